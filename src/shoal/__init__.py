@@ -1,0 +1,103 @@
+"""Shoal releases correlated data with provable privacy.
+
+Everything public is named here and imported when first used, so that `import shoal` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.core.errors import (
+        BudgetError as BudgetError,
+        CannotCompose as CannotCompose,
+        DataError as DataError,
+        InputError as InputError,
+        LedgerError as LedgerError,
+        OverBudget as OverBudget,
+        PromiseBroken as PromiseBroken,
+        Refused as Refused,
+        ShoalError as ShoalError,
+        SpecError as SpecError,
+        StoredError as StoredError,
+    )
+    from shoal.core.guarantee import Guarantee as Guarantee
+    from shoal.core.plan import Plan as Plan, Stream as Stream
+    from shoal.core.records import sequences as sequences
+    from shoal.core.release import Release as Release
+    from shoal.core.task import Task as Task
+    from shoal.kinds import dumps as dumps, loads as loads
+    from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, loss as loss
+    from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
+    from shoal.models.chain import MarkovChain as MarkovChain
+    from shoal.models.family import AnyInitialLaw as AnyInitialLaw, MixingSummary as MixingSummary
+    from shoal.models.order import OrderChain as OrderChain
+    from shoal.models.table import JointTable as JointTable
+    from shoal.noise.bits import SeededRng as SeededRng, SystemRng as SystemRng
+    from shoal.queries.linear import (
+        LinearQuery as LinearQuery,
+        count as count,
+        histogram as histogram,
+        mean as mean,
+        weighted_sum as weighted_sum,
+    )
+    from shoal.secrets.entries import EachEntry as EachEntry
+    from shoal.secrets.pairs import Event as Event, SecretPairs as SecretPairs
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AnyInitialLaw": "models.family",
+    "BudgetError": "core.errors",
+    "CannotCompose": "core.errors",
+    "DataError": "core.errors",
+    "EachEntry": "secrets.entries",
+    "Event": "secrets.pairs",
+    "Guarantee": "core.guarantee",
+    "InputError": "core.errors",
+    "JointTable": "models.table",
+    "LedgerError": "core.errors",
+    "LinearQuery": "queries.linear",
+    "MECHANISMS": "mechanisms",
+    "MarkovChain": "models.chain",
+    "MixingSummary": "models.family",
+    "OrderChain": "models.order",
+    "OverBudget": "core.errors",
+    "Plan": "core.plan",
+    "PromiseBroken": "core.errors",
+    "Refused": "core.errors",
+    "Release": "core.release",
+    "SecretPairs": "secrets.pairs",
+    "SeededRng": "noise.bits",
+    "ShoalError": "core.errors",
+    "SpecError": "core.errors",
+    "StoredError": "core.errors",
+    "Stream": "core.plan",
+    "SystemRng": "noise.bits",
+    "Task": "core.task",
+    "calibrate": "mechanisms.calibration",
+    "choose": "mechanisms",
+    "count": "queries.linear",
+    "dumps": "kinds",
+    "epsilon_for": "mechanisms.calibration",
+    "histogram": "queries.linear",
+    "loads": "kinds",
+    "loss": "mechanisms",
+    "mean": "queries.linear",
+    "sequences": "core.records",
+    "weighted_sum": "queries.linear",
+}
+
+__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - a list, built from the table
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    return getattr(import_module(f"shoal.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,144 @@
+"""JSON for every value that can be stored, with a closed table of kinds.
+
+A frozen dataclass becomes `{"kind": "markov-chain", ...its fields...}`; the kind is the class
+name in lower case with hyphens, and only kinds in the table handed to `decode` can be built
+again, through the class's own constructor, so every check fires on load too. A stored document
+wraps one value with the schema version and its fingerprint, and is refused when either differs.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from shoal.core.errors import StoredError
+
+SCHEMA = "shoal/1"
+INLINE_SIZE = 256  # larger arrays are stored as base64 with a hash
+
+Json = Any  # what `json.loads` returns
+
+
+class Fingerprinted(Protocol):
+    """What a stored document holds."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+
+def kind_of(cls: type) -> str:
+    """The stored name of a class: `MarkovChain` is "markov-chain"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+
+
+def encode(value: object) -> Json:
+    """`value` as plain JSON data; the same value always gives the same data."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        case Fraction():
+            return {"$fraction": f"{value.numerator}/{value.denominator}"}
+        case tuple() | list():
+            return [encode(item) for item in value]
+        case Mapping():
+            return {"$map": [[encode(key), encode(item)] for key, item in value.items()]}
+        case np.ndarray():
+            return _encode_array(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+        return {"kind": kind_of(type(value)), **fields}
+    raise TypeError(f"{type(value).__name__} is not a kind that can be stored")
+
+
+def decode(data: Json, kinds: Mapping[str, type]) -> Any:
+    """The value behind `data`, built only from classes in `kinds`. Lists become tuples."""
+    if isinstance(data, list):
+        return tuple(decode(item, kinds) for item in data)
+    if not isinstance(data, dict):
+        return data
+    if "kind" in data:
+        return _build(data, kinds)
+    match data:
+        case {"$float": str(text)}:
+            return float(text)
+        case {"$fraction": str(text)}:
+            return Fraction(text)
+        case {"$map": list(pairs)}:
+            return {decode(key, kinds): decode(item, kinds) for key, item in pairs}
+        case {"$array": _}:
+            return _decode_array(data)
+    raise StoredError(f"stored object with keys {sorted(data)} has no kind; was the file edited?")
+
+
+def dumps(value: Fingerprinted, *, indent: int | None = 2) -> str:
+    """A stored document: schema version, fingerprint, value."""
+    document = {"schema": SCHEMA, "fingerprint": value.fingerprint, "value": encode(value)}
+    return json.dumps(document, indent=indent, ensure_ascii=False)
+
+
+def loads(text: str, kinds: Mapping[str, type]) -> Any:
+    """The value of a stored document; refused when damaged, edited or of another schema."""
+    try:
+        document = json.loads(text)
+        schema, fingerprint, data = (document[key] for key in ("schema", "fingerprint", "value"))
+    except (ValueError, KeyError, TypeError):
+        raise StoredError(
+            "the document is not JSON with schema, fingerprint and value; store it with shoal.dumps"
+        ) from None
+    if schema != SCHEMA:
+        raise StoredError(f"schema is {schema!r}; this program reads {SCHEMA!r}")
+    value = decode(data, kinds)
+    if getattr(value, "fingerprint", None) != fingerprint:
+        raise StoredError(
+            "the fingerprint does not match the content: the document was edited or damaged; "
+            "make it again instead of changing it by hand"
+        )
+    return value
+
+
+def _build(data: dict[str, Json], kinds: Mapping[str, type]) -> Any:
+    kind = data["kind"]
+    cls = kinds.get(kind)
+    if cls is None:
+        raise StoredError(f"kind {kind!r} is not one this program can load")
+    fields = {key: decode(item, kinds) for key, item in data.items() if key != "kind"}
+    try:
+        return cls(**fields)
+    except TypeError:
+        raise StoredError(f"a stored {kind} has fields {sorted(fields)}, not its own") from None
+
+
+def _encode_array(array: np.ndarray[Any, Any]) -> Json:
+    header: dict[str, Json] = {"$array": str(array.dtype), "shape": list(array.shape)}
+    finite = array.dtype.kind in "biu" or bool(np.isfinite(array).all())
+    if array.size <= INLINE_SIZE and finite:
+        return {**header, "values": array.ravel().tolist()}
+    raw = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    text = base64.b64encode(raw).decode()
+    return {**header, "base64": text, "sha256": hashlib.sha256(raw).hexdigest()}
+
+
+def _decode_array(data: dict[str, Json]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(cast(str, data["$array"]))
+    if dtype.kind not in "biuf":
+        raise StoredError(f"stored array of type {dtype}; only numbers and booleans can be loaded")
+    if "values" in data:
+        return np.array(data["values"], dtype=dtype).reshape(data["shape"])
+    raw = base64.b64decode(data["base64"])
+    if hashlib.sha256(raw).hexdigest() != data["sha256"]:
+        raise StoredError("a stored array does not match its hash: the document is damaged")
+    array = np.frombuffer(raw, dtype=dtype.newbyteorder("<")).astype(dtype)
+    return array.reshape(data["shape"])

@@ -1,0 +1,60 @@
+"""Exact numbers: what users type becomes a rational, and stays one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+
+from shoal.core.errors import InputError
+
+Number = int | float | Decimal | Fraction | str
+
+
+def exact(value: Number, field: str) -> Fraction:
+    """The rational a person means by `value`: 0.1 is 1/10, not its nearest double.
+
+    Floats go through their shortest decimal form. Refuses what is not a finite number.
+    """
+    if isinstance(value, bool):
+        raise InputError(f"{field} is {value}; it must be a number")
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise InputError(f"{field} is {value}; it must be a finite number")
+    try:
+        return Fraction(str(value)) if isinstance(value, float | Decimal) else Fraction(value)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise InputError(f"{field} is {value!r}; it must be a finite number") from None
+
+
+def positive(value: Number, field: str) -> Fraction:
+    """`exact(value)`, refused unless greater than 0."""
+    number = exact(value, field)
+    if number <= 0:
+        raise InputError(f"{field} is {value}; it must be greater than 0")
+    return number
+
+
+def common_step(values: Iterable[Fraction]) -> Fraction:
+    """The largest g > 0 of which every value is an integer multiple; 1 when all are 0."""
+
+    def gcd(a: Fraction, b: Fraction) -> Fraction:
+        denominator = math.lcm(a.denominator, b.denominator)
+        numerator = math.gcd(int(a * denominator), int(b * denominator))
+        return Fraction(numerator, denominator)
+
+    step = reduce(gcd, values, Fraction(0))
+    return abs(step) if step else Fraction(1)
+
+
+def significant(value: float | Fraction, digits: int = 4) -> str:
+    """`value` in words a person reads: four significant digits, no exponent in everyday ranges."""
+    number = float(value)
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    if 1e-4 <= abs(number) < 1e7:
+        decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
+        text = f"{number:,.{decimals}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{number:.{digits - 1}e}"

@@ -1,0 +1,104 @@
+"""The data a release is made from: sequences of states, one per independent chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import DataError
+from shoal.core.value import Ints, locked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequences:
+    """Chains of state indices; a gap in time starts a new chain, independent of the others."""
+
+    states: tuple[str, ...]
+    chains: tuple[Ints, ...]
+
+    def __post_init__(self) -> None:
+        if sum(map(len, self.chains)) < 2:
+            raise DataError(
+                f"the data holds {sum(map(len, self.chains))} entries; "
+                "a release needs at least 2 (one entry alone is a single person's single fact)"
+            )
+
+    @property
+    def longest(self) -> int:
+        """Entries of the longest chain: what correlation can tie together."""
+        return max(map(len, self.chains))
+
+    @property
+    def total(self) -> int:
+        """Entries of all chains together."""
+        return sum(map(len, self.chains))
+
+    def counts(self) -> Ints:
+        """How often each state occurs, over all chains."""
+        size = len(self.states)
+        total = np.zeros(size, dtype=np.int64)
+        for chain in self.chains:
+            total += np.bincount(chain, minlength=size)
+        return total
+
+
+def sequences(data: Any, states: Sequence[str]) -> Sequences:
+    """`data` as chains of indices into `states`.
+
+    Takes a sequence of labels, several of them (one per chain), NumPy arrays, and pandas or
+    polars series. Labels are compared as text, so 0 and "0" are the same state.
+    """
+    if isinstance(data, Sequences):
+        if data.states != tuple(states):
+            raise DataError(
+                f"the data has states {list(data.states)}, the model {list(states)}; "
+                "encode the data with the model's states"
+            )
+        return data
+    index = {state: i for i, state in enumerate(states)}
+    return Sequences(tuple(states), tuple(_encode(chain, index) for chain in _chains(data)))
+
+
+def label(value: Any) -> str:
+    """The text by which a state is known: 1, 1.0 and "1" are one state."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _chains(data: Any) -> list[list[Any]]:
+    rows = _listed(data)
+    if rows and all(_is_chain(row) for row in rows):
+        return [_listed(row) for row in rows]
+    return [rows]
+
+
+def _is_chain(row: Any) -> bool:
+    return not isinstance(row, str | bytes) and (
+        isinstance(row, Iterable) or hasattr(row, "to_list")
+    )
+
+
+def _listed(data: Any) -> list[Any]:
+    for method in ("to_list", "tolist"):  # pandas and polars series, NumPy arrays
+        if hasattr(data, method):
+            return list(getattr(data, method)())
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise DataError(
+            f"the data is a {type(data).__name__}; hand over a sequence of states, or several"
+        )
+    return list(data)
+
+
+def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
+    try:
+        return locked([index[label(item)] for item in chain], np.int64)
+    except KeyError as error:
+        known = ", ".join(list(index)[:8]) + (", …" if len(index) > 8 else "")
+        raise DataError(
+            f"the data holds the state {error.args[0]!r}, which is not one of the model's "
+            f"states ({known}); add it to the model or drop those rows"
+        ) from None

@@ -1,0 +1,126 @@
+"""A task: what is asked, what must stay hidden, and what the adversary may know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
+
+from shoal.core.errors import InputError
+from shoal.core.value import Value
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A law of the data, or a set of laws: one member of the family an adversary may hold."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def states(self) -> tuple[str, ...] | None:
+        """The values an entry may take; None when the model does not name them."""
+        ...
+
+    @property
+    def tied(self) -> int | None:
+        """How many entries may depend on each other; None when there is no limit."""
+        ...
+
+    def describe(self) -> str: ...
+    def admit(self, records: Any) -> None:
+        """Refuse, with a DataError, data the model does not cover."""
+        ...
+
+
+@runtime_checkable
+class Secrets(Protocol):
+    """Facts, and the pairs of them to keep indistinguishable."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def notion(self) -> str:
+        """The notion of privacy these secrets ask for."""
+        ...
+
+    @property
+    def subject(self) -> str:
+        """What is hidden, as a short noun phrase."""
+        ...
+
+    def describe(self) -> str: ...
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Refuse, with an InputError, a family these secrets say nothing about."""
+        ...
+
+
+@runtime_checkable
+class Query(Protocol):
+    """A value asked of the data, on a public lattice, with its sensitivity and unit."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def states(self) -> tuple[str, ...]: ...
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One name per coordinate."""
+        ...
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def lattice(self) -> Fraction:
+        """Every coordinate of every answer is an integer multiple of this."""
+        ...
+
+    @property
+    def lipschitz(self) -> Fraction:
+        """The most the answer moves, in the l1 norm, when one entry changes."""
+        ...
+
+    def describe(self) -> str: ...
+    def read(self, data: Any) -> Any:
+        """`data` checked and put in the form `evaluate` takes."""
+        ...
+
+    def evaluate(self, records: Any) -> tuple[int, ...]:
+        """The true answer, in exact multiples of `lattice`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task(Value):
+    """A query, the secrets, and the family of models an adversary may hold."""
+
+    query: Query
+    secrets: Secrets
+    family: tuple[Model, ...]
+
+    def __post_init__(self) -> None:
+        if not self.family:
+            raise InputError("the family holds no model; give at least one")
+        for model in self.family:
+            if model.states is not None and model.states != self.query.states:
+                raise InputError(
+                    f"the query is about states {list(self.query.states)} and a model about "
+                    f"{list(model.states)}; they must be the same, in the same order"
+                )
+        self.secrets.check(self.family)
+
+    @property
+    def tied(self) -> int | None:
+        """The most entries any model lets depend on each other; None when unlimited."""
+        most = 0
+        for model in self.family:
+            if model.tied is None:
+                return None
+            most = max(most, model.tied)
+        return most
+
+    def read(self, data: Any) -> Any:
+        """`data` checked against the query and every model."""
+        records = self.query.read(data)
+        for model in self.family:
+            model.admit(records)
+        return records

@@ -1,0 +1,52 @@
+"""The closed table of everything that can be stored, and its two doors: `dumps` and `loads`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.core import additive, codec, composition, guarantee, plan, release, task
+from shoal.core.codec import Fingerprinted, kind_of
+from shoal.mechanisms import group, laplace
+from shoal.models import chain, family, order, table
+from shoal.noise.laplace import LatticeLaplace
+from shoal.queries.linear import LinearQuery
+from shoal.secrets import entries, pairs
+
+CLASSES: tuple[type, ...] = (
+    task.Task,
+    plan.Plan,
+    plan.Stream,
+    release.Release,
+    release.Answer,
+    release.Error,
+    guarantee.Guarantee,
+    composition.AsEntryDP,
+    composition.SameQuilts,
+    composition.AsGroupDP,
+    composition.PerStep,
+    composition.Alone,
+    additive.Additive,
+    LatticeLaplace,
+    chain.MarkovChain,
+    family.AnyInitialLaw,
+    family.MixingSummary,
+    order.OrderChain,
+    table.JointTable,
+    LinearQuery,
+    entries.EachEntry,
+    pairs.Event,
+    pairs.SecretPairs,
+    laplace.LaplaceCertificate,
+    group.GroupCertificate,
+)
+KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
+
+
+def dumps(value: Fingerprinted, *, indent: int | None = 2) -> str:
+    """A plan, model, release or any other stored kind as a JSON document."""
+    return codec.dumps(value, indent=indent)
+
+
+def loads(text: str) -> Any:
+    """The value of a document made by `dumps`; refused when edited, damaged or unknown."""
+    return codec.loads(text, KINDS)

@@ -1,0 +1,86 @@
+"""The table of mechanisms, and the choice among its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+from shoal.mechanisms import group, laplace
+from shoal.mechanisms.row import Mechanism
+
+# ties in cost go to the earlier row
+MECHANISMS: dict[str, Mechanism] = {row.name: row for row in (laplace.ROW, group.ROW)}
+
+LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The plan chosen, and for every row its plan or the sentence of its refusal."""
+
+    plan: Plan
+    alternatives: dict[str, Plan | str]
+
+
+def choose(task: Task, amount: Fraction, mechanism: str = "best") -> Choice:
+    """The plan of least cost that is proved and gives the notion the secrets ask for.
+
+    With a row's name: that row's plan, whatever its standing. Refused with all reasons when
+    nothing applies.
+    """
+    if mechanism != "best":
+        return Choice(calibrated(row_named(mechanism), task, amount), {})
+    alternatives = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
+    notion = task.secrets.notion
+    fit = [
+        plan
+        for plan in alternatives.values()
+        if isinstance(plan, Plan) and plan.guarantee.proved and plan.guarantee.gives(notion)
+    ]
+    if not fit:
+        reasons = "; ".join(
+            f"{name}: {why}" for name, why in alternatives.items() if isinstance(why, str)
+        )
+        raise Refused(f"no mechanism gives {notion} for this task ({reasons})")
+    return Choice(min(fit, key=lambda plan: plan.cost), alternatives)
+
+
+def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
+    """The row's plan, its promise evaluated again before anybody sees it."""
+    reason = row.refuse(task)
+    if reason is not None:
+        raise Refused(f"{row.name} does not apply: {reason}")
+    plan = row.calibrate(task, amount)
+    loss = row.loss(plan)
+    if not loss <= float(amount) * (1 + LOSS_TOLERANCE):
+        raise PromiseBroken(
+            f"{row.name} promised {float(amount):g} and its own check measures {loss:g}; "
+            "please report this task"
+        )
+    return plan
+
+
+def loss(plan: Plan) -> float:
+    """The promise of a finished plan, evaluated again from the plan alone."""
+    return row_named(plan.mechanism).loss(plan)
+
+
+def row_named(name: str) -> Mechanism:
+    """The row called `name`."""
+    row = MECHANISMS.get(name)
+    if row is None:
+        raise InputError(f"mechanism is {name!r}; it must be 'best' or one of {list(MECHANISMS)}")
+    return row
+
+
+def _attempt(row: Mechanism, task: Task, amount: Fraction) -> Plan | str:
+    reason = row.refuse(task)
+    if reason is not None:
+        return reason
+    try:
+        return calibrated(row, task, amount)
+    except Refused as refusal:
+        return str(refusal)

@@ -1,0 +1,63 @@
+"""What all rows with additive Laplace noise share: from a scale to a plan, and back."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from shoal.core.additive import Additive
+from shoal.core.composition import AsEntryDP, Composition
+from shoal.core.guarantee import Guarantee
+from shoal.core.plan import Certificate, Plan
+from shoal.core.task import Task
+from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.lattice import round_up
+
+
+def laplace_plan(
+    task: Task,
+    mechanism: str,
+    guarantee: Guarantee,
+    scale: Fraction | float,
+    certificate: Certificate,
+    *rules: Composition,
+) -> Plan:
+    """A plan that adds lattice Laplace noise of at least `scale` (in the query's units).
+
+    The scale is rounded up to a rational. Drawn on a lattice that holds every answer, the noise
+    has the density of continuous Laplace noise at a subset of its outputs, with one normaliser for
+    all answers, so its loss is at most that of the continuous noise. The plan always carries
+    `AsEntryDP(L / scale)`, whatever calibrated it, and the `rules` of its own mechanism before it.
+    """
+    noise = LatticeLaplace(scale=round_up(scale), step=task.query.lattice)
+    body = Additive(task.query, noise)
+    return Plan(
+        mechanism=mechanism,
+        task=task,
+        body=body,
+        cost=noise.expected_error() * len(task.query.labels),
+        guarantee=guarantee,
+        certificate=certificate,
+        composition=(*rules, AsEntryDP(body.eta)),
+    )
+
+
+def pufferfish(task: Task, epsilon: Fraction, **rest: object) -> Guarantee:
+    """The promise the secrets of `task` ask for, under every model of its family."""
+    return Guarantee(
+        notion=task.secrets.notion,
+        amount=epsilon,
+        over=f"{task.secrets.subject}, under every model of the family",
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def laplace_body(plan: Plan) -> Additive:
+    """The additive body of a plan made by `laplace_plan`."""
+    if not isinstance(plan.body, Additive):
+        raise TypeError(f"{plan.mechanism} plan with a {type(plan.body).__name__} body")
+    return plan.body
+
+
+def unit_scale(plan: Plan) -> Fraction:
+    """The plan's scale for a 1-Lipschitz query: scale / L = 1 / eta."""
+    return 1 / laplace_body(plan).eta

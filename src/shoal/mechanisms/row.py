@@ -1,0 +1,25 @@
+"""A mechanism is a row of pure functions; a plan is what a row makes of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+
+
+class Mechanism(NamedTuple):
+    """One row of the table.
+
+    `refuse` is quick and looks only at the shape of the task; `calibrate` may still raise
+    `Refused` when its own computation shows that no finite noise is enough. `amount` is epsilon,
+    or delta for contexts. `loss` re-evaluates the promise of a finished plan in the same unit,
+    from the plan alone.
+    """
+
+    name: str
+    refuse: Callable[[Task], str | None]
+    calibrate: Callable[[Task, Fraction], Plan]
+    loss: Callable[[Plan], float]

@@ -1,0 +1,1 @@
+"""Laws of the data: what an adversary may know."""

@@ -1,0 +1,248 @@
+"""Markov chains: the law of a time series whose next entry depends on the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import DataError, InputError
+from shoal.core.records import Sequences, label
+from shoal.core.rng import Rng
+from shoal.core.value import Floats, Ints, Value, locked
+from shoal.models import structure
+from shoal.models.sampling import categorical, uniforms
+
+SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
+EXACT_TOLERANCE = 1e-12  # rows closer to 1 than this are kept bit for bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MarkovChain(Value):
+    """X_1, X_2, … with P(X_{t+1} = y | X_t = x) = transition[x, y].
+
+    `transition` is (k, k), or (length - 1, k, k) for one matrix per step. `length` is the longest
+    sequence the law covers; None covers every length. Arrays are checked, copied and locked.
+    """
+
+    states: tuple[str, ...]
+    transition: Floats
+    initial: Floats
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        transition = checked_transition(self.transition, len(states))
+        initial = checked_rows(self.initial, "initial", (len(states),))
+        if self.length is not None and (isinstance(self.length, bool) or self.length < 1):
+            raise InputError(f"length is {self.length}; it must be a whole number of at least 1")
+        if transition.ndim == 3 and self.length != len(transition) + 1:
+            raise InputError(
+                f"transition holds {len(transition)} matrices and length is {self.length}; "
+                f"one matrix per step needs length {len(transition) + 1}"
+            )
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "transition", transition)
+        object.__setattr__(self, "initial", initial)
+
+    @classmethod
+    def of(
+        cls,
+        transition: npt.ArrayLike,
+        *,
+        states: Sequence[Any] | None = None,
+        initial: npt.ArrayLike | Literal["stationary"] = "stationary",
+        length: int | None = None,
+    ) -> Self:
+        """A chain from plain lists: states named 0, 1, … and a stationary start by default."""
+        matrix = np.asarray(transition, dtype=np.float64)
+        names = range(matrix.shape[-1]) if states is None else states
+        labels = tuple(label(name) for name in names)
+        if isinstance(initial, str):
+            if initial != "stationary":
+                raise InputError(f"initial is {initial!r}; it must be a list or 'stationary'")
+            if matrix.ndim != 2:
+                raise InputError("initial is 'stationary', but there is one matrix per step")
+            law = structure.stationary_law(checked_transition(matrix, len(labels)))
+        else:
+            law = np.asarray(initial, dtype=np.float64)
+        return cls(states=labels, transition=matrix, initial=law, length=length)
+
+    @classmethod
+    def normalised(
+        cls, weights: npt.ArrayLike, *, states: Sequence[Any] | None = None, **rest: Any
+    ) -> Self:
+        """A chain from non-negative weights: each row is divided by its sum."""
+        matrix = np.asarray(weights, dtype=np.float64)
+        totals = matrix.sum(axis=-1, keepdims=True)
+        if not (np.isfinite(matrix).all() and (matrix >= 0).all() and (totals > 0).all()):
+            raise InputError("weights must be finite and non-negative with a positive row sum")
+        return cls.of(matrix / totals, states=states, **rest)
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
+    def tied(self) -> int | None:
+        return self.length
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether every step uses the same matrix."""
+        return self.transition.ndim == 2
+
+    @property
+    def stationary(self) -> bool:
+        """Whether every entry has the same law: initial P = initial, within 1e-12."""
+        if not self.homogeneous:
+            return False
+        moved = self.initial @ self.transition
+        return bool(np.abs(moved - self.initial).max() <= EXACT_TOLERANCE)
+
+    def matrix(self, step: int) -> Floats:
+        """P(X_{step+1} | X_step), counted from 0."""
+        chosen: Floats = self.transition if self.homogeneous else self.transition[step]
+        return chosen
+
+    def power(self, steps: int) -> Floats:
+        """The law `steps` later, from each state; homogeneous chains only."""
+        if not self.homogeneous:
+            raise InputError("power needs one matrix for all steps; multiply matrix(t) instead")
+        powered: Floats = np.linalg.matrix_power(self.transition, steps)
+        return powered
+
+    def marginals(self, count: int) -> Floats:
+        """The laws of the first `count` entries, one row each."""
+        rows = np.empty((count, self.size))
+        law = self.initial
+        for t in range(count):
+            rows[t] = law
+            if t + 1 < count:
+                law = law @ self.matrix(t)
+        return rows
+
+    def marginal(self, t: int) -> Floats:
+        """The law of entry t, counted from 0."""
+        if self.homogeneous:
+            return np.asarray(self.initial @ self.power(t))
+        return self.marginals(t + 1)[t]
+
+    def support(self, t: int) -> npt.NDArray[np.bool_]:
+        """Which values entry t can take; followed as booleans, so underflow hides nothing."""
+        possible = np.asarray(self.initial > 0)
+        for step in range(t):
+            possible = np.asarray((self.matrix(step)[possible] > 0).any(axis=0))
+        return possible
+
+    def stationary_law(self) -> Floats:
+        """The one law that the transition matrix keeps."""
+        return structure.stationary_law(self.matrix(0))
+
+    def reversed_law(self, t: int, lag: int = 1) -> Floats:
+        """R(x, y) = P(X_{t-lag} = y | X_t = x); rows of impossible x are 0."""
+        if not 1 <= lag <= t:
+            raise InputError(f"lag is {lag} at entry {t}; it must be between 1 and {t}")
+        forward = np.eye(self.size)
+        for step in range(t - lag, t):
+            forward = forward @ self.matrix(step)
+        return structure.time_reversal(forward, self.marginal(t - lag))
+
+    @property
+    def reversible(self) -> bool:
+        return self.homogeneous and structure.is_reversible(self.transition)
+
+    @property
+    def gap(self) -> float:
+        """How fast the chain forgets, counted with multiplicity; 0 when it does not mix."""
+        return structure.spectral_gap(self.matrix(0))
+
+    def communicating_classes(self) -> tuple[tuple[int, ...], ...]:
+        return structure.communicating_classes(self.matrix(0))
+
+    def sample(self, length: int, rng: Rng) -> Ints:
+        """State indices of one random sequence. Model data only: not a private release."""
+        if self.length is not None and length > self.length:
+            raise InputError(f"length is {length}; this chain covers at most {self.length} entries")
+        draws = uniforms(length, rng)
+        path = np.empty(length, dtype=np.int64)
+        row = self.initial
+        for t in range(length):
+            path[t] = categorical(row, draws[t])
+            if t + 1 < length:
+                row = self.matrix(t)[path[t]]
+        return path
+
+    def admit(self, records: Sequences) -> None:
+        """Refuse sequences longer than the law covers."""
+        admit_length(records, self.length)
+
+    def describe(self) -> str:
+        length = "of any length" if self.length is None else f"of at most {self.length} entries"
+        start = "stationary" if self.stationary else "given initial law"
+        steps = "" if self.homogeneous else ", one matrix per step"
+        return f"a Markov chain {length} on {self.size} states ({start}{steps})"
+
+
+def admit_length(records: Sequences, length: int | None) -> None:
+    """Refuse data whose longest chain exceeds `length`."""
+    if length is not None and records.longest > length:
+        raise DataError(
+            f"the longest chain of the data exceeds length {length} of the model; "
+            "cut the data at a gap or calibrate for a longer model"
+        )
+
+
+def checked_states(states: Sequence[Any]) -> tuple[str, ...]:
+    """State labels as text: at least one, none twice."""
+    labels = tuple(label(state) for state in states)
+    if not labels:
+        raise InputError("states is empty; name at least one state")
+    if len(set(labels)) < len(labels):
+        twice = next(name for name in labels if labels.count(name) > 1)
+        raise InputError(f"states names {twice!r} twice; each state needs its own name")
+    return labels
+
+
+def checked_transition(transition: npt.ArrayLike, size: int) -> Floats:
+    """A locked (size, size) stochastic matrix, or a stack of them."""
+    array = _numbers(transition, "transition")
+    if array.ndim not in (2, 3) or array.shape[-2:] != (size, size):
+        raise InputError(
+            f"transition has shape {array.shape}; {size} states need ({size}, {size}), "
+            f"or (length - 1, {size}, {size}) for one matrix per step"
+        )
+    return checked_rows(array, "transition", array.shape)
+
+
+def checked_rows(values: npt.ArrayLike, field: str, shape: tuple[int, ...]) -> Floats:
+    """A locked array of the given shape whose last axis sums to 1, within 1e-9."""
+    array = _numbers(values, field)
+    if array.shape != shape:
+        raise InputError(f"{field} has shape {array.shape}; it must have shape {shape}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{field} holds a number that is not finite; probabilities are in [0, 1]")
+    if (array < 0).any():
+        raise InputError(f"{field} holds {array.min():g}; probabilities must not be negative")
+    totals = array.sum(axis=-1)
+    off = np.abs(totals - 1.0)
+    if off.max() > SUM_TOLERANCE:
+        place = np.unravel_index(int(off.argmax()), off.shape)
+        row = " row " + ", ".join(str(int(i)) for i in place) if place else ""
+        raise InputError(
+            f"{field}{row} sums to {float(totals[place]):.12g}; each row must be non-negative and "
+            "sum to 1 (rescale with MarkovChain.normalised)"
+        )
+    if off.max() > EXACT_TOLERANCE:
+        array = array / totals[..., None]
+    return locked(array)
+
+
+def _numbers(values: npt.ArrayLike, field: str) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{field} must be a rectangular table of numbers") from None

@@ -1,0 +1,120 @@
+"""Members of a family that stand for many laws at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+from shoal.core.records import Sequences, label
+from shoal.core.task import Model
+from shoal.core.value import Floats, Value
+from shoal.models.chain import (
+    MarkovChain,
+    admit_length,
+    checked_states,
+    checked_transition,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AnyInitialLaw(Value):
+    """All Markov chains with one transition matrix, whatever the law of the first entry."""
+
+    states: tuple[str, ...]
+    transition: Floats
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "transition", checked_transition(self.transition, len(states)))
+        if self.transition.ndim != 2:
+            raise InputError("transition holds one matrix per step; all initial laws needs one")
+        if self.length is not None and self.length < 1:
+            raise InputError(f"length is {self.length}; it must be at least 1")
+
+    @classmethod
+    def of(
+        cls,
+        transition: npt.ArrayLike,
+        *,
+        states: Sequence[Any] | None = None,
+        length: int | None = None,
+    ) -> Self:
+        """The family from plain lists: states named 0, 1, … by default."""
+        matrix = np.asarray(transition, dtype=np.float64)
+        names = range(matrix.shape[-1]) if states is None else states
+        return cls(states=tuple(label(s) for s in names), transition=matrix, length=length)
+
+    @property
+    def tied(self) -> int | None:
+        return self.length
+
+    def starting_in(self, state: int) -> MarkovChain:
+        """The member whose first entry is certain."""
+        initial = np.zeros(len(self.states))
+        initial[state] = 1.0
+        return MarkovChain(
+            states=self.states, transition=self.transition, initial=initial, length=self.length
+        )
+
+    def admit(self, records: Sequences) -> None:
+        admit_length(records, self.length)
+
+    def describe(self) -> str:
+        length = "of any length" if self.length is None else f"of at most {self.length} entries"
+        return f"a Markov chain {length} on {len(self.states)} states, with any initial law"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MixingSummary(Value):
+    """All stationary-or-not chains known only by two numbers: how rare a state, how slow to mix.
+
+    Every chain whose stationary probabilities are at least `pi_min` and whose gap (counted with
+    multiplicity; 2(1 - |λ2|) when reversible, that of P P* otherwise) is at least `gap`.
+    Song, Wang & Chaudhuri 2017, Section 4.4.2.
+    """
+
+    pi_min: float
+    gap: float
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.pi_min <= 1:
+            raise InputError(f"pi_min is {self.pi_min}; it must be in (0, 1]")
+        if not 0 < self.gap <= 2:
+            raise InputError(f"gap is {self.gap}; it must be in (0, 2] (a gap of 0 never mixes)")
+        if self.length is not None and self.length < 1:
+            raise InputError(f"length is {self.length}; it must be at least 1")
+
+    @property
+    def states(self) -> None:
+        return None
+
+    @property
+    def tied(self) -> int | None:
+        return self.length
+
+    def admit(self, records: Sequences) -> None:
+        admit_length(records, self.length)
+
+    def describe(self) -> str:
+        return (
+            f"any Markov chain with stationary probabilities of at least {self.pi_min:g} "
+            f"and a gap of at least {self.gap:g}"
+        )
+
+
+def family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:
+    """The tuple of models an adversary may hold, from models or lists of them."""
+    flat: list[Model] = []
+    for member in members:
+        flat.extend([member] if isinstance(member, Model) else member)
+    if not flat:
+        raise InputError("the family holds no model; give at least one")
+    return tuple(flat)

@@ -1,0 +1,1 @@
+"""The facts to hide, and the pairs to keep indistinguishable."""

@@ -1,0 +1,67 @@
+"""Secrets named one by one: pairs of events to keep indistinguishable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shoal.core.errors import InputError
+from shoal.core.task import Model
+from shoal.core.value import Value
+from shoal.models.table import JointTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event(Value):
+    """A named fact: each listed variable takes one of its listed values."""
+
+    name: str
+    where: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @classmethod
+    def of(cls, name: str, where: Mapping[str, str | Sequence[str]]) -> Event:
+        """An event from a mapping of variables to a value or values."""
+        rows = ((k, (v,) if isinstance(v, str) else tuple(v)) for k, v in where.items())
+        return cls(name, tuple(rows))
+
+    def mapping(self) -> dict[str, tuple[str, ...]]:
+        return dict(self.where)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SecretPairs(Value):
+    """Pairs of events over named variables; nobody may tell the two of a pair apart."""
+
+    pairs: tuple[tuple[Event, Event], ...]
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise InputError("pairs is empty; name at least one pair of events")
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[Event, Event]]) -> SecretPairs:
+        return cls(tuple((a, b) for a, b in pairs))
+
+    @property
+    def notion(self) -> str:
+        return "pufferfish"
+
+    @property
+    def subject(self) -> str:
+        return "the named pairs of facts"
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Named events need models with named variables, in which each event is possible."""
+        for model in family:
+            if not isinstance(model, JointTable):
+                raise InputError(
+                    f"secrets name events over variables, but {model.describe()} has none; "
+                    "use EachEntry for a time series"
+                )
+            for event in {event for pair in self.pairs for event in pair}:
+                model.event(event.mapping())
+
+    def describe(self) -> str:
+        names = [f"{a.name!r} against {b.name!r}" for a, b in self.pairs]
+        more = f" and {len(names) - 4} more pairs" if len(names) > 4 else ""
+        return "which of two facts holds: " + ", ".join(names[:4]) + more

@@ -1,0 +1,123 @@
+"""The public lattice noise lives on: its step, what rounding to it costs, and the rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Rational
+
+# Noise of scale at most WIDEST_RATIO steps exceeds 2^61 steps with probability below 2^-180,
+# so 64-bit integers are the right type for it (digits.py still widens if that ever happens).
+WIDEST_RATIO = 2**54
+
+# A step this much smaller than the scale makes rounding a thousandth of the noise.
+STEPS_PER_SCALE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """The multiples of `step`, and what rounding the query's values to them costs.
+
+    added_sensitivity is how much further apart two values can be after rounding, for each
+    coordinate that changes: 0 when the values were on the lattice already, else one step.
+    """
+
+    step: Fraction
+    added_sensitivity: Fraction
+
+    @property
+    def added_error(self) -> Fraction:
+        """The furthest that rounding moves a value: half the added sensitivity."""
+        return self.added_sensitivity / 2
+
+    def explain(self) -> str:
+        """The cost of the lattice in words."""
+        if self.added_sensitivity == 0:
+            return f"values are multiples of {self.step} already: nothing is rounded"
+        return (
+            f"values are rounded to multiples of {self.step}: each moves by at most "
+            f"{self.added_error}, and each coordinate adds {self.added_sensitivity} "
+            "to the sensitivity"
+        )
+
+
+def round_up(scale: float | Fraction, bits: int = 40) -> Fraction:
+    """A rational with at most `bits` significant bits, never below scale, so that noise only grows.
+
+    A rational whose denominator is at most 2^bits is kept as it is. Otherwise the smallest
+    m / 2^k >= scale with 2^(bits-1) <= m <= 2^bits: relative excess below 2^(1-bits).
+    A float stands for its exact binary value. Refuses scales that are not positive and finite.
+    """
+    if bits < 2:
+        raise ValueError(f"bits is {bits}; it must be at least 2 (40 loses 2^-39 of the scale)")
+    if isinstance(scale, float) and not math.isfinite(scale):
+        raise ValueError(f"scale is {scale}; it must be finite (no noise of this kind is enough)")
+    exact = Fraction(scale)
+    check_positive("scale", exact)
+    if exact.denominator <= 2**bits:
+        return exact
+    unit = _power_of_two_at_most(exact) / (1 << (bits - 1))
+    return math.ceil(exact / unit) * unit
+
+
+def lattice_step(scale: Fraction, natural: Fraction | None) -> Lattice:
+    """The lattice for noise of this scale on values that are multiples of `natural`, if any are.
+
+    The natural step is kept (no rounding) unless scale / natural exceeds 2^54, when drawn integers
+    might not fit 62 bits. Otherwise the step is the largest power of two at most scale / 1024, and
+    rounding moves each value by at most half a step: it adds one step to the sensitivity of each
+    coordinate that changes. The step is a function of public numbers only.
+    """
+    check_positive("scale", scale)
+    if natural is not None:
+        check_positive("natural", natural)
+        if scale / natural <= WIDEST_RATIO:
+            return Lattice(step=natural, added_sensitivity=Fraction(0))
+    step = _power_of_two_at_most(scale / STEPS_PER_SCALE)
+    return Lattice(step=step, added_sensitivity=step)
+
+
+def snap(values: Sequence[Fraction | int], step: Fraction) -> list[int]:
+    """For each value x the integer nearest to x / step, ties to even, computed exactly.
+
+    |step * snap(x) - x| <= step / 2, so |snap(x) - snap(y)| <= |x - y| / step + 1. Refuses floats.
+    """
+    check_positive("step", step)
+    return [_nearest(value, step) for value in values]
+
+
+def check_positive(field: str, value: Fraction) -> None:
+    """Refuses anything but an exact rational above 0, naming the field."""
+    if not isinstance(value, Rational):
+        raise ValueError(
+            f"{field} is {value!r}; it must be an exact rational "
+            "(wrap it in Fraction, or take round_up of it)"
+        )
+    if value <= 0:
+        raise ValueError(
+            f"{field} is {value}; it must be above 0 (noise of scale 0 hides nothing: "
+            "to publish without noise, do not draw any)"
+        )
+
+
+def _nearest(value: Fraction | int, step: Fraction) -> int:
+    if not isinstance(value, Rational):
+        raise ValueError(
+            "a value to snap is not an exact rational; floats carry rounding errors that depend "
+            "on the data (give integers or Fractions)"
+        )
+    # int(): numpy integers would wrap in the products
+    numerator = int(value.numerator) * step.denominator
+    denominator = int(value.denominator) * step.numerator
+    whole, rest = divmod(numerator, denominator)
+    above_half = 2 * rest - denominator
+    return whole + (above_half > 0 or (above_half == 0 and whole % 2 == 1))
+
+
+def _power_of_two_at_most(value: Fraction) -> Fraction:
+    """The largest 2^e <= value, e an integer of either sign."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    power = Fraction(1 << max(exponent, 0), 1 << max(-exponent, 0))
+    return power if power <= value else power / 2

@@ -1,0 +1,244 @@
+"""The shape of a spec: one strict class per section and kind, every key named and described."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from shoal.spec.fields import (
+    Initial,
+    Number,
+    Pair,
+    Positive,
+    Probabilities,
+    Share,
+    State,
+    States,
+    Text,
+    Whole,
+)
+
+
+class Section(BaseModel):
+    """A section takes exactly its own keys, of exactly their own types."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class DataSection(Section):
+    """Where the entries are in a data file; only `release` needs it."""
+
+    state: Text = Field(description="column with the state of each entry")
+    series: Text | None = Field(None, description="column that tells series (people) apart")
+    time: Text | None = Field(None, description="column by which a series is ordered")
+    gap: Text | None = Field(
+        None, description='a longer pause starts a new independent chain, e.g. "10min"'
+    )
+    release: Literal["each", "together"] = Field(
+        "each", description="one release per series, or one for all series together"
+    )
+
+    @model_validator(mode="after")
+    def _gap_needs_time(self) -> DataSection:
+        if self.gap is not None and self.time is None:
+            raise PydanticCustomError(
+                "together", "has gap without time; name the time column, or drop gap"
+            )
+        return self
+
+
+class ChainModel(Section):
+    """A Markov chain, written out."""
+
+    kind: Literal["markov-chain"]
+    states: list[State] = Field(min_length=1, description="the values an entry can take")
+    transition: Probabilities = Field(
+        description="row x holds the law of the next entry after state x; a list of matrices "
+        "gives each step its own"
+    )
+    initial: Initial = Field(
+        "stationary", description='law of the first entry: "stationary", "any", or a list'
+    )
+    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+
+
+class OrderModel(Section):
+    """A Markov chain whose next entry depends on the last `order` entries."""
+
+    kind: Literal["order-chain"]
+    states: list[State] = Field(min_length=1, description="the values an entry can take")
+    order: Whole = Field(description="how many past entries matter")
+    conditional: Probabilities = Field(
+        description="one row per tuple of past states, the oldest entry varying slowest"
+    )
+    initial: Probabilities = Field(description="law of the first `order` entries, one per tuple")
+    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+
+
+class MixingModel(Section):
+    """Every Markov chain known only by how rare a state may be and how fast it forgets."""
+
+    kind: Literal["mixing"]
+    states: list[State] = Field(min_length=1, description="the values an entry can take")
+    pi_min: Positive = Field(description="least stationary probability of any state")
+    gap: Positive = Field(description="least spectral gap, counted with multiplicity")
+    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+
+
+class TableModel(Section):
+    """Any finite joint law, written out."""
+
+    kind: Literal["table"]
+    variables: list[Text] = Field(min_length=1, description="names of the variables")
+    domains: list[list[State]] = Field(min_length=1, description="the values of each variable")
+    probability: Probabilities = Field(description="nested lists, one level per variable")
+
+
+class ModelFile(Section):
+    """A stored model, such as `shoal fit` writes."""
+
+    file: Text = Field(description="path of the model, relative to the spec")
+    kind: Literal["markov-chain", "order-chain", "mixing", "table"] | None = Field(
+        None, description="what the file must hold; omit to take any kind"
+    )
+
+
+class EachEntrySecrets(Section):
+    """The value of every single entry."""
+
+    kind: Literal["each-entry"]
+
+
+class PairSecrets(Section):
+    """Named events over the variables of a table, and the pairs nobody may tell apart."""
+
+    kind: Literal["pairs"]
+    events: dict[Text, dict[Text, States]] = Field(
+        min_length=1, description="event name to the values its variables take"
+    )
+    pairs: list[Pair] = Field(min_length=1, description="pairs of event names")
+
+
+class CountQuery(Section):
+    """How many entries are in one of some states."""
+
+    kind: Literal["count"]
+    states: States = Field(description="the states to count")
+    unit: Text = Field("entries", description="what one entry stands for, in reports")
+
+
+class SumQuery(Section):
+    """The sum of a weight per entry."""
+
+    kind: Literal["sum"]
+    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    unit: Text = Field("units", description="the unit of the weights, in reports")
+
+
+class MeanQuery(Section):
+    """The mean of a weight per entry."""
+
+    kind: Literal["mean"]
+    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    length: Whole | None = Field(None, description="public number of entries; else the model's")
+    unit: Text = Field("units", description="the unit of the weights, in reports")
+
+
+class HistogramQuery(Section):
+    """How often each state occurs."""
+
+    kind: Literal["histogram"]
+    relative: bool = Field(False, description="as a share of length instead of a count")
+    length: Whole | None = Field(None, description="public number of entries; else the model's")
+    unit: Text | None = Field(None, description="the unit in reports")
+
+    @model_validator(mode="after")
+    def _length_is_for_shares(self) -> HistogramQuery:
+        if self.length is not None and not self.relative:
+            raise PydanticCustomError(
+                "together", "has length without relative = true; add that line, or drop length"
+            )
+        return self
+
+
+class PrivacySection(Section):
+    """The budget: exactly one of epsilon and error."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["epsilon"]}, {"required": ["error"]}]}
+    )
+
+    epsilon: Positive | None = Field(None, description="most change of log-odds between secrets")
+    error: Positive | None = Field(
+        None, description="wanted accuracy, in the query's unit; epsilon is derived from it"
+    )
+    confidence: Share | None = Field(
+        None, description="probability with which each value is within error (default 0.95)"
+    )
+    mechanism: Text = Field("best", description='"best" or a row of the table of mechanisms')
+
+    @model_validator(mode="after")
+    def _exactly_one_amount(self) -> PrivacySection:
+        if (self.epsilon is None) == (self.error is None):
+            count = "neither" if self.epsilon is None else "both"
+            raise PydanticCustomError(
+                "together", f"has {count} of epsilon and error; give exactly one amount"
+            )
+        if self.confidence is not None and self.error is None:
+            raise PydanticCustomError(
+                "together", "has confidence without error; give error, or drop confidence"
+            )
+        return self
+
+
+def _model_tag(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    return "file" if "file" in value else value.get("kind")
+
+
+ModelSection = Annotated[
+    Annotated[ChainModel, Tag("markov-chain")]
+    | Annotated[OrderModel, Tag("order-chain")]
+    | Annotated[MixingModel, Tag("mixing")]
+    | Annotated[TableModel, Tag("table")]
+    | Annotated[ModelFile, Tag("file")],
+    Discriminator(_model_tag),
+]
+SecretsSection = Annotated[EachEntrySecrets | PairSecrets, Field(discriminator="kind")]
+QuerySection = Annotated[
+    CountQuery | SumQuery | MeanQuery | HistogramQuery, Field(discriminator="kind")
+]
+
+
+class Spec(Section):
+    """A task and its budget."""
+
+    data: DataSection | None = Field(None, description="where the entries are; only for release")
+    model: list[ModelSection] = Field(
+        min_length=1, description="what an adversary may know; repeat for a family"
+    )
+    secrets: SecretsSection = Field(description="what must stay indistinguishable")
+    query: QuerySection = Field(description="what is asked")
+    privacy: PrivacySection = Field(description="the budget")
+
+
+# section name, and tag where kinds differ, to the class that holds its keys
+SECTIONS: dict[tuple[str, ...], type[Section]] = {
+    (): Spec,
+    ("data",): DataSection,
+    ("model", "markov-chain"): ChainModel,
+    ("model", "order-chain"): OrderModel,
+    ("model", "mixing"): MixingModel,
+    ("model", "table"): TableModel,
+    ("model", "file"): ModelFile,
+    ("secrets", "each-entry"): EachEntrySecrets,
+    ("secrets", "pairs"): PairSecrets,
+    ("query", "count"): CountQuery,
+    ("query", "sum"): SumQuery,
+    ("query", "mean"): MeanQuery,
+    ("query", "histogram"): HistogramQuery,
+    ("privacy",): PrivacySection,
+}

@@ -1,0 +1,145 @@
+"""The types a key of a spec may have, each with its rule and its JSON Schema."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+PLACED = "placed"  # errors of this type carry the place inside a nested list, and the rule
+
+
+def number(value: object) -> Fraction:
+    """The rational written in the spec; TOML floats arrive as Decimal, so 0.1 is 1/10."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise PydanticCustomError("number", "it must be a number")
+    if not math.isfinite(value):
+        raise PydanticCustomError("number", "it must be a finite number")
+    return Fraction(str(value))
+
+
+def positive(value: object) -> Fraction:
+    """`number`, refused unless greater than 0."""
+    amount = number(value)
+    if amount <= 0:
+        raise PydanticCustomError("number", "it must be greater than 0")
+    return amount
+
+
+def fraction_of_one(value: object) -> float:
+    """A number strictly between 0 and 1, as a float."""
+    share = float(number(value))
+    if not 0 < share < 1:
+        raise PydanticCustomError("number", "it must be between 0 and 1, both excluded")
+    return share
+
+
+def state(value: object) -> str:
+    """A label: text, or a whole number taken as text."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PydanticCustomError("state", "it must be text in quotes or a whole number")
+    return str(value)
+
+
+def one_or_more(value: object) -> tuple[str, ...]:
+    """A state, or a list of states that is not empty."""
+    if not isinstance(value, list):
+        return (state(value),)
+    if not value:
+        raise PydanticCustomError("state", "it must name at least one value")
+    return tuple(state(item) for item in value)
+
+
+def whole(value: object) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PydanticCustomError("whole", "it must be a whole number of at least 1")
+    return value
+
+
+def text(value: object) -> str:
+    """Text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise PydanticCustomError("text", "it must be text in quotes, and not empty")
+    return value
+
+
+def probabilities(value: object) -> list[Any]:
+    """Lists of numbers in [0, 1], nested to any depth, as floats.
+
+    Whether rows sum to 1 and have the right shape is the model's own check.
+    """
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("table", "it must be a list of probabilities, or of such lists")
+    return [_nested(item, f"[{i}]") for i, item in enumerate(value)]
+
+
+def initial_law(value: object) -> Any:
+    """ "stationary", "any", or a list of probabilities."""
+    if value in ("stationary", "any"):
+        return value
+    if not isinstance(value, list):
+        raise PydanticCustomError(
+            "initial", 'it must be "stationary", "any" or a list of probabilities'
+        )
+    return probabilities(value)
+
+
+def pair(value: object) -> tuple[str, str]:
+    """Two names."""
+    match value:
+        case [str(first), str(second)] if first != second:
+            return first, second
+    raise PydanticCustomError("pair", "it must be a list of two different event names")
+
+
+def _nested(value: object, place: str) -> Any:
+    if isinstance(value, list):
+        return [_nested(item, f"{place}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise _placed(place, value, "it must be a number")
+    if not math.isfinite(value) or not 0 <= value <= 1:
+        raise _placed(place, value, "a probability must be a number between 0 and 1")
+    return float(value)
+
+
+def _placed(place: str, value: object, rule: str) -> PydanticCustomError:
+    return PydanticCustomError(PLACED, "{rule}", {"place": place, "shown": value, "rule": rule})
+
+
+_NUMBER = {"type": "number"}
+_LABEL: dict[str, Any] = {"type": ["string", "integer"]}
+_NESTED = {"type": "array", "items": {"type": ["number", "array"]}, "minItems": 1}
+
+Number = Annotated[Fraction, PlainValidator(number), WithJsonSchema(_NUMBER)]
+Positive = Annotated[
+    Fraction, PlainValidator(positive), WithJsonSchema({**_NUMBER, "exclusiveMinimum": 0})
+]
+Share = Annotated[
+    float,
+    PlainValidator(fraction_of_one),
+    WithJsonSchema({**_NUMBER, "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
+]
+State = Annotated[str, PlainValidator(state), WithJsonSchema(_LABEL)]
+States = Annotated[
+    tuple[str, ...],
+    PlainValidator(one_or_more),
+    WithJsonSchema({"anyOf": [_LABEL, {"type": "array", "items": _LABEL, "minItems": 1}]}),
+]
+Whole = Annotated[int, PlainValidator(whole), WithJsonSchema({"type": "integer", "minimum": 1})]
+Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]
+Initial = Annotated[
+    Any,
+    PlainValidator(initial_law),
+    WithJsonSchema({"anyOf": [{"enum": ["stationary", "any"]}, _NESTED]}),
+]
+Pair = Annotated[
+    tuple[str, str],
+    PlainValidator(pair),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}),
+]
+Probabilities = Annotated[list[Any], PlainValidator(probabilities), WithJsonSchema(_NESTED)]

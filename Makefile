@@ -1,0 +1,60 @@
+# Every target makes .venv by itself: nothing is needed but python3 (3.11 or later) and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
+CODE := $(wildcard src tests benchmarks docs/conf.py)
+
+.PHONY: help demo test test-slow check bench docs format clean
+
+help:
+	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
+	@echo "make test       the fast tests"
+	@echo "make test-slow  the long statistical and fault runs"
+	@echo "make check      format, lint, types, then the fast tests"
+	@echo "make bench      speed and noise as ratios against references in the same run"
+	@echo "make docs       the documentation as html, in docs/_build/html"
+	@echo "make format     rewrite the code in the house format"
+	@echo "make clean      remove what the other targets built (not .venv)"
+
+demo: .venv/.with-plot
+	$(BIN)/shoal demo --out demo
+
+test: .venv/.with-dev
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-slow: .venv/.with-dev
+	$(BIN)/python -m pytest -m slow -n 2
+
+check: .venv/.with-dev
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(MAKE) test
+
+bench: .venv/.with-dev
+	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
+
+docs: .venv/.with-docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+format: .venv/.with-dev
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+clean:
+	rm -rf demo dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# one stamp per set of extras: installed again only when the project file or the pins change
+.venv/.with-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+.PRECIOUS: .venv/.with-%
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv

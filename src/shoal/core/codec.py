@@ -24,6 +24,10 @@ from shoal.core.errors import StoredError
 
 SCHEMA = "shoal/1"
 INLINE_SIZE = 256  # larger arrays are stored as base64 with a hash
+EDITED = (
+    "the fingerprint does not match the content: the document was edited or damaged; "
+    "make it again instead of changing it by hand"
+)
 
 Json = Any  # what `json.loads` returns
 
@@ -89,29 +93,40 @@ def dumps(value: Fingerprinted, *, indent: int | None = 2) -> str:
     return json.dumps(document, indent=indent, ensure_ascii=False)
 
 
+def digest(data: Json) -> str:
+    """SHA-256, in hex, of plain JSON data written in one canonical way."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def loads(text: str, kinds: Mapping[str, type]) -> Any:
     """The value of a stored document; refused when damaged, edited or of another schema."""
     try:
         document = json.loads(text)
         schema, fingerprint, data = (document[key] for key in ("schema", "fingerprint", "value"))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise StoredError(
             "the document is not JSON with schema, fingerprint and value; store it with shoal.dumps"
         ) from None
     if schema != SCHEMA:
         raise StoredError(f"schema is {schema!r}; this program reads {SCHEMA!r}")
-    value = decode(data, kinds)
+    # before anything is built: an edit is then told as an edit, whatever it would break
+    if digest(data) != fingerprint:
+        raise StoredError(EDITED)
+    try:
+        value = decode(data, kinds)
+    except StoredError:
+        raise
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoredError(f"the document holds a value that cannot be built: {error}") from None
     if getattr(value, "fingerprint", None) != fingerprint:
-        raise StoredError(
-            "the fingerprint does not match the content: the document was edited or damaged; "
-            "make it again instead of changing it by hand"
-        )
+        raise StoredError(EDITED)
     return value
 
 
 def _build(data: dict[str, Json], kinds: Mapping[str, type]) -> Any:
     kind = data["kind"]
-    cls = kinds.get(kind)
+    cls = kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise StoredError(f"kind {kind!r} is not one this program can load")
     fields = {key: decode(item, kinds) for key, item in data.items() if key != "kind"}

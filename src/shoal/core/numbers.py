@@ -3,36 +3,55 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from numbers import Integral, Real
+from typing import SupportsIndex
 
 from shoal.core.errors import InputError
 
 Number = int | float | Decimal | Fraction | str
+SMALLEST, LARGEST = Fraction(1, 10**300), Fraction(10**300)
 
 
 def exact(value: Number, field: str) -> Fraction:
     """The rational a person means by `value`: 0.1 is 1/10, not its nearest double.
 
-    Floats go through their shortest decimal form. Refuses what is not a finite number.
+    Floats, NumPy's too, go through their shortest decimal form. Refuses what is not a finite
+    number.
     """
     if isinstance(value, bool):
         raise InputError(f"{field} is {value}; it must be a number")
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
-        raise InputError(f"{field} is {value}; it must be a finite number")
     try:
-        return Fraction(str(value)) if isinstance(value, float | Decimal) else Fraction(value)
+        if isinstance(value, Integral):
+            return Fraction(int(value))  # a NumPy integer inside a Fraction would wrap
+        decimal = isinstance(value, Real | Decimal) and not isinstance(value, Fraction)
+        return Fraction(str(value)) if decimal else Fraction(value)
     except (ValueError, TypeError, ZeroDivisionError):
         raise InputError(f"{field} is {value!r}; it must be a finite number") from None
 
 
 def positive(value: Number, field: str) -> Fraction:
-    """`exact(value)`, refused unless greater than 0."""
+    """`exact(value)`, refused unless greater than 0 and within the range of floats."""
     number = exact(value, field)
     if number <= 0:
         raise InputError(f"{field} is {value}; it must be greater than 0")
+    if not SMALLEST <= number <= LARGEST:
+        raise InputError(f"{field} is {value}; it must be between 1e-300 and 1e300")
+    return number
+
+
+def whole(value: SupportsIndex, field: str, *, least: int = 1) -> int:
+    """`value` as a Python integer; refused when it is not a whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise InputError(f"{field} is {value!r}; it must be a whole number of at least {least}")
     return number
 
 

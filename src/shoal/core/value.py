@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import encode
+from shoal.core.codec import digest, encode
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -27,10 +25,9 @@ class Value:
         try:
             return self._fingerprint
         except AttributeError:
-            text = json.dumps(encode(self), sort_keys=True, separators=(",", ":"))
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            object.__setattr__(self, "_fingerprint", digest)
-            return digest
+            content = digest(encode(self))
+            object.__setattr__(self, "_fingerprint", content)
+            return content
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Value):

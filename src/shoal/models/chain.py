@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import whole
 from shoal.core.records import Sequences, label
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints, Value, locked
@@ -37,16 +38,16 @@ class MarkovChain(Value):
         states = checked_states(self.states)
         transition = checked_transition(self.transition, len(states))
         initial = checked_rows(self.initial, "initial", (len(states),))
-        if self.length is not None and (isinstance(self.length, bool) or self.length < 1):
-            raise InputError(f"length is {self.length}; it must be a whole number of at least 1")
-        if transition.ndim == 3 and self.length != len(transition) + 1:
+        length = checked_length(self.length)
+        if transition.ndim == 3 and length != len(transition) + 1:
             raise InputError(
-                f"transition holds {len(transition)} matrices and length is {self.length}; "
+                f"transition holds {len(transition)} matrices and length is {length}; "
                 f"one matrix per step needs length {len(transition) + 1}"
             )
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "transition", transition)
         object.__setattr__(self, "initial", initial)
+        object.__setattr__(self, "length", length)
 
     @classmethod
     def of(
@@ -58,9 +59,8 @@ class MarkovChain(Value):
         length: int | None = None,
     ) -> Self:
         """A chain from plain lists: states named 0, 1, … and a stationary start by default."""
-        matrix = np.asarray(transition, dtype=np.float64)
-        names = range(matrix.shape[-1]) if states is None else states
-        labels = tuple(label(name) for name in names)
+        matrix = numbers(transition, "transition")
+        labels = named(states, matrix)
         if isinstance(initial, str):
             if initial != "stationary":
                 raise InputError(f"initial is {initial!r}; it must be a list or 'stationary'")
@@ -68,7 +68,7 @@ class MarkovChain(Value):
                 raise InputError("initial is 'stationary', but there is one matrix per step")
             law = structure.stationary_law(checked_transition(matrix, len(labels)))
         else:
-            law = np.asarray(initial, dtype=np.float64)
+            law = numbers(initial, "initial")
         return cls(states=labels, transition=matrix, initial=law, length=length)
 
     @classmethod
@@ -76,7 +76,7 @@ class MarkovChain(Value):
         cls, weights: npt.ArrayLike, *, states: Sequence[Any] | None = None, **rest: Any
     ) -> Self:
         """A chain from non-negative weights: each row is divided by its sum."""
-        matrix = np.asarray(weights, dtype=np.float64)
+        matrix = numbers(weights, "weights")
         totals = matrix.sum(axis=-1, keepdims=True)
         if not (np.isfinite(matrix).all() and (matrix >= 0).all() and (totals > 0).all()):
             raise InputError("weights must be finite and non-negative with a positive row sum")
@@ -110,9 +110,8 @@ class MarkovChain(Value):
 
     def power(self, steps: int) -> Floats:
         """The law `steps` later, from each state; homogeneous chains only."""
-        if not self.homogeneous:
-            raise InputError("power needs one matrix for all steps; multiply matrix(t) instead")
-        powered: Floats = np.linalg.matrix_power(self.transition, steps)
+        matrix = self._one_matrix("power")
+        powered: Floats = np.linalg.matrix_power(matrix, whole(steps, "steps", least=0))
         return powered
 
     def marginals(self, count: int) -> Floats:
@@ -127,9 +126,11 @@ class MarkovChain(Value):
 
     def marginal(self, t: int) -> Floats:
         """The law of entry t, counted from 0."""
+        whole(t, "t", least=0)
         if self.homogeneous:
             return np.asarray(self.initial @ self.power(t))
-        return self.marginals(t + 1)[t]
+        law: Floats = self.marginals(t + 1)[t]
+        return law
 
     def support(self, t: int) -> npt.NDArray[np.bool_]:
         """Which values entry t can take; followed as booleans, so underflow hides nothing."""
@@ -140,7 +141,7 @@ class MarkovChain(Value):
 
     def stationary_law(self) -> Floats:
         """The one law that the transition matrix keeps."""
-        return structure.stationary_law(self.matrix(0))
+        return structure.stationary_law(self._one_matrix("stationary_law"))
 
     def reversed_law(self, t: int, lag: int = 1) -> Floats:
         """R(x, y) = P(X_{t-lag} = y | X_t = x); rows of impossible x are 0."""
@@ -158,10 +159,11 @@ class MarkovChain(Value):
     @property
     def gap(self) -> float:
         """How fast the chain forgets, counted with multiplicity; 0 when it does not mix."""
-        return structure.spectral_gap(self.matrix(0))
+        return structure.spectral_gap(self._one_matrix("gap"))
 
     def communicating_classes(self) -> tuple[tuple[int, ...], ...]:
-        return structure.communicating_classes(self.matrix(0))
+        """The classes of states that reach each other, in order of their first state."""
+        return structure.communicating_classes(self._one_matrix("communicating_classes"))
 
     def sample(self, length: int, rng: Rng) -> Ints:
         """State indices of one random sequence. Model data only: not a private release."""
@@ -175,6 +177,14 @@ class MarkovChain(Value):
             if t + 1 < length:
                 row = self.matrix(t)[path[t]]
         return path
+
+    def _one_matrix(self, asked: str) -> Floats:
+        if not self.homogeneous:
+            raise InputError(
+                f"{asked} needs one matrix for all steps, and this chain has one per step; "
+                "look at matrix(step) instead"
+            )
+        return self.transition
 
     def admit(self, records: Sequences) -> None:
         """Refuse sequences longer than the law covers."""
@@ -196,6 +206,18 @@ def admit_length(records: Sequences, length: int | None) -> None:
         )
 
 
+def checked_length(length: int | None) -> int | None:
+    """The longest sequence a law covers, as a Python integer; None covers every length."""
+    return None if length is None else whole(length, "length")
+
+
+def named(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
+    """Labels of the given states, or 0, 1, … for the columns of `matrix`."""
+    if states is not None:
+        return tuple(label(state) for state in states)
+    return tuple(str(column) for column in range(matrix.shape[-1] if matrix.ndim else 0))
+
+
 def checked_states(states: Sequence[Any]) -> tuple[str, ...]:
     """State labels as text: at least one, none twice."""
     labels = tuple(label(state) for state in states)
@@ -209,7 +231,7 @@ def checked_states(states: Sequence[Any]) -> tuple[str, ...]:
 
 def checked_transition(transition: npt.ArrayLike, size: int) -> Floats:
     """A locked (size, size) stochastic matrix, or a stack of them."""
-    array = _numbers(transition, "transition")
+    array = numbers(transition, "transition")
     if array.ndim not in (2, 3) or array.shape[-2:] != (size, size):
         raise InputError(
             f"transition has shape {array.shape}; {size} states need ({size}, {size}), "
@@ -220,7 +242,7 @@ def checked_transition(transition: npt.ArrayLike, size: int) -> Floats:
 
 def checked_rows(values: npt.ArrayLike, field: str, shape: tuple[int, ...]) -> Floats:
     """A locked array of the given shape whose last axis sums to 1, within 1e-9."""
-    array = _numbers(values, field)
+    array = numbers(values, field)
     if array.shape != shape:
         raise InputError(f"{field} has shape {array.shape}; it must have shape {shape}")
     if not np.isfinite(array).all():
@@ -238,10 +260,11 @@ def checked_rows(values: npt.ArrayLike, field: str, shape: tuple[int, ...]) -> F
         )
     if off.max() > EXACT_TOLERANCE:
         array = array / totals[..., None]
-    return locked(array)
+    return locked(array + 0.0)  # a negative zero would have its own fingerprint
 
 
-def _numbers(values: npt.ArrayLike, field: str) -> Floats:
+def numbers(values: npt.ArrayLike, field: str) -> Floats:
+    """`values` as floats; refused when they are not a rectangular table of numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -10,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences
 from shoal.core.task import Model
 from shoal.core.value import Floats, Value
 from shoal.models.chain import (
     MarkovChain,
     admit_length,
+    checked_length,
     checked_states,
     checked_transition,
+    named,
+    numbers,
 )
 
 
@@ -35,8 +38,7 @@ class AnyInitialLaw(Value):
         object.__setattr__(self, "transition", checked_transition(self.transition, len(states)))
         if self.transition.ndim != 2:
             raise InputError("transition holds one matrix per step; all initial laws needs one")
-        if self.length is not None and self.length < 1:
-            raise InputError(f"length is {self.length}; it must be at least 1")
+        object.__setattr__(self, "length", checked_length(self.length))
 
     @classmethod
     def of(
@@ -47,9 +49,8 @@ class AnyInitialLaw(Value):
         length: int | None = None,
     ) -> Self:
         """The family from plain lists: states named 0, 1, … by default."""
-        matrix = np.asarray(transition, dtype=np.float64)
-        names = range(matrix.shape[-1]) if states is None else states
-        return cls(states=tuple(label(s) for s in names), transition=matrix, length=length)
+        matrix = numbers(transition, "transition")
+        return cls(states=named(states, matrix), transition=matrix, length=length)
 
     @property
     def tied(self) -> int | None:
@@ -89,8 +90,7 @@ class MixingSummary(Value):
             raise InputError(f"pi_min is {self.pi_min}; it must be in (0, 1]")
         if not 0 < self.gap <= 2:
             raise InputError(f"gap is {self.gap}; it must be in (0, 2] (a gap of 0 never mixes)")
-        if self.length is not None and self.length < 1:
-            raise InputError(f"length is {self.length}; it must be at least 1")
+        object.__setattr__(self, "length", checked_length(self.length))
 
     @property
     def states(self) -> None:

@@ -8,9 +8,16 @@ from itertools import product
 import numpy as np
 
 from shoal.core.errors import InputError
+from shoal.core.numbers import whole
 from shoal.core.records import Sequences
 from shoal.core.value import Floats, Ints, Value
-from shoal.models.chain import MarkovChain, admit_length, checked_rows, checked_states
+from shoal.models.chain import (
+    MarkovChain,
+    admit_length,
+    checked_length,
+    checked_rows,
+    checked_states,
+)
 
 MAX_TUPLES = 4096  # larger order-m chains are refused: every mechanism works on their tuples
 
@@ -31,8 +38,7 @@ class OrderChain(Value):
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
-        if self.order < 1:
-            raise InputError(f"order is {self.order}; it must be at least 1")
+        object.__setattr__(self, "order", whole(self.order, "order"))
         tuples = len(states) ** self.order
         if tuples > MAX_TUPLES:
             raise InputError(
@@ -43,6 +49,7 @@ class OrderChain(Value):
         object.__setattr__(self, "states", states)
         object.__setattr__(self, "conditional", rows)
         object.__setattr__(self, "initial", checked_rows(self.initial, "initial", (tuples,)))
+        object.__setattr__(self, "length", checked_length(self.length))
         if self.length is not None and self.length < self.order:
             raise InputError(f"length is {self.length}; it must be at least order {self.order}")
 

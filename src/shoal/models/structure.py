@@ -8,7 +8,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.core.value import Floats
 
-REVERSIBLE_TOLERANCE = 1e-9
+REVERSIBLE_TOLERANCE = 1e-9  # relative: flows between rare states count as much as others
 GAP_TOLERANCE = 1e-12  # eigenvalues closer to the unit circle than this count as on it
 
 
@@ -60,32 +60,39 @@ def time_reversal(transition: Floats, law: Floats) -> Floats:
 
 
 def is_reversible(transition: Floats) -> bool:
-    """Whether pi(x) P(x, y) = pi(y) P(y, x) for the stationary law pi, within 1e-9."""
-    flow = stationary_law(transition)[:, None] * transition
-    return bool(np.abs(flow - flow.T).max() <= REVERSIBLE_TOLERANCE)
+    """Whether pi(x) P(x, y) = pi(y) P(y, x) in every recurrent class, within 1e-9 of either."""
+    return all(_balanced(transition[np.ix_(g, g)]) for g in recurrent_classes(transition))
 
 
 def spectral_gap(transition: Floats) -> float:
     """How fast the chain forgets: 2(1 - |λ2|) when reversible, else 1 - λ2 of P P*.
 
     λ2 is the second largest eigenvalue counted WITH multiplicity: a repeated eigenvalue 1 gives
-    gap 0, "does not mix". As printed (distinct eigenvalues only) the bound built on it is not
-    private. Song, Wang & Chaudhuri 2017, Eq. (7) and (14), corrected. Rounds down.
+    gap 0, "does not mix", and so do several recurrent classes. As printed (distinct eigenvalues
+    only) the bound built on it is not private. Transient states are left out.
+    Song, Wang & Chaudhuri 2017, Eq. (7) and (14), corrected. Rounds down.
     """
-    members = list(recurrent_classes(transition)[0])
+    classes = recurrent_classes(transition)
+    if len(classes) > 1:
+        return 0.0
+    members = list(classes[0])
     within = transition[np.ix_(members, members)]
     if len(members) == 1:
         return 1.0
-    law = stationary_law(within)
-    root = np.sqrt(law)
+    root = np.sqrt(_eliminated(within))
     balanced = root[:, None] * within / root[None, :]  # similar to P, and to a symmetric matrix
-    if is_reversible(within):
+    if _balanced(within):
         values = np.sort(np.abs(np.linalg.eigvalsh((balanced + balanced.T) / 2)))
         gap = 2.0 * (1.0 - values[-2])
     else:
         values = np.sort(np.linalg.svd(balanced, compute_uv=False))
         gap = 1.0 - values[-2] ** 2
     return float(gap) - GAP_TOLERANCE if gap > 2 * GAP_TOLERANCE else 0.0
+
+
+def _balanced(transition: Floats) -> bool:
+    flow = _eliminated(transition)[:, None] * transition
+    return bool((np.abs(flow - flow.T) <= REVERSIBLE_TOLERANCE * np.maximum(flow, flow.T)).all())
 
 
 def _eliminated(transition: Floats) -> Floats:

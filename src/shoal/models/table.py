@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
-from shoal.models.chain import checked_rows, checked_states
+from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.sampling import categorical, uniforms
 
 MAX_OUTCOMES = 2**24
@@ -43,7 +43,7 @@ class JointTable(Value):
                 f"the table has {outcomes} outcomes; at most {MAX_OUTCOMES} are handled: "
                 "describe the law as a Bayesian network instead"
             )
-        array = np.asarray(self.probability, dtype=np.float64)
+        array = numbers(self.probability, "probability")
         if array.shape != shape:
             raise InputError(f"probability has shape {array.shape}; the domains need {shape}")
         flat = checked_rows(array.ravel(), "probability", (outcomes,))
@@ -62,7 +62,7 @@ class JointTable(Value):
         domains: Sequence[Sequence[Any]] | None = None,
     ) -> Self:
         """A table from nested lists: variables X1, X2, … with values 0, 1, … by default."""
-        array = np.asarray(probability, dtype=np.float64)
+        array = numbers(probability, "probability")
         names = variables or [f"X{i + 1}" for i in range(array.ndim)]
         values = domains or [range(n) for n in array.shape]
         return cls(
@@ -84,10 +84,9 @@ class JointTable(Value):
         """The outcomes in which every named variable takes one of its given values."""
         mask = np.ones(self.probability.shape, dtype=bool)
         for name, values in where.items():
-            if name not in self.variables:
-                raise InputError(f"variable {name!r} is not one of {list(self.variables)}")
-            axis = self.variables.index(name)
-            allowed = {values} if isinstance(values, str) else set(values)
+            axis = self._axis(name)
+            one = isinstance(values, str) or not isinstance(values, Iterable)
+            allowed = {label(value) for value in ([values] if one else values)}
             unknown = allowed - set(self.domains[axis])
             if unknown:
                 raise InputError(
@@ -110,11 +109,16 @@ class JointTable(Value):
 
     def marginal(self, *names: str) -> Floats:
         """The joint law of some variables, axes in the order named."""
-        axes = [self.variables.index(name) for name in names]
+        axes = [self._axis(name) for name in names]
         others = tuple(axis for axis in range(self.probability.ndim) if axis not in axes)
         reduced = self.probability.sum(axis=others)
         remaining = sorted(axes)
         return np.asarray(np.transpose(reduced, [remaining.index(axis) for axis in axes]))
+
+    def _axis(self, name: str) -> int:
+        if name not in self.variables:
+            raise InputError(f"variable {name!r} is not one of {list(self.variables)}")
+        return self.variables.index(name)
 
     def sample(self, rng: Rng) -> tuple[str, ...]:
         """One random outcome, a value per variable."""

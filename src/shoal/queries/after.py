@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from shoal.core.errors import InputError
-from shoal.core.numbers import Number, exact
+from shoal.core.numbers import Number, exact, whole
 from shoal.core.release import Release
 
 
@@ -22,8 +22,7 @@ def consistent(release: Release, total: int) -> Release:
 
     The projection onto the simplex of that size, then rounded by largest remainder.
     """
-    if isinstance(total, bool) or total < 0:
-        raise InputError(f"total is {total}; it must be a whole number of at least 0")
+    total = whole(total, "total", least=0)
     projected = project(release.answer.exact, Fraction(total))
     floors = [value.numerator // value.denominator for value in projected]
     left = total - sum(floors)

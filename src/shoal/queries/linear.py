@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from numbers import Rational
 from typing import Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.core.numbers import Number, common_step, exact
+from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.records import Sequences, label, sequences
 from shoal.core.value import Value
+from shoal.models.chain import checked_states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,6 +33,9 @@ class LinearQuery(Value):
     length: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "states", checked_states(self.states))
+        if self.length is not None:
+            object.__setattr__(self, "length", whole(self.length, "length"))
         if len(self.weights) != len(self.states):
             raise InputError(
                 f"weights has {len(self.weights)} rows for {len(self.states)} states; "
@@ -38,6 +43,8 @@ class LinearQuery(Value):
             )
         if any(len(row) != len(self.labels) for row in self.weights):
             raise InputError(f"each row of weights needs {len(self.labels)} numbers, one per label")
+        if not all(isinstance(weight, Rational) for row in self.weights for weight in row):
+            raise InputError("weights must be exact rationals; pass floats through weighted_sum")
         if self.lipschitz == 0:
             raise InputError(
                 "all states have the same weight, so the answer does not depend on the data; "
@@ -119,7 +126,7 @@ def mean(
     states: Sequence[Any], weights: Mapping[Any, Number], *, length: int, unit: str = "units"
 ) -> LinearQuery:
     """The mean weight over `length` entries, a public number."""
-    total = _checked_length(length)
+    total = whole(length, "length")
     names = _labels(states)
     table = _weights(weights, names)
     rows = tuple((table.get(name, Fraction(0)) / total,) for name in names)
@@ -141,7 +148,7 @@ def histogram(
         raise InputError("a relative histogram needs length, the public number of entries")
     if not relative and length is not None:
         raise InputError("length is given, but the histogram is not relative; set relative=True")
-    share = Fraction(1) if length is None else Fraction(1, _checked_length(length))
+    share = Fraction(1) if length is None else Fraction(1, whole(length, "length"))
     rows = tuple(
         tuple(share if row == column else Fraction(0) for column in range(len(names)))
         for row in range(len(names))
@@ -176,9 +183,3 @@ def _weights(weights: Mapping[Any, Number], names: tuple[str, ...]) -> dict[str,
     table = {label(k): exact(v, f"weight of {label(k)!r}") for k, v in weights.items()}
     _known(list(table), names)
     return table
-
-
-def _checked_length(length: int) -> int:
-    if isinstance(length, bool) or length < 1:
-        raise InputError(f"length is {length}; it must be a whole number of at least 1")
-    return length

@@ -51,7 +51,7 @@ class SecretPairs(Value):
         return "the named pairs of facts"
 
     def check(self, family: tuple[Model, ...]) -> None:
-        """Named events need models with named variables, in which each event is possible."""
+        """Named events need models that have their variables and values."""
         for model in family:
             if not isinstance(model, JointTable):
                 raise InputError(

@@ -1,0 +1,121 @@
+"""`shoal`: the table of commands, loaded only when called, and what happens on bad input."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from shoal import __version__
+from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
+
+BAD_INPUT, OVER_BUDGET, BROKEN = 2, 3, 1
+
+
+class Command(NamedTuple):
+    """Where a command lives (a module with a typer `app`) and what it does, in a line."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("shoal.cli.demo", "Take the tour: leak, plan, release and audit in a minute."),
+    "init": Command("shoal.cli.init", "Write a commented spec that runs as it is."),
+    "leak": Command("shoal.cli.leak", "Say what an ordinary private release really leaks."),
+    "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
+    "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
+    "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
+    "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
+}
+
+EXAMPLES = """\b
+Examples:
+  shoal demo
+  shoal init && shoal plan shoal.toml
+  shoal leak shoal.toml --eta 1
+  shoal release shoal.toml days.csv -o release.json
+
+\b
+Exit codes: 0 done, 2 bad input (one sentence says what to change), 3 refused by the
+ledger, 1 anything unexpected. `shoal COMMAND --help` shows a command's options.
+"""
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and imports one only when it is called."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        command = typer.main.get_command(import_module(row.module).app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """The table as it stands: `shoal --help` imports no command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.summary) for name, row in COMMANDS.items()])
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Errors of the user's input end in one sentence and an exit code; others are ours."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, Refused) as error:
+            _stop(error, BAD_INPUT)
+        except BudgetError as error:
+            _stop(error, OVER_BUDGET)
+        except PromiseBroken as error:
+            _stop(error, BROKEN)
+
+
+def _stop(error: Exception, code: int) -> None:
+    typer.echo(f"Error: {error}", err=True)
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    epilog=EXAMPLES,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"shoal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def shoal(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Release correlated data with provable privacy.
+
+    How much does my release really leak? What is the least noise that is provably enough?
+    Release it. How much have I spent?
+    """
+
+
+def main() -> None:
+    """The entry point: a terminal that lacks a character gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    app(prog_name="shoal")

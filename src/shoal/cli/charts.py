@@ -1,0 +1,111 @@
+"""PNG charts; they need the `plot` extra (matplotlib)."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from shoal.cli.comparison import Comparison, scale_of, standing
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+
+CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
+
+
+def available() -> bool:
+    """Whether charts can be drawn here."""
+    return find_spec("matplotlib") is not None
+
+
+def check_charts() -> None:
+    """Refuse a chart when matplotlib is missing."""
+    if not available():
+        raise InputError(
+            "--plot needs matplotlib, which is not installed; "
+            "install it with `pip install 'shoal[plot]'`, or leave --plot out"
+        )
+
+
+def noise_chart(comparison: Comparison) -> bytes:
+    """A PNG: the noise of every mechanism that applies, the chosen one in colour."""
+    figure = _figure(8, 4)
+    draw_noise(figure.subplots(), comparison)
+    return _png(figure)
+
+
+def draw_noise(axes: Any, comparison: Comparison) -> None:
+    """One bar per mechanism, least noise on top."""
+    plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
+    scales = {p: scale_of(p) for p in plans}
+    drawn = sorted((p for p in plans if scales[p]), key=lambda p: -(scales[p] or 0.0))
+    chosen = comparison.plan.mechanism
+    colours = [CHOSEN if p.mechanism == chosen else OTHER for p in drawn]
+    names = [f"{p.mechanism}\n{standing(p)}" for p in drawn]
+    bars = axes.barh(names, [scales[p] for p in drawn], color=colours)
+    axes.bar_label(bars, fmt="%.4g", padding=3)
+    axes.set_xlabel(f"scale of the noise ({comparison.plan.task.query.unit})")
+    axes.set_title(f"Noise that gives epsilon = {float(comparison.epsilon):g}")
+    _plain(axes)
+
+
+def leak_chart(names: Sequence[str], losses: Sequence[float], eta: float) -> bytes:
+    """A PNG: what is promised and what really leaks, per model; infinity fills the axis."""
+    figure = _figure(8, 1.5 + 0.6 * (len(names) + 1))
+    draw_leak(figure.subplots(), names, losses, eta)
+    return _png(figure)
+
+
+def draw_leak(axes: Any, names: Sequence[str], losses: Sequence[float], eta: float) -> None:
+    """The promised epsilon on top, then one bar per bound."""
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    full = 1.25 * max([eta, *finite])
+    values = [eta, *(min(loss, full) for loss in losses)]
+    labels = [f"{eta:.4g}", *(f"{loss:.4g}" if math.isfinite(loss) else "∞" for loss in losses)]
+    bars = axes.barh(["promised", *names], values, color=[OTHER] + [ALARM] * len(names))
+    axes.bar_label(bars, labels=labels, padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel("epsilon: the most the log-odds between two values of an entry can change")
+    axes.set_title("What an ordinary private release really guarantees")
+    _plain(axes)
+
+
+def draw_histograms(
+    axes: Any, labels: Sequence[str], truth: Sequence[float], noisy: Sequence[float], bound: float
+) -> None:
+    """True and released values side by side, the released ones with their error bars."""
+    places = range(len(labels))
+    axes.bar([p - 0.2 for p in places], truth, width=0.4, color=OTHER, label="true")
+    axes.bar(
+        [p + 0.2 for p in places],
+        noisy,
+        width=0.4,
+        yerr=bound,
+        color=CHOSEN,
+        ecolor="#555555",
+        capsize=3,
+        label="released (with its 95 % error)",
+    )
+    axes.set_xticks(list(places), labels)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.legend(frameon=False)
+    _plain(axes)
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()
+
+
+def _plain(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.12)

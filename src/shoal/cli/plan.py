@@ -1,0 +1,113 @@
+"""`shoal plan`: the least noise that is enough, all mechanisms side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
+from shoal.cli.outputs import check_chart, check_output
+
+if TYPE_CHECKING:
+    from shoal.cli.comparison import Comparison
+    from shoal.spec.request import Request
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal plan shoal.toml
+  shoal plan shoal.toml --json | jq .scale
+  shoal plan shoal.toml --save plan.json --plot noise.png
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def plan(
+    spec: SpecPath,
+    as_json: AsJson = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Store the plan, for `shoal release`."),
+    ] = None,
+    plot: PlotPath = None,
+    force: Force = False,
+) -> None:
+    """Find the least noise that is enough, and explain it.
+
+    Calibrates every mechanism that applies to the spec, without any data, and shows the noise of
+    each. The plan that is explained is the one the spec asks for: the least costly proved one, or
+    the one it names.
+    """
+    from shoal.cli.comparison import as_json as comparison_json, compare
+    from shoal.spec.request import read_request
+
+    if save is not None:
+        check_output(save, force=force)
+    check_chart(plot, force=force)
+    request = read_request(spec)
+    with show.working("calibrating"):
+        comparison = compare(request.task, request.epsilon(), request.mechanism)
+    if as_json:
+        show.print_json(comparison_json(comparison))
+    else:
+        print_comparison(comparison, request)
+    _write(comparison, save, plot, quiet=as_json)
+
+
+def print_comparison(comparison: Comparison, request: Request) -> None:
+    """The plan in words, then every mechanism's noise as a bar."""
+    out = show.console()
+    if request.privacy.error is not None:
+        out.print(
+            f"epsilon = {float(comparison.epsilon):g} is the least budget that keeps each value "
+            f"within {float(request.privacy.error):g} {request.task.query.unit}."
+        )
+        out.print()
+    out.print(show.paragraphs(comparison.plan.explain()))
+    out.print()
+    print_noise(comparison)
+
+
+def print_noise(comparison: Comparison) -> None:
+    """A table of all mechanisms: scale, bar, standing; refusals below it."""
+    from shoal.cli.comparison import scale_of, standing
+    from shoal.core.numbers import significant
+    from shoal.core.plan import Plan
+
+    out = show.console()
+    plans = {n: p for n, p in comparison.alternatives.items() if isinstance(p, Plan)}
+    largest = max(scale_of(p) or 0.0 for p in plans.values())
+    rows = []
+    for name, row in plans.items():
+        scale = scale_of(row)
+        chosen = "chosen, " if row.mechanism == comparison.plan.mechanism else ""
+        drawn = "" if scale is None else show.bar(scale, largest, ascii_only=out.options.ascii_only)
+        rows.append(
+            (name, "" if scale is None else significant(scale), drawn, chosen + standing(row))
+        )
+    unit = comparison.plan.task.query.unit
+    out.print(show.table(("mechanism", f"noise ({unit})", "", "promise"), rows, numbers=(1,)))
+    refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
+    if refused:
+        out.print()
+        out.print(show.paragraphs("\n".join(f"{n}: {why}" for n, why in refused.items())))
+
+
+def _write(comparison: Comparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
+    from shoal.data.files import atomic_write
+    from shoal.kinds import dumps
+
+    if save is not None:
+        atomic_write(save, dumps(comparison.plan) + "\n")
+    if plot is not None:
+        from shoal.cli.charts import noise_chart
+
+        atomic_write(plot, noise_chart(comparison))
+    if not quiet:
+        for path, what in ((save, "plan"), (plot, "chart")):
+            if path is not None:
+                typer.echo(f"\nThe {what} is in {path}")

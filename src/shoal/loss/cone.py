@@ -1,0 +1,144 @@
+"""How far apart two laws can look through a function of bounded growth.
+
+    Λ(p, p'; G) = sup log (Σ p_y v_y) / (Σ p'_y v_y)  over v > 0 with v_y ≤ e^{G(y,z)} v_z
+
+is the heart of the lift: v is what a mechanism makes of the state, G how fast it may change.
+Three rules, each an upper bound, in order of tightness and work:
+
+* largest: G is replaced by its largest entry g. The best v is 1 or e^g, with e^g on a prefix of
+  the states sorted by p_y/p'_y.
+* caps: the optimum of ratio λ is large exactly on the prefix S = {p > λp'}. There v_y is at most
+  e^{max_{z∉S} G(y,z)} times the least v off S; or, mirrored, v_z off S is at least
+  e^{-max_{y∈S} G(y,z)} times the largest v on S; and λ is at most p_y/p'_y for y in S. Each prefix
+  takes the smallest of its three bounds, and the answer is the largest over prefixes.
+* cone: the linear program itself, solved on trees and certified by its dual (lift_tree).
+
+Proofs: shoal/mechanisms/lift.md. All results round up. 0/0 is no constraint, c/0 is infinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Rule = Literal["largest", "caps", "cone"]
+RULES: tuple[Rule, ...] = ("largest", "caps", "cone")
+
+FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 below it
+CEILING = 200.0  # a larger entry of G counts as infinite
+ROUND = 2.0**-52
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laws:
+    """The rows of a law (k×m), sorted once for every ordered pair of rows.
+
+    upper and lower bracket the probabilities; order[x,x'] lists the states that x or x' can take,
+    by falling p/p', and count[x,x'] says how many; slack is what errors of the law add to a
+    log-ratio. trees is only a memory of the last optimum of each pair: it never changes a bound
+    except through its certificate.
+    """
+
+    upper: Floats
+    lower: Floats
+    order: npt.NDArray[np.int16]
+    count: npt.NDArray[np.int16]
+    trees: npt.NDArray[np.int16]
+    slack: float
+
+
+def prepare(law: Floats, *, possible: Bools | None = None, error: float = 0.0) -> Laws:
+    """The law's rows bracketed and sorted for `leak` and `lower`.
+
+    error bounds |log computed - log true| of every entry. possible marks the entries that are
+    truly positive (default: those that are not 0): one that underflowed stays a possibility.
+    A row of zeros belongs to an impossible value: it is compared with nothing.
+    """
+    possible = law > 0 if possible is None else possible
+    tiny = possible & (law < FLOOR)
+    upper = np.where(tiny, FLOOR, np.where(possible, law, 0.0))
+    lower = np.where(tiny, 0.0, upper)
+    order, count = _ratio_order(upper, lower)
+    trees = np.full(order.shape, 32767, dtype=np.int16)
+    return Laws(upper, lower, order, count, trees, 2.0 * error)
+
+
+def _ratio_order(upper: Floats, lower: Floats) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+    """States by falling upper[x]/lower[x'], those neither row can take left out at the end."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = upper[:, None, :] / lower[None, :, :]
+    absent = np.isnan(ratio)
+    ratio[absent] = -1.0
+    order = np.argsort(-ratio, axis=-1, kind="stable").astype(np.int16)
+    count = ratio.shape[-1] - absent.sum(axis=-1)
+    return order, count.astype(np.int16)
+
+
+def leak(laws: Laws, growth: Floats, rule: Rule) -> Floats:
+    """Λ(row x, row x'; growth) for all ordered pairs, as a (k,k) matrix with diagonal 0.
+
+    growth is G (m×m, 0 on the diagonal, inf for "no bound"). Rounds up; inf allowed.
+    """
+    best = np.full(laws.count.shape, np.inf)
+    np.fill_diagonal(best, 0.0)
+    lower(best, 0.0, laws, growth, rule)
+    return best
+
+
+def lower(best: Floats, cost: float, laws: Laws, growth: Floats, rule: Rule) -> None:
+    """best becomes min(best, cost + Λ(row x, row x'; growth)), in place.
+
+    Pairs that cannot fall below best are given up early, which makes a second lag cheap.
+    """
+    from shoal.loss import lift_kernels as kernels
+
+    excess = _exponential_less_one(growth)
+    extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
+    rows = (laws.upper, laws.lower)
+    if rule == "largest":
+        kernels.lower_largest(best, cost, extra, rows, laws.order, laws.count, excess)
+    elif rule == "caps":
+        decay = np.exp(-growth)
+        fall = -np.expm1(-growth)
+        kernels.lower_caps(
+            best, cost, extra, rows, laws.order, laws.count, excess, decay, fall
+        )
+    elif rule == "cone":
+        _lower_cone(best, cost, extra, laws, growth)
+    else:
+        raise InputError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
+
+
+def _exponential_less_one(growth: Floats) -> Floats:
+    """e^G - 1, with entries over CEILING replaced by the kernels' HUGE."""
+    from shoal.loss.lift_kernels import HUGE
+
+    return np.where(growth > CEILING, HUGE, np.expm1(np.minimum(growth, CEILING)))
+
+
+def _lower_cone(best: Floats, cost: float, extra: float, laws: Laws, growth: Floats) -> None:
+    """The cone rule; pairs whose certificate fails fall back on the caps."""
+    from shoal.loss.lift_tree import lower_cone
+
+    closed = closure(growth)
+    excess = _exponential_less_one(closed)
+    off = excess[~np.eye(len(excess), dtype=bool)]
+    floor = float(off.min()) if off.size else 0.0
+    rows = (laws.upper, laws.lower)
+    if lower_cone(best, cost, extra, rows, 1.0 + excess, laws.trees, floor):
+        lower(best, cost, laws, closed, "caps")
+
+
+def closure(growth: Floats) -> Floats:
+    """The shortest-path closure of G, rounded up: the same cone, with the triangle inequality."""
+    closed = growth
+    for middle in range(len(growth)):
+        closed = np.minimum(closed, closed[:, middle, None] + closed[None, middle, :])
+    return np.where(closed < growth, closed * (1.0 + len(growth) * ROUND), growth)

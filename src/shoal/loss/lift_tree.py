@@ -1,0 +1,362 @@
+"""The exact cone rule of the lift: a small linear program, solved on trees and certified.
+
+At the optimum of  Λ(p, q; G) = sup log (p·v)/(q·v),  v_y ≤ e^{G(y,z)} v_z,  the tight
+constraints form a spanning tree of the states: each state is `high` (v = e^G · parent) or low
+(parent = e^G · v). Weighted by v, the dual multipliers are plain flows: the flow on an edge is
+the net worth Σ (p - λq)·v of the high side. A tree whose flows are all non-negative is optimal;
+otherwise the side with the wrong sign is rescaled until a new constraint is tight.
+
+The answer never rests on the search: `_certified` rebuilds the multipliers f ≥ 0 bottom-up and
+checks  p_i + in_i - out_i ≤ λ q_i  at every state, which bounds (p·v)/(q·v) by λ for every
+admissible v. Importing this module imports numba.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from shoal.loss.lift_kernels import ENDLESS, ROUND
+
+UNKNOWN = 32767  # mark of a pair whose tree was never found
+_MATHS = {"contract", "reassoc", "nnan", "nsz"}
+_SLACK = 1e-10  # a remembered tree may break a constraint by this much: its bound stays valid
+
+
+@njit(cache=True)
+def lower_cone(
+    best: Any, cost: float, extra: float, rows: Any, weight: Any, trees: Any, floor: float
+) -> int:
+    """best(x,x') becomes min(best, cost + Λ) by the exact cone; pairs left uncertified counted.
+
+    weight = e^G with G closed under the triangle inequality. trees remembers the optimal tree of
+    every pair, state by state: 0 root, ±(parent + 1) high or low. A pair is left alone as soon as
+    it cannot fall below best; floor = e^{min G} - 1 off the diagonal gives the quickest such sign.
+    """
+    upper, lower = rows
+    size = upper.shape[1]
+    pair = np.empty((2, size))
+    local = np.empty((size, size))
+    values = np.empty((3, size))
+    links = np.empty((6, size), np.int64)
+    failed = 0
+    for x in range(best.shape[0]):
+        for other in range(best.shape[0]):
+            limit = np.exp(min(best[x, other] - cost, 300.0))
+            count = _gather(upper[x], lower[other], pair, links[5])
+            if limit <= 1.0 or _two_valued(pair, count, floor) >= limit:
+                continue
+            ratio = 1.0
+            if not _same(pair, count):
+                for i in range(count):
+                    for j in range(count):
+                        local[i, j] = weight[links[5, i], links[5, j]]
+                ratio = _pair_ratio(
+                    pair[0, :count],
+                    pair[1, :count],
+                    local[:count, :count],
+                    values[:, :count],
+                    links,
+                    trees[x, other],
+                    limit,
+                )
+            if ratio > ENDLESS:
+                continue
+            if ratio <= 0.0:
+                failed += 1
+            elif ratio == 1.0 and _same(pair, count):
+                best[x, other] = min(best[x, other], cost)
+            else:
+                leak = np.log(ratio) + 16.0 * (count + 4) * ROUND + extra
+                best[x, other] = min(best[x, other], cost + leak)
+    return failed
+
+
+@njit(cache=True)
+def _gather(upper: Any, lower: Any, pair: Any, states: Any) -> int:
+    """Number of states that either row can take, after copying both rows onto them."""
+    count = 0
+    for y in range(upper.size):
+        if upper[y] > 0.0 or lower[y] > 0.0:
+            pair[0, count] = upper[y]
+            pair[1, count] = lower[y]
+            states[count] = y
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def _same(pair: Any, count: int) -> bool:
+    """Whether the two rows are equal bit by bit."""
+    for i in range(count):
+        if pair[0, i] != pair[1, i]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _two_valued(pair: Any, count: int, floor: float) -> float:
+    """Ratio of v = 1 + floor where p > q and 1 elsewhere: admissible, so never above the answer."""
+    gained = 0.0
+    held = 0.0
+    for i in range(count):
+        if pair[0, i] > pair[1, i]:
+            gained += pair[0, i] - pair[1, i]
+            held += pair[1, i]
+    return 1.0 + gained * floor / (1.0 + held * floor)
+
+
+@njit(cache=True)
+def _pair_ratio(
+    p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any, limit: float
+) -> float:
+    """Certified upper bound of (p·v)/(q·v); inf once it cannot stay below limit, 0 on failure."""
+    v, net, scratch = values
+    parent, high, order, head, after, states = links
+    count = p.size
+    warm = _recall(tree, states, parent, high, after, count)
+    if warm:
+        warm = _walk(parent, order, head, after, count) == count
+    if warm:
+        _evaluate(parent, high, order, weight, v)
+        warm = _admissible(weight, v, _SLACK)
+    if not warm:
+        _star(p, q, weight, parent, high)
+    for _ in range(40 * count + 100):
+        _walk(parent, order, head, after, count)
+        _evaluate(parent, high, order, weight, v)
+        ratio = (p * v).sum() / (q * v).sum()
+        if ratio >= limit:
+            return np.inf
+        worst = _worst_edge(p, q, v, ratio, parent, high, order, net)
+        if worst < 0:
+            break
+        _relink(worst, net[worst], weight, v, parent, high, order, scratch)
+    _remember(tree, states, parent, high, count)
+    return _certified(p, q, weight, v, ratio, parent, high, order, head, after, net)
+
+
+@njit(cache=True)
+def _recall(tree: Any, states: Any, parent: Any, high: Any, place: Any, count: int) -> bool:
+    """Whether a remembered tree on exactly these states was loaded into parent and high."""
+    for i in range(count):
+        if tree[states[i]] == UNKNOWN:
+            return False
+    for y in range(tree.size):
+        place[y] = -1
+    for i in range(count):
+        place[states[i]] = i
+    for i in range(count):
+        code = tree[states[i]]
+        parent[i] = -1 if code == 0 else place[abs(code) - 1]
+        high[i] = 1 if code > 0 else 0
+    return True
+
+
+@njit(cache=True)
+def _remember(tree: Any, states: Any, parent: Any, high: Any, count: int) -> None:
+    """Write parent and high into the pair's memory."""
+    for i in range(count):
+        code = 0 if parent[i] < 0 else states[parent[i]] + 1
+        tree[states[i]] = code if high[i] else -code
+
+
+@njit(cache=True)
+def _walk(parent: Any, order: Any, head: Any, after: Any, count: int) -> int:
+    """Number of states reached from the root; order lists them with parents first."""
+    for i in range(count):
+        head[i] = -1
+    reached = 0
+    for i in range(count):
+        if parent[i] < 0:
+            order[reached] = i
+            reached += 1
+        else:
+            after[i] = head[parent[i]]
+            head[parent[i]] = i
+    if reached != 1:
+        return 0
+    done = 0
+    while done < reached:
+        child = head[order[done]]
+        done += 1
+        while child >= 0:
+            order[reached] = child
+            reached += 1
+            child = after[child]
+    return reached
+
+
+@njit(cache=True)
+def _evaluate(parent: Any, high: Any, order: Any, weight: Any, v: Any) -> None:
+    """v from the tree, scaled so that its smallest entry is 1."""
+    v[order[0]] = 1.0
+    least = 1.0
+    for n in range(1, v.size):
+        i = order[n]
+        above = parent[i]
+        if high[i]:
+            v[i] = v[above] * weight[i, above]
+        else:
+            v[i] = v[above] / weight[above, i]
+        least = min(least, v[i])
+    for i in range(v.size):
+        v[i] /= least
+
+
+@njit(cache=True, fastmath=_MATHS)
+def _admissible(weight: Any, v: Any, slack: float) -> bool:
+    """Whether v_y ≤ e^G(y,z) v_z for all y, z, up to the factor 1 + slack."""
+    for i in range(v.size):
+        least = np.inf
+        for j in range(v.size):
+            least = min(least, weight[i, j] * v[j])
+        if v[i] > least * (1.0 + slack):
+            return False
+    return True
+
+
+@njit(cache=True, fastmath=_MATHS)
+def _star(p: Any, q: Any, weight: Any, parent: Any, high: Any) -> None:
+    """Start from the best star: all states as high, or all as low, as one centre allows."""
+    best = 0.0
+    centre = 0
+    rises = 1
+    for c in range(p.size):
+        above = 0.0
+        base = 0.0
+        above_low = 0.0
+        base_low = 0.0
+        for i in range(p.size):
+            above += p[i] * weight[i, c]
+            base += q[i] * weight[i, c]
+            above_low += p[i] / weight[c, i]
+            base_low += q[i] / weight[c, i]
+        if above > best * base:
+            best, centre, rises = above / base if base > 0.0 else ENDLESS, c, 1
+        if above_low > best * base_low:
+            best, centre, rises = above_low / base_low if base_low > 0.0 else ENDLESS, c, 0
+    for i in range(p.size):
+        parent[i] = centre
+        high[i] = rises
+    parent[centre] = -1
+
+
+@njit(cache=True)
+def _worst_edge(
+    p: Any, q: Any, v: Any, ratio: float, parent: Any, high: Any, order: Any, net: Any
+) -> int:
+    """The state whose edge to its parent carries the most negative flow, or -1."""
+    total = 0.0
+    for i in range(v.size):
+        net[i] = (p[i] - ratio * q[i]) * v[i]
+        total += p[i] * v[i]
+    worst = -1
+    least = -4.0 * v.size * ROUND * total
+    for n in range(v.size - 1, 0, -1):
+        i = order[n]
+        flow = net[i] if high[i] else -net[i]
+        if flow < least:
+            least = flow
+            worst = i
+        net[parent[i]] += net[i]
+    return worst
+
+
+@njit(cache=True, fastmath=_MATHS)
+def _relink(
+    cut: int, worth: float, weight: Any, v: Any, parent: Any, high: Any, order: Any, side: Any
+) -> None:
+    """Cut a subtree off, rescale it the way its worth points, hang it on the first tight edge."""
+    for n in range(v.size):
+        i = order[n]
+        side[i] = 1.0 if i == cut else (0.0 if parent[i] < 0 else side[parent[i]])
+    near = cut
+    far = -1
+    least = np.inf
+    for i in range(v.size):
+        for j in range(v.size):
+            if side[i] > 0.0 and side[j] == 0.0:
+                room = weight[i, j] * v[j] / v[i] if worth > 0.0 else weight[j, i] * v[i] / v[j]
+                if far < 0 or room < least:
+                    least, near, far = room, i, j
+    child = near
+    above = far
+    rises = 1 if worth > 0.0 else 0
+    while True:  # turn the path from the new attachment up to the cut around
+        old = parent[child]
+        old_high = high[child]
+        parent[child] = above
+        high[child] = rises
+        if child == cut:
+            return
+        above = child
+        rises = 1 - old_high
+        child = old
+
+
+@njit(cache=True)
+def _certified(
+    p: Any,
+    q: Any,
+    weight: Any,
+    v: Any,
+    ratio: float,
+    parent: Any,
+    high: Any,
+    order: Any,
+    head: Any,
+    after: Any,
+    balance: Any,
+) -> float:
+    """The least tried ratio ≥ the given one that the tree's multipliers prove; 0 if none."""
+    _root_at_heaviest(q, v, parent, high)
+    _walk(parent, order, head, after, v.size)
+    widening = v.size * ROUND
+    for _ in range(30):
+        candidate = ratio * (1.0 + widening)
+        if _proves(p, q, weight, candidate, parent, high, order, balance):
+            return candidate
+        widening *= 2.0
+    return 0.0
+
+
+@njit(cache=True)
+def _root_at_heaviest(q: Any, v: Any, parent: Any, high: Any) -> None:
+    """Turn the tree so that the state with most weight q·v is the root: it absorbs rounding."""
+    child = 0
+    for i in range(v.size):
+        if q[i] * v[i] > q[child] * v[child]:
+            child = i
+    above = -1
+    rises = 0
+    while child >= 0:
+        old = parent[child]
+        old_high = high[child]
+        parent[child] = above
+        high[child] = rises
+        above = child
+        rises = 1 - old_high
+        child = old
+
+
+@njit(cache=True)
+def _proves(
+    p: Any, q: Any, weight: Any, ratio: float, parent: Any, high: Any, order: Any, balance: Any
+) -> bool:
+    """Whether multipliers f ≥ 0 on the tree give  p + in - out ≤ ratio·q  at every state."""
+    for i in range(p.size):
+        balance[i] = p[i] - ratio * q[i]
+    for n in range(p.size - 1, 0, -1):
+        i = order[n]
+        above = parent[i]
+        if high[i]:
+            if balance[i] > 0.0:
+                balance[above] += balance[i] * weight[i, above]
+        elif balance[i] > 0.0:
+            return False
+        else:
+            balance[above] += balance[i] / weight[above, i]
+    return bool(balance[order[0]] <= 0.0)

@@ -11,6 +11,7 @@ from shoal.core.codec import encode
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.data.write import ratio
 from shoal.mechanisms import MECHANISMS, choose, loss
 
 
@@ -74,7 +75,7 @@ def standing(plan: Plan) -> str:
     if not plan.guarantee.proved:
         return "claimed, not proved"
     if not plan.guarantee.gives(wanted):
-        return f"only {plan.guarantee.notion}: silent about correlation"
+        return f"{plan.guarantee.notion} only"
     return "proved"
 
 
@@ -94,8 +95,4 @@ def _noise(plan: Plan) -> dict[str, str] | None:
         return None
     noise = plan.body.noise
     kind = {"LatticeLaplace": "discrete-laplace"}.get(type(noise).__name__, type(noise).__name__)
-    return {"kind": kind, "step": _ratio(noise.step), "scale": _ratio(noise.scale)}
-
-
-def _ratio(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"
+    return {"kind": kind, "step": ratio(noise.step), "scale": ratio(noise.scale)}

@@ -13,6 +13,7 @@ from shoal.cli.outputs import check_chart, check_output
 
 if TYPE_CHECKING:
     from shoal.cli.comparison import Comparison
+    from shoal.core.plan import Plan
     from shoal.spec.request import Request
 
 app = new_app()
@@ -74,27 +75,33 @@ def print_comparison(comparison: Comparison, request: Request) -> None:
 
 def print_noise(comparison: Comparison) -> None:
     """A table of all mechanisms: scale, bar, standing; refusals below it."""
-    from shoal.cli.comparison import scale_of, standing
-    from shoal.core.numbers import significant
     from shoal.core.plan import Plan
 
     out = show.console()
-    plans = {n: p for n, p in comparison.alternatives.items() if isinstance(p, Plan)}
-    largest = max(scale_of(p) or 0.0 for p in plans.values())
-    rows = []
-    for name, row in plans.items():
-        scale = scale_of(row)
-        chosen = "chosen, " if row.mechanism == comparison.plan.mechanism else ""
-        drawn = "" if scale is None else show.bar(scale, largest, ascii_only=out.options.ascii_only)
-        rows.append(
-            (name, "" if scale is None else significant(scale), drawn, chosen + standing(row))
-        )
-    unit = comparison.plan.task.query.unit
-    out.print(show.table(("mechanism", f"noise ({unit})", "", "promise"), rows, numbers=(1,)))
+    plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
+    cells = _cells(plans, comparison.plan.mechanism, ascii_only=out.options.ascii_only)
+    out.print(f"Scale of the noise of every mechanism, in {comparison.plan.task.query.unit}:")
+    out.print(show.table(("mechanism", "scale", "", "promise"), cells, numbers=(1,)))
     refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
     if refused:
         out.print()
         out.print(show.paragraphs("\n".join(f"{n}: {why}" for n, why in refused.items())))
+
+
+def _cells(plans: list[Plan], chosen: str, *, ascii_only: bool) -> list[tuple[str, ...]]:
+    from shoal.cli.comparison import scale_of, standing
+    from shoal.core.numbers import significant
+
+    scales = [scale_of(plan) or 0.0 for plan in plans]
+    return [
+        (
+            plan.mechanism,
+            significant(scale),
+            show.bar(scale, max(scales), ascii_only=ascii_only),
+            ("chosen, " if plan.mechanism == chosen else "") + standing(plan),
+        )
+        for plan, scale in zip(plans, scales, strict=True)
+    ]
 
 
 def _write(comparison: Comparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:

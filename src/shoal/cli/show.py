@@ -69,7 +69,7 @@ def table(
         drawn.add_column(
             title,
             justify="right" if place in numbers else "left",
-            no_wrap=place in numbers or place == 0,
+            no_wrap=place in numbers or place == 0 or not title,
         )
     for row in rows:
         drawn.add_row(*row)

@@ -1,0 +1,179 @@
+"""`shoal fit`: a Markov chain from data, checked in words, stored as a model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, DataPath, Force, new_app
+from shoal.cli.outputs import check_output
+
+if TYPE_CHECKING:
+    from shoal.core.records import Sequences
+    from shoal.data.dataset import Dataset
+    from shoal.models.chain import MarkovChain
+    from shoal.models.fit_check import FitCheck
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal fit days.csv -o model.json --state activity --series person --time minute
+  shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
+  shoal fit days.csv -o model.json --state activity --series person --group shift
+"""
+
+NOT_PRIVATE = (
+    "The model itself is not private: it tells about the data it was fitted on. Fit it on data "
+    "that may be public, or that everybody in it agreed to show."
+)
+
+
+@app.command(epilog=EXAMPLES)
+def fit(
+    data: DataPath,
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The model, a .json file.")
+    ],
+    state: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the states.")],
+    series: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column that tells series apart.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column by which a series is ordered.")
+    ] = None,
+    gap: Annotated[
+        str | None, typer.Option(help="A longer pause starts a new chain, such as 10min.")
+    ] = None,
+    smoothing: Annotated[
+        str, typer.Option(metavar="NUMBER", help="Added to every transition count.")
+    ] = "1",
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Most entries of a chain; without it any length.")
+    ] = None,
+    initial: Annotated[
+        str,
+        typer.Option(
+            metavar="LAW", help="Law of the first entry: stationary, or empirical (the data's)."
+        ),
+    ] = "stationary",
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Fit one model per value: FILE-VALUE.json each."),
+    ] = None,
+    as_json: AsJson = False,
+    force: Force = False,
+) -> None:
+    """Fit a Markov chain to data and store it as a model.
+
+    Counts transitions inside chains, says in words whether a Markov chain is a fair description,
+    and writes a model that a spec names with `file`.
+    """
+    from shoal.cli.sources import Columns, read_data
+    from shoal.models.fit import Start, fit_groups
+    from shoal.models.fit_check import check_fit
+
+    dataset = read_data(data, Columns(state, series, time, gap))
+    parts = _parts(dataset, data, series, group)
+    paths = _paths(out, list(parts), grouped=group is not None)
+    for path in paths.values():
+        check_output(path, force=force)
+    with show.working("fitting"):
+        chains = fit_groups(parts, smoothing=smoothing, length=length, initial=cast(Start, initial))
+        checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
+    _write(paths, chains)
+    if as_json:
+        rows = [_row(name, paths[name], chains[name], checks[name]) for name in parts]
+        show.print_json({"models": rows, "private": False})
+        return
+    _print(dataset, paths, checks)
+
+
+def _parts(
+    dataset: Dataset, data: str, series: str | None, group: str | None
+) -> dict[str, Sequences]:
+    """Group to its sequences, all on the same states; one nameless group without `group`."""
+    if group is None:
+        return {"": dataset.sequences()}
+    from shoal.cli.sources import Columns, read_data
+    from shoal.core.errors import DataError
+    from shoal.data.dataset import Dataset
+
+    labels = read_data(data, Columns(group, series))
+    members: dict[str, list[str]] = {}
+    for name, chains in zip(labels.names, labels.chains, strict=True):
+        values = sorted({labels.states[int(i)] for chain in chains for i in set(chain.tolist())})
+        if len(values) != 1:
+            raise DataError(
+                f"series {name!r} has the values {', '.join(map(repr, values))} in column "
+                f"{group!r}; a series must belong to one group"
+            )
+        members.setdefault(values[0], []).append(name)
+    chains_of = dict(zip(dataset.names, dataset.chains, strict=True))
+    return {
+        value: Dataset(
+            dataset.states, tuple(names), tuple(chains_of[name] for name in names)
+        ).sequences()
+        for value, names in sorted(members.items())
+    }
+
+
+def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
+    from shoal.core.errors import InputError
+
+    if out.suffix.lower() != ".json":
+        raise InputError(f"--out is {str(out)!r}; a model is written as .json")
+    if not grouped:
+        return {names[0]: out}
+    safe = {name: re.sub(r"[^\w.-]+", "_", name) for name in names}
+    paths = {name: out.with_name(f"{out.stem}-{safe[name]}{out.suffix}") for name in names}
+    if len(set(paths.values())) < len(names):
+        raise InputError(
+            "two groups have names that give the same file name; rename them in the data"
+        )
+    return paths
+
+
+def _write(paths: dict[str, Path], chains: dict[str, MarkovChain]) -> None:
+    from shoal.data.files import atomic_write
+    from shoal.kinds import dumps
+
+    for name, path in paths.items():
+        atomic_write(path, dumps(chains[name]) + "\n")
+
+
+def _row(name: str, path: Path, chain: MarkovChain, check: FitCheck) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "group": name or None,
+        "states": list(chain.states),
+        "transition": chain.transition.tolist(),
+        "initial": chain.initial.tolist(),
+        "length": chain.length,
+        "check": {
+            "transitions": check.transitions,
+            "bits_per_step": show.finite(check.bits_per_step),
+            "excess_bits": show.finite(check.excess_bits),
+            "order_two_p": check.order_two.p_value,
+            "in_words": check.describe().splitlines(),
+        },
+    }
+
+
+def _print(dataset: Dataset, paths: dict[str, Path], checks: dict[str, FitCheck]) -> None:
+    screen = show.console()
+    screen.print(f"Read {dataset.describe()}.")
+    for name, path in paths.items():
+        screen.print()
+        screen.print(f"Model{f' of group {name!r}' if name else ''} in {path}:")
+        screen.print(show.paragraphs(checks[name].describe()))
+    screen.print()
+    screen.print(NOT_PRIVATE)
+    screen.print("In a spec:")
+    for path in paths.values():
+        screen.print(f'  [[model]]\n  file = "{path.name}"')

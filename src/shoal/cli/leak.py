@@ -1,0 +1,144 @@
+"""`shoal leak`: what an ordinary private release really guarantees against correlation."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
+from shoal.cli.outputs import check_chart
+
+if TYPE_CHECKING:
+    from shoal.core.task import Model, Task
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal leak shoal.toml
+  shoal leak shoal.toml --eta 0.1 --json
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def leak(
+    spec: SpecPath,
+    eta: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Entry-level epsilon of the ordinary release; by default the spec's epsilon.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    plot: PlotPath = None,
+    force: Force = False,
+) -> None:
+    """Say what an ordinary private release really leaks.
+
+    An eta-DP release protects one entry when the others are fixed. Somebody who knows how entries
+    depend on each other learns more; this says how much, for every model of the spec.
+    """
+    from shoal.core.numbers import positive
+    from shoal.spec.request import read_request
+
+    check_chart(plot, force=force)
+    request = read_request(spec)
+    with show.working("measuring"):
+        level = request.epsilon() if eta is None else positive(eta, "--eta")
+        rows = [measured(model, level) for model in request.task.family]
+    if as_json:
+        show.print_json(_object(request.task, level, rows))
+    else:
+        print_leak(request.task, level, rows)
+    if plot is not None:
+        from shoal.cli.charts import leak_chart
+        from shoal.data.files import atomic_write
+
+        names = [_title(i, rows) for i in range(len(rows))]
+        atomic_write(plot, leak_chart(names, [row["loss"] for row in rows], float(level)))
+        if not as_json:
+            typer.echo(f"\nThe chart is in {plot}")
+
+
+def measured(model: Model, eta: Fraction) -> dict[str, Any]:
+    """What an eta-DP release guarantees under one model, and the bound of group privacy."""
+    from shoal import leakage
+
+    found = leakage((model,), eta)
+    tied = model.tied
+    return {
+        "model": model.describe(),
+        "loss": float(found.value),
+        "sentence": found.describe(),
+        "group_bound": math.inf if tied is None else float(tied * eta),
+        "tied": tied,
+    }
+
+
+def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
+    """Promise and truth in words, then as bars."""
+    screen = show.console()
+    level = float(eta)
+    screen.print(
+        f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
+        f"about {task.secrets.subject} change by more than {show.odds(level)}, as long as entries "
+        "do not depend on each other. Somebody who knows how they do can do better:"
+    )
+    screen.print()
+    for row in rows:
+        screen.print(f"{row['model'][0].upper()}{row['model'][1:]}:")
+        screen.print(f"  {row['sentence']}")
+        screen.print(f"  The odds can change by {show.odds(row['loss'])}.")
+    screen.print()
+    finite = [v for r in rows for v in (r["loss"], r["group_bound"]) if math.isfinite(v)]
+    largest = max([level, *finite])
+    plain = screen.options.ascii_only
+    lines = [("promised", level, "if entries were independent")]
+    for i, row in enumerate(rows):
+        lines.append((_title(i, rows), row["loss"], "against somebody who knows this model"))
+        lines.append(("", row["group_bound"], _group_words(row["tied"])))
+    cells = [
+        (name, _number(value), show.bar(value, largest, ascii_only=plain), note)
+        for name, value, note in lines
+    ]
+    screen.print(show.table(("", "epsilon", "", ""), cells, numbers=(1,)))
+
+
+def _title(index: int, rows: list[dict[str, Any]]) -> str:
+    return "really" if len(rows) == 1 else f"model[{index}]"
+
+
+def _group_words(tied: int | None) -> str:
+    if tied is None:
+        return "at most, whatever the law: no limit for any length"
+    return f"at most, whatever the law of {tied:,} entries"
+
+
+def _number(value: float) -> str:
+    from shoal.core.numbers import significant
+
+    return "∞" if math.isinf(value) else significant(value)
+
+
+def _object(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    worst = max(row["loss"] for row in rows)
+    return {
+        "eta": float(eta),
+        "promised": {"epsilon": float(eta), "over": task.secrets.subject},
+        "epsilon": show.finite(worst),
+        "models": [
+            {
+                "model": row["model"],
+                "epsilon": show.finite(row["loss"]),
+                "group_bound": show.finite(row["group_bound"]),
+                "odds": show.odds(row["loss"]),
+                "in_words": row["sentence"],
+            }
+            for row in rows
+        ],
+    }

@@ -1,0 +1,87 @@
+"""What a release is made from: a plan, stored or calibrated from a spec, and columns of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.cli import show
+from shoal.core.errors import InputError, StoredError
+from shoal.core.plan import Plan
+
+if TYPE_CHECKING:
+    from shoal.data.dataset import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the entries are in a data file; None where neither spec nor options say."""
+
+    state: str | None = None
+    series: str | None = None
+    time: str | None = None
+    gap: str | None = None
+    together: bool | None = None
+
+    def over(self, other: Columns) -> Columns:
+        """These columns, and those of `other` where these say nothing."""
+        missing = {
+            name: getattr(other, name) for name in self.__slots__ if getattr(self, name) is None
+        }
+        return replace(self, **missing)
+
+
+def load_plan(path: Path) -> tuple[Plan, Columns]:
+    """The plan in `path`: stored by `shoal plan --save`, or calibrated from a spec."""
+    from shoal.spec.request import parse_request
+    from shoal.spec.stored import parse_stored, read_text
+
+    text = read_text(path, "spec or plan")
+    if text.lstrip().startswith("{"):
+        return _checked(parse_stored(text, path, "plan"), path), Columns()
+    request = parse_request(text, folder=path.parent, name=str(path))
+    from shoal.mechanisms import choose
+
+    with show.working("calibrating"):
+        plan = choose(request.task, request.epsilon(), request.mechanism).plan
+    data = request.data
+    if data is None:
+        return plan, Columns()
+    together = data.release == "together"
+    return plan, Columns(data.state, data.series, data.time, data.gap, together)
+
+
+def read_data(path: str, columns: Columns) -> Dataset:
+    """The data set in `path`; refused when nothing says which column holds the states."""
+    from shoal.data.durations import parse_duration
+    from shoal.data.read import read
+
+    if columns.state is None:
+        raise InputError(
+            "no column of states is named; give [data] state in the spec, or --state COLUMN"
+        )
+    gap = None if columns.gap is None else parse_duration(columns.gap)
+    if gap is not None and columns.time is None:
+        raise InputError("gap is given without a time column; name it with --time, or drop gap")
+    with show.working("reading"):
+        return read(path, state=columns.state, series=columns.series, time=columns.time, gap=gap)
+
+
+def _checked(stored: object, path: Path) -> Plan:
+    """A stored plan whose promise still holds when evaluated again."""
+    from shoal.mechanisms import LOSS_TOLERANCE, loss
+
+    if not isinstance(stored, Plan):
+        raise StoredError(
+            f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
+            "store one with `shoal plan SPEC --save FILE`"
+        )
+    with show.working("checking the plan"):
+        measured = loss(stored)
+    if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
+        raise StoredError(
+            f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "
+            f"{measured:g}: the file was changed; make it again with `shoal plan`"
+        )
+    return stored

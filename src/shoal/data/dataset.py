@@ -86,6 +86,12 @@ class Dataset:
             return Sequences(self.states, chosen)
         return Sequences(tuple(states), self._recoded(chosen, tuple(states)))
 
+    def on(self, states: Sequence[str]) -> Dataset:
+        """The same series as indices into `states`, in that order."""
+        place = iter(self._recoded(self._chosen(None), tuple(states)))
+        chains = tuple(tuple(next(place) for _ in series) for series in self.chains)
+        return Dataset(tuple(states), self.names, chains)
+
     def describe(self) -> str:
         chains = sum(map(len, self.chains))
         return (

@@ -1,0 +1,29 @@
+"""Made-up data for demonstrations and tests: the same for the same seed, nobody's in particular.
+
+`..._table` gives the rows a file would hold (series, time, state); the others give chains.
+"""
+
+from __future__ import annotations
+
+from shoal.data.synthetic.activity import ACTIVITIES, activity_days, activity_table
+from shoal.data.synthetic.contacts import ContactNetwork, contact_network
+from shoal.data.synthetic.phone import CONTEXTS, phone_contexts, phone_table
+from shoal.data.synthetic.power import household_power, power_table
+from shoal.data.synthetic.town import MapWalk, map_walk
+from shoal.data.write import write_table
+
+__all__ = [
+    "ACTIVITIES",
+    "CONTEXTS",
+    "ContactNetwork",
+    "MapWalk",
+    "activity_days",
+    "activity_table",
+    "contact_network",
+    "household_power",
+    "map_walk",
+    "phone_contexts",
+    "phone_table",
+    "power_table",
+    "write_table",
+]

@@ -1,0 +1,70 @@
+"""The published JSON Schema says what the program checks."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from shoal.cli.init import TEMPLATE
+from shoal.spec.schema import schema_text, spec_schema
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+
+
+def test_the_published_schema_is_current() -> None:
+    published = (ROOT / "docs" / "spec.schema.json").read_text(encoding="utf-8")
+    assert published == schema_text(), "run: python -m shoal.spec.schema > docs/spec.schema.json"
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(spec_schema())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_valid(path: Path) -> None:
+    jsonschema.validate(tomllib.loads(path.read_text()), spec_schema())
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+def test_the_template_is_valid() -> None:
+    jsonschema.validate(tomllib.loads(TEMPLATE), spec_schema())
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("privacy", "epsilon", 0),
+        ("privacy", "epsilon", "1"),
+        ("privacy", "error", 2),
+        ("privacy", "budget", 2),
+        ("query", "kind", "median"),
+        ("query", "relative", "yes"),
+        ("secrets", "kind", "policy-graph"),
+        ("data", "release", "all"),
+    ],
+)
+def test_what_the_program_refuses_the_schema_refuses(section: str, key: str, value: Any) -> None:
+    document = copy.deepcopy(tomllib.loads(TEMPLATE))
+    document[section][key] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, spec_schema())
+
+
+def test_every_key_is_described() -> None:
+    for name, section in json.loads(schema_text())["$defs"].items():
+        undescribed = [
+            key
+            for key, field in section["properties"].items()
+            if "description" not in field and key != "kind"
+        ]
+        assert not undescribed, (name, undescribed)

@@ -213,14 +213,14 @@ def test_minus_zero_is_drawn_again_and_plus_zero_is_kept() -> None:
 
 @pytest.mark.parametrize("ratio", [2**54, 2**54 + 1, 2**70])
 def test_integers_widen_and_never_wrap(ratio: int) -> None:
-    """Only ones for 100 digits: the noise is past 64 bits, and Python's integers hold it."""
+    """Only ones for 1000 digits: the noise is past 64 bits, and Python's integers hold it."""
     digits = digits_of(Fraction(1, ratio))
     ones = 2**64 - 1
-    stream = Scripted([ones] * (len(digits) + 99) + [0])
+    stream = Scripted([ones] * (len(digits) + 999) + [0])
     (drawn,) = laplace_batch(Fraction(1, ratio), 1, stream).tolist()
     lower = 2 ** digits[-1].shift - 1
-    assert drawn == -(lower + 100 * (digits[-1].size << digits[-1].shift))
-    assert abs(drawn) > 2**62
+    assert drawn == -(lower + 1000 * (digits[-1].size << digits[-1].shift))
+    assert abs(drawn) > 2**64
 
 
 def test_one_wide_draw_among_narrow_ones_keeps_them_all() -> None:
@@ -229,11 +229,11 @@ def test_one_wide_draw_among_narrow_ones_keeps_them_all() -> None:
     ones, lows = 2**64 - 1, 7 << 2
     # minus zero once, so that the wide draw comes in the second round
     begin = [lows, 1, lows] + [0] * 3 * (len(digits) - 1)
-    stream = Scripted([*begin, *[ones] * (len(digits) + 99), 0])
+    stream = Scripted([*begin, *[ones] * (len(digits) + 999), 0])
     narrow, wide, also = laplace_batch(rate, 3, stream).tolist()
     assert narrow == also
     assert 0 <= narrow < 2**20
-    assert wide < -(2**62)
+    assert wide < -(2**64)
 
 
 def floats_seen(work: Callable[[], object]) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from shoal.noise import laplace
 from shoal.noise.bits import SeededRng, SystemRng
 from shoal.noise.laplace import ONE_BY_ONE, LatticeLaplace
 
@@ -108,6 +109,14 @@ def test_wide_draws_are_python_integers(count: int) -> None:
     assert all(type(z) is int for z in drawn.tolist())
     narrow = LatticeLaplace(Fraction(2**54), Fraction(1)).draw(count, SeededRng(3))
     assert narrow.dtype == np.int64
+
+
+def test_a_small_draw_past_62_bits_widens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, kind in [(2**62 - 1, "int64"), (2**62, "object"), (-(2**62), "object")]:
+        monkeypatch.setattr(laplace, "discrete_laplace", lambda *_, value=value: value)
+        drawn = plain().draw(2, SeededRng(1))
+        assert drawn.dtype == kind
+        assert drawn.tolist() == [value, value]
 
 
 def test_equal_seeds_give_equal_draws_and_batches_join() -> None:

@@ -120,10 +120,8 @@ class LatticeLaplace:
 def _tail_at_most(rate: Fraction, m: int, tail: Fraction) -> bool:
     """Whether 2 q^(m+1) / (1 + q) <= tail, q = exp(-rate), decided by bounds on q and q^(m+1).
 
-    With equality only at tail = 1, which always holds: otherwise q would be algebraic.
+    The two are never equal, or q would be algebraic, so finer bounds always decide.
     """
-    if tail == 1:
-        return True
     precision = 128
     while True:
         one = 1 << precision

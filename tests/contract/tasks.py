@@ -1,0 +1,143 @@
+"""Tasks every mechanism is tried on, and the same task with its states renamed.
+
+A new row of the table is covered by them with no new code; a new kind of model or secrets adds a
+task here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shoal.core.task import Model, Query, Secrets, Task
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.secrets.entries import EachEntry
+from shoal.secrets.pairs import Event, SecretPairs
+
+TWO = [[0.8, 0.2], [0.3, 0.7]]
+THREE = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
+SPARSE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]
+FIVE = (np.full((5, 5), 0.1) + 0.5 * np.eye(5)).tolist()
+PER_STEP = [[[0.8, 0.2], [0.3, 0.7]], [[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.4], [0.4, 0.6]]]
+FLU = [0.1, 0.15, 0.5, 0.15, 0.1]  # of 0 … 4 members of a clique ill, the members alike
+AB, ABC, ABCDE = "ab", "abc", "abcde"
+
+
+def flu_table() -> JointTable:
+    """Four people of one clique, ill or not (Song, Wang & Chaudhuri 2017, Section 3.1)."""
+    law = np.zeros((2, 2, 2, 2))
+    orders = {0: 1, 1: 4, 2: 6, 3: 4, 4: 1}
+    for place in np.ndindex(2, 2, 2, 2):
+        law[place] = FLU[sum(place)] / orders[sum(place)]
+    return JointTable.of(law, domains=[["well", "ill"]] * 4)
+
+
+def second_order(length: int | None) -> OrderChain:
+    """Two states; the next entry follows the last one more often when the last two agree."""
+    rows = np.array([[0.9, 0.1], [0.4, 0.6], [0.6, 0.4], [0.2, 0.8]])
+    return OrderChain(
+        states=("a", "b"), order=2, conditional=rows, initial=np.full(4, 0.25), length=length
+    )
+
+
+def task(query: Query, *family: Model, secrets: Secrets | None = None) -> Task:
+    return Task(query=query, secrets=secrets or EachEntry(), family=family)
+
+
+def chain(transition: Any, states: str, length: int | None, **rest: Any) -> MarkovChain:
+    return MarkovChain.of(transition, states=list(states), length=length, **rest)
+
+
+def _ill(person: str) -> tuple[Event, Event]:
+    return (
+        Event.of(f"{person} is ill", {person: "ill"}),
+        Event.of(f"{person} is well", {person: "well"}),
+    )
+
+
+two = chain(TWO, AB, 20)
+three = chain(THREE, ABC, 8)
+weights = {"a": "0", "b": "1/2", "c": "2"}
+
+TASKS: dict[str, Task] = {
+    "count": task(count(AB, "b"), two),
+    "count-of-several": task(count(ABC, ["a", "c"]), three),
+    "sum": task(weighted_sum(ABC, weights), three),
+    "mean": task(mean(ABC, weights, length=8), three),
+    "histogram": task(histogram(AB), chain(TWO, AB, 6)),
+    "relative-histogram": task(histogram(ABC, relative=True, length=100), chain(THREE, ABC, 5)),
+    "five-states": task(count(ABCDE, "c"), chain(FIVE, ABCDE, 30)),
+    "long": task(count(AB, "b"), chain(TWO, AB, 1000)),
+    "zeros": task(count(ABC, "a"), chain(SPARSE, ABC, 6)),
+    "certain-start": task(count(AB, "b"), chain(TWO, AB, 10, initial=[1, 0])),
+    "any-length": task(count(AB, "b"), chain(TWO, AB, None)),
+    "any-length-sum": task(weighted_sum(ABC, weights), chain(THREE, ABC, None)),
+    "any-length-histogram": task(histogram(ABC), chain(THREE, ABC, None)),
+    "matrix-per-step": task(count(AB, "b"), chain(PER_STEP, AB, 4, initial=[0.5, 0.5])),
+    "any-initial-law": task(count(AB, "b"), AnyInitialLaw.of(TWO, states=AB, length=12)),
+    "any-law-any-length": task(count(AB, "b"), AnyInitialLaw.of(TWO, states=AB)),
+    "mixing": task(count(AB, "b"), MixingSummary(pi_min=0.2, gap=0.75, length=100)),
+    "mixing-any-length": task(count(AB, "b"), MixingSummary(pi_min=0.3, gap=1.0)),
+    "two-models": task(count(AB, "b"), two, chain([[0.9, 0.1], [0.4, 0.6]], AB, 20)),
+    "mixed-family": task(count(AB, "b"), two, AnyInitialLaw.of(TWO, states=AB, length=15)),
+    "order-2": task(count(AB, "b"), second_order(8)),
+    "order-2-any-length": task(count(AB, "b"), second_order(None)),
+    "table": task(count(["well", "ill"], "ill"), flu_table()),
+    "table-histogram": task(histogram(["well", "ill"]), flu_table()),
+    "pairs": task(
+        count(["well", "ill"], "ill"),
+        flu_table(),
+        secrets=SecretPairs.of([_ill("X1"), _ill("X3")]),
+    ),
+}
+
+
+def relabelled(original: Task) -> Task:
+    """The same task with its states in reverse order; only the order of writing differs."""
+    query = original.query
+    assert isinstance(query, LinearQuery)
+    turn = list(reversed(range(len(query.states))))
+    turned = replace(
+        query,
+        states=tuple(query.states[i] for i in turn),
+        weights=tuple(query.weights[i] for i in turn),
+    )
+    family = tuple(_turned(model, turn) for model in original.family)
+    return Task(query=turned, secrets=original.secrets, family=family)
+
+
+def _turned(model: Model, turn: Sequence[int]) -> Model:
+    states = tuple(model.states[i] for i in turn) if model.states else ()
+    match model:
+        case MarkovChain():
+            turned = model.transition[..., turn, :][..., :, turn]
+            return replace(
+                model, states=states, transition=turned, initial=model.initial[list(turn)]
+            )
+        case AnyInitialLaw():
+            return replace(model, states=states, transition=model.transition[turn][:, turn])
+        case OrderChain():
+            digits = model.tuples()
+            old = [
+                int(np.ravel_multi_index([turn[d] for d in row], _shape(model))) for row in digits
+            ]
+            rows = model.conditional[old][:, turn]
+            return replace(model, states=states, conditional=rows, initial=model.initial[old])
+        case JointTable():
+            law = model.probability[np.ix_(*[list(turn)] * model.probability.ndim)]
+            domains = tuple(tuple(domain[i] for i in turn) for domain in model.domains)
+            return replace(model, domains=domains, probability=law)
+        case MixingSummary():
+            return model
+    raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")
+
+
+def _shape(model: OrderChain) -> tuple[int, ...]:
+    return (len(model.states),) * model.order

@@ -1,0 +1,206 @@
+"""The contract of a row: what every mechanism promises on every task it accepts.
+
+On a task it refuses, a row is only held to its refusal being a sentence; that each row accepts
+some task is tested on its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from tests.contract.tasks import TASKS, relabelled
+
+import shoal.mechanisms
+from shoal.core.additive import Additive
+from shoal.core.composition import AsEntryDP
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.kinds import dumps, loads
+from shoal.mechanisms import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
+from shoal.noise.laplace import LatticeLaplace
+
+ROWS = sorted(MECHANISMS)
+AMOUNTS = (Fraction(1, 2), Fraction(1), Fraction(3))
+EVERYWHERE = pytest.mark.parametrize(
+    ("row", "name"), [(row, name) for row in ROWS for name in TASKS]
+)
+
+
+@functools.cache
+def attempt(
+    row: str, name: str, amount: Fraction = Fraction(1), *, turned: bool = False
+) -> Plan | str:
+    """The row's plan for a task, or the sentence of its refusal."""
+    task = relabelled(TASKS[name]) if turned else TASKS[name]
+    mechanism = MECHANISMS[row]
+    reason = mechanism.refuse(task)
+    if reason is not None:
+        return reason
+    try:
+        return mechanism.calibrate(task, amount)
+    except Refused as refusal:
+        return str(refusal)
+
+
+def is_sentence(reason: str) -> bool:
+    """One line that starts in lower case and says something."""
+    return reason[:1].islower() and "\n" not in reason and len(reason) >= 20
+
+
+@EVERYWHERE
+def test_the_promise_is_kept_at_every_amount(row: str, name: str) -> None:
+    for amount in AMOUNTS:
+        plan = attempt(row, name, amount)
+        if isinstance(plan, Plan):
+            loss = MECHANISMS[row].loss(plan)
+            assert 0 <= loss <= float(amount) * (1 + LOSS_TOLERANCE)
+            assert plan.guarantee.amount == amount
+            assert plan.mechanism == row
+
+
+@EVERYWHERE
+def test_a_refusal_is_a_sentence(row: str, name: str) -> None:
+    for amount in AMOUNTS:
+        plan = attempt(row, name, amount)
+        if isinstance(plan, str):
+            assert is_sentence(plan), plan
+            with pytest.raises(Refused):
+                calibrated(MECHANISMS[row], TASKS[name], amount)
+
+
+@EVERYWHERE
+def test_a_plan_survives_storage(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    again = loads(dumps(plan))
+    assert again == plan
+    assert MECHANISMS[row].loss(again) == MECHANISMS[row].loss(plan)
+
+
+@EVERYWHERE
+def test_calibration_is_deterministic(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    assert MECHANISMS[row].calibrate(TASKS[name], Fraction(1)) == plan
+
+
+@EVERYWHERE
+def test_more_epsilon_is_never_refused_and_never_noisier(row: str, name: str) -> None:
+    plans = [attempt(row, name, amount) for amount in AMOUNTS]
+    cost, scale = math.inf, math.inf
+    for before, plan in zip([None, *plans], plans, strict=False):
+        if isinstance(plan, str):
+            assert not isinstance(before, Plan), f"accepted with less epsilon: {plan}"
+            continue
+        assert plan.cost <= cost * (1 + 1e-9)
+        cost = plan.cost
+        if isinstance(plan.body, Additive):
+            assert float(plan.body.noise.scale) <= scale * (1 + 1e-9)
+            scale = float(plan.body.noise.scale)
+
+
+@EVERYWHERE
+def test_the_order_of_the_states_changes_nothing(row: str, name: str) -> None:
+    plan, turned = attempt(row, name), attempt(row, name, turned=True)
+    assert isinstance(plan, Plan) == isinstance(turned, Plan), (plan, turned)
+    if isinstance(plan, Plan) and isinstance(turned, Plan):
+        assert turned.cost == pytest.approx(plan.cost, rel=1e-9)
+        assert MECHANISMS[row].loss(turned) == pytest.approx(MECHANISMS[row].loss(plan), rel=1e-9)
+
+
+@EVERYWHERE
+def test_the_check_looks_at_the_noise_itself(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    if not isinstance(plan.body, Additive):
+        return
+    noise = LatticeLaplace(scale=plan.body.noise.scale / 2, step=plan.body.noise.step)
+    weaker = replace(plan, body=Additive(plan.body.query, noise))
+    assert MECHANISMS[row].loss(weaker) > MECHANISMS[row].loss(plan)
+
+
+@EVERYWHERE
+def test_an_additive_plan_counts_as_entry_level_privacy(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    assert plan.composition
+    if isinstance(plan.body, Additive):
+        lipschitz = plan.task.query.lipschitz
+        assert AsEntryDP(lipschitz / plan.body.noise.scale) in plan.composition
+
+
+@EVERYWHERE
+def test_the_plan_explains_itself(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    text = plan.explain()
+    for part in (
+        plan.task.query.describe(),
+        plan.task.secrets.describe(),
+        plan.task.family[0].describe(),
+        plan.guarantee.describe(),
+        plan.body.describe(),
+        plan.certificate.theorem,
+        *plan.certificate.assumptions,
+        *(rule.describe() for rule in plan.composition),
+    ):
+        assert part.rstrip(".") in text
+    assert plan.certificate.assumptions
+    assert ("CLAIMED, NOT PROVED" in text) == (not plan.guarantee.proved)
+
+
+@EVERYWHERE
+def test_noise_is_on_a_lattice_that_holds_every_answer(row: str, name: str) -> None:
+    plan = attempt(row, name)
+    if isinstance(plan, str):
+        return
+    if isinstance(plan.body, Additive):
+        ratio = plan.body.query.lattice / plan.body.noise.step
+        assert ratio.denominator == 1
+        assert plan.body.query == plan.task.query
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_proof_lies_beside_the_row(row: str) -> None:
+    folder = Path(shoal.mechanisms.__file__).parent
+    proof = folder / f"{row.replace('-', '_')}.md"
+    assert proof.is_file(), f"{row} has no proof file {proof.name}"
+    assert len(proof.read_text()) > 400
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_accepts_some_task_or_needs_other_secrets(row: str) -> None:
+    assert MECHANISMS[row].name == row
+    plans = [attempt(row, name) for name in TASKS]
+    if not any(isinstance(plan, Plan) for plan in plans):
+        assert all("secret" in str(plan) or "model" in str(plan) for plan in plans)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_best_is_the_cheapest_proved_plan_of_the_notion_asked_for(name: str) -> None:
+    task = TASKS[name]
+    fit = []
+    for row in ROWS:
+        plan = attempt(row, name)
+        if isinstance(plan, Plan) and plan.guarantee.proved:
+            fit += [plan] if plan.guarantee.gives(task.secrets.notion) else []
+    if not fit:
+        with pytest.raises(Refused, match="no mechanism gives pufferfish for this task"):
+            choose(task, Fraction(1))
+        return
+    choice = choose(task, Fraction(1))
+    assert choice.plan.guarantee.proved
+    assert choice.plan.guarantee.gives(task.secrets.notion)
+    assert choice.plan.cost == min(plan.cost for plan in fit)
+    assert list(choice.alternatives) == list(MECHANISMS)
+    assert choice.plan.mechanism != "laplace"

@@ -40,7 +40,8 @@ def read(
     parts, seconds = [], False
     for file, name in zip(files, names, strict=True):
         frame = load(file, state=state, series=series, time=time)
-        parts.append(tidy(frame, str(file), state=state, series=series, time=time, name=name))
+        source = repr(str(file))
+        parts.append(tidy(frame, source, state=state, series=series, time=time, name=name))
         seconds = time is not None and holds_seconds(frame[time])
     return chains_of(_together(parts), gap, seconds=seconds)
 
@@ -69,13 +70,14 @@ def load(file: Path, *, state: str, series: str | None, time: str | None) -> pl.
 
     scan = _scan(file)
     try:
-        check_columns(
-            scan.collect_schema().names(), str(file), state=state, series=series, time=time
-        )
+        if file.stat().st_size == 0:
+            raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
+        present = scan.collect_schema().names()
+        check_columns(present, repr(str(file)), state=state, series=series, time=time)
         wanted = dict.fromkeys(name for name in (state, series, time) if name is not None)
+        if file.suffix.lower() == ".csv":  # whole rows, so that one with too many fields is seen
+            return scan.collect().select(list(wanted))
         return scan.select(list(wanted)).collect()
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed") from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(
             f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_first_line(error)}; "
@@ -93,7 +95,7 @@ def _scan(file: Path) -> pl.LazyFrame:
         case ".parquet":
             return pl.scan_parquet(file, glob=False)
         case ".jsonl" | ".ndjson":
-            return pl.scan_ndjson(file, infer_schema_length=None)
+            return pl.scan_ndjson(glob.escape(str(file)), infer_schema_length=None)
     raise InputError(
         f"{str(file)!r} ends in {file.suffix!r}; data files end in one of {', '.join(SUFFIXES)}"
     )

@@ -65,7 +65,7 @@ def tidy(
     else:
         columns["series"] = _labels(frame[series], source)
     if time is not None:
-        refuse_nulls(frame[time], source)
+        refuse_nulls(frame[time], source, "fill in the time")
         columns["time"] = microseconds(frame[time], source)
     return pl.DataFrame(columns)
 
@@ -85,7 +85,9 @@ def check_columns(
             )
 
 
-def refuse_nulls(column: pl.Series, source: str) -> None:
+def refuse_nulls(
+    column: pl.Series, source: str, remedy: str = "fill in a value such as 'unknown'"
+) -> None:
     """Refuse missing values, and the float that is not a number."""
     missing = column.is_null()
     if column.dtype.is_float():
@@ -94,7 +96,7 @@ def refuse_nulls(column: pl.Series, source: str) -> None:
         row = int(missing.arg_max() or 0)
         raise DataError(
             f"{source}: column {column.name!r} is empty in {int(missing.sum())} row(s), the first "
-            f"is row {row + 1}; drop these rows or fill in a value such as 'unknown'"
+            f"is row {row + 1}; drop these rows or {remedy}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from shoal.core.errors import DataError
@@ -43,8 +43,11 @@ def readable(time: int, seconds: bool) -> str:
     """`time` in the file's own terms: a calendar time, or seconds."""
     if seconds:
         return f"{time / 1_000_000:.15g} s"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)
-    return moment.replace(tzinfo=None).isoformat(sep=" ")
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=time)
+    except OverflowError:  # years beyond 9999
+        return f"{time} microseconds after 1970"
+    return moment.isoformat(sep=" ")
 
 
 def holds_seconds(column: pl.Series) -> bool:
@@ -109,7 +112,8 @@ def _refuse_unparsed(column: pl.Series, parsed: pl.Series, source: str) -> None:
     if parsed.null_count() == 0:
         return
     row = int(parsed.is_null().arg_max() or 0)
+    first = "a number of seconds, like the first" if holds_seconds(column) and row else "a time"
     raise DataError(
         f"{source}: column {column.name!r} holds {str(column[row])!r} in row {row + 1}, which is "
-        "not a time; write times as '2024-05-01T08:30:00' or as a number of seconds"
+        f"not {first}; write times as '2024-05-01T08:30:00' or as a number of seconds"
     )

@@ -1,0 +1,34 @@
+"""What was spent, and what may still be: the rules that add charges up, and the store they rest in.
+
+Read `rules` for the theorems, `store` for the transaction, `session` for daily use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shoal.ledger.limits import Limit as Limit
+    from shoal.ledger.rules import compose as compose
+    from shoal.ledger.session import Session as Session
+    from shoal.ledger.store import SqlLedger as SqlLedger, open_ledger as open_ledger
+    from shoal.ledger.total import Total as Total
+
+_HOME = {
+    "Limit": "limits",
+    "Session": "session",
+    "SqlLedger": "store",
+    "Total": "total",
+    "compose": "rules",
+    "open_ledger": "store",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - a list, built from the table
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'shoal.ledger' has no attribute {name!r}")
+    return getattr(import_module(f"shoal.ledger.{home}"), name)

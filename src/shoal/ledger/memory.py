@@ -1,0 +1,60 @@
+"""Conversions remembered, so that a slow one never runs while a ledger is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from shoal.core.plan import Plan
+from shoal.core.task import Model
+from shoal.ledger.total import Conversions, tallied
+
+LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
+
+
+class Missing(Exception):
+    """A conversion that is not remembered yet; `compute` does the work and remembers it."""
+
+    def __init__(self, compute: Callable[[], float]) -> None:
+        super().__init__("a conversion has to be computed first")
+        self.compute = compute
+
+
+class Memory:
+    """The results of conversions, which are pure functions of public values."""
+
+    def __init__(self, conversions: Conversions) -> None:
+        self._conversions = conversions
+        self._known: dict[object, float] = {}
+
+    def recalled(self) -> Conversions:
+        """Conversions that answer from memory and raise `Missing` otherwise."""
+        return self._conversions_by(self._recall)
+
+    def computed(self) -> Conversions:
+        """Conversions that answer from memory, or compute and remember."""
+        return self._conversions_by(self._compute)
+
+    def _conversions_by(
+        self, answer: Callable[[object, Callable[[], float]], float]
+    ) -> Conversions:
+        def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
+            return answer((family, eta), lambda: self._conversions.leakage(family, eta))
+
+        def composed_loss(plans: Sequence[Plan]) -> float:
+            return answer(tallied(plans), lambda: self._conversions.composed_loss(plans))
+
+        return Conversions(leakage, composed_loss)
+
+    def _recall(self, key: object, compute: Callable[[], float]) -> float:
+        try:
+            return self._known[key]
+        except KeyError:
+            raise Missing(lambda: self._compute(key, compute)) from None
+
+    def _compute(self, key: object, compute: Callable[[], float]) -> float:
+        if key not in self._known:
+            while len(self._known) >= LARGEST:
+                self._known.pop(next(iter(self._known)), None)
+            self._known[key] = compute()
+        return self._known[key]

@@ -1,0 +1,100 @@
+"""A ledger in PostgreSQL: serialisable transactions, begun again when another writer was first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import URL
+
+from shoal.core.errors import LedgerError
+from shoal.ledger.database import Beginning, Database, Dialect
+from shoal.ledger.schema import Words
+
+# Taken before anything is read: the chain has one end, so writers go one after the other, and a
+# transaction that waited here still sees all that was committed before it got the lock.
+LOCK = "LOCK TABLE shoal_versions IN SHARE ROW EXCLUSIVE MODE"
+MIGRATION_LOCK = "SELECT pg_advisory_xact_lock(7309940822140973)"  # any number, always the same
+
+AGAIN = ("40001", "40P01")  # serialization failure, deadlock: the transaction had no effect
+
+SENTENCES = {
+    "55P03": "is locked by another program that does not let go; let it finish, then repeat",
+    "40001": "has too many writers at once; repeat the release with the same key",
+    "40P01": "has too many writers at once; repeat the release with the same key",
+    "25006": "is read-only here; connect to the primary server",
+    "42501": "may not be changed by this user; grant INSERT and SELECT on the shoal tables",
+    "53100": "cannot grow because the disk of the server is full; free some space and repeat",
+    "XX001": "is damaged; restore it from a copy and check that with `shoal ledger verify --head`",
+    "XX002": "is damaged; restore it from a copy and check that with `shoal ledger verify --head`",
+}
+
+TRIGGERS = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
+
+
+def open_postgres(url: URL, *, timeout: float) -> Database:
+    """The database behind `url`, through psycopg."""
+    try:
+        import psycopg
+    except ImportError:
+        raise LedgerError(
+            "a ledger in PostgreSQL needs psycopg; install it with: pip install 'shoal[postgres]'"
+        ) from None
+    engine = create_engine(url.set(drivername="postgresql+psycopg"), isolation_level="SERIALIZABLE")
+    milliseconds = max(1, round(timeout * 1000))
+    event.listen(engine, "connect", lambda connection, _: _prepare(connection, milliseconds))
+    dialect = Dialect(
+        words=Words("BIGINT", _protect, TRIGGERS),
+        writing=Beginning({}, (LOCK,)),
+        # each statement sees what was committed before it, so tables made by another are seen
+        migrating=Beginning({"isolation_level": "READ COMMITTED"}, (MIGRATION_LOCK,)),
+        reading=Beginning({"isolation_level": "REPEATABLE READ"}),
+        error=psycopg.Error,
+        explain=_explain,
+        passing=lambda error: _state(error) in AGAIN or lost(error),
+        lost=lost,
+    )
+    return Database(url.render_as_string(hide_password=True), engine, dialect)
+
+
+def lost(error: Exception) -> bool:
+    """Whether the connection is gone: the server says so, or says nothing any more."""
+    import psycopg
+
+    state = _state(error)
+    return isinstance(error, psycopg.OperationalError) and (
+        state == "" or state.startswith("08") or state in ("57P01", "57P02", "57P03")
+    )
+
+
+def _prepare(connection: Any, milliseconds: int) -> None:
+    """No commit may be forgotten by the server's default, and no wait is endless."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = {milliseconds}")
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) "
+            "WHERE current_setting('synchronous_commit') = 'off'"
+        )
+    connection.commit()
+
+
+def _protect(table: str) -> dict[str, tuple[str, ...]]:
+    return {
+        f"{table}_append_only": (
+            "CREATE OR REPLACE FUNCTION shoal_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION shoal_append_only()",
+        )
+    }
+
+
+def _state(error: Exception) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _explain(error: Exception) -> str:
+    if lost(error):
+        return "cannot be reached; check the address, the user and that the server runs"
+    state = _state(error)
+    return SENTENCES.get(state, f"cannot be used: {str(error).strip().splitlines()[0]}")

@@ -1,0 +1,143 @@
+"""What a ledger's tables say: charges, tallies, limits and plans, read in one transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, inspect, select
+
+from shoal.core.errors import LedgerError, StoredError
+from shoal.core.plan import Plan
+from shoal.kinds import loads
+from shoal.ledger.limits import Limit
+from shoal.ledger.schema import CHARGES, LIMITS, PLANS, VERSIONS
+
+
+class Entry(NamedTuple):
+    """One stored charge, as it lies in the table; amounts are exact rationals "p/q"."""
+
+    seq: int
+    at: str
+    plan: str
+    subject: str
+    period: str
+    requester: str
+    key: str | None
+    notion: str
+    amount: str
+    eta: str | None
+    release: str
+    previous: str
+    hash: str
+
+
+class Counted(NamedTuple):
+    """How often a requester was charged for a plan, about one subject in one period."""
+
+    requester: str
+    plan: str
+    times: int
+
+
+_BY_KEY = select(CHARGES).where(
+    CHARGES.c.requester == bindparam("requester"), CHARGES.c.key == bindparam("key")
+)
+_COUNTS = (
+    select(CHARGES.c.requester, CHARGES.c.plan, func.count())
+    .where(CHARGES.c.subject == bindparam("subject"), CHARGES.c.period == bindparam("period"))
+    .group_by(CHARGES.c.requester, CHARGES.c.plan)
+)
+_LIMITS = select(
+    LIMITS.c.unit, LIMITS.c.amount, LIMITS.c.subject, LIMITS.c.period, LIMITS.c.requester
+).order_by(LIMITS.c.seq)
+_PLAN = select(PLANS.c.document).where(PLANS.c.plan == bindparam("plan"))
+_HAS_PLAN = select(PLANS.c.seq).where(PLANS.c.plan == bindparam("plan"))
+_ACCOUNTS = (
+    select(CHARGES.c.subject, CHARGES.c.period)
+    .distinct()
+    .order_by(CHARGES.c.subject, CHARGES.c.period)
+)
+
+
+def by_key(connection: Connection, requester: str, key: str | None) -> Entry | None:
+    """The charge a requester made under an idempotency key."""
+    if key is None:
+        return None
+    row = connection.execute(_BY_KEY, {"requester": requester, "key": key}).first()
+    return None if row is None else Entry(*row)
+
+
+def counts(connection: Connection, subject: str, period: str) -> list[Counted]:
+    """All charges about one subject in one period, counted by requester and plan."""
+    rows = connection.execute(_COUNTS, {"subject": subject, "period": period})
+    return [Counted(*row) for row in rows]
+
+
+def limits(connection: Connection) -> tuple[Limit, ...]:
+    """The limits in force: the last one on each scope."""
+    latest: dict[Any, Limit] = {}
+    for unit, amount, subject, period, requester in connection.execute(_LIMITS):
+        limit = Limit(
+            unit=unit,
+            amount=Fraction(amount),
+            subject=subject,
+            period=period,
+            requester=requester,
+        )
+        latest[limit.scope] = limit
+    return tuple(latest.values())
+
+
+def accounts(connection: Connection) -> list[tuple[str, str]]:
+    """Every subject and period with a charge."""
+    return [(subject, period) for subject, period in connection.execute(_ACCOUNTS)]
+
+
+def entries(connection: Connection) -> Iterator[Entry]:
+    """All charges, in the order they were made."""
+    statement = select(CHARGES).order_by(CHARGES.c.seq).execution_options(yield_per=1000)
+    for row in connection.execute(statement):
+        yield Entry(*row)
+
+
+def has_plan(connection: Connection, plan: str) -> bool:
+    """Whether the plan is stored already."""
+    return connection.execute(_HAS_PLAN, {"plan": plan}).first() is not None
+
+
+def stored_plan(connection: Connection, plan: str) -> Plan:
+    """The plan with this fingerprint."""
+    row = connection.execute(_PLAN, {"plan": plan}).first()
+    if row is None:
+        raise LedgerError(f"plan {plan[:12]}… was charged but is not stored; run ledger verify")
+    try:
+        value = loads(row.document)
+    except StoredError as error:
+        raise LedgerError(f"the stored plan {plan[:12]}… cannot be used: {error}") from None
+    if not isinstance(value, Plan) or value.fingerprint != plan:
+        raise LedgerError(f"the stored plan {plan[:12]}… was changed; run ledger verify")
+    return value
+
+
+def version(connection: Connection) -> int:
+    """The version of the schema; 0 when there are no tables yet."""
+    if not inspect(connection).has_table(VERSIONS.name):
+        return 0
+    newest = select(VERSIONS.c.version).order_by(VERSIONS.c.seq.desc()).limit(1)
+    found = connection.execute(newest).scalar()
+    if found is None:
+        return 0
+    if not found.isdigit():
+        raise LedgerError(f"the ledger says its version is {found!r}; was it changed by hand?")
+    return int(found)
+
+
+def tally(counted: list[Counted]) -> Counter[str]:
+    """Charges by plan, whoever made them."""
+    total: Counter[str] = Counter()
+    for row in counted:
+        total[row.plan] += row.times
+    return total

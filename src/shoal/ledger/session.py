@@ -1,0 +1,76 @@
+"""Daily use: a ledger with the names of a charge filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from shoal.core.plan import Plan
+from shoal.core.release import Release
+from shoal.core.rng import Rng
+
+if TYPE_CHECKING:
+    from shoal.ledger.store import SqlLedger
+    from shoal.ledger.total import Total
+
+
+@dataclass
+class Session:
+    """Releases about one subject, charged to one ledger.
+
+        with shoal.Session("budget.db", subject="user-17", requester="study-4") as session:
+            release = session.release(plan, data, key="2024-W07")
+            print(session.spent())
+
+    `ledger` is an open ledger, or a path or URL, which the session then opens and closes itself.
+    """
+
+    ledger: SqlLedger | str | Path
+    subject: str
+    period: str = ""
+    requester: str = ""
+    _open: SqlLedger | None = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open is not None and self._open is not self.ledger:
+            self._open.close()
+        self._open = None
+
+    def release(
+        self, plan: Plan, data: Any, *, key: str | None = None, rng: Rng | None = None
+    ) -> Release:
+        """One release of `data`, charged to this session's subject, period and requester."""
+        return plan.release(
+            data,
+            ledger=self._opened(),
+            subject=self.subject,
+            period=self.period,
+            requester=self.requester,
+            key=key,
+            rng=rng,
+        )
+
+    def spent(self) -> Total | None:
+        """What everybody's releases about this subject come to in this period."""
+        return self._opened().spent(self.subject, self.period)
+
+    def _opened(self) -> SqlLedger:
+        if self._open is None:
+            if isinstance(self.ledger, str | Path):
+                from shoal.ledger.store import open_ledger
+
+                self._open = open_ledger(self.ledger)
+            else:
+                self._open = self.ledger
+        return self._open

@@ -1,0 +1,236 @@
+"""A ledger in a database: check, charge, sample and store in one transaction, emit after commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection
+
+from shoal.core.errors import LedgerError
+from shoal.core.ledger import Charge
+from shoal.core.numbers import Number, exact
+from shoal.core.plan import Plan
+from shoal.core.release import Release
+from shoal.kinds import dumps, loads
+from shoal.ledger import links, reading
+from shoal.ledger.charging import check_names, checked_release, checked_text, fields, repeated
+from shoal.ledger.database import Database
+from shoal.ledger.limits import EACH, Limit, check
+from shoal.ledger.links import Head
+from shoal.ledger.memory import Memory, Missing
+from shoal.ledger.opening import connect, prepare
+from shoal.ledger.reading import Counted, Entry
+from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions
+from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, Migration
+from shoal.ledger.total import Conversions, Tally, Total, from_counts, one_more
+from shoal.ledger.verify import Verdict, verify
+
+KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
+TIMEOUT = 30.0  # seconds to wait for another writer
+BEATEN = 3  # times that other writers may change what a conversion was prepared for
+
+
+def open_ledger(
+    where: str | Path,
+    *,
+    timeout: float = TIMEOUT,
+    read_only: bool = False,
+    conversions: Conversions | None = None,
+) -> SqlLedger:
+    """The ledger in a SQLite file, or behind a postgresql:// URL; made when absent.
+
+    Opened read-only when asked, when the file may not be written, or when it was made by a newer
+    program. `conversions` are this library's own unless given.
+    """
+    database, obstacle = connect(where, timeout=timeout, read_only=read_only)
+    return SqlLedger(database, obstacle=obstacle, conversions=conversions)
+
+
+class SqlLedger:
+    """Charges, limits and plans in a database; implements `shoal.core.ledger.Ledger`.
+
+    `obstacle` says why the ledger may not be changed; None when it may.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        obstacle: str | None = None,
+        conversions: Conversions | None = None,
+        migrations: tuple[Migration, ...] = MIGRATIONS,
+    ) -> None:
+        self.database = database
+        self.obstacle = prepare(database, obstacle, migrations)
+        self._memory = Memory(conversions or standard_conversions())
+        self._plans: dict[str, Plan] = {}
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        """The stored release of this key, or a new one: checked, charged, drawn and committed.
+
+        The limits and the rules decide before `sample` is called; the charge and the value are
+        committed together; only then is the value returned. A refusal or a crash before the
+        commit leaves neither. Under load `sample` may run again for a transaction that had to
+        start again: the value of the one that committed is the only one anybody sees.
+        """
+        self._check_open()
+        check_names(charge)
+        for _ in range(BEATEN):
+            try:
+                return self._settle(charge, sample, self._memory.recalled())
+            except Missing as missing:
+                missing.compute()  # may take seconds: not while the ledger is locked
+        return self._settle(charge, sample, self._memory.computed())
+
+    def limit(
+        self,
+        amount: Number,
+        *,
+        unit: str = "eta",
+        subject: str = EACH,
+        period: str = EACH,
+        requester: str | None = None,
+    ) -> Limit:
+        """Set a limit, replacing the one on the same scope; spending so far stays as it is."""
+        self._check_open()
+        limit = Limit(
+            unit=unit,
+            amount=exact(amount, f"{unit} limit"),
+            subject=checked_text(subject, "subject"),
+            period=checked_text(period, "period"),
+            requester=requester if requester is None else checked_text(requester, "requester"),
+        )
+
+        def work(connection: Connection) -> None:
+            links.append(
+                connection,
+                LIMITS,
+                links.head(connection),
+                unit=limit.unit,
+                amount=str(limit.amount),
+                subject=limit.subject,
+                period=limit.period,
+                requester=limit.requester,
+            )
+
+        self.database.write(work)
+        return limit
+
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits in force."""
+        return self.database.read(reading.limits)
+
+    def spent(
+        self, subject: str, period: str = "", *, requester: str | None = None
+    ) -> Total | None:
+        """What the charges about a subject come to in a period; None when there are none.
+
+        With period "*": over all its periods, each independent of the others. With a requester:
+        what that requester alone was told.
+        """
+        tallies = self.database.read(
+            lambda connection: [
+                self._tally(connection, reading.counts(connection, subject, one), requester)
+                for of, one in reading.accounts(connection)
+                if of == subject and period in (EACH, one)
+            ]
+        )
+        totals = [least_total(tally, self._memory.computed()) for tally in tallies if tally]
+        if not totals:
+            return None
+        return parallel(totals) if period == EACH else totals[0]
+
+    def accounts(self) -> list[tuple[str, str]]:
+        """Every subject and period with a charge."""
+        return self.database.read(reading.accounts)
+
+    def charges(self) -> list[Entry]:
+        """All charges, in the order they were made."""
+        return self.database.read(lambda connection: list(reading.entries(connection)))
+
+    def plan(self, fingerprint: str) -> Plan:
+        """A stored plan."""
+        return self.database.read(lambda connection: self._plan(connection, fingerprint))
+
+    def head(self) -> Head:
+        """The end of the hash chain; keep its hash elsewhere to detect truncation."""
+        return self.database.read(links.head)
+
+    def verify(self, head: str | None = None) -> Verdict:
+        """Whether every row is as it was written, and `head` still in the chain."""
+        return verify(self.database, head)
+
+    def close(self) -> None:
+        """Give the connections back; the ledger can be opened again."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _settle(
+        self, charge: Charge, sample: Callable[[], Release], conversions: Conversions
+    ) -> Release:
+        def work(connection: Connection) -> Release:
+            stored = reading.by_key(connection, charge.requester, charge.key)
+            if stored is not None:
+                return repeated(stored, charge)
+            stored_plans = self._decide(connection, charge, conversions)
+            last = links.head(connection)
+            if charge.plan.fingerprint not in stored_plans:
+                last = _keep_plan(connection, last, charge.plan)
+            release = checked_release(sample(), charge.plan)
+            links.append(connection, CHARGES, last, **fields(charge, release))
+            return release
+
+        return self.database.write(work)
+
+    def _decide(self, connection: Connection, charge: Charge, conversions: Conversions) -> set[str]:
+        """Raise unless every rule and every limit allows the charge; the plans charged before."""
+        counted = reading.counts(connection, charge.subject, charge.period)
+        everyone = self._tally(connection, counted)
+        any_total(one_more(everyone, charge.plan), conversions)
+        for limit in reading.limits(connection):
+            if limit.matches(charge.subject, charge.period, charge.requester):
+                own = limit.requester is not None
+                spent = self._tally(connection, counted, charge.requester) if own else everyone
+                check(limit, spent, charge.plan, conversions)
+        return {row.plan for row in counted}
+
+    def _tally(
+        self, connection: Connection, counted: list[Counted], requester: str | None = None
+    ) -> Tally:
+        rows = [row for row in counted if requester in (None, row.requester)]
+        plans = reading.tally(rows)
+        return from_counts({self._plan(connection, name): n for name, n in plans.items()})
+
+    def _plan(self, connection: Connection, name: str) -> Plan:
+        """The stored plan, built once per program."""
+        if name not in self._plans:
+            if len(self._plans) >= KEPT_PLANS:
+                self._plans.clear()
+            self._plans[name] = reading.stored_plan(connection, name)
+        return self._plans[name]
+
+    def _check_open(self) -> None:
+        if self.obstacle is not None:
+            raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
+
+
+def _keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:
+    """Store the plan unless it is there; the head of the chain afterwards."""
+    if reading.has_plan(connection, plan.fingerprint):
+        return last
+    document = dumps(plan, indent=None)
+    loads(document)  # a plan that cannot be loaded again could never be added to
+    return links.append(connection, PLANS, last, plan=plan.fingerprint, document=document)

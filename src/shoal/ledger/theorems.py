@@ -1,0 +1,165 @@
+"""The theorems that add charges, one function each. Proofs: rules.md.
+
+Every function takes charges about the same data and returns their total, or the sentence why it
+does not apply. A new kind of composition gets one more function and one more row in `RULES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+from shoal.core.composition import Alone, AsEntryDP, AsGroupDP, Composition, PerStep, SameQuilts
+from shoal.core.errors import Refused
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan
+from shoal.ledger.total import Conversions, Tally, Total, entry_eta, sum_eta
+from shoal.secrets.entries import EachEntry
+
+
+class Rule(NamedTuple):
+    """One theorem: from charges about the same data to their total, or a sentence why not."""
+
+    name: str
+    add: Callable[[Tally, Conversions], Total | str]
+
+
+def own_guarantee(tally: Tally, conversions: Conversions) -> Total | str:
+    """One release costs what its plan proved."""
+    (plan, count), *others = tally
+    if others or count > 1:
+        return "a plan's own guarantee holds for one release"
+    if not plan.guarantee.proved:
+        return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
+    text = "one release costs its own guarantee"
+    return _total(tally, plan.guarantee.notion, plan.guarantee.amount, OWN, text)
+
+
+def group(tally: Tally, conversions: Conversions) -> Total | str:
+    """Σ of group epsilons, all brought to n, the largest tied group of any model.
+
+    A charge costs n·η, or ⌈n/m⌉·ε when it is ε-DP for m entries at once. Covers any secret.
+    rules.md, section 2.
+    """
+    sizes = [plan.task.tied for plan, _ in tally]
+    n = max((size for size in sizes if size is not None), default=0)
+    if None in sizes:
+        return "a model of any length ties unlimited entries together"
+    amount = Fraction(0)
+    for plan, count in tally:
+        cost = _group_cost(plan, n)
+        if cost is None:
+            return _missing(plan, "neither a group epsilon nor an eta")
+        amount += count * cost
+    text = f"group epsilons add to {significant(amount)} for any or all of {n} tied entries"
+    return _total(tally, "group", amount, GROUP, text)
+
+
+def per_step(tally: Tally, conversions: Conversions) -> Total | str:
+    """Σ ε_t, for two whole sequences that are neighbours of the policy at every step.
+
+    Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence).
+    """
+    first = tally[0][0]
+    amount = Fraction(0)
+    for plan, count in tally:
+        steps = [rule.epsilon for rule in plan.composition if isinstance(rule, PerStep)]
+        if not steps:
+            return _missing(plan, "no epsilon per step")
+        if (plan.task.secrets, plan.task.family) != (first.task.secrets, first.task.family):
+            return "the steps were made under different policies or models"
+        amount += count * min(steps)
+    text = (
+        f"steps add to {significant(amount)} for whole sequences that are neighbours at every "
+        "step (Theorems 7.1 and 7.2)"
+    )
+    return _total(tally, first.guarantee.notion, amount, PER_STEP, text)
+
+
+def same_quilts(tally: Tally, conversions: Conversions) -> Total | str:
+    """max_i min_Q (|N|·Ση + e), and never more than K·max ε.
+
+    Song, Wang & Chaudhuri 2017, Theorem 4.4; the sum with known scales is rules.md, section 3.
+    """
+    keys = [
+        {rule.key for rule in plan.composition if isinstance(rule, SameQuilts)} for plan, _ in tally
+    ]
+    if not set.intersection(*keys):
+        return "the charges were not all made from the same Markov quilts"
+    plans = [plan for plan, count in tally for _ in range(count)]
+    summed = conversions.composed_loss(plans)
+    bounds = [Fraction(summed)] if math.isfinite(summed) else []
+    if all(plan.guarantee.proved for plan in plans):
+        bounds.append(len(plans) * max(plan.guarantee.amount for plan in plans))
+    if not bounds:
+        return "the sum over the shared quilts is infinite"
+    amount = min(bounds)
+    text = f"{len(plans)} release(s) from the same quilts cost {significant(amount)} (Theorem 4.4)"
+    return _total(tally, "pufferfish", amount, QUILTS, text)
+
+
+def lift(tally: Tally, conversions: Conversions) -> Total | str:
+    """loss(Ση): etas add exactly, adaptively, and are converted once, for the worst family."""
+    for plan, _ in tally:
+        if not isinstance(plan.task.secrets, EachEntry):
+            return f"it speaks about single entries, not about {plan.task.secrets.subject}"
+    lacking = [plan for plan, _ in tally if entry_eta(plan) is None]
+    eta = sum_eta(tally)
+    if eta is None:
+        return _missing(lacking[0], "no eta")
+    families = list(dict.fromkeys(plan.task.family for plan, _ in tally))
+    try:
+        losses = [conversions.leakage(family, eta) for family in families]
+    except Refused as refusal:
+        return str(refusal)
+    worst = max(losses)
+    if not math.isfinite(worst):
+        return f"the lift of eta = {significant(eta)} is infinite under these models"
+    each = "" if len(losses) == 1 else f", the worst of {len(losses)} families"
+    text = f"etas add to {significant(eta)}, lifted to epsilon = {significant(worst)}{each}"
+    return _total(tally, "pufferfish", Fraction(worst), LIFT, text)
+
+
+OWN, GROUP, PER_STEP, QUILTS, LIFT = "own guarantee", "group", "per step", "same quilts", "lift"
+
+RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
+    Rule(OWN, own_guarantee),
+    Rule(GROUP, group),
+    Rule(PER_STEP, per_step),
+    Rule(QUILTS, same_quilts),
+    Rule(LIFT, lift),
+)
+
+
+def _group_cost(plan: Plan, n: int) -> Fraction | None:
+    """What one release of `plan` costs when n entries change at once; None when it cannot say."""
+    tied = plan.task.tied or n
+
+    def cost(rule: Composition) -> Fraction | None:
+        match rule:
+            case AsGroupDP(epsilon=epsilon):
+                return -(-n // tied) * epsilon
+            case AsEntryDP(eta=eta):
+                return n * eta
+        return None
+
+    costs = [cost(rule) for rule in plan.composition]
+    return min((known for known in costs if known is not None), default=None)
+
+
+def _missing(plan: Plan, what: str) -> str:
+    alone = [rule.reason for rule in plan.composition if isinstance(rule, Alone)]
+    return f"{plan.mechanism} has {what}" + (f" ({alone[0]})" if alone else "")
+
+
+def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) -> Total:
+    return Total(
+        notion=notion,
+        amount=amount,
+        rule=rule,
+        eta=sum_eta(tally),
+        charges=sum(count for _, count in tally),
+        explanation=text,
+    )

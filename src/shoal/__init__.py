@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from shoal.core.release import Release as Release
     from shoal.core.task import Task as Task
     from shoal.kinds import dumps as dumps, loads as loads
-    from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, loss as loss
+    from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
     from shoal.models.chain import MarkovChain as MarkovChain
     from shoal.models.family import AnyInitialLaw as AnyInitialLaw, MixingSummary as MixingSummary
+    from shoal.models.interval import IntervalChains as IntervalChains
     from shoal.models.order import OrderChain as OrderChain
     from shoal.models.table import JointTable as JointTable
     from shoal.noise.bits import SeededRng as SeededRng, SystemRng as SystemRng
@@ -56,6 +57,7 @@ _HOME = {
     "Event": "secrets.pairs",
     "Guarantee": "core.guarantee",
     "InputError": "core.errors",
+    "IntervalChains": "models.interval",
     "JointTable": "models.table",
     "LedgerError": "core.errors",
     "LinearQuery": "queries.linear",
@@ -83,8 +85,8 @@ _HOME = {
     "epsilon_for": "mechanisms.calibration",
     "histogram": "queries.linear",
     "loads": "kinds",
-    "loss": "mechanisms",
     "mean": "queries.linear",
+    "recheck": "mechanisms",
     "sequences": "core.records",
     "weighted_sum": "queries.linear",
 }

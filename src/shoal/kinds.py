@@ -6,9 +6,10 @@ from typing import Any
 
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
-from shoal.mechanisms import group, laplace
-from shoal.models import chain, family, order, table
+from shoal.mechanisms import group, influence_matrix, laplace, markov_quilt, markov_quilt_bound
+from shoal.models import chain, family, interval, order, table
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
 from shoal.secrets import entries, pairs
 
@@ -27,9 +28,11 @@ CLASSES: tuple[type, ...] = (
     composition.Alone,
     additive.Additive,
     LatticeLaplace,
+    ZeroSumLaplace,
     chain.MarkovChain,
     family.AnyInitialLaw,
     family.MixingSummary,
+    interval.IntervalChains,
     order.OrderChain,
     table.JointTable,
     LinearQuery,
@@ -38,6 +41,10 @@ CLASSES: tuple[type, ...] = (
     pairs.SecretPairs,
     laplace.LaplaceCertificate,
     group.GroupCertificate,
+    markov_quilt.ActiveQuilt,
+    markov_quilt.QuiltCertificate,
+    markov_quilt_bound.MixingCertificate,
+    influence_matrix.InfluenceCertificate,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

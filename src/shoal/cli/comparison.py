@@ -12,7 +12,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.data.write import ratio
-from shoal.mechanisms import MECHANISMS, choose, loss
+from shoal.mechanisms import MECHANISMS, choose, recheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "scale": scale_of(plan),
         "noise": _noise(plan),
         "epsilon": float(comparison.epsilon),
-        "loss": loss(plan),
+        "loss": recheck(plan),
         "cost": plan.cost,
         "guarantee": {
             "notion": plan.guarantee.notion,

@@ -70,7 +70,7 @@ def read_data(path: str, columns: Columns) -> Dataset:
 
 def _checked(stored: object, path: Path) -> Plan:
     """A stored plan whose promise still holds when evaluated again."""
-    from shoal.mechanisms import LOSS_TOLERANCE, loss
+    from shoal.mechanisms import LOSS_TOLERANCE, recheck
 
     if not isinstance(stored, Plan):
         raise StoredError(
@@ -78,7 +78,7 @@ def _checked(stored: object, path: Path) -> Plan:
             "store one with `shoal plan SPEC --save FILE`"
         )
     with show.working("checking the plan"):
-        measured = loss(stored)
+        measured = recheck(stored)
     if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
         raise StoredError(
             f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "

@@ -8,11 +8,26 @@ from fractions import Fraction
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import group, laplace
+from shoal.mechanisms import (
+    group,
+    influence_matrix,
+    laplace,
+    markov_quilt,
+    markov_quilt_bound,
+)
 from shoal.mechanisms.row import Mechanism
 
 # ties in cost go to the earlier row
-MECHANISMS: dict[str, Mechanism] = {row.name: row for row in (laplace.ROW, group.ROW)}
+MECHANISMS: dict[str, Mechanism] = {
+    row.name: row
+    for row in (
+        laplace.ROW,
+        markov_quilt.ROW,
+        markov_quilt_bound.ROW,
+        influence_matrix.ROW,
+        group.ROW,
+    )
+}
 
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
 
@@ -63,7 +78,7 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
     return plan
 
 
-def loss(plan: Plan) -> float:
+def recheck(plan: Plan) -> float:
     """The promise of a finished plan, evaluated again from the plan alone."""
     return row_named(plan.mechanism).loss(plan)
 

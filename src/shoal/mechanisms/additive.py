@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from shoal.core.additive import Additive
@@ -19,14 +21,15 @@ def laplace_plan(
     guarantee: Guarantee,
     scale: Fraction | float,
     certificate: Certificate,
-    *rules: Composition,
+    *,
+    rules: Callable[[Fraction], tuple[Composition, ...]] = lambda eta: (),
 ) -> Plan:
     """A plan that adds lattice Laplace noise of at least `scale` (in the query's units).
 
     The scale is rounded up to a rational. Drawn on a lattice that holds every answer, the noise
     has the density of continuous Laplace noise at a subset of its outputs, with one normaliser for
     all answers, so its loss is at most that of the continuous noise. The plan always carries
-    `AsEntryDP(L / scale)`, whatever calibrated it, and the `rules` of its own mechanism before it.
+    `AsEntryDP(eta)`, eta = L / scale, whatever calibrated it, after its mechanism's own `rules`.
     """
     noise = LatticeLaplace(scale=round_up(scale), step=task.query.lattice)
     body = Additive(task.query, noise)
@@ -37,7 +40,7 @@ def laplace_plan(
         cost=noise.expected_error() * len(task.query.labels),
         guarantee=guarantee,
         certificate=certificate,
-        composition=(*rules, AsEntryDP(body.eta)),
+        composition=(*rules(body.eta), AsEntryDP(body.eta)),
     )
 
 
@@ -58,6 +61,13 @@ def laplace_body(plan: Plan) -> Additive:
     return plan.body
 
 
-def unit_scale(plan: Plan) -> Fraction:
-    """The plan's scale for a 1-Lipschitz query: scale / L = 1 / eta."""
-    return 1 / laplace_body(plan).eta
+def float_below(value: Fraction) -> float:
+    """The largest double that is not above `value`: a budget or a scale rounds down."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def eta_above(eta: Fraction) -> float:
+    """The least double that is not below `eta`, so that a loss evaluated at it rounds up."""
+    nearest = float(eta)
+    return nearest if Fraction(nearest) >= eta else math.nextafter(nearest, math.inf)

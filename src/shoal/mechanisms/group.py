@@ -53,7 +53,9 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     lipschitz = task.query.lipschitz
     certificate = GroupCertificate(tied, lipschitz)
     scale = tied * lipschitz / epsilon
-    return laplace_plan(task, NAME, guarantee, scale, certificate, AsGroupDP(epsilon))
+    return laplace_plan(
+        task, NAME, guarantee, scale, certificate, rules=lambda eta: (AsGroupDP(epsilon),)
+    )
 
 
 def loss(plan: Plan) -> float:

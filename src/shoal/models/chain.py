@@ -26,7 +26,8 @@ class MarkovChain(Value):
     """X_1, X_2, … with P(X_{t+1} = y | X_t = x) = transition[x, y].
 
     `transition` is (k, k), or (length - 1, k, k) for one matrix per step. `length` is the longest
-    sequence the law covers; None covers every length. Arrays are checked, copied and locked.
+    sequence the law covers, and every shorter one is covered too (with one matrix per step only
+    that very length); None covers every length. Arrays are checked, copied and locked.
     """
 
     states: tuple[str, ...]
@@ -187,8 +188,13 @@ class MarkovChain(Value):
         return self.transition
 
     def admit(self, records: Sequences) -> None:
-        """Refuse sequences longer than the law covers."""
+        """Refuse sequences longer than the law covers; one matrix per step fixes the length."""
         admit_length(records, self.length)
+        if not self.homogeneous and any(len(chain) != self.length for chain in records.chains):
+            raise DataError(
+                f"a chain of the data is shorter than length {self.length} of the model; with one "
+                "matrix per step every chain must have exactly that many entries"
+            )
 
     def describe(self) -> str:
         length = "of any length" if self.length is None else f"of at most {self.length} entries"

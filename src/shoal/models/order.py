@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from shoal.core.errors import InputError
+from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences
 from shoal.core.value import Floats, Ints, Value
@@ -81,7 +81,12 @@ class OrderChain(Value):
         return MarkovChain(states=names, transition=transition, initial=self.initial, length=length)
 
     def admit(self, records: Sequences) -> None:
+        """Refuse sequences longer than the law covers, or shorter than its memory."""
         admit_length(records, self.length)
+        if any(len(chain) < self.order for chain in records.chains):
+            raise DataError(
+                f"a chain of the data is shorter than order {self.order} of the model; drop it"
+            )
 
     def describe(self) -> str:
         length = "of any length" if self.length is None else f"of at most {self.length} entries"

@@ -1,0 +1,91 @@
+"""The law of a linear query given each secret, for a law that is written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.task import Secrets
+from shoal.core.value import Floats, Ints
+from shoal.models.table import JointTable
+from shoal.queries.linear import LinearQuery
+from shoal.secrets.entries import EachEntry
+from shoal.secrets.pairs import SecretPairs
+
+
+@dataclass(frozen=True, slots=True)
+class SecretLaws:
+    """laws[s, j] = P(F = values[j] | secret s), and the secrets to keep indistinguishable.
+
+    `values` are the distinct answers as rows of integer multiples of the query's lattice, in
+    increasing order; `pairs` is a symmetric boolean table over the secrets; `names` says what each
+    secret is. Secrets of probability 0 are left out: nothing can be learned about them.
+    """
+
+    values: Ints
+    laws: Floats
+    pairs: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    names: tuple[str, ...]
+
+
+def table_laws(table: JointTable, query: LinearQuery, secrets: Secrets) -> SecretLaws:
+    """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
+    values, place = _answers(table, query)
+    masks, groups, names = _secrets(table, secrets)
+    weight = np.where(masks, table.probability.ravel(), 0.0)
+    totals = weight.sum(axis=1)
+    possible = np.flatnonzero(totals > 0)
+    laws = np.stack(
+        [np.bincount(place, weight[s], minlength=len(values)) / totals[s] for s in possible]
+    )
+    pairs = groups[np.ix_(possible, possible)]
+    return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible))
+
+
+def _answers(table: JointTable, query: LinearQuery) -> tuple[Ints, Ints]:
+    """The distinct answers, and which of them each outcome gives."""
+    if table.states != query.states:
+        raise InputError(
+            "a linear query over a table needs every variable to have the query's states; "
+            f"the states of the query are {list(query.states)}"
+        )
+    weights = np.array(query.multiples(), dtype=np.int64)
+    count = len(table.variables)
+    total = np.zeros((*table.probability.shape, weights.shape[1]), dtype=np.int64)
+    for axis in range(count):
+        shape = [1] * (count + 1)
+        shape[axis], shape[-1] = weights.shape
+        total += weights.reshape(shape)
+    values, place = np.unique(total.reshape(-1, weights.shape[1]), axis=0, return_inverse=True)
+    return values, place.ravel()
+
+
+def _secrets(
+    table: JointTable, secrets: Secrets
+) -> tuple[
+    np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    list[str],
+]:
+    """Each secret as a mask over outcomes, which of them are compared, and their names."""
+    if isinstance(secrets, EachEntry):
+        facts = [
+            (axis, f"{name} = {value}", {name: value})
+            for axis, name in enumerate(table.variables)
+            for value in table.domains[axis]
+        ]
+        owner = np.array([axis for axis, _, _ in facts])
+        groups = (owner[:, None] == owner[None, :]) & ~np.eye(len(facts), dtype=bool)
+        masks = np.stack([table.event(where).ravel() for _, _, where in facts])
+        return masks, groups, [name for _, name, _ in facts]
+    if isinstance(secrets, SecretPairs):
+        events = list(dict.fromkeys(event for pair in secrets.pairs for event in pair))
+        groups = np.zeros((len(events), len(events)), dtype=bool)
+        for a, b in secrets.pairs:
+            i, j = events.index(a), events.index(b)
+            groups[i, j] = groups[j, i] = True
+        masks = np.stack([table.event(event.mapping()).ravel() for event in events])
+        return masks, groups, [event.name for event in events]
+    raise InputError(f"a table has no secrets of the kind {type(secrets).__name__}")

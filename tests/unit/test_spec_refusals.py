@@ -177,5 +177,5 @@ def test_events_are_checked_against_the_table() -> None:
 
 
 def test_text_that_is_not_toml_is_one_sentence() -> None:
-    with pytest.raises(SpecError, match=r"^day.toml is not valid TOML: .*line 1.*correct that line"):
+    with pytest.raises(SpecError, match=r"^day.toml is not valid TOML: .*line 1.*correct that"):
         parse_request("epsilon = = 1", folder=Path(), name="day.toml")

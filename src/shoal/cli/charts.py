@@ -11,6 +11,7 @@ from typing import Any
 from shoal.cli.comparison import Comparison, scale_of, standing
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.core.release import Release
 
 CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
 
@@ -70,6 +71,21 @@ def draw_leak(axes: Any, names: Sequence[str], losses: Sequence[float], eta: flo
     axes.set_xlabel("epsilon: the most the log-odds between two values of an entry can change")
     axes.set_title("What an ordinary private release really guarantees")
     _plain(axes)
+
+
+def tour_chart(
+    comparison: Comparison, loss: float, release: Release, truth: Sequence[float], *, eta: float
+) -> bytes:
+    """A PNG with the three pictures of the demo: the leak, the noise, the histogram."""
+    figure = _figure(9, 11)
+    leak, noise, histogram = figure.subplots(3, 1, height_ratios=(1, 2, 2))
+    draw_leak(leak, ["really"], [loss], eta)
+    draw_noise(noise, comparison)
+    bound = 0.0 if release.error is None else release.error.bound
+    draw_histograms(histogram, release.answer.labels, truth, release.values, bound)
+    histogram.set_ylabel(release.answer.unit)
+    histogram.set_title("The true and the released histogram")
+    return _png(figure)
 
 
 def draw_histograms(

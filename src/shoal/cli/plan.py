@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 app = new_app()
 
+LONGEST = 4  # bars are cut at this multiple of the chosen noise
+
 EXAMPLES = """\b
 Examples:
   shoal plan shoal.toml
@@ -79,26 +81,30 @@ def print_noise(comparison: Comparison) -> None:
 
     out = show.console()
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    cells = _cells(plans, comparison.plan.mechanism, ascii_only=out.options.ascii_only)
+    cells = _cells(plans, comparison.plan, ascii_only=out.options.ascii_only)
     out.print(f"Scale of the noise of every mechanism, in {comparison.plan.task.query.unit}:")
     out.print(show.table(("mechanism", "scale", "", "promise"), cells, numbers=(1,)))
     refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
     if refused:
         out.print()
-        out.print(show.paragraphs("\n".join(f"{n}: {why}" for n, why in refused.items())))
+        out.print("These do not apply:")
+        lines = [f"{n}: {why.removeprefix(f'{n} does not apply: ')}" for n, why in refused.items()]
+        out.print(show.paragraphs("\n".join(lines)))
 
 
-def _cells(plans: list[Plan], chosen: str, *, ascii_only: bool) -> list[tuple[str, ...]]:
+def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
     from shoal.cli.comparison import scale_of, standing
     from shoal.core.numbers import significant
 
     scales = [scale_of(plan) or 0.0 for plan in plans]
+    # a bar for group privacy at full length would leave no room to tell the others apart
+    longest = min(max(scales), LONGEST * (scale_of(chosen) or max(scales)))
     return [
         (
             plan.mechanism,
             significant(scale),
-            show.bar(scale, max(scales), ascii_only=ascii_only),
-            ("chosen, " if plan.mechanism == chosen else "") + standing(plan),
+            show.bar(scale, longest, ascii_only=ascii_only),
+            ("chosen, " if plan.mechanism == chosen.mechanism else "") + standing(plan),
         )
         for plan, scale in zip(plans, scales, strict=True)
     ]

@@ -46,9 +46,12 @@ def odds(epsilon: float) -> str:
 
 
 def bar(value: float, largest: float, *, ascii_only: bool = False) -> str:
-    """A bar of up to 24 cells; what is above 0 shows at least a sliver, infinity is full."""
-    if math.isinf(value):
-        return ("#" if ascii_only else "█") * BAR_WIDTH + ">"
+    """A bar of up to 24 cells, `largest` filling them; what is longer is cut and ends in ">".
+
+    What is above 0 shows at least a sliver.
+    """
+    if value > largest:
+        return ("#" if ascii_only else "█") * (BAR_WIDTH - 1) + ">"
     eighths = round(8 * BAR_WIDTH * value / largest) if largest > 0 else 0
     eighths = max(eighths, 1 if value > 0 else 0)
     full, rest = divmod(eighths, 8)

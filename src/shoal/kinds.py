@@ -6,7 +6,14 @@ from typing import Any
 
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
-from shoal.mechanisms import group, influence_matrix, laplace, markov_quilt, markov_quilt_bound
+from shoal.mechanisms import (
+    group,
+    influence_matrix,
+    knorm,
+    laplace,
+    markov_quilt,
+    markov_quilt_bound,
+)
 from shoal.models import chain, family, interval, order, table
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.zero_sum import ZeroSumLaplace
@@ -45,6 +52,7 @@ CLASSES: tuple[type, ...] = (
     markov_quilt.QuiltCertificate,
     markov_quilt_bound.MixingCertificate,
     influence_matrix.InfluenceCertificate,
+    knorm.KNormCertificate,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

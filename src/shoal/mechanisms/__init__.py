@@ -11,6 +11,7 @@ from shoal.core.task import Task
 from shoal.mechanisms import (
     group,
     influence_matrix,
+    knorm,
     laplace,
     markov_quilt,
     markov_quilt_bound,
@@ -22,6 +23,7 @@ MECHANISMS: dict[str, Mechanism] = {
     row.name: row
     for row in (
         laplace.ROW,
+        knorm.ROW,
         markov_quilt.ROW,
         markov_quilt_bound.ROW,
         influence_matrix.ROW,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from shoal.core.additive import Additive
+from shoal.core.additive import Additive, Noise
 from shoal.core.composition import AsEntryDP, Composition
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan
@@ -32,6 +32,19 @@ def laplace_plan(
     `AsEntryDP(eta)`, eta = L / scale, whatever calibrated it, after its mechanism's own `rules`.
     """
     noise = LatticeLaplace(scale=round_up(scale), step=task.query.lattice)
+    return noisy_plan(task, mechanism, guarantee, noise, certificate, rules=rules)
+
+
+def noisy_plan(
+    task: Task,
+    mechanism: str,
+    guarantee: Guarantee,
+    noise: Noise,
+    certificate: Certificate,
+    *,
+    rules: Callable[[Fraction], tuple[Composition, ...]] = lambda eta: (),
+) -> Plan:
+    """A plan that adds `noise`, whose entry-level eta is the query's Lipschitz constant / scale."""
     body = Additive(task.query, noise)
     return Plan(
         mechanism=mechanism,

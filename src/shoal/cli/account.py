@@ -1,4 +1,4 @@
-"""How a release is charged: to no ledger, or to one, series by series."""
+"""How releases are charged: to no ledger, or to one, series by series."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.cli import show
 from shoal.core.errors import BudgetError, DataError, InputError
 from shoal.core.ledger import Ledger
 from shoal.core.plan import Plan
 from shoal.core.release import Release
 from shoal.core.rng import Rng
 
+Records = dict[str, Any]  # name of a series to its checked records
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A ledger, or none, and what every charge of this command says.
+    """Where a ledger is, if there is one, and what every charge of this command says.
 
     With a ledger there is always a key: when something fails after a charge, repeating the command
     with it brings the stored releases back and costs nothing more.
     """
 
-    ledger: Ledger | None
+    where: str | None
     subject: str = ""
     period: str = ""
     requester: str = ""
     key: str = ""
 
     @classmethod
-    def of(cls, url: str | None, *, key: str | None, seeded: bool, **said: str) -> Account:
+    def of(cls, where: str | None, *, key: str | None, seeded: bool, **said: str) -> Account:
         """The account the options name; options of a ledger without one are refused."""
-        if url is None:
+        if where is None:
             given = [name for name, value in {**said, "key": key}.items() if value]
             if given:
                 raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
-            return cls(ledger=None)
+            return cls(where=None)
         if seeded:
             raise InputError("--seed is given with --ledger; a ledger takes only real releases")
-        from shoal.ledger import open_ledger
-
-        return cls(ledger=open_ledger(url), key=key or secrets.token_hex(8), **said)
+        return cls(where=where, key=key or secrets.token_hex(8), **said)
 
     def check(self, names: list[str], *, together: bool) -> None:
         """Refuse, before any charge, a subject that does not fit the series."""
-        if self.ledger is None:
+        if self.where is None:
             return
         if together and not self.subject:
             raise InputError(
@@ -56,26 +57,15 @@ class Account:
                 "and each series is charged under its own name"
             )
 
-    def release(
-        self, plan: Plan, name: str, records: Any, rng: Rng | None, *, place: tuple[int, int]
-    ) -> Release:
-        """One release, charged first; `place` is how many went before it, of how many."""
-        if self.ledger is None:
-            return plan.release(records, rng=rng)
-        done, total = place
-        try:
-            return plan.release(
-                records,
-                ledger=self.ledger,
-                subject=self.subject or name,
-                period=self.period,
-                requester=self.requester,
-                key=self.key if total == 1 else f"{self.key}/{name}",
-            )
-        except BudgetError as error:
-            before = self._kept(f"{done} series before it") if done else ""
-            error.args = (f"series {name!r}: {error}{before}",)
-            raise
+    def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:
+        """One release per name, each charged first. The ledger is opened, or made, only now."""
+        if self.where is None:
+            names = show.tracked(list(records), "releasing")
+            return {name: plan.release(records[name], rng=rng) for name in names}
+        from shoal.ledger import open_ledger
+
+        with open_ledger(self.where) as ledger:
+            return self._charged(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
         """All releases into one file."""
@@ -84,8 +74,26 @@ class Account:
         try:
             write_releases(path, releases)
         except DataError as error:
-            kept = self._kept("the releases") if self.ledger is not None else ""
+            kept = "" if self.where is None else self._kept("the releases")
             raise DataError(f"{error}{kept}") from None
+
+    def _charged(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
+        releases: dict[str, Release] = {}
+        for name in show.tracked(list(records), "releasing"):
+            try:
+                releases[name] = plan.release(
+                    records[name],
+                    ledger=ledger,
+                    subject=self.subject or name,
+                    period=self.period,
+                    requester=self.requester,
+                    key=self.key if len(records) == 1 else f"{self.key}/{name}",
+                )
+            except BudgetError as error:
+                before = self._kept(f"{len(releases)} series before it") if releases else ""
+                error.args = (f"series {name!r}: {error}{before}",)
+                raise
+        return releases
 
     def _kept(self, what: str) -> str:
         return (

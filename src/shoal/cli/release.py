@@ -12,7 +12,6 @@ from shoal.cli.options import AsJson, DataPath, Force, new_app
 from shoal.cli.outputs import check_output
 
 if TYPE_CHECKING:
-    from shoal.cli.account import Account
     from shoal.cli.sources import Columns
     from shoal.core.plan import Plan
     from shoal.core.release import Release
@@ -93,21 +92,9 @@ def release(
     dataset = read_data(data, columns)
     records = _records(plan, dataset, columns)
     account.check(list(records), together=bool(columns.together))
-    releases = draw(plan, records, account, _rng(seed))
+    releases = account.draw(plan, records, _rng(seed))
     account.write(out, releases)
     _report(plan, releases, out, as_json=as_json, seeded=seed is not None)
-
-
-def draw(
-    plan: Plan, records: dict[str, Any], account: Account, rng: Rng | None
-) -> dict[str, Release]:
-    """One release per name, each charged first when there is a ledger."""
-    releases: dict[str, Release] = {}
-    for name in show.tracked(list(records), "releasing"):
-        releases[name] = account.release(
-            plan, name, records[name], rng, place=(len(releases), len(records))
-        )
-    return releases
 
 
 def _check_out(out: Path, *, force: bool) -> None:

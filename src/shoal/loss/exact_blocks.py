@@ -1,0 +1,169 @@
+"""Laws of many nodes evaluated together: what one scale costs, and the scale a budget needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal.loss.exact_family import two_point_worst
+from shoal.loss.mixture import (
+    DEEPEST_LINEAR,
+    NOTHING,
+    Bools,
+    Floats,
+    Worst,
+    evaluation_slack,
+    smallest_scale,
+    smoothed,
+    worst_of,
+)
+from shoal.loss.sums import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Block:
+    """Laws of the sum, (groups, secrets, values), for groups of (node, facts held).
+
+    `nodes` is the node of each group, or -1 for "any of many". `depth` is -log of the smallest
+    total of a law that is not identically zero; `roundings` bounds the relative error of every
+    entry in units of 2^-53. For every initial law at once, `starts` holds log P(secret | first
+    state), (groups, first states, secrets), and `laws` has the first state as its second axis.
+    """
+
+    laws: Floats
+    logs: bool
+    possible: Bools
+    offset: Floats | None
+    nodes: Ints
+    depth: float
+    roundings: float
+    starts: Floats | None = None
+
+    @property
+    def span(self) -> int:
+        return int(self.laws.shape[-1]) - 1
+
+    def fits(self, decay: float) -> bool:
+        """Whether plain doubles are deep enough for noise exp(-decay·|j|)."""
+        return self.logs or self.span * decay + self.depth <= DEEPEST_LINEAR
+
+    def only(self, group: int) -> Block:
+        """One group by itself."""
+        one = slice(group, group + 1)
+        starts = None if self.starts is None else self.starts[one]
+        return replace(
+            self,
+            laws=self.laws[one],
+            possible=self.possible[one],
+            nodes=self.nodes[one],
+            starts=starts,
+        )
+
+    def worst(self, decay: float) -> Worst:
+        """The largest loss over groups, pairs and outputs at noise exp(-decay·|j|); rounds up."""
+        positions: Floats = decay * np.arange(self.span + 1, dtype=np.float64)
+        if self.starts is not None:
+            return self._worst_start(positions, self.starts)
+        return worst_of(
+            self.laws,
+            positions,
+            logs=self.logs,
+            possible=self.possible,
+            offset=self.offset,
+            roundings=self.roundings,
+        )
+
+    def _worst_start(self, positions: Floats, starts: Floats) -> Worst:
+        density = smoothed(self.laws, positions, logs=self.logs)
+        if not self.logs:
+            with np.errstate(divide="ignore"):
+                density = np.log(density)
+        found = two_point_worst(density, starts, self.offset)
+        largest = float(np.abs(density[np.isfinite(density)]).max(initial=0.0))
+        slack = evaluation_slack(float(positions[-1]), len(positions), largest)
+        # four linear functions of the initial law, each with its own relative error
+        return found._replace(value=found.value + 4 * slack + 4 * self.roundings * 2.0**-53)
+
+
+class Cell:
+    """One block, built when asked for and kept: in doubles, or in logarithms for deep tails."""
+
+    def __init__(self, build: Callable[[bool], Block], *, keep: bool = True) -> None:
+        self._build = build
+        self._keep = keep
+        self._kept: dict[bool, Block] = {}
+
+    def block(self, logs: bool) -> Block:
+        if logs in self._kept:
+            return self._kept[logs]
+        block = self._build(logs)
+        if self._keep:
+            self._kept[logs] = block
+        return block
+
+    def at(self, decay: float) -> Block:
+        """The block to use at this decay."""
+        plain = self.block(False)
+        return plain if plain.fits(decay) else self.block(True)
+
+    def only(self, group: int) -> Cell:
+        return Cell(lambda logs: self.block(logs).only(group))
+
+
+def worst_cell(cells: Sequence[Cell], decay: float) -> tuple[Worst, Cell | None]:
+    """The cell with the largest loss, and that loss; stops at the first infinite one."""
+    best: tuple[Worst, Cell | None] = (NOTHING, None)
+    for cell in cells:
+        found = cell.at(decay).worst(decay)
+        if found.value > best[0].value:
+            best = (found, cell)
+        if found.value == math.inf:
+            break
+    return best
+
+
+def scale_for(
+    cells: Sequence[Cell], epsilon: float, step: float, lower: float, guess: float
+) -> float:
+    """The smallest scale at which every cell costs at most epsilon, rounded up; inf when none.
+
+    The loss of each cell falls with the scale, so: find the scale the worst cell needs, look at
+    all cells there, and go on from the worst of those. The scale never passes the answer.
+    """
+    scale = lower
+    found, cell = worst_cell(cells, step_over(step, guess))
+    while cell is not None:
+        needed = _needed(cell.only(found.group), epsilon, step, scale)
+        if needed == math.inf:
+            return math.inf
+        # all groups together round up a little further than one alone: never stand still
+        scale = max(needed, scale * (1 + 2.0**-42)) if scale > lower else needed
+        found, cell = worst_cell(cells, step_over(step, scale))
+        if found.value <= epsilon:
+            return scale
+    return lower
+
+
+def step_over(step: float, scale: float) -> float:
+    """step / scale, rounded up: more decay is less noise."""
+    return math.nextafter(step / scale, math.inf)
+
+
+def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
+    """The smallest scale of one cell; inf when the facts held reveal too much by themselves."""
+
+    def loss(scale: float) -> float:
+        decay = step_over(step, scale)
+        return cell.at(decay).worst(decay).value
+
+    if not cell.at(0.0).worst(0.0).value < epsilon:
+        return math.inf
+    upper = max(lower, (cell.at(0.0).span + 1) * step / epsilon)
+    for _ in range(64):
+        if loss(upper) <= epsilon:
+            return smallest_scale(loss, epsilon, lower, upper)
+        upper *= 4
+    return math.inf

@@ -1,0 +1,202 @@
+"""Every node of a chain covered by blocks: the whole chain, or windows around each node.
+
+Near an end the rest of the chain is taken whole; further away than the window a state is held
+fixed instead, and the loss is taken for its worst value. What lies beyond a held state is
+independent of the node, so the cost does not depend on the length; holding facts can only raise
+the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from shoal.loss.exact_blocks import Block, Cell
+from shoal.loss.exact_build import from_start, per_node, tied
+from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
+from shoal.loss.exact_sides import HELD, Side, Sides, beside, stacked
+from shoal.loss.mixture import Bools, Floats
+from shoal.loss.sums import ChainSum, Ints, supports
+
+MAX_WORK = 1_000_000_000  # multiplications a cover may cost to build
+MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
+CHUNK = 2_000_000  # numbers one block of many nodes may hold
+
+
+class Cover:
+    """The blocks of one task; tables that several blocks share are made once."""
+
+    def __init__(self, task: ChainSum) -> None:
+        self.task = task
+        self.sides = Sides(task)
+        self._whole: list[Cell] | None = None
+
+    @property
+    def every_length(self) -> bool:
+        return self.task.length is None or self.task.shorter
+
+    def whole_work(self) -> float:
+        """Multiplications for the whole chain; inf for any length."""
+        task = self.task
+        if task.length is None:
+            return math.inf
+        count = task.reach * task.length + task.first_reach + 1
+        nodes = task.length * (task.length / 6 if task.shorter else 1)
+        return self._starts * task.states * nodes * count * count / 2
+
+    def window_work(self, size: int) -> float:
+        """Multiplications for windows of `size`; inf when the chain is too short for them."""
+        task = self.task
+        if task.length is not None and 2 * size + 1 > task.length:
+            return math.inf
+        if not task.homogeneous and (task.shorter or task.initial is None):
+            return math.inf
+        open_ends = size**2 / 3 if self.every_length else 0
+        ends = size * (self._starts + 1) * task.states + self._starts * open_ends
+        nodes = 1 if task.homogeneous else (task.length or 1)
+        per_pair = task.states * (task.reach * size + 1.0) ** 2
+        return per_pair * (ends + nodes * task.states**2)
+
+    def whole(self) -> list[Cell]:
+        """Every node with all that is before and after it: the loss itself."""
+        if self._whole is None:
+            self._whole = list(self._whole_cells())
+        return self._whole
+
+    def windows(self, size: int) -> list[Cell]:
+        """Every node with at most `size` - 1 entries on each side, and a state held beyond."""
+        cells = self._shared_windows if self.task.homogeneous else self._separate_windows
+        return list(cells(size))
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        return follow(self.task)
+
+    @cached_property
+    def _own_marginals(self) -> tuple[Floats, Bools]:
+        """The law of every node of a chain with one matrix per step, and what is possible."""
+        task = self.task
+        assert task.length is not None
+        assert task.initial is not None
+        laws = [task.initial]
+        for node in range(task.length - 1):
+            laws.append(laws[-1] @ task.matrix(node))
+        return np.array(laws), supports(task, task.length)
+
+    @property
+    def _starts(self) -> int:
+        return self.task.states if self.task.initial is None else 1
+
+    def _whole_cells(self) -> Iterator[Cell]:
+        length, keep = self.task.length, self.whole_work() <= MAX_KEPT * 100
+        assert length is not None
+        for node in range(length if self.task.shorter else 1):
+            rests = range(length - node) if self.task.shorter else range(length - 1, length)
+            yield from self._start_cells(node, length, rests, None, keep)
+        if self.task.shorter:
+            return
+        width = self.task.states * (self.task.reach * length + self.task.first_reach + 1)
+        chunk = max(1, CHUNK // (self._starts * width))
+        for first in range(1, length, chunk):
+            nodes = range(first, min(first + chunk, length))
+            yield self._cell(self._whole_block, nodes, keep=keep)
+
+    def _shared_windows(self, size: int) -> Iterator[Cell]:
+        last = None if self.task.length is None else self.task.length - 1
+        ends = range(size if self.every_length else 0)
+        keep = 2 * self.window_work(size) / (self.task.reach * size + 1) <= MAX_KEPT
+        for node in range(size):
+            yield from self._start_cells(node, size, ends, size, keep)
+        for rest in (HELD, *range(size)):
+            first, stop = size, last
+            if last is not None and not self.every_length:
+                first, stop = (size, last - size) if rest == HELD else (last - rest, last - rest)
+            for tie in self._ties(size, first, stop):
+                if (tie.offset > -math.inf).any():
+                    yield self._cell(self._tied_block, size, tie, rest, keep=keep)
+
+    def _separate_windows(self, size: int) -> Iterator[Cell]:
+        length = self.task.length
+        assert length is not None
+        for node in range(size):
+            yield from self._start_cells(node, size, range(0), size, True)
+        width = self.task.states**3 * (2 * size * self.task.reach + 1)
+        chunk = max(1, CHUNK // width)
+        keep = length * width <= MAX_KEPT
+        for first in range(size, length - size, chunk):
+            nodes = np.arange(first, min(first + chunk, length - size))
+            yield self._cell(self._node_block, size, nodes, HELD, keep=keep)
+        for rest in range(size):
+            nodes = np.array([length - 1 - rest])
+            yield self._cell(self._node_block, size, nodes, rest, keep=keep)
+
+    def _cell(self, make: Callable[..., Block], *arguments: object, keep: bool) -> Cell:
+        return Cell(lambda logs: make(*arguments, logs=logs), keep=keep)
+
+    def _start_cells(
+        self, node: int, count: int, rests: range, size: int | None, keep: bool
+    ) -> Iterator[Cell]:
+        """A node whose past is taken whole: each of its secrets, with each of its futures."""
+        labels = (self.task.label, *(self.task.first_labels if node == 0 else ()))
+        for label in labels:
+            yield self._cell(self._start_block, node, count, rests, size, label, keep=keep)
+
+    def _ties(self, lag: int, first: int, last: int | None) -> tuple[Tie, ...]:
+        if self.task.initial is None:
+            return every_start_ties(self.task, lag)
+        return held_ties(self.task, self.marginals, lag, first, last)
+
+    def _whole_block(self, nodes: range, *, logs: bool) -> Block:
+        """Nodes of the whole chain side by side."""
+        length = self.task.length
+        assert length is not None
+        past = [self.sides.past(node, length, logs=logs) for node in nodes]
+        rests = [length - 1 - node for node in nodes]
+        future = [
+            self.sides.future(node, [rest], length, logs=logs)
+            for node, rest in zip(nodes, rests, strict=True)
+        ]
+        left, right = stacked(past, logs=logs), stacked(future, logs=logs)
+        return from_start(self.task, left, right, np.array(nodes), self.task.label, logs=logs)
+
+    def _start_block(
+        self, node: int, count: int, rests: range, size: int | None, label: Ints, *, logs: bool
+    ) -> Block:
+        """One node with its whole past; the futures `rests` whole, and one held by a window."""
+        futures: list[Side] = []
+        if size is not None:
+            futures.append(self.sides.held_after(np.array([node]), size, logs=logs))
+        if len(rests):
+            futures.append(self.sides.future(node, rests, count, logs=logs))
+        right, left = beside(futures, logs=logs), self.sides.past(node, count, logs=logs)
+        return from_start(self.task, left, right, np.array([node]), label, logs=logs)
+
+    def _tied_block(self, size: int, tie: Tie, rest: int, *, logs: bool) -> Block:
+        """All nodes with a state held before them, and after them too unless `rest` are left."""
+        left = self.sides.held_before(np.zeros(1, np.int64), size, logs=logs).holding(tie.held)
+        right = self._after(np.zeros(1, np.int64), size, rest, logs)
+        return tied(self.task, left, right, tie.offset, logs=logs)
+
+    def _node_block(self, size: int, nodes: Ints, rest: int, *, logs: bool) -> Block:
+        """The same for nodes that each have their own matrices."""
+        left = self.sides.held_before(nodes - size, size, logs=logs)
+        right = self._after(nodes, size, rest, logs)
+        laws, possible = self._own_marginals
+        return per_node(
+            self.task,
+            left,
+            right,
+            nodes,
+            laws[nodes],
+            possible[nodes],
+            possible[nodes - size],
+            logs=logs,
+        )
+
+    def _after(self, nodes: Ints, size: int, rest: int, logs: bool) -> Side:
+        if rest == HELD:
+            return self.sides.held_after(nodes, size, logs=logs)
+        return self.sides.future(int(nodes[0]), [rest], size, logs=logs)

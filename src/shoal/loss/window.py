@@ -1,0 +1,161 @@
+"""The exact loss of noise on a sum over a chain: the whole chain when short, windows when long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shoal.core.errors import InputError
+from shoal.loss.exact_blocks import Cell, scale_for, step_over, worst_cell
+from shoal.loss.exact_build import MANY
+from shoal.loss.exact_cover import MAX_WORK, Cover
+from shoal.loss.mixture import Worst
+from shoal.loss.sums import ChainSum
+
+TOLERANCE = 1e-6
+WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
+NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumLoss:
+    """The loss of one scale, and where it is reached.
+
+    `node` counts from 0 and is None when it stands for many nodes; `pair` are the two secrets,
+    the likelier one first; `output` is the answer at which they differ most, up to the constant
+    of the facts held; `window` is None when the whole chain was taken; `settled` says that a
+    larger window gained less than the tolerance; `reason` says why `value` is infinite.
+    """
+
+    value: float
+    node: int | None = None
+    pair: tuple[int, int] | None = None
+    output: float | None = None
+    window: int | None = None
+    settled: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastScale:
+    """The smallest scale found for a budget, and its loss; scale inf when there is none."""
+
+    scale: float
+    loss: SumLoss
+
+
+def sum_loss(
+    task: ChainSum, scale: float, *, tolerance: float = TOLERANCE, cover: Cover | None = None
+) -> SumLoss:
+    """The largest log-ratio of Σ w(X_t) + Laplace(scale) between two values of one entry.
+
+    max over nodes i, pairs x, x' and outputs u of log P(u | X_i = x) / P(u | X_i = x'). Values
+    an entry never takes are not secrets. Exact for the whole chain; a window is an upper bound,
+    grown until it gains less than `tolerance`. Rounds up. inf, with a reason, when every window
+    the work limit allows is infinite. MATHS section 2; `mechanisms/exact.md` holds the proof.
+    """
+    if not (scale > 0 and math.isfinite(scale)):
+        raise InputError(f"scale is {scale}; it must be positive and finite")
+    if task.constant:
+        return SumLoss(value=0.0)
+    cover = cover or Cover(task)
+    decay = step_over(task.step, scale)
+    best = SumLoss(value=math.inf, settled=False)
+    for size, cells in _covers(cover):
+        found, cell = worst_cell(cells, decay)
+        if size is None:
+            return _told(task, cell, decay, found, size)
+        gain = best.value - found.value if best.value < math.inf else math.inf
+        if found.value < best.value:
+            best = _told(task, cell, decay, found, size, settled=gain <= tolerance)
+        if gain <= tolerance:
+            break
+    return best if best.value < math.inf else _refused(cover)
+
+
+def least_scale(
+    task: ChainSum,
+    epsilon: float,
+    *,
+    lower: float | None = None,
+    tolerance: float = TOLERANCE,
+    cover: Cover | None = None,
+) -> LeastScale:
+    """The smallest scale whose `sum_loss` is at most epsilon, within 1e-13 of its cover.
+
+    Windows grow until they save less than `tolerance` of the scale. `lower` is the smallest
+    scale worth returning: step/64 by default, at which lattice noise is as good as none. Rounds
+    up: the scale was evaluated and met epsilon. inf, with a reason, when no window does.
+    """
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise InputError(f"epsilon is {epsilon}; it must be positive and finite")
+    floor = task.step / NO_NOISE if lower is None else lower
+    if task.constant:
+        return LeastScale(scale=floor, loss=SumLoss(value=0.0))
+    cover = cover or Cover(task)
+    guess = max(floor, task.reach * task.step / epsilon)
+    best, chosen, saved = math.inf, None, math.inf
+    for size, cells in _covers(cover):
+        scale = scale_for(cells, epsilon, task.step, floor, guess)
+        saved = (best - scale) / best if best < math.inf else math.inf
+        if scale < best:
+            best, chosen, guess = scale, (size, cells), scale
+        if size is None or saved <= tolerance:
+            break
+    if chosen is None:
+        return LeastScale(scale=math.inf, loss=_refused(cover))
+    decay = step_over(task.step, best)
+    found, cell = worst_cell(chosen[1], decay)
+    settled = chosen[0] is None or saved <= tolerance
+    return LeastScale(scale=best, loss=_told(task, cell, decay, found, chosen[0], settled=settled))
+
+
+def _covers(cover: Cover) -> Iterator[tuple[int | None, list[Cell]]]:
+    """Ever tighter covers: the whole chain at once when cheap, else windows, then the whole."""
+    if cover.whole_work() <= WHOLE_WORK:
+        yield None, cover.whole()
+        return
+    size = 2
+    while cover.window_work(size) <= MAX_WORK:
+        yield size, cover.windows(size)
+        size += (size + 1) // 2
+    if cover.whole_work() <= MAX_WORK:
+        yield None, cover.whole()
+
+
+def _told(
+    task: ChainSum,
+    cell: Cell | None,
+    decay: float,
+    found: Worst,
+    size: int | None,
+    *,
+    settled: bool = True,
+) -> SumLoss:
+    if cell is None:
+        return SumLoss(value=0.0, window=size, settled=settled)
+    node = int(cell.at(decay).nodes[found.group])
+    return SumLoss(
+        value=max(found.value, 0.0),
+        node=None if node == MANY else node,
+        pair=(found.secret, found.other),
+        output=found.output * task.step,
+        window=size,
+        settled=settled,
+    )
+
+
+def _refused(cover: Cover) -> SumLoss:
+    """Infinite, and why."""
+    task = cover.task
+    if not task.homogeneous and task.shorter:
+        reason = "one matrix per step and every shorter length need the whole chain, too long here"
+    elif cover.window_work(2) > MAX_WORK:
+        reason = "the sum has too many values for the laws to be computed"
+    else:
+        reason = (
+            "every window that could be tried reveals too much: the chain has a period, states it "
+            "never comes back to, or forgets too slowly"
+        )
+    return SumLoss(value=math.inf, settled=False, reason=reason)

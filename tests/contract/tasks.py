@@ -15,6 +15,7 @@ import numpy as np
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
@@ -85,6 +86,8 @@ TASKS: dict[str, Task] = {
     "any-law-any-length": task(count(AB, "b"), AnyInitialLaw.of(TWO, states=AB)),
     "mixing": task(count(AB, "b"), MixingSummary(pi_min=0.2, gap=0.75, length=100)),
     "mixing-any-length": task(count(AB, "b"), MixingSummary(pi_min=0.3, gap=1.0)),
+    "interval": task(count(AB, "b"), IntervalChains.around(0.3, states=AB, length=20)),
+    "weak": task(count(AB, "b"), chain([[0.55, 0.45], [0.45, 0.55]], AB, 30)),
     "two-models": task(count(AB, "b"), two, chain([[0.9, 0.1], [0.4, 0.6]], AB, 20)),
     "mixed-family": task(count(AB, "b"), two, AnyInitialLaw.of(TWO, states=AB, length=15)),
     "order-2": task(count(AB, "b"), second_order(8)),
@@ -134,6 +137,9 @@ def _turned(model: Model, turn: Sequence[int]) -> Model:
             law = model.probability[np.ix_(*[list(turn)] * model.probability.ndim)]
             domains = tuple(tuple(domain[i] for i in turn) for domain in model.domains)
             return replace(model, domains=domains, probability=law)
+        case IntervalChains():
+            low, high = ((bounds[1], bounds[0]) for bounds in (model.low, model.high))
+            return replace(model, states=states, low=low, high=high)
         case MixingSummary():
             return model
     raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from tests.contract.tasks import TASKS, relabelled
+from tests.toys import with_scale
 
 import shoal.mechanisms
 from shoal.core.additive import Additive
@@ -22,7 +22,6 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.kinds import dumps, loads
 from shoal.mechanisms import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
-from shoal.noise.laplace import LatticeLaplace
 
 ROWS = sorted(MECHANISMS)
 AMOUNTS = (Fraction(1, 2), Fraction(1), Fraction(3))
@@ -122,8 +121,7 @@ def test_the_check_looks_at_the_noise_itself(row: str, name: str) -> None:
         return
     if not isinstance(plan.body, Additive):
         return
-    noise = LatticeLaplace(scale=plan.body.noise.scale / 2, step=plan.body.noise.step)
-    weaker = replace(plan, body=Additive(plan.body.query, noise))
+    weaker = with_scale(plan, plan.body.noise.scale / 2)
     assert MECHANISMS[row].loss(weaker) > MECHANISMS[row].loss(plan)
 
 

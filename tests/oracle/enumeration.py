@@ -16,14 +16,18 @@ import numpy.typing as npt
 
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw
+from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
 
 Path = tuple[int, ...]  # state indices, one per entry
 Law = dict[Path, float]  # only outcomes of positive probability
 Point = tuple[int, ...]  # a value of the query, in multiples of its lattice
 Answers = dict[Point, float]
+Noise = LatticeLaplace | ZeroSumLaplace
 
 
 def chain_law(chain: MarkovChain, length: int) -> Law:
@@ -40,15 +44,15 @@ def chain_law(chain: MarkovChain, length: int) -> Law:
 
 
 def order_law(chain: OrderChain, length: int) -> Law:
-    """The law of the first `length` entries of an order-m chain, length ≥ m."""
+    """The law of the first `length` entries of an order-m chain."""
     size, order = len(chain.states), chain.order
-    law = {}
-    for path in product(range(size), repeat=length):
+    law: Law = {}
+    for path in product(range(size), repeat=max(length, order)):
         chance = float(chain.initial[_number(path[:order], size)])
         for t in range(order, length):
             chance *= float(chain.conditional[_number(path[t - order : t], size), path[t]])
         if chance > 0:
-            law[path] = chance
+            law[path[:length]] = law.get(path[:length], 0.0) + chance
     return law
 
 
@@ -68,13 +72,21 @@ def laws(model: object, longest: int) -> Iterator[Law]:
         case MarkovChain():
             for length in range(1, min(longest, model.length or longest) + 1):
                 yield chain_law(model, length)
+        case IntervalChains():
+            middle = tuple((a + b) / 2 for a, b in zip(model.low, model.high, strict=True))
+            corners = product(*zip(model.low, model.high, strict=True))
+            for stay in (middle, *corners):
+                rows = [[stay[0], 1 - stay[0]], [1 - stay[1], stay[1]]]
+                yield from laws(
+                    AnyInitialLaw.of(rows, states=model.states, length=model.length), longest
+                )
         case AnyInitialLaw():
             for initial in _initial_laws(len(model.states)):
                 chain = MarkovChain.of(model.transition, states=model.states, initial=initial)
                 for length in range(1, min(longest, model.length or longest) + 1):
                     yield chain_law(chain, length)
         case OrderChain():
-            for length in range(model.order, min(longest, model.length or longest) + 1):
+            for length in range(1, min(longest, model.length or longest) + 1):
                 yield order_law(model, length)
         case JointTable():
             yield table_law(model)
@@ -112,19 +124,20 @@ def pushed(law: Law, query: LinearQuery) -> Answers:
 
 
 def noisy_loss(
-    top: Mapping[Point, float], bottom: Mapping[Point, float], step: Fraction, scale: Fraction
+    top: Mapping[Point, float], bottom: Mapping[Point, float], lattice: Fraction, noise: Noise
 ) -> float:
     """sup over outputs z of log [Σ_c top(c) K(z - c)] / [Σ_c bottom(c) K(z - c)].
 
-    K(u) = exp(-step |u|_1 / scale), lattice Laplace noise per coordinate; its normaliser cancels.
-    Between two neighbouring support coordinates both sums are a·e^w + b·e^{-w} in that coordinate,
-    so their ratio is monotone there: the supremum is on the grid of support coordinates, whose
-    outermost points stand for ±∞.
+    K(u) = exp(-lattice |u|_1 / scale); the normaliser cancels. Between two neighbouring support
+    coordinates both sums are a·e^w + b·e^{-w} in that coordinate, so their ratio is monotone
+    there: the supremum is on the grid of support coordinates, whose outermost points stand for
+    ±∞. Noise that keeps the total reaches only part of that: see `_kept_total`.
     """
-    rate = float(step / scale)
-    points = [*top, *bottom]
-    axes = [sorted({point[axis] for point in points}) for axis in range(len(points[0]))]
-    grid = np.array(list(product(*axes)))
+    rate = float(lattice / noise.scale)
+    if isinstance(noise, ZeroSumLaplace):
+        grid = _kept_total([*top, *bottom])
+    else:
+        grid = np.array(list(product(*_support([*top, *bottom]))))
     return float((_log_density(top, grid, rate) - _log_density(bottom, grid, rate)).max())
 
 
@@ -134,10 +147,10 @@ def answer_pairs(law: Law, query: LinearQuery) -> list[tuple[Answers, Answers]]:
     return [pair for i, pair in enumerate(pairs) if pair not in pairs[:i]]
 
 
-def entry_loss(law: Law, query: LinearQuery, scale: Fraction) -> float:
+def entry_loss(law: Law, query: LinearQuery, noise: Noise) -> float:
     """The true Pufferfish loss for single entries when the answer gets lattice Laplace noise."""
     return max(
-        (noisy_loss(a, b, query.lattice, scale) for a, b in answer_pairs(law, query)), default=0.0
+        (noisy_loss(a, b, query.lattice, noise) for a, b in answer_pairs(law, query)), default=0.0
     )
 
 
@@ -145,7 +158,7 @@ def event_loss(
     table: JointTable,
     pairs: Sequence[tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]],
     query: LinearQuery,
-    scale: Fraction,
+    noise: Noise,
 ) -> float:
     """The true loss for named pairs of events; impossible events are no secrets."""
     law = table_law(table)
@@ -156,8 +169,8 @@ def event_loss(
             a, b = (pushed(side, query) for side in sides)
             worst = max(
                 worst,
-                noisy_loss(a, b, query.lattice, scale),
-                noisy_loss(b, a, query.lattice, scale),
+                noisy_loss(a, b, query.lattice, noise),
+                noisy_loss(b, a, query.lattice, noise),
             )
     return worst
 
@@ -191,11 +204,33 @@ def _log_density(
     return np.asarray(top + np.log(np.exp(terms - top).sum(axis=0)))
 
 
+def _support(points: Sequence[Point]) -> list[list[int]]:
+    return [sorted({point[axis] for point in points}) for axis in range(len(points[0]))]
+
+
+def _kept_total(points: Sequence[Point]) -> npt.NDArray[np.int64]:
+    """The outputs of noise that keeps the total, each coordinate cut to the range of the answers.
+
+    Beyond that range the ratio no longer changes, so an outermost coordinate stands for all values
+    beyond it, and with it the total can be made up: a point below the total needs a coordinate at
+    its upper end, a point above it one at its lower end.
+    """
+    (total,) = {sum(point) for point in points}
+    ends = [(axis[0], axis[-1]) for axis in _support(points)]
+    kept = []
+    for z in product(*(range(low, high + 1) for low, high in ends)):
+        raised = any(c == high for c, (_, high) in zip(z, ends, strict=True))
+        lowered = any(c == low for c, (low, _) in zip(z, ends, strict=True))
+        if sum(z) == total or (raised if sum(z) < total else lowered):
+            kept.append(z)
+    return np.array(kept)
+
+
 def _initial_laws(size: int) -> Iterator[list[float]]:
     for first in range(size):
         yield [float(state == first) for state in range(size)]
     for first, second in permutations(range(size), 2):
-        for weight in (0.5, 0.1, 1e-3):
+        for weight in (0.5, 1e-3):
             law = [0.0] * size
             law[first], law[second] = 1 - weight, weight
             yield law

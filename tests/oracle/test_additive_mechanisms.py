@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from typing import cast
 
@@ -14,6 +13,7 @@ import pytest
 from tests.oracle.enumeration import (
     Answers,
     Law,
+    Noise,
     answer_pairs,
     chain_law,
     entry_loss,
@@ -22,6 +22,7 @@ from tests.oracle.enumeration import (
     noisy_loss,
     pushed,
 )
+from tests.toys import with_scale
 
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
@@ -30,9 +31,11 @@ from shoal.core.task import Model, Task
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
@@ -71,6 +74,8 @@ OTHERS: dict[str, Model] = {
     "any-initial": AnyInitialLaw.of([[0.8, 0.2], [0.3, 0.7]], length=4),
     "any-initial-zeros": AnyInitialLaw.of([[0.6, 0.4], [0.0, 1.0]], length=4),
     "any-initial-any-length": AnyInitialLaw.of([[0.7, 0.3], [0.4, 0.6]]),
+    "interval": IntervalChains.around(0.25, length=4),
+    "interval-any-length": IntervalChains(states=("0", "1"), low=(0.2, 0.5), high=(0.6, 0.9)),
     "order-2": OrderChain(
         states=("0", "1"),
         order=2,
@@ -105,21 +110,22 @@ def planned(row: str, task: Task, amount: Fraction) -> Plan | None:
     return plan if additive and promised else None
 
 
-def scale_of(plan: Plan | None) -> Fraction:
+def noise_of(plan: Plan | None) -> Noise:
     assert plan is not None
     assert isinstance(plan.body, Additive)
-    return plan.body.noise.scale
+    assert isinstance(plan.body.noise, LatticeLaplace | ZeroSumLaplace)
+    return plan.body.noise
 
 
 @functools.cache
 def all_pairs(model: Hashable, query: LinearQuery) -> list[tuple[Answers, Answers]]:
-    return [pair for law in laws(model, LONGEST) for pair in answer_pairs(law, query)]
+    longest = 3 if isinstance(model, IntervalChains) else LONGEST
+    return [pair for law in laws(model, longest) for pair in answer_pairs(law, query)]
 
 
-def worst_entry_loss(model: Model, query: LinearQuery, scale: Fraction) -> float:
-    return max(
-        noisy_loss(a, b, query.lattice, scale) for a, b in all_pairs(cast(Hashable, model), query)
-    )
+def worst_entry_loss(model: Model, query: LinearQuery, noise: Noise) -> float:
+    pairs = all_pairs(cast(Hashable, model), query)
+    return max(noisy_loss(top, bottom, query.lattice, noise) for top, bottom in pairs)
 
 
 @pytest.mark.parametrize("row", GIVING)
@@ -130,7 +136,7 @@ def test_no_output_tells_more_about_an_entry_than_promised(row: str, name: str) 
         for amount in AMOUNTS:
             plan = planned(row, Task(query=query, secrets=EachEntry(), family=(model,)), amount)
             if plan is not None:
-                true = worst_entry_loss(model, query, scale_of(plan))
+                true = worst_entry_loss(model, query, noise_of(plan))
                 assert true <= float(amount) * (1 + ROUNDING), (query.name, amount)
 
 
@@ -141,7 +147,7 @@ def test_every_model_of_a_family_is_covered(row: str) -> None:
         plan = planned(row, Task(query=query, secrets=EachEntry(), family=family), Fraction(1))
         if plan is not None:
             for model in family:
-                assert worst_entry_loss(model, query, scale_of(plan)) <= 1 + ROUNDING
+                assert worst_entry_loss(model, query, noise_of(plan)) <= 1 + ROUNDING
 
 
 @pytest.mark.parametrize("row", GIVING)
@@ -159,7 +165,7 @@ def test_named_pairs_of_facts_are_covered(row: str) -> None:
         plan = planned(row, task, Fraction(1))
         if plan is not None:
             where = [(a.mapping(), b.mapping()) for a, b in sides]
-            assert event_loss(table, where, query, scale_of(plan)) <= 1 + ROUNDING
+            assert event_loss(table, where, query, noise_of(plan)) <= 1 + ROUNDING
 
 
 @pytest.mark.parametrize("row", GIVING)
@@ -174,7 +180,7 @@ def test_a_summary_covers_the_chains_it_summarises(row: str, transition: list[li
     for amount in AMOUNTS:
         plan = planned(row, Task(query=query, secrets=EachEntry(), family=(summary,)), amount)
         for model in (chain, started_anyhow) if plan is not None else ():
-            true = worst_entry_loss(model, query, scale_of(plan))
+            true = worst_entry_loss(model, query, noise_of(plan))
             assert true <= float(amount) * (1 + ROUNDING)
 
 
@@ -183,33 +189,37 @@ def test_laplace_is_entry_level_private_and_not_more() -> None:
     query = count(TWO, "1")
     task = Task(query=query, secrets=EachEntry(), family=(chain,))
     plan = calibrated(MECHANISMS["laplace"], task, Fraction(1))
-    scale = scale_of(plan)
+    noise = noise_of(plan)
     fixed: Law = {(0, 1, 1, 0): 1.0}
     for other in ((1, 1, 1, 0), (0, 0, 1, 0), (0, 1, 1, 1)):
         law: Law = {other: 1.0}
         top, bottom = pushed(fixed, query), pushed(law, query)
-        assert noisy_loss(top, bottom, query.lattice, scale) == pytest.approx(1.0, rel=1e-12)
+        assert noisy_loss(top, bottom, query.lattice, noise) == pytest.approx(1.0, rel=1e-12)
     # four copies of one bit: all four move together
-    assert entry_loss(chain_law(chain, 4), query, scale) == pytest.approx(4.0, rel=1e-9)
+    assert entry_loss(chain_law(chain, 4), query, noise) == pytest.approx(4.0, rel=1e-9)
+
+
+def laplace(scale: int) -> LatticeLaplace:
+    return LatticeLaplace(scale=Fraction(scale), step=Fraction(1))
 
 
 def test_the_oracle_knows_a_loss_computed_by_hand() -> None:
     # one fair bit, noise of scale s: the loss is 1/s; two copies: 2/s
     one: Law = {(0,): 0.5, (1,): 0.5}
     two: Law = {(0, 0): 0.5, (1, 1): 0.5}
-    assert entry_loss(one, count(TWO, "1"), Fraction(2)) == pytest.approx(0.5, rel=1e-12)
-    assert entry_loss(two, count(TWO, "1"), Fraction(2)) == pytest.approx(1.0, rel=1e-12)
+    assert entry_loss(one, count(TWO, "1"), laplace(2)) == pytest.approx(0.5, rel=1e-12)
+    assert entry_loss(two, count(TWO, "1"), laplace(2)) == pytest.approx(1.0, rel=1e-12)
     # X2 = X1 with probability 3/4: log (3/4 e^{2/s} + 1/4 e^{1/s}) / (3/4 + 1/4 e^{1/s}) at +inf
     half: Law = {(0, 0): 0.375, (0, 1): 0.125, (1, 0): 0.125, (1, 1): 0.375}
     rate = math.exp(0.5)
     by_hand = math.log((0.75 * rate**2 + 0.25 * rate) / (0.75 + 0.25 * rate))
-    assert entry_loss(half, count(TWO, "1"), Fraction(2)) == pytest.approx(by_hand, rel=1e-12)
+    assert entry_loss(half, count(TWO, "1"), laplace(2)) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_the_oracle_reproduces_the_published_counterexample() -> None:
     # D1 = D2 xor D3 with Lap(1) on the sum: loss 1.434 (errata 002.thm9.xor)
     xor = OTHERS["xor"]
-    loss = worst_entry_loss(xor, count(TWO, "1"), Fraction(1))
+    loss = worst_entry_loss(xor, count(TWO, "1"), laplace(1))
     assert loss == pytest.approx(1.434, abs=5e-4)
 
 
@@ -221,6 +231,15 @@ def test_the_oracle_would_see_a_broken_promise(row: str) -> None:
     plan = planned(row, task, Fraction(1))
     if plan is None or not isinstance(plan.body, Additive):
         return
-    noise = LatticeLaplace(scale=plan.body.noise.scale / 10, step=plan.body.noise.step)
-    broken = replace(plan, body=Additive(query, noise))
-    assert worst_entry_loss(chain, query, scale_of(broken)) > 1.5
+    broken = with_scale(plan, plan.body.noise.scale / 10)
+    assert worst_entry_loss(chain, query, noise_of(broken)) > 1.5
+
+
+def test_noise_that_keeps_the_total_is_judged_on_the_outputs_it_can_have() -> None:
+    # one entry in two bars: outputs (z, 1 - z) only, so the loss is 2/s for both kinds of noise
+    one: Law = {(0,): 0.5, (1,): 0.5}
+    kept = ZeroSumLaplace(Fraction(2), Fraction(1), 2)
+    assert entry_loss(one, histogram(TWO), kept) == pytest.approx(1.0, rel=1e-12)
+    # X2 = 1 - X1: the histogram is (1, 1) whatever happens
+    turned: Law = {(0, 1): 0.5, (1, 0): 0.5}
+    assert entry_loss(turned, histogram(TWO), kept) == pytest.approx(0.0, abs=1e-12)

@@ -1,0 +1,72 @@
+"""One example at least of everything that can be stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from tests.contract.tasks import TASKS
+
+from shoal.core import composition
+from shoal.core.additive import Additive
+from shoal.core.errors import Refused
+from shoal.core.guarantee import Guarantee
+from shoal.core.plan import Stream
+from shoal.core.release import Answer, Error
+from shoal.mechanisms import MECHANISMS
+from shoal.noise.bits import SeededRng
+from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.linear import histogram
+
+BY_HAND: tuple[Any, ...] = (
+    composition.SameQuilts("0f", Fraction(1, 3)),
+    composition.PerStep(Fraction(2)),
+    composition.Alone("two exact counts may reveal what neither does"),
+    Guarantee(
+        notion="dependent", amount=Fraction(1), over="x", proved=False, caveat="pairs are not all"
+    ),
+    Error(expected=float("inf"), bound=2.5, confidence=0.95, unit="entries"),
+    Additive(histogram("abc"), ZeroSumLaplace(Fraction(7, 2), Fraction(1), 3)),
+    Answer(("a", "b"), (3, -(10**30)), Fraction(1, 7), "entries"),
+)
+
+
+@functools.cache
+def examples() -> tuple[Any, ...]:
+    """Hand-made values, and every part of every plan that any mechanism makes of any task."""
+    found: dict[str, Any] = {repr(part): part for value in BY_HAND for part in parts(value)}
+    for value in _made():
+        for part in parts(value):
+            found.setdefault(getattr(part, "fingerprint", repr(part)), part)
+    return tuple(found.values())
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """`value` and every stored value inside it."""
+    if dataclasses.is_dataclass(value):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from parts(getattr(value, field.name))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from parts(item)
+
+
+def _made() -> Iterator[Any]:
+    for task in TASKS.values():
+        yield task
+        for row in MECHANISMS.values():
+            try:
+                plan = row.calibrate(task, Fraction(1)) if row.refuse(task) is None else None
+            except Refused:
+                plan = None
+            if plan is not None:
+                yield plan
+    plan = MECHANISMS["group"].calibrate(TASKS["count"], Fraction(1))
+    release = plan.release(["a", "b", "b"], rng=SeededRng(3))
+    yield release
+    yield dataclasses.replace(release, error=None, processed=("non-negative",))
+    yield Stream(plan, ("any state", 3, 0.5, None))

@@ -1,0 +1,127 @@
+"""Small stand-ins for what later layers bring: a stream machine, a ledger, a broken row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from shoal.core.composition import PerStep
+from shoal.core.errors import OverBudget
+from shoal.core.guarantee import Guarantee
+from shoal.core.ledger import Charge
+from shoal.core.plan import Plan
+from shoal.core.release import Release
+from shoal.core.rng import Rng
+from shoal.core.task import Task
+from shoal.core.value import Value
+from shoal.kinds import KINDS
+from shoal.models.chain import MarkovChain
+from shoal.noise.laplace import LatticeLaplace
+from shoal.queries.linear import count
+from shoal.secrets.entries import EachEntry
+
+CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["rest", "run"], length=4)
+TASK = Task(query=count(CHAIN.states, "run"), secrets=EachEntry(), family=(CHAIN,))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToyState(Value):
+    """How many steps were made, and the noisy total so far."""
+
+    steps: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToyMachine(Value):
+    """A running total with fresh noise at every step."""
+
+    noise: LatticeLaplace
+
+    def init(self) -> ToyState:
+        return ToyState(0, 0)
+
+    def step(self, state: ToyState, observed: int, rng: Rng) -> tuple[ToyState, int]:
+        total = state.total + observed + int(self.noise.draw(1, rng)[0])
+        return ToyState(state.steps + 1, total), total
+
+    def describe(self) -> str:
+        return f"a running total with discrete Laplace noise of scale {self.noise.scale}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToyCertificate(Value):
+    """Nothing to re-check."""
+
+    @property
+    def theorem(self) -> str:
+        return "a theorem made up for tests"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return ("that this is a test",)
+
+
+TOY_KINDS = {
+    **KINDS,
+    "toy-state": ToyState,
+    "toy-machine": ToyMachine,
+    "toy-certificate": ToyCertificate,
+}
+
+
+def stream_plan() -> Plan:
+    """A plan whose body is a machine."""
+    return Plan(
+        mechanism="toy",
+        task=TASK,
+        body=ToyMachine(LatticeLaplace(scale=Fraction(3), step=Fraction(1))),
+        cost=1.0,
+        guarantee=Guarantee(notion="policy", amount=Fraction(1), over="each step"),
+        certificate=ToyCertificate(),
+        composition=(PerStep(Fraction(1)),),
+    )
+
+
+@dataclass
+class RecordingLedger:
+    """Writes down what happens, in order; takes at most `limit` charges."""
+
+    limit: int = 10
+    events: list[str] = field(default_factory=list)
+    charges: list[Charge] = field(default_factory=list)
+    stored: dict[str, Release] = field(default_factory=dict)
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        if charge.key is not None and charge.key in self.stored:
+            self.events.append("returned")
+            return self.stored[charge.key]
+        if len(self.charges) >= self.limit:
+            raise OverBudget("over", spent=str(self.limit), requested="1", limit=str(self.limit))
+        self.charges.append(charge)
+        self.events.append("charged")
+        release = sample()
+        self.events.append("sampled")
+        self.stored[charge.key or str(len(self.stored))] = release
+        return release
+
+
+@dataclass(frozen=True)
+class WatchedRng:
+    """Randomness that reports when it is asked, and claims to be the system's."""
+
+    inner: Rng
+    events: list[str]
+    secure: bool = True
+
+    def words(self, count: int) -> Any:
+        self.events.append("drew")
+        return self.inner.words(count)
+
+
+def with_scale(plan: Plan, scale: Fraction) -> Plan:
+    """The same plan with other noise, its promise left as it was."""
+    body: Any = plan.body
+    return replace(plan, body=replace(body, noise=replace(body.noise, scale=scale)))

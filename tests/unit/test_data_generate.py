@@ -66,6 +66,8 @@ def test_activity_has_nights_gaps_and_long_stays() -> None:
 def test_a_person_is_the_same_whoever_else_is_recorded() -> None:
     alone, together = activity_table(1, 3), activity_table(4, 3)
     assert together.filter(together["series"] == "person-1").equals(alone)
+    second = together.filter(together["series"] == "person-2")
+    assert not second["state"].head(2000).equals(alone["state"].head(2000))
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])

@@ -74,6 +74,12 @@ def test_without_time_the_order_of_rows_counts() -> None:
     }
 
 
+def test_the_same_time_in_two_series_is_no_duplicate() -> None:
+    frame = pl.DataFrame({"u": ["a", "a", "b", "b"], "t": [1, 2, 2, 3], "s": ["x", "y", "y", "x"]})
+    data = from_table(frame, state="s", series="u", time="t")
+    assert labels(data) == {"a": [["x", "y"]], "b": [["y", "x"]]}
+
+
 def test_a_pattern_reads_all_files_and_joins_series(tmp_path: Path) -> None:
     write(ROWS.head(2), tmp_path / "a.csv")
     write(ROWS.tail(3), tmp_path / "b.csv")

@@ -13,7 +13,7 @@ from shoal.core.records import Sequences, sequences
 from shoal.core.value import Ints, locked
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import fit_chain, fit_order, transition_counts
-from shoal.models.fit_check import FitCheck, check_fit, compare
+from shoal.models.fit_check import Comparison, FitCheck, check_fit, compare
 from shoal.noise.bits import SeededRng
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=("a", "b"))
@@ -33,6 +33,7 @@ def checked(data: Sequences) -> FitCheck:
 def test_the_statistic_is_that_of_contingency_tables() -> None:
     rng = np.random.default_rng(1)
     context, group, following = rng.integers(0, 3, (3, 400))
+    following = np.where(rng.random(400) < 0.3, group, following)
     test = compare(context, group, following)
     statistic, degrees = 0.0, 0
     for c in range(3):
@@ -44,6 +45,18 @@ def test_the_statistic_is_that_of_contingency_tables() -> None:
     assert test.statistic == pytest.approx(statistic, rel=1e-10)
     assert test.degrees == degrees == 12
     assert test.observations == 400
+    gain = max(test.statistic - test.degrees, 0) / (2 * 400 * math.log(2))
+    assert test.gain_bits == pytest.approx(gain)
+    assert test.gain_bits > 0
+
+
+def test_a_gain_must_be_significant_and_large_to_be_noticed() -> None:
+    def test(p_value: float, gain_bits: float) -> Comparison:
+        return Comparison(9.0, 4, p_value, gain_bits, 100)
+
+    assert test(0.001, 0.011).noticeable(1.0)
+    assert not test(0.001, 0.009).noticeable(1.0)
+    assert not test(0.02, 0.5).noticeable(1.0)
 
 
 def test_degrees_count_only_what_was_seen() -> None:
@@ -148,7 +161,8 @@ def test_one_chain_is_compared_once() -> None:
 
 def test_seen_but_impossible_and_unreachable_are_told() -> None:
     data = sequences([["c", "a", "b", "a", "b", "b", "a", "a"]], ("a", "b", "c"))
-    barred = MarkovChain.of([[0.0, 1.0, 0.0], [0.5, 0.5, 0], [1, 0, 0]], states=data.states)
+    matrix = np.array([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    barred = MarkovChain.of(matrix, states=data.states)
     found = check_fit(data, barred)
     assert found.impossible == (("a", "a"),)
     assert found.log_likelihood == -math.inf

@@ -65,9 +65,10 @@ class MarkovChain(Value):
         if isinstance(initial, str):
             if initial != "stationary":
                 raise InputError(f"initial is {initial!r}; it must be a list or 'stationary'")
-            if matrix.ndim != 2:
+            checked = checked_transition(matrix, len(labels))
+            if checked.ndim != 2:
                 raise InputError("initial is 'stationary', but there is one matrix per step")
-            law = structure.stationary_law(checked_transition(matrix, len(labels)))
+            law = structure.stationary_law(checked)
         else:
             law = numbers(initial, "initial")
         return cls(states=labels, transition=matrix, initial=law, length=length)

@@ -225,14 +225,14 @@ def named(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
     return tuple(str(column) for column in range(matrix.shape[-1] if matrix.ndim else 0))
 
 
-def checked_states(states: Sequence[Any]) -> tuple[str, ...]:
-    """State labels as text: at least one, none twice."""
+def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:
+    """Labels as text: at least one, none twice."""
     labels = tuple(label(state) for state in states)
     if not labels:
-        raise InputError("states is empty; name at least one state")
+        raise InputError(f"{field} is empty; name at least one")
     if len(set(labels)) < len(labels):
         twice = next(name for name in labels if labels.count(name) > 1)
-        raise InputError(f"states names {twice!r} twice; each state needs its own name")
+        raise InputError(f"{field} names {twice!r} twice; each one needs its own name")
     return labels
 
 

@@ -32,8 +32,8 @@ class JointTable(Value):
     probability: Floats
 
     def __post_init__(self) -> None:
-        variables = checked_states(self.variables)
-        domains = tuple(checked_states(domain) for domain in self.domains)
+        variables = checked_states(self.variables, "variables")
+        domains = tuple(checked_states(domain, "a domain") for domain in self.domains)
         if len(domains) != len(variables):
             raise InputError(f"{len(variables)} variables need as many domains, not {len(domains)}")
         shape = tuple(len(domain) for domain in domains)

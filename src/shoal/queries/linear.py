@@ -97,7 +97,8 @@ class LinearQuery(Value):
             "sum": "the sum of a weight per entry",
             "mean": "the mean of a weight per entry",
         }.get(self.name, f"{self.name}, a sum of one contribution per entry")
-        of = "" if self.length is None else f", as a share of {self.length} entries"
+        share = "over" if self.name == "mean" else "as a share of"
+        of = "" if self.length is None else f", {share} {self.length} entries"
         return f"{what}{of} (in {self.unit}; one entry moves it by at most {self.lipschitz})"
 
 

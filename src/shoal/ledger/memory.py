@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.ledger.total import Conversions, tallied
@@ -13,9 +14,9 @@ LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
 
 
 class Missing(Exception):
-    """A conversion that is not remembered yet; `compute` does the work and remembers it."""
+    """A conversion that is not remembered yet; `compute` works it out and remembers it."""
 
-    def __init__(self, compute: Callable[[], float]) -> None:
+    def __init__(self, compute: Callable[[], None]) -> None:
         super().__init__("a conversion has to be computed first")
         self.compute = compute
 
@@ -25,7 +26,7 @@ class Memory:
 
     def __init__(self, conversions: Conversions) -> None:
         self._conversions = conversions
-        self._known: dict[object, float] = {}
+        self._known: dict[object, float | Refused] = {}
 
     def recalled(self) -> Conversions:
         """Conversions that answer from memory and raise `Missing` otherwise."""
@@ -47,14 +48,27 @@ class Memory:
         return Conversions(leakage, composed_loss)
 
     def _recall(self, key: object, compute: Callable[[], float]) -> float:
-        try:
-            return self._known[key]
-        except KeyError:
-            raise Missing(lambda: self._compute(key, compute)) from None
+        if key not in self._known:
+            raise Missing(lambda: self._learn(key, compute))
+        return _told(self._known[key])
 
     def _compute(self, key: object, compute: Callable[[], float]) -> float:
-        if key not in self._known:
-            while len(self._known) >= LARGEST:
-                self._known.pop(next(iter(self._known)), None)
+        self._learn(key, compute)
+        return _told(self._known[key])
+
+    def _learn(self, key: object, compute: Callable[[], float]) -> None:
+        """Remember the number, or the refusal: both are final."""
+        if key in self._known:
+            return
+        while len(self._known) >= LARGEST:
+            self._known.pop(next(iter(self._known)), None)
+        try:
             self._known[key] = compute()
-        return self._known[key]
+        except Refused as refusal:
+            self._known[key] = refusal
+
+
+def _told(known: float | Refused) -> float:
+    if isinstance(known, Refused):
+        raise known
+    return known

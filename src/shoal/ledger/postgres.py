@@ -29,7 +29,10 @@ SENTENCES = {
     "XX002": "is damaged; restore it from a copy and check that with `shoal ledger verify --head`",
 }
 
-TRIGGERS = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
+TRIGGERS = (
+    "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' "
+    "AND pg_table_is_visible(tgrelid)"
+)
 
 
 def open_postgres(url: URL, *, timeout: float) -> Database:
@@ -82,7 +85,7 @@ def _protect(table: str) -> dict[str, tuple[str, ...]]:
     return {
         f"{table}_append_only": (
             "CREATE OR REPLACE FUNCTION shoal_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+            "$$ BEGIN RAISE EXCEPTION USING MESSAGE = TG_TABLE_NAME || ' is append-only'; END $$",
             f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
             "FOR EACH STATEMENT EXECUTE FUNCTION shoal_append_only()",
         )

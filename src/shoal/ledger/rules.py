@@ -106,13 +106,7 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
     """Each rule's total, or its reason; one reason alone when the data cannot be the same."""
     if not tally:
         raise ValueError("no charges: nothing has been spent, so there is nothing to add")
-    alphabets = {
-        frozenset(model.states)
-        for plan, _ in tally
-        for model in plan.task.family
-        if model.states is not None
-    }
-    if len(alphabets) > 1:
+    if len({frozenset(plan.task.query.states) for plan, _ in tally}) > 1:
         yield (
             "they name different sets of states, so no model covers them all "
             "(give independent data a subject of its own)"

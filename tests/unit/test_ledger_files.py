@@ -1,0 +1,327 @@
+"""Ledgers that are locked, damaged, read-only, full, newer or older: one clear sentence each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, inspect
+from tests.ledger_plans import DATA, conversions, laplace
+from tests.ledger_servers import KINDS, fresh_ledger, shared_server
+
+from shoal.core.errors import LedgerError
+from shoal.core.ledger import Charge
+from shoal.ledger import SqlLedger, open_ledger
+from shoal.ledger.opening import connect
+from shoal.ledger.schema import MIGRATIONS, TABLES, Migration, Words
+
+PLAN = laplace("0.1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger with one charge."""
+    file = tmp_path / "budget.db"
+    with open_ledger(file, conversions=conversions()) as ledger:
+        ledger.limit("5")
+        PLAN.release(DATA, ledger=ledger, subject="u", key="k")
+    return file
+
+
+def spend(ledger: SqlLedger) -> None:
+    PLAN.release(DATA, ledger=ledger, subject="u")
+
+
+def test_every_commit_is_on_the_disk_and_readers_do_not_wait(path: Path) -> None:
+    with open_ledger(path) as ledger:
+        pragmas = ledger.database.read(
+            lambda connection: {
+                name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+                for name in ("synchronous", "journal_mode", "foreign_keys")
+            }
+        )
+    assert pragmas == {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1}
+
+
+def test_a_locked_file_is_said_to_be_locked_and_can_still_be_read(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with open_ledger(path, timeout=0.05) as ledger:
+            with pytest.raises(LedgerError, match="is locked by another program"):
+                spend(ledger)
+            assert len(ledger.charges()) == 1
+        other.execute("ROLLBACK")
+    with open_ledger(path) as ledger:
+        spend(ledger)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "budget.db"
+    file.write_bytes(b"not a database at all, but long enough to look at" * 40)
+    with pytest.raises(LedgerError, match="not a SQLite database, or it is damaged"):
+        open_ledger(file)
+
+
+def test_a_damaged_file_is_said_to_be_damaged(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="is damaged"), open_ledger(path) as ledger:
+        spend(ledger)
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = file.read_bytes()
+    with pytest.raises(LedgerError, match="another program's tables"):
+        open_ledger(file)
+    assert file.read_bytes() == before
+
+
+def test_a_folder_or_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="is a folder"):
+        open_ledger(tmp_path)
+    with pytest.raises(LedgerError, match="its folder must exist"):
+        open_ledger(tmp_path / "nowhere" / "budget.db")
+
+
+def test_a_full_disk_refuses_the_charge_and_keeps_the_rest(path: Path) -> None:
+    with open_ledger(path) as ledger:
+
+        def fill(connection: Connection) -> None:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+        ledger.database.read(fill)
+        before = ledger.head()
+        with pytest.raises(LedgerError, match="the disk is full"):
+            PLAN.release(DATA, ledger=ledger, subject="u" * 100_000)
+        kept = ledger.verify(before.hash)
+    assert kept.intact
+    with open_ledger(path) as ledger:
+        spend(ledger)
+        assert ledger.verify().intact
+
+
+def test_a_ledger_opened_read_only_shows_but_takes_nothing(path: Path) -> None:
+    with open_ledger(path, read_only=True, conversions=conversions()) as ledger:
+        assert len(ledger.charges()) == 1
+        assert ledger.spent("u") is not None
+        assert ledger.verify().intact
+        for change in (lambda: spend(ledger), lambda: ledger.limit("9")):
+            with pytest.raises(LedgerError, match="read-only: it was asked for so"):
+                change()
+
+
+def test_a_read_only_ledger_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="does not exist"):
+        open_ledger(tmp_path / "budget.db", read_only=True)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(LedgerError, match="is empty and read-only"):
+        open_ledger(tmp_path / "empty.db", read_only=True)
+
+
+def test_the_database_itself_refuses_to_write_what_is_read_only(path: Path) -> None:
+    with open_ledger(path, read_only=True) as ledger:
+        ledger.obstacle = None
+        with pytest.raises(LedgerError, match="give write permission"):
+            spend(ledger)
+
+
+def told_to_an_ordinary_user(file: Path) -> list[str]:
+    """What a user without special rights is told who opens the ledger and tries to change it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:  # root may write whatever the permissions say
+                os.setgid(65534)
+                os.setuid(65534)
+            with open_ledger(file) as ledger:
+                told = [str(len(ledger.charges()))]
+                with pytest.raises(LedgerError) as caught:
+                    ledger.limit("1")
+            os.write(writing, "\n".join([*told, str(caught.value)]).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        lines = pipe.read().splitlines()
+    os.waitpid(child, 0)
+    return lines
+
+
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
+def test_a_file_without_write_permission_is_opened_read_only(path: Path, folder_mode: int) -> None:
+    home = Path(tempfile.mkdtemp())  # other users cannot reach into tmp_path
+    try:
+        shutil.copy(path, home / "budget.db")
+        (home / "budget.db").chmod(0o444)
+        home.chmod(folder_mode)
+        charges, refusal = told_to_an_ordinary_user(home / "budget.db")
+    finally:
+        home.chmod(0o700)
+        shutil.rmtree(home)
+    assert charges == "1"
+    assert "is read-only: this user may not write to the file" in refusal
+
+
+@pytest.mark.postgres
+def test_a_server_that_does_not_answer_is_said_so_without_the_password() -> None:
+    shared_server()
+    with pytest.raises(LedgerError, match="cannot be reached") as caught:
+        open_ledger("postgresql://ann:hunter2@127.0.0.1:1/budget")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.postgres
+def test_a_locked_server_is_said_to_be_locked(tmp_path: Path) -> None:
+    import psycopg
+
+    url = fresh_ledger("postgres", tmp_path)
+    with open_ledger(url) as ledger, psycopg.connect(url) as other:
+        other.execute("LOCK TABLE shoal_versions IN SHARE ROW EXCLUSIVE MODE")
+        with open_ledger(url, timeout=0.05) as hasty:
+            with pytest.raises(LedgerError, match="is locked by another program"):
+                spend(hasty)
+            assert hasty.charges() == []
+        other.rollback()
+        spend(ledger)
+
+
+@pytest.mark.postgres
+def test_a_user_who_may_not_write_is_told_so(tmp_path: Path) -> None:
+    import psycopg
+
+    url = fresh_ledger("postgres", tmp_path)
+    with open_ledger(url) as ledger:
+        spend(ledger)
+    schema = url.rpartition("%3D")[2]
+    reader = f"reader_{schema}"
+    with psycopg.connect(url, autocommit=True) as owner:
+        for statement in (
+            f"CREATE ROLE {reader} LOGIN",
+            f"GRANT USAGE ON SCHEMA {schema} TO {reader}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {reader}",
+        ):
+            owner.execute(statement.encode())
+    with open_ledger(url.replace("shoal@", f"{reader}@")) as ledger:
+        assert len(ledger.charges()) == 1
+        with pytest.raises(LedgerError, match="may not be changed by this user"):
+            spend(ledger)
+
+
+@pytest.mark.postgres
+def test_commits_wait_for_the_disk_whatever_the_server_prefers(tmp_path: Path) -> None:
+    url = fresh_ledger("postgres", tmp_path) + "%20-csynchronous_commit%3Doff"
+    with open_ledger(url) as ledger:
+        told = ledger.database.write(
+            lambda connection: [
+                connection.exec_driver_sql(f"SHOW {name}").scalar()
+                for name in ("synchronous_commit", "transaction_isolation")
+            ]
+        )
+    assert told == ["on", "serializable"]
+
+
+def add_notes(connection: Connection, words: Words) -> None:
+    connection.exec_driver_sql("CREATE TABLE shoal_notes (note TEXT)")
+
+
+def opened_with(url: str, *steps: Migration) -> SqlLedger:
+    database, obstacle = connect(url, timeout=5, read_only=False)
+    return SqlLedger(database, obstacle=obstacle, migrations=(*MIGRATIONS, *steps))
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh_ledger(request.param, tmp_path)
+
+
+def test_an_older_ledger_is_brought_up_to_date_and_keeps_its_charges(url: str) -> None:
+    with opened_with(url) as old:
+        spend(old)
+        head = old.head()
+    with opened_with(url, add_notes) as new:
+        assert new.obstacle is None
+        assert new.verify(head.hash).since == 1  # the new version is a link of the chain
+        assert new.verify().intact
+        assert len(new.charges()) == 1
+        spend(new)
+    with opened_with(url, add_notes) as again:
+        assert len(again.charges()) == 2
+
+
+def test_a_newer_ledger_is_opened_read_only(url: str) -> None:
+    with opened_with(url, add_notes) as new:
+        spend(new)
+    with opened_with(url) as old:
+        assert len(old.charges()) == 1
+        assert old.verify().intact
+        with pytest.raises(LedgerError, match="version 2 and this program knows version 1"):
+            spend(old)
+
+
+def test_a_migration_that_fails_changes_nothing(url: str) -> None:
+    def broken(connection: Connection, words: Words) -> None:
+        add_notes(connection, words)
+        connection.exec_driver_sql("CREATE TABLE shoal_notes (note TEXT)")
+
+    with opened_with(url) as old:
+        head = old.head()
+    with pytest.raises(LedgerError):
+        opened_with(url, broken)
+    with opened_with(url) as old:
+        assert old.head() == head
+        tables = old.database.read(lambda connection: inspect(connection).get_table_names())
+    assert "shoal_notes" not in tables
+
+
+def test_the_tables_of_the_queries_are_those_of_the_migrations(url: str) -> None:
+    with open_ledger(url) as ledger:
+
+        def compare(connection: Connection) -> None:
+            for table in TABLES:
+                found = {
+                    column["name"]: column["nullable"]
+                    for column in inspect(connection).get_columns(table.name)
+                }
+                wanted = {column.name: column.nullable for column in table.columns}
+                found["seq"] = False  # SQLite calls a primary key nullable
+                assert list(found) == list(wanted)
+                assert found == wanted
+
+        ledger.database.read(compare)
+
+
+def saying(statement: str) -> Callable[[Connection], object]:
+    return lambda connection: connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET at = ''", "DELETE FROM {}"])
+def test_the_database_refuses_to_change_or_delete_a_row(url: str, statement: str) -> None:
+    with open_ledger(url) as ledger:
+        ledger.limit("5")
+        spend(ledger)
+        for table in TABLES:
+            with pytest.raises(LedgerError, match=r"append-only|breaks its rules"):
+                ledger.database.write(saying(statement.format(table.name)))
+        assert ledger.verify().intact
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_closed_ledger_opens_again_by_itself(url: str, key: str | None) -> None:
+    ledger = open_ledger(url)
+    release = PLAN.release(DATA, ledger=ledger, subject="u", key="k")
+    ledger.close()
+    again = ledger.settle(Charge(plan=PLAN, subject="u", key=key), lambda: PLAN.release(DATA))
+    assert (again == release) is (key == "k")
+    ledger.close()

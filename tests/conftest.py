@@ -1,0 +1,12 @@
+"""Settings of the whole suite."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# the same cases in every run, and no clock: SHOAL_EXPLORE=1 looks for new ones
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("explore" if os.environ.get("SHOAL_EXPLORE") else "repeatable")

@@ -1,0 +1,157 @@
+"""Choosing, calibrating and the budget an accuracy needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from tests.contract.tasks import TASKS
+from tests.toys import with_scale
+
+import shoal.mechanisms
+from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+from shoal.mechanisms import MECHANISMS, calibrated, choose, recheck, row_named
+from shoal.mechanisms.calibration import calibrate, epsilon_for
+from shoal.models.chain import MarkovChain
+from shoal.queries.linear import count, histogram
+from shoal.secrets.entries import EachEntry
+
+CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states="ab", length=20)
+QUERY = count("ab", "b")
+TASK = Task(query=QUERY, secrets=EachEntry(), family=(CHAIN,))
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "x", None, True])
+def test_budgets_that_are_none_are_refused(epsilon: Any) -> None:
+    with pytest.raises(InputError, match=r"epsilon is .*; it must be"):
+        calibrate(QUERY, EachEntry(), CHAIN, epsilon=epsilon)
+
+
+def test_a_budget_is_kept_exactly() -> None:
+    assert calibrate(QUERY, EachEntry(), CHAIN, epsilon=0.1).guarantee.amount == Fraction(1, 10)
+
+
+def test_a_family_may_be_one_model_or_several() -> None:
+    one = calibrate(QUERY, EachEntry(), CHAIN, epsilon=1)
+    listed = calibrate(QUERY, EachEntry(), [CHAIN], epsilon=1)
+    assert one == listed
+
+
+def test_a_named_row_is_used_whatever_its_standing() -> None:
+    plan = calibrate(QUERY, EachEntry(), CHAIN, epsilon=1, mechanism="laplace")
+    assert plan.mechanism == "laplace"
+    assert plan.guarantee.notion == "entry-dp"
+    assert choose(TASK, Fraction(1), "group").alternatives == {}
+
+
+def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"mechanism is 'magic'; it must be 'best' or one of \['"):
+        row_named("magic")
+    with pytest.raises(InputError, match="mechanism is 'magic'"):
+        calibrate(QUERY, EachEntry(), CHAIN, epsilon=1, mechanism="magic")
+
+
+def test_a_named_row_that_does_not_apply_says_why() -> None:
+    with pytest.raises(Refused, match="group does not apply: a model of any length ties unlimited"):
+        calibrate(QUERY, EachEntry(), replace(CHAIN, length=None), epsilon=1, mechanism="group")
+
+
+def test_when_nothing_applies_every_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {name: MECHANISMS[name] for name in ("laplace", "group")}
+    monkeypatch.setattr(shoal.mechanisms, "MECHANISMS", rows)
+    with pytest.raises(Refused, match=r"no mechanism gives pufferfish for this task \(group: a"):
+        choose(TASKS["any-length"], Fraction(1))
+
+
+def test_a_row_that_breaks_its_promise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = MECHANISMS["group"]
+
+    def too_little(task: Task, amount: Fraction) -> Plan:
+        plan = row.calibrate(task, amount)
+        return with_scale(plan, plan.body.noise.scale * 999 / 1000)  # type: ignore[union-attr]
+
+    broken = row._replace(calibrate=too_little)
+    with pytest.raises(PromiseBroken, match=r"group promised 1 and its own check measures 1\.001"):
+        calibrated(broken, TASK, Fraction(1))
+    monkeypatch.setitem(shoal.mechanisms.MECHANISMS, "group", broken)
+    with pytest.raises(PromiseBroken):
+        choose(TASK, Fraction(1))
+
+
+def test_ties_in_cost_go_to_the_earlier_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = MECHANISMS["group"]
+
+    def renamed(task: Task, amount: Fraction) -> Plan:
+        return replace(row.calibrate(task, amount), mechanism="twin")
+
+    twin = row._replace(name="twin", calibrate=renamed)
+    for order in ((twin, row), (row, twin)):
+        rows = {entry.name: entry for entry in order}
+        monkeypatch.setattr(shoal.mechanisms, "MECHANISMS", rows)
+        choice = choose(TASK, Fraction(1))
+        assert list(choice.alternatives) == list(rows)
+        assert choice.plan.mechanism == order[0].name
+
+
+def test_an_unproved_row_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = MECHANISMS["group"]
+
+    def claimed(task: Task, amount: Fraction) -> Plan:
+        plan = row.calibrate(task, amount)
+        promise = replace(plan.guarantee, proved=False, caveat="a test")
+        return replace(with_scale(plan, Fraction(20)), guarantee=promise, cost=0.0)
+
+    rows = {"claimed": row._replace(name="claimed", calibrate=claimed), "group": row}
+    monkeypatch.setattr(shoal.mechanisms, "MECHANISMS", rows)
+    choice = choose(TASK, Fraction(1))
+    assert choice.plan.guarantee.proved
+    assert isinstance(choice.alternatives["claimed"], Plan)
+
+
+def test_a_finished_plan_can_be_checked_again() -> None:
+    plan = calibrate(QUERY, EachEntry(), CHAIN, epsilon=2, mechanism="group")
+    assert recheck(plan) == pytest.approx(2.0)
+    assert recheck(with_scale(plan, Fraction(5))) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("error", [1, 5, 20, 300])
+@pytest.mark.parametrize("mechanism", ["group", "best"])
+def test_the_budget_for_an_accuracy_is_enough_and_hardly_more(error: int, mechanism: str) -> None:
+    epsilon = epsilon_for(QUERY, EachEntry(), CHAIN, error=error, mechanism=mechanism)
+    plan = calibrate(QUERY, EachEntry(), CHAIN, epsilon=epsilon, mechanism=mechanism)
+    reached = plan.error()
+    assert reached is not None
+    assert reached.bound <= error
+    less = calibrate(QUERY, EachEntry(), CHAIN, epsilon=epsilon * 98 / 100, mechanism=mechanism)
+    missed = less.error()
+    assert missed is not None
+    assert missed.bound > error
+
+
+def test_more_confidence_needs_more_budget() -> None:
+    budgets = [
+        epsilon_for(histogram("ab"), EachEntry(), CHAIN, error=30, confidence=c, mechanism="group")
+        for c in (0.5, 0.95, 0.999)
+    ]
+    assert budgets == sorted(set(budgets))
+
+
+@pytest.mark.parametrize("error", [0, -1, float("nan"), "x"])
+def test_an_error_that_is_none_is_refused(error: Any) -> None:
+    with pytest.raises(InputError, match=r"error is .*; it must be"):
+        epsilon_for(QUERY, EachEntry(), CHAIN, error=error)
+
+
+@pytest.mark.parametrize("confidence", [0, 1, -0.5, 1.5, float("nan")])
+def test_a_confidence_is_between_0_and_1(confidence: float) -> None:
+    with pytest.raises(InputError, match=r"confidence is .*; it must be between 0 and 1"):
+        epsilon_for(QUERY, EachEntry(), CHAIN, error=1, confidence=confidence)
+
+
+def test_an_error_out_of_reach_is_refused() -> None:
+    with pytest.raises(Refused, match="error 1e-09 entries is out of reach even at epsilon ="):
+        epsilon_for(QUERY, EachEntry(), replace(CHAIN, length=10**9), error=1e-9, mechanism="group")

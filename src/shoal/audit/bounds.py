@@ -1,0 +1,53 @@
+"""Upper bounds on what any release that is eta-DP for one entry tells under a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from shoal.core.errors import ShoalError
+from shoal.core.task import Model
+from shoal.loss.mixing import bound_loss
+from shoal.mechanisms.additive import eta_above
+from shoal.mechanisms.markov_quilt import family_loss
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.interval import IntervalChains
+
+
+def entry_bound(model: Model, eta: Fraction) -> float:
+    """The least of the bounds that apply to `model`; inf when none does.
+
+    Each holds for every release that is eta-DP for one entry, whatever was asked.
+    """
+    return min((bound(model, eta) for bound in BOUNDS), default=math.inf)
+
+
+def _group(model: Model, eta: Fraction) -> float:
+    """n·eta for n tied entries: group privacy."""
+    return math.inf if model.tied is None else eta_above(model.tied * eta)
+
+
+def _quilt(model: Model, eta: Fraction) -> float:
+    """max over nodes of min over quilts (|N|·eta + e)."""
+    if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains):
+        return math.inf
+    return _attempt(lambda: family_loss((model,), eta_above(eta)))
+
+
+def _mixing(model: Model, eta: Fraction) -> float:
+    """The quilt bound by mixing constants alone."""
+    if not isinstance(model, MixingSummary):
+        return math.inf
+    return _attempt(lambda: bound_loss(model.pi_min, model.gap, model.length, eta_above(eta)))
+
+
+def _attempt(bound: Callable[[], float]) -> float:
+    try:
+        return bound()
+    except ShoalError:
+        return math.inf
+
+
+BOUNDS: tuple[Callable[[Model, Fraction], float], ...] = (_group, _quilt, _mixing)

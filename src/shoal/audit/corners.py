@@ -1,0 +1,137 @@
+"""Outputs beyond all answers: what they tell costs nothing to compute, however long the chain.
+
+Where coordinate j of the output lies above (sign +1) or below (-1) every answer, Laplace noise of
+scale s has density ∝ Π_t exp(Σ_j sign_j w_j(X_t) / s): a factor per entry, so an ordinary forward
+and backward pass gives what the output says about every entry at once.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.evidence import Coded
+from shoal.audit.testimony import Sighting
+from shoal.audit.walk import Walk
+from shoal.core.value import Floats, Ints
+
+LONGEST = 1024  # nodes followed; a longer chain is cut, which the model covers too
+MOST_SIGNS = 256  # patterns of signs tried at once
+
+
+class Corner(NamedTuple):
+    """The most telling corner: what it tells, which signs, which entry, which pair of values."""
+
+    log_ratio: float
+    signs: Floats
+    nodes: int
+    entry: int
+    pair: tuple[int, int]
+
+
+def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
+    """All signs of few coordinates; of many, one up and one down, and all others either way.
+
+    Noise that keeps the total has no corner with all signs equal.
+    """
+    if 2**labels <= MOST_SIGNS:
+        rows = [np.array(signs, dtype=np.float64) for signs in product((1, -1), repeat=labels)]
+    else:
+        eye = 2 * np.eye(labels) - 1
+        rows = [*eye, *-eye]
+    if zero_sum:
+        rows = [row for row in rows if abs(row.sum()) < labels]
+    return np.array(rows)
+
+
+def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Corner | None:
+    """The largest log-ratio over corners, entries and pairs of values; None when nothing is hidden.
+
+    `weights` (values, labels) in lattice steps, decay = step / scale. Only walks with one initial
+    law; every initial law is tried from each first state.
+    """
+    starts = np.eye(walk.size) if walk.initial is None else walk.initial[None]
+    nodes = LONGEST if walk.length is None else min(walk.length, LONGEST)
+    best: Corner | None = None
+    for start in starts:
+        log_ratios = _all_log_ratios(walk, start, nodes, decay * weights @ signs.T)
+        for entry, table in log_ratios:
+            place = np.unravel_index(int(np.argmax(table)), table.shape)
+            value = float(table[place])
+            if math.isfinite(value) and (best is None or value > best.log_ratio):
+                pattern, top, bottom = (int(i) for i in place)
+                best = Corner(value, signs[pattern], nodes, entry, (top, bottom))
+    return best
+
+
+def corner_sighting(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Sighting | None:
+    """The most telling corner, ready to be evaluated from scratch; arguments as `worst_corner`."""
+    found = worst_corner(walk, weights, decay, signs)
+    if found is None:
+        return None
+    nothing = np.zeros(len(walk.values), np.int64)
+    coded = Coded(walk, nothing, decay * (weights - weights.min(axis=0)) @ found.signs)
+    output = math.inf * found.signs
+    return Sighting(coded, found.nodes, found.entry, np.zeros(1), output, found.pair)
+
+
+def _all_log_ratios(
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
+) -> list[tuple[int, Floats]]:
+    """Per entry, log P(corner | value) - log P(corner | value'): (patterns, values, values).
+
+    `tilt` (values, patterns) is the log of what an entry multiplies the density by.
+    """
+    forward, backward, plain = _passes(walk, start, nodes, tilt)
+    out = []
+    for entry in range(nodes + walk.order - 1):
+        node, shown = walk.place(entry)
+        own = np.exp(_node_tilt(walk, node, tilt))
+        joint = _summed(forward[node] * backward[node] * own.T, shown, len(walk.values))
+        prior = _summed(plain[node][None], shown, len(walk.values))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            given = np.log(joint) - np.log(prior)
+            table = given[:, :, None] - given[:, None, :]
+        out.append((entry, np.where(np.isfinite(table), table, -math.inf)))
+    return out
+
+
+def _passes(
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
+) -> tuple[list[Floats], list[Floats], list[Floats]]:
+    """Scaled forward and backward messages (patterns, states) of every node, and the prior laws.
+
+    Neither holds the node's own factor. Underflow can only lose a sighting, never invent one:
+    ratios with a zero are dropped.
+    """
+    patterns = tilt.shape[1]
+    forward, plain = [np.tile(start, (patterns, 1))], [start]
+    for node in range(nodes - 1):
+        step = walk.matrix(node)
+        forward.append(_scaled(forward[-1] * np.exp(_node_tilt(walk, node, tilt)).T @ step))
+        plain.append(plain[-1] @ step)
+    backward = [np.ones((patterns, walk.size))]
+    for node in range(nodes - 1, 0, -1):
+        own = np.exp(_node_tilt(walk, node, tilt)).T
+        backward.append(_scaled((backward[-1] * own) @ walk.matrix(node - 1).T))
+    return forward, backward[::-1], plain
+
+
+def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
+    """Log-factors of a node by state, (states, patterns), the largest of each pattern 0."""
+    total = np.sum([tilt[values] for _, values in walk.brought(node)], axis=0)
+    return np.asarray(total - total.max(axis=0))
+
+
+def _scaled(rows: Floats) -> Floats:
+    return np.asarray(rows / rows.max(axis=1, keepdims=True))
+
+
+def _summed(rows: Floats, shown: Ints, values: int) -> Floats:
+    out = np.zeros((len(rows), values))
+    for state, value in enumerate(shown.tolist()):
+        out[:, value] += rows[:, state]
+    return out

@@ -1,0 +1,134 @@
+"""How likely an output is together with each value of an entry: forward and backward in logs.
+
+A sum over the entries is followed as a code: an integer that determines it. Tables hold, for each
+state and code, a logarithm; nothing underflows and no tail is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.walk import Walk
+from shoal.core.value import Floats, Ints
+
+
+class Coded(NamedTuple):
+    """A walk whose entries add `code` (one whole number ≥ 0 per value of an entry) to a sum.
+
+    `tilt` is the log-likelihood of what is seen of each entry by itself: (values,) for all
+    entries alike, (entries, values) for each its own, None for nothing.
+    """
+
+    walk: Walk
+    code: Ints
+    tilt: Floats | None = None
+
+    def codes(self, node: int) -> Ints:
+        return np.asarray(sum(self.code[values] for _, values in self.walk.brought(node)))
+
+    def tilts(self, node: int) -> Floats:
+        """The log-likelihood of what is seen of the entries a node brings, by state."""
+        if self.tilt is None:
+            return np.zeros(self.walk.size)
+        rows = [
+            (self.tilt if self.tilt.ndim == 1 else self.tilt[entry])[values]
+            for entry, values in self.walk.brought(node)
+        ]
+        return np.asarray(np.sum(rows, axis=0))
+
+    def width(self, node: int) -> int:
+        """How many codes are possible before `node`, or after a whole walk of that many nodes."""
+        if node == 0:
+            return 1
+        top = int(self.codes(0).max()) + (node - 1) * int(self.codes(1).max())
+        return top + 1
+
+
+def forward(coded: Coded, initial: Floats) -> Iterator[Floats]:
+    """log P(X_t = x, code c and tilts of what came before t) for t = 0, 1, …, (states, codes)."""
+    with np.errstate(divide="ignore"):
+        table = np.log(initial)[:, None]
+    node = 0
+    while True:
+        yield table
+        seen = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+        table = pushed(seen, coded.walk.matrix(node))
+        node += 1
+
+
+def backward(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[Floats]:
+    """log P(output | X_t = x, code before t = c) for t = nodes-1, nodes-2, …, 0.
+
+    What is seen of the entries from t on is part of the output. `log_likelihood` gives the rest of
+    the output's log-likelihood for each code of the whole walk.
+    """
+    size = coded.walk.size
+    table = np.broadcast_to(log_likelihood, (size, len(log_likelihood)))
+    for node in range(nodes - 1, -1, -1):
+        if node < nodes - 1:
+            table = pushed(table, coded.walk.matrix(node).T)
+        table = _taken(table, coded.codes(node), coded.width(node))
+        table = table + coded.tilts(node)[:, None]
+        yield table
+
+
+def joint_evidence(coded: Coded, nodes: int, node: int, log_likelihood: Floats) -> Floats:
+    """log P(X_node = x, output), one row per initial law: (1, states), or from each first state.
+
+    With every initial law at once the rows are conditional on X_0 = y.
+    """
+    later = next(table for t, table in _counted(coded, nodes, log_likelihood) if t == node)
+    starts = np.eye(coded.walk.size) if coded.walk.initial is None else coded.walk.initial[None]
+    rows = []
+    for start in starts:
+        earlier = _at(forward(coded, start), node)
+        rows.append(np.logaddexp.reduce(earlier + later, axis=1))
+    return np.array(rows)
+
+
+def by_value(joint: Floats, shown: Ints, values: int) -> Floats:
+    """log-probabilities of states (…, states) added up by the value each shows: (…, values)."""
+    out = np.full((*joint.shape[:-1], values), -math.inf)
+    for state, value in enumerate(shown.tolist()):
+        out[..., value] = np.logaddexp(out[..., value], joint[..., state])
+    return out
+
+
+def pushed(table: Floats, matrix: Floats) -> Floats:
+    """One step in logs: out[y] = log Σ_x matrix[x, y] exp(table[x]), column by column."""
+    with np.errstate(divide="ignore"):
+        steps = np.log(matrix)
+    out = np.full((matrix.shape[1], *table.shape[1:]), -math.inf)
+    extra = (1,) * (table.ndim - 1)
+    for state in range(len(table)):
+        np.logaddexp(out, steps[state].reshape(-1, *extra) + table[state], out=out)
+    return out
+
+
+def shifted(table: Floats, codes: Ints) -> Floats:
+    """Each state's own code added: (states, codes) grows by the largest of them."""
+    width = table.shape[-1]
+    out = np.full((len(table), width + int(codes.max())), -math.inf)
+    for state, code in enumerate(codes.tolist()):
+        out[state, code : code + width] = table[state]
+    return out
+
+
+def _taken(table: Floats, codes: Ints, width: int) -> Floats:
+    """Seen before each state's own code was added."""
+    return np.stack([row[code : code + width] for row, code in zip(table, codes, strict=True)])
+
+
+def _counted(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[tuple[int, Floats]]:
+    for back, table in enumerate(backward(coded, nodes, log_likelihood)):
+        yield nodes - 1 - back, table
+
+
+def _at(tables: Iterator[Floats], place: int) -> Floats:
+    for _ in range(place):
+        next(tables)
+    return next(tables)

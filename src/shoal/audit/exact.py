@@ -1,0 +1,164 @@
+"""What a plan really leaks under its own task, computed, not sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shoal.audit.chains import chain_finding
+from shoal.audit.families import family_finding
+from shoal.audit.result import Audit, Finding
+from shoal.audit.setting import Setting
+from shoal.audit.tables import table_finding
+from shoal.core.additive import Additive
+from shoal.core.errors import Refused
+from shoal.core.numbers import Number, positive
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Query, Secrets, Task
+from shoal.mechanisms import MECHANISMS, recheck
+from shoal.mechanisms.additive import eta_above
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
+from shoal.models.interval import IntervalChains
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.noise.laplace import LatticeLaplace
+from shoal.queries.linear import LinearQuery
+
+# kind of model -> how the loss of additive noise on a linear query is measured under it
+MODELS: dict[type, Callable[[Setting], Finding]] = {
+    MarkovChain: chain_finding,
+    AnyInitialLaw: chain_finding,
+    OrderChain: chain_finding,
+    JointTable: table_finding,
+    MixingSummary: family_finding,
+    IntervalChains: family_finding,
+}
+ASSUMED = (
+    "the data follows one of the family's laws; separate chains are independent",
+    "the adversary knows the model, the query, the noise and every other chain, and sees this one "
+    "release of these data",
+)
+NOT_CHECKED = (
+    "laws outside the family",
+    "other releases about the same data",
+    "the code that draws the noise (a black-box audit draws from it)",
+)
+
+
+def audit(plan: Plan, *, curve: bool = False) -> Audit:
+    """The true loss of `plan` under its task, or an interval for it, and whether its claim holds.
+
+    Works on the plan alone: the query, the noise as it is drawn, the family and the secrets; what
+    its mechanism says about itself serves as an upper bound only where nothing exact is known.
+    With `curve` the densities behind the worst case are kept for a plot.
+    """
+    return BODIES[_kind(plan.body, BODIES, "bodies")](plan, curve)
+
+
+def audit_noise(
+    query: Query,
+    secrets: Secrets,
+    family: Model | Sequence[Model],
+    *,
+    scale: Number,
+    claimed: Number | None = None,
+    curve: bool = False,
+) -> Audit:
+    """What Laplace noise of `scale` on `query` leaks: "I added Lap(2) to this count".
+
+    `claimed` is the epsilon somebody claims for it, if anybody does. Laplace noise on the real
+    line and on any lattice that holds the answers have the same loss: the largest ratio is reached
+    at an answer.
+    """
+    task = Task(query=query, secrets=secrets, family=as_family(family))
+    body = Additive(query, LatticeLaplace(positive(scale, "scale"), query.lattice))
+    promised = None if claimed is None else float(positive(claimed, "claimed"))
+    found = _findings(task, body, math.inf, promised, curve)
+    lower, upper, worst = _largest(found)
+    return Audit(
+        mechanism=f"Laplace noise of scale {scale}",
+        asked=query.describe(),
+        protected=secrets.describe(),
+        notion=None if claimed is None else secrets.notion,
+        promised=promised,
+        claim=(lower, upper),
+        lower=lower,
+        upper=upper,
+        entry_level=eta_above(body.eta),
+        witness=worst.witness,
+        assumptions=ASSUMED,
+        not_checked=(*_notes(found), *NOT_CHECKED),
+    )
+
+
+def _additive(plan: Plan, curve: bool) -> Audit:
+    body = plan.body
+    assert isinstance(body, Additive)
+    guarantee = plan.guarantee
+    own = recheck(plan) if plan.mechanism in MECHANISMS else math.inf
+    covers = guarantee.proved and guarantee.gives("pufferfish")
+    promised = float(guarantee.amount)
+    found = _findings(plan.task, body, own if covers else math.inf, promised, curve)
+    lower, upper, worst = _largest(found)
+    eta = eta_above(body.eta)
+    claim = {
+        "entry-dp": (eta, eta),
+        "group": (max(lower, _grouped(plan.task, eta)), max(upper, _grouped(plan.task, eta))),
+    }.get(guarantee.notion, (lower, upper))
+    return Audit(
+        mechanism=plan.mechanism,
+        asked=plan.task.query.describe(),
+        protected=plan.task.secrets.describe(),
+        notion=guarantee.notion,
+        promised=promised,
+        claim=claim,
+        lower=lower,
+        upper=upper,
+        entry_level=eta,
+        witness=worst.witness,
+        assumptions=ASSUMED,
+        not_checked=(*_notes(found), *NOT_CHECKED),
+    )
+
+
+def _findings(
+    task: Task, body: Additive, known: float, promised: float | None, curve: bool
+) -> list[Finding]:
+    """One finding per member of the family."""
+    if not isinstance(task.query, LinearQuery):
+        raise Refused(f"the auditor measures sums over entries, not {task.query.describe()}")
+    return [
+        MODELS[_kind(model, MODELS, "models")](
+            Setting(task.query, body.noise, task.secrets, model, index, known, promised, curve)
+        )
+        for index, model in enumerate(task.family)
+    ]
+
+
+def _largest(found: list[Finding]) -> tuple[float, float, Finding]:
+    worst = max(found, key=lambda finding: finding.lower)
+    return worst.lower, max(finding.upper for finding in found), worst
+
+
+def _notes(found: list[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for finding in found for note in finding.notes))
+
+
+def _grouped(task: Task, eta: float) -> float:
+    """The group-level epsilon: all tied entries at once."""
+    return math.inf if task.tied is None else task.tied * eta
+
+
+def _kind(value: Any, table: dict[type, Any], what: str) -> type:
+    if type(value) not in table:
+        known = ", ".join(kind.__name__ for kind in table)
+        raise Refused(
+            f"the auditor has no way to measure {type(value).__name__}; it knows the {what} {known}"
+        )
+    return type(value)
+
+
+# kind of body -> how a plan with it is measured; streams and policies add their own rows
+BODIES: dict[type, Callable[[Plan, bool], Audit]] = {Additive: _additive}

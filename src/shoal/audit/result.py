@@ -1,0 +1,196 @@
+"""What an audit finds: an interval for the loss, a witness that anybody can check, a verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shoal.core.numbers import significant
+from shoal.core.value import Value
+
+TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Witness(Value):
+    """The output that tells most: a law an adversary may hold, two facts, and the belief in them.
+
+    `model` counts the members of the family from 0 and `law` says which of its laws is meant.
+    `facts` are the two secrets, the one the output speaks for first; `before` and `after` are the
+    adversary's belief in each, before and after seeing `output` (one number per label; an
+    infinite one stands for everything beyond the values the query can take). `log_ratio` is what
+    was learned: log of the odds after less log of the odds before. `curve` samples, for queries of
+    one number, (output, log density given the first fact, the same given the second).
+    """
+
+    model: int
+    law: str
+    subject: str
+    facts: tuple[str, str]
+    labels: tuple[str, ...]
+    output: tuple[float, ...]
+    unit: str
+    before: tuple[float, float]
+    after: tuple[float, float]
+    log_ratio: float
+    curve: tuple[tuple[float, float, float], ...] = ()
+
+    def describe(self) -> str:
+        """Output, beliefs and odds, in words."""
+        first, second = self.facts
+        return (
+            f"under {self.law}, {self.output_words()} makes {self.subject} look like {first} "
+            f"rather than {second}: the belief in {first} goes from {share(self.before[0])} to "
+            f"{share(self.after[0])}, the belief in {second} from {share(self.before[1])} to "
+            f"{share(self.after[1])}; the odds between them change by {factor(self.log_ratio)}"
+        )
+
+    def output_words(self) -> str:
+        """The output as a person would say it."""
+        parts = [
+            f"{_bound(value, self.unit)}" + (f" for {label}" if len(self.labels) > 1 else "")
+            for label, value in zip(self.labels, self.output, strict=True)
+        ]
+        return "an output of " + ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one model's audit gives: lower ≤ true loss ≤ upper, and where the lower one is seen.
+
+    `notes` say what was not looked at.
+    """
+
+    lower: float
+    upper: float
+    witness: Witness | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Audit(Value):
+    """The loss of a release under a family of models, measured, and the claim it is held to.
+
+    lower ≤ true loss ≤ upper; the loss is the most the log-odds between two secrets can change,
+    over every model, secret and output. `promised` and `notion` are the claim (None: no claim was
+    made), `claim` the interval of the quantity the claim limits: the same as (lower, upper) for
+    Pufferfish claims, the entry-level or group-level epsilon for those. `entry_level` is the
+    epsilon the noise gives when all other entries are fixed.
+    """
+
+    mechanism: str
+    asked: str
+    protected: str
+    notion: str | None
+    promised: float | None
+    claim: tuple[float, float]
+    lower: float
+    upper: float
+    entry_level: float
+    witness: Witness | None
+    assumptions: tuple[str, ...]
+    not_checked: tuple[str, ...]
+
+    @property
+    def loss(self) -> float:
+        """The measured loss: the true one when `exact`, else a number it does not exceed."""
+        return self.upper
+
+    @property
+    def exact(self) -> bool:
+        """Whether the interval is a point, up to rounding."""
+        return self.upper - self.lower <= TOLERANCE * max(1.0, abs(self.lower))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim is certified; True when there is no claim."""
+        return self.promised is None or self.claim[1] <= self.promised * (1 + TOLERANCE)
+
+    @property
+    def violated(self) -> bool:
+        """Whether the claim is certainly broken: the witness shows it."""
+        return self.promised is not None and self.claim[0] > self.promised * (1 + TOLERANCE)
+
+    @property
+    def verdict(self) -> str:
+        """One of "kept", "VIOLATED", "not decided", "no claim"."""
+        if self.promised is None:
+            return "no claim"
+        return "kept" if self.holds else "VIOLATED" if self.violated else "not decided"
+
+    def describe(self) -> str:
+        """The whole audit in words, one line per question."""
+        parts = [
+            ("Asked", self.asked),
+            ("Protected", self.protected),
+            ("Claim", self._claim_words()),
+            ("Measured", self._loss_words()),
+            ("Verdict", self._verdict_words()),
+            ("Worst case", f"{self.witness.describe()}." if self.witness else ""),
+            ("Assumed", _sentence(self.assumptions)),
+            ("Not checked", _sentence(self.not_checked)),
+        ]
+        return "\n".join(f"{title}: {text}" for title, text in parts if text)
+
+    def _claim_words(self) -> str:
+        if self.promised is None:
+            return "none was made."
+        return f"{self.mechanism} promises {self.notion}, epsilon = {significant(self.promised)}."
+
+    def _loss_words(self) -> str:
+        if self.exact:
+            return (
+                f"the loss is {significant(self.upper, 7)}, exactly: some output changes the odds "
+                f"between two secrets by {factor(self.upper)}, and none by more."
+            )
+        return (
+            f"the loss is between {significant(self.lower, 7)} and {significant(self.upper, 7)}: "
+            f"some output changes the odds between two secrets by {factor(self.lower)}, and none "
+            f"by more than {factor(self.upper)}."
+        )
+
+    def _verdict_words(self) -> str:
+        if self.promised is None:
+            return "no claim to hold it to."
+        words = {
+            "kept": "the claim is kept",
+            "VIOLATED": "THE CLAIM IS VIOLATED",
+            "not decided": "not decided: the interval holds the promise",
+        }[self.verdict]
+        if self.notion in ("entry-dp", "group"):
+            words += f" (it limits {self.notion}, which is {significant(self.claim[1], 7)})"
+        more = self.lower / self.promised
+        if self.notion == "entry-dp" and self.lower > self.promised * (1 + TOLERANCE):
+            words += (
+                f", but it is about one entry when all others are fixed: because entries depend on "
+                f"each other, a single entry loses at least {significant(more)} times as much"
+            )
+        return words + "."
+
+
+def factor(log_ratio: float) -> str:
+    """e^log_ratio as "a factor of …"."""
+    if math.isinf(log_ratio):
+        return "an unlimited factor"
+    if log_ratio > math.log(1e9):
+        return f"a factor of 10^{math.floor(log_ratio / math.log(10)):,}"
+    return f"a factor of {significant(math.exp(log_ratio))}"
+
+
+def share(probability: float) -> str:
+    """A probability as a percentage that never rounds to certainty."""
+    if 0.0005 <= probability <= 0.9995:
+        return f"{100 * probability:.3g} %"
+    if probability < 0.5:
+        return "0 %" if probability == 0 else "less than 0.05 %"
+    return "100 %" if probability == 1 else "more than 99.95 %"
+
+
+def _bound(value: float, unit: str) -> str:
+    if math.isinf(value):
+        return f"as {'many' if value > 0 else 'few'} {unit} as can be"
+    return f"{significant(value, 6)} {unit}"
+
+
+def _sentence(parts: tuple[str, ...]) -> str:
+    return "; ".join(parts) + "." if parts else ""

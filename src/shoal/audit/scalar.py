@@ -1,0 +1,140 @@
+"""The loss of noise on one number, summed over a chain: exact, or an interval when it is long."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.audit.bounds import entry_bound
+from shoal.audit.corners import corner_sighting
+from shoal.audit.evidence import Coded
+from shoal.audit.laws import density_curve
+from shoal.audit.result import TOLERANCE, Finding
+from shoal.audit.setting import Setting, coprime
+from shoal.audit.testimony import Belief, Sighting, beliefs, laplace_likelihood, witness
+from shoal.audit.walk import Walk
+from shoal.loss.sums import ChainSum, chain_sum
+from shoal.loss.window import SumLoss, sum_loss
+
+GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
+CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
+CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
+
+
+def scalar_finding(setting: Setting, walk: Walk) -> Finding:
+    """lower ≤ loss ≤ upper for a query of one number under one chain.
+
+    The upper bound is `sum_loss` (exact for the whole chain, a window for long ones), or a bound
+    for any entry-level release when that is smaller. The lower bound is the change of the odds at
+    one output, evaluated by itself: where the upper bound is reached if that is known, else on the
+    chain cut short (a law the model covers too) and at the outputs beyond all answers.
+    """
+    code, divisor = coprime(setting.multiples[:, 0])
+    coded, scale = Coded(walk, code), setting.scale / divisor
+    found = _upper(setting, coded, scale)
+    upper = min(found.value, setting.known)
+    if not math.isfinite(upper):
+        upper = min(upper, entry_bound(setting.model, setting.eta))
+    seen, belief = _seen(coded, scale, found, upper)
+    if belief is None or seen is None:
+        return Finding(lower=0.0, upper=max(upper, 0.0))
+    told = witness(setting, seen._replace(output=seen.output * divisor), belief)
+    if setting.curve:
+        told = replace(told, curve=density_curve(setting, coded, seen, belief, scale))
+    lower = max(belief.log_ratio, 0.0)
+    return Finding(lower=lower, upper=max(upper, lower), witness=told)
+
+
+def _task(coded: Coded, *, shorter: bool) -> ChainSum:
+    """The sum of the codes, as the loss functions take it."""
+    walk = coded.walk
+    return chain_sum(
+        walk.initial,
+        walk.matrices[0] if walk.homogeneous else walk.matrices,
+        coded.codes(1),
+        walk.length,
+        label=walk.shown,
+        first_weights=coded.codes(0),
+        first_labels=walk.first[:-1],
+        shorter=shorter,
+    )
+
+
+def _upper(setting: Setting, coded: Coded, scale: float) -> SumLoss:
+    task = _task(coded, shorter=True)
+    found = sum_loss(task, scale, tolerance=GAIN)
+    promised = setting.promised
+    if promised is not None and promised < found.value <= CLOSE * promised:
+        # the plan may have been calibrated on a larger window than the one the search stopped at
+        again = sum_loss(task, scale, tolerance=1e-12)
+        found = min(found, again, key=lambda loss: loss.value)
+    return found
+
+
+def _seen(
+    coded: Coded, scale: float, found: SumLoss, upper: float
+) -> tuple[Sighting | None, Belief | None]:
+    """The most telling output that can be evaluated, and what it tells."""
+    if found.pair is None:
+        return None, None
+    if found.window is None and found.node is not None:
+        seen, belief = _located(coded, scale, found, upper)
+        if belief is not None and belief.log_ratio >= upper - TOLERANCE:
+            return seen, belief
+    weights = coded.code[:, None].astype(np.float64)
+    ends = corner_sighting(coded.walk, weights, 1 / scale, np.array([[1.0], [-1.0]]))
+    candidates = (ends, _on_cut_chain(coded, scale))
+    told = [(seen, beliefs(seen)) for seen in candidates if seen is not None]
+    if not told:
+        return None, None
+    return max(told, key=lambda pair: pair[1].log_ratio)
+
+
+def _located(
+    coded: Coded, scale: float, found: SumLoss, upper: float
+) -> tuple[Sighting | None, Belief | None]:
+    """The output where the whole chain's loss is reached: at full length, or at a shorter one."""
+    walk, best = coded.walk, None
+    assert walk.length is not None
+    assert found.node is not None
+    assert found.output is not None
+    entries = range(walk.order) if found.node == 0 else [found.node + walk.order - 1]
+    for nodes in range(walk.length, found.node, -1):
+        for entry in entries:
+            seen = _sighting(coded, nodes, entry, round(found.output), 1 / scale, found.pair)
+            belief = beliefs(seen)
+            if best is None or belief.log_ratio > best[1].log_ratio:
+                best = (seen, belief)
+        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
+            break
+    return best if best is not None else (None, None)
+
+
+def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
+    """The worst output of the chain cut to a length whose exact loss is affordable."""
+    reach = int(max(coded.codes(0).max(), coded.codes(1).max()))
+    starts = coded.walk.size if coded.walk.initial is None else 1
+    longest = round((2 * CUT_WORK / (starts * coded.walk.size * reach**2)) ** (1 / 3))
+    cut = coded.walk.cut(max(longest, 2))
+    found = sum_loss(_task(Coded(cut, coded.code), shorter=False), scale)
+    if found.node is None or found.output is None or cut.length is None or found.window:
+        return None
+    entry = 0 if found.node == 0 else found.node + cut.order - 1
+    return _sighting(coded, cut.length, entry, round(found.output), 1 / scale, found.pair)
+
+
+def _sighting(
+    coded: Coded,
+    nodes: int,
+    entry: int,
+    output: int,
+    decay: float,
+    pair: tuple[int, int] | None,
+) -> Sighting:
+    width = coded.width(nodes)
+    output = min(output, width - 1)  # beyond the answers nothing changes
+    end = {0: -math.inf, width - 1: math.inf}.get(output, float(output))
+    likelihood = laplace_likelihood(width, output, decay)
+    return Sighting(coded, nodes, entry, likelihood, np.array([end]), pair)

@@ -1,0 +1,63 @@
+"""What was released, in the numbers an audit works with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+
+from shoal.core.additive import Noise
+from shoal.core.task import Model, Secrets
+from shoal.core.value import Floats, Ints
+from shoal.queries.linear import LinearQuery
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """One member of a family, and noise on a linear query about data it may describe.
+
+    `known` is an upper bound on the loss that somebody has certified already (inf: none), and
+    `promised` the claim, which only decides how hard to look. `curve` asks for the densities.
+    """
+
+    query: LinearQuery
+    noise: Noise
+    secrets: Secrets
+    model: Model
+    index: int = 0
+    known: float = math.inf
+    promised: float | None = None
+    curve: bool = False
+
+    @property
+    def multiples(self) -> Ints:
+        """What each value of an entry adds, (values, labels), in lattice steps."""
+        return np.array(self.query.multiples(), dtype=np.int64)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise in lattice steps."""
+        return float(self.noise.scale / self.query.lattice)
+
+    @property
+    def eta(self) -> Fraction:
+        """Entry-level DP: Lipschitz constant over scale."""
+        return Fraction(self.query.lipschitz / self.noise.scale)
+
+    def output(self, steps: Floats, entries: int) -> tuple[float, ...]:
+        """Codes counted from the least possible answer, as answers in the query's own units.
+
+        `steps` are multiples of the lattice above the least answer of `entries` entries.
+        """
+        least = self.multiples.min(axis=0) * entries
+        return tuple(float(value) for value in (steps + least) * float(self.query.lattice))
+
+
+def coprime(weights: Ints) -> tuple[Ints, int]:
+    """Weights less their least, divided by their greatest common divisor, and that divisor."""
+    low: Ints = weights - weights.min()
+    divisor = reduce(math.gcd, low.ravel().tolist(), 0) or 1
+    return low // divisor, divisor

@@ -16,6 +16,7 @@ from shoal.loss.mixture import (
     Floats,
     Worst,
     evaluation_slack,
+    largest_finite,
     smallest_scale,
     smoothed,
     worst_of,
@@ -74,6 +75,7 @@ class Block:
             possible=self.possible,
             offset=self.offset,
             roundings=self.roundings,
+            depth=self.depth,
         )
 
     def _worst_start(self, positions: Floats, starts: Floats) -> Worst:
@@ -82,8 +84,7 @@ class Block:
             with np.errstate(divide="ignore"):
                 density = np.log(density)
         found = two_point_worst(density, starts, self.offset)
-        largest = float(np.abs(density[np.isfinite(density)]).max(initial=0.0))
-        slack = evaluation_slack(float(positions[-1]), len(positions), largest)
+        slack = evaluation_slack(float(positions[-1]), len(positions), largest_finite(density))
         # four linear functions of the initial law, each with its own relative error
         return found._replace(value=found.value + 4 * slack + 4 * self.roundings * 2.0**-53)
 

@@ -12,6 +12,7 @@ from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import ChainSum, Ints, by_secret, joined, secrets_of
 
 TINY = 1e-200  # a probability below this may have lost digits to underflow: use logarithms
+SMALL = 1e-10  # what may be added to a loss to save work
 MANY = -1  # the node of a block that stands for many
 
 
@@ -54,16 +55,22 @@ def tied(task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool)
     secrets = secrets_of(task, task.label)
     laws = _laws(left, right, task.weights, task.label, secrets, logs)
     laws = laws.reshape(-1, secrets, laws.shape[-1])
-    asked = (offset > -math.inf).any(axis=0) | (offset > -math.inf).any(axis=1)
+    compared = offset > -math.inf
+    asked = np.asarray(compared.any(axis=0) | compared.any(axis=1))
     rows = _rows(left, right, task.label, secrets).reshape(laws.shape[:-1]) & asked
+    roundings = _roundings(left, right, laws, logs)
+    levels, excess = _levels(offset, asked)
+    if excess <= SMALL:  # one law for all nodes: divide by it, and compare the extremes only
+        laws = laws - levels[:, None] if logs else laws * np.exp(-levels)[:, None]
+        roundings += excess * 2.0**52
     return Block(
         laws=laws,
         logs=logs,
         possible=np.broadcast_to(asked, rows.shape),
-        offset=offset,
+        offset=None if excess <= SMALL else offset,
         nodes=np.full(len(laws), MANY),
         depth=_depth(laws, rows, logs),
-        roundings=_roundings(left, right, laws, logs),
+        roundings=roundings,
     )
 
 
@@ -106,6 +113,22 @@ def per_node(
     )
 
 
+def _levels(offset: Floats, asked: Bools) -> tuple[Floats, float]:
+    """v with offset[x, x'] ≤ v[x'] - v[x] + excess for all pairs, and the least such excess.
+
+    inf when not all pairs of the secrets asked for are compared.
+    """
+    levels = np.zeros(len(offset))
+    members = np.flatnonzero(asked)
+    inner = offset[np.ix_(members, members)].copy()
+    np.fill_diagonal(inner, 0.0)
+    if not np.isfinite(inner).all():
+        return levels, math.inf
+    levels[members] = inner[0]
+    beyond = inner - (levels[members][None, :] - levels[members][:, None])
+    return levels, max(float(beyond.max()), 0.0) + 2.0**-50 * float(1 + np.abs(inner).max())
+
+
 def _laws(left: Side, right: Side, weights: Ints, label: Ints, secrets: int, logs: bool) -> Floats:
     """Joint laws (nodes, held before, held after, secret, sum), without columns that are all 0."""
     laws = joined(left.table, right.table, weights, label, secrets, logs=logs)
@@ -134,7 +157,10 @@ def _divided(laws: Floats, totals: Floats, logs: bool) -> Floats:
     safe = np.where(totals > -math.inf, totals, 0.0)
     shape = (*safe.shape[:1], *(1,) * (laws.ndim - 3), safe.shape[-1], 1)
     safe = safe.reshape(shape)
-    return np.asarray(laws - safe if logs else laws * np.exp(-safe))
+    if logs:
+        return np.asarray(laws - safe)
+    with np.errstate(over="ignore", invalid="ignore"):  # then `_lost` turns to logarithms
+        return np.asarray(laws * np.exp(-safe))
 
 
 def _depth(laws: Floats, rows: Bools, logs: bool) -> float:

@@ -21,7 +21,7 @@ from shoal.loss.exact_sides import HELD, Side, Sides, beside, stacked
 from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import ChainSum, Ints, supports
 
-MAX_WORK = 1_000_000_000  # multiplications a cover may cost to build
+MAX_WORK = 5_000_000_000  # multiplications a cover may cost to build
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 CHUNK = 2_000_000  # numbers one block of many nodes may hold
 

@@ -47,6 +47,7 @@ class Sides:
         self.task = task
         self._lists: dict[tuple[str, bool], list[Floats]] = {}
         self._bridges: dict[tuple[int, bool], Side] = {}
+        self._possible = np.empty((0, task.states), dtype=np.bool_)
 
     def past(self, node: int, count: int, *, logs: bool) -> Side:
         """All entries before `node`, one of the first `count` nodes."""
@@ -54,7 +55,9 @@ class Sides:
         if self.task.initial is None:
             reach = _reach(self.task, np.zeros(1, np.int64), node)
         else:
-            reach = supports(self.task, node + 1)[None, -1:]
+            if len(self._possible) < count:
+                self._possible = supports(self.task, count)
+            reach = self._possible[None, node : node + 1]
         return Side(table, reach, np.full(table.shape[1], node), node)
 
     def future(self, node: int, rests: Sequence[int], count: int, *, logs: bool) -> Side:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, Refused
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -18,6 +18,10 @@ Bools = npt.NDArray[np.bool_]
 # Densities are added up as plain doubles while every one of them is known to stay above
 # exp(-600); what underflow can lose is then 1e-60 of each. Beyond that, in logarithms.
 DEEPEST_LINEAR = 600.0
+
+
+class TooLarge(Refused):
+    """The laws have more values than can be computed; the message says the limit."""
 
 
 class Worst(NamedTuple):
@@ -87,6 +91,7 @@ def worst_of(
     possible: Bools | None = None,
     offset: Floats | None = None,
     roundings: float = 0.0,
+    depth: float | None = None,
 ) -> Worst:
     """The largest of  offset[x, x'] + log D_x(u) - log D_x'(u)  over groups, pairs and outputs.
 
@@ -94,21 +99,29 @@ def worst_of(
     divided by the scale). `possible` (groups, secrets) leaves out secrets that never happen; an
     offset of -inf leaves out a pair. 0/0 is no constraint, c/0 is infinite. Rounds up by the
     bound of this evaluation, plus `roundings` relative errors of 2^-53 in each entry of `laws`.
+    `depth` is -log of the smallest total of a law that is not identically zero, when known.
     """
-    span = float(positions[-1] - positions[0])
-    if not logs and span + depth_of(laws, possible) > DEEPEST_LINEAR:
+    span = float(max(positions[-1], -positions[0], positions[-1] - positions[0]))
+    if not logs and span + (depth_of(laws) if depth is None else depth) > DEEPEST_LINEAR:
         with np.errstate(divide="ignore"):
             laws, logs = np.log(laws), True
     density = smoothed(laws, positions, logs=logs)
     if not logs:
         with np.errstate(divide="ignore"):
             density = np.log(density)
-    found = _steepest(density, possible, offset)
+    found = steepest(density, possible, offset)
     if not math.isfinite(found.value):
         return found
-    largest = float(np.abs(density[np.isfinite(density)]).max(initial=0.0))
-    slack = evaluation_slack(span, laws.shape[-1], largest) + roundings * 2.0**-52
-    return found._replace(value=found.value + slack)
+    slack = evaluation_slack(span, laws.shape[-1], largest_finite(density))
+    return found._replace(value=found.value + slack + roundings * 2.0**-52)
+
+
+def largest_finite(values: Floats) -> float:
+    """The largest absolute value that is finite, 0 when there is none."""
+    low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+    if math.isfinite(low) and math.isfinite(high):
+        return max(-low, high)
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def smoothed(laws: Floats, positions: Floats, *, logs: bool = False) -> Floats:
@@ -136,12 +149,10 @@ def evaluation_slack(span: float, count: int, largest_log: float) -> float:
     return 2.0**-50 * (1 + count.bit_length()) * (4.0 + span + largest_log)
 
 
-def depth_of(laws: Floats, possible: Bools | None) -> float:
-    """-log of the smallest total of a possible law: how deep its smoothed density can start."""
+def depth_of(laws: Floats) -> float:
+    """-log of the smallest total of a law: how deep its smoothed density can start."""
     totals = laws.sum(axis=-1)
-    considered = totals[possible] if possible is not None else totals[totals > 0]
-    smallest = float(considered.min(initial=1.0))
-    return -math.log(smallest) if smallest > 0 else math.inf
+    return -math.log(float(totals[totals > 0].min(initial=1.0)))
 
 
 def smallest_scale(
@@ -186,7 +197,7 @@ def _swept(laws: Floats, positions: Floats, logs: bool) -> Floats:
     return out
 
 
-def _steepest(density: Floats, possible: Bools | None, offset: Floats | None) -> Worst:
+def steepest(density: Floats, possible: Bools | None, offset: Floats | None) -> Worst:
     """The largest difference of log densities between two possible secrets."""
     if possible is not None and not possible.all():
         density = np.where(possible[..., None], density, np.nan)
@@ -218,8 +229,10 @@ def _widest(density: Floats) -> Worst:
 def _gap(top: Floats, bottom: Floats) -> Floats:
     """top - bottom with 0/0 (-inf less -inf) and impossible secrets (nan) as no constraint."""
     with np.errstate(invalid="ignore"):
-        gap = np.subtract(top, bottom)
-    return np.where(np.isnan(gap), -math.inf, gap)
+        gap = np.asarray(np.subtract(top, bottom))
+    if not math.isfinite(float(gap.sum())):  # only then may there be something to replace
+        gap[np.isnan(gap)] = -math.inf
+    return gap
 
 
 def _largest(gaps: Floats, other: int) -> Worst:

@@ -223,10 +223,17 @@ def convolved(left: Floats, right: Floats, *, logs: bool) -> Floats:
     """Σ_c left[.., c] right[.., u - c], term by term so that small tails keep their accuracy."""
     if left.shape[-1] > right.shape[-1]:
         left, right = right, left
-    count = right.shape[-1]
+    places, count = left.shape[-1], right.shape[-1]
     shape = np.broadcast_shapes(left.shape[:-1], right.shape[:-1])
-    out = np.full((*shape, left.shape[-1] + count - 1), -math.inf if logs else 0.0)
-    for place in range(left.shape[-1]):
+    out = np.full((*shape, places + count - 1), -math.inf if logs else 0.0)
+    if not logs and math.prod(shape) <= 4 * places:
+        ones = np.broadcast_to(left, (*shape, places)).reshape(-1, places)
+        others = np.broadcast_to(right, (*shape, count)).reshape(-1, count)
+        rows = out.reshape(len(ones), -1)
+        for row, (one, other) in enumerate(zip(ones, others, strict=True)):
+            rows[row] = np.convolve(one, other)
+        return out
+    for place in range(places):
         target = out[..., place : place + count]
         if logs:
             np.logaddexp(target, left[..., place, None] + right, out=target)

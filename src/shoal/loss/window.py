@@ -46,17 +46,23 @@ class LeastScale:
 
 
 def sum_loss(
-    task: ChainSum, scale: float, *, tolerance: float = TOLERANCE, cover: Cover | None = None
+    task: ChainSum,
+    scale: float,
+    *,
+    enough: float | None = None,
+    tolerance: float = TOLERANCE,
+    cover: Cover | None = None,
 ) -> SumLoss:
     """The largest log-ratio of Σ w(X_t) + Laplace(scale) between two values of one entry.
 
     max over nodes i, pairs x, x' and outputs u of log P(u | X_i = x) / P(u | X_i = x'). Values
     an entry never takes are not secrets. Exact for the whole chain; a window is an upper bound,
-    grown until it gains less than `tolerance`. Rounds up. inf, with a reason, when every window
-    the work limit allows is infinite. MATHS section 2; `mechanisms/exact.md` holds the proof.
+    grown until it gains less than `tolerance`. With `enough`, windows stop at the first that is
+    no higher, and go on past the tolerance while they are just above: so the promise of a scale
+    from `least_scale` is met again. Rounds up. inf, with a reason, when every window the work
+    limit allows is infinite. MATHS section 2; `mechanisms/exact.md` holds the proof.
     """
-    if not (scale > 0 and math.isfinite(scale)):
-        raise InputError(f"scale is {scale}; it must be positive and finite")
+    _check_positive("scale", scale)
     if task.constant:
         return SumLoss(value=0.0)
     cover = cover or Cover(task)
@@ -69,7 +75,8 @@ def sum_loss(
         gain = best.value - found.value if best.value < math.inf else math.inf
         if found.value < best.value:
             best = _told(task, cell, decay, found, size, settled=gain <= tolerance)
-        if gain <= tolerance:
+        near = enough is not None and enough < best.value <= enough + 10 * tolerance
+        if (gain <= tolerance and not near) or (enough is not None and best.value <= enough):
             break
     return best if best.value < math.inf else _refused(cover)
 
@@ -88,8 +95,7 @@ def least_scale(
     scale worth returning: step/64 by default, at which lattice noise is as good as none. Rounds
     up: the scale was evaluated and met epsilon. inf, with a reason, when no window does.
     """
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise InputError(f"epsilon is {epsilon}; it must be positive and finite")
+    _check_positive("epsilon", epsilon)
     floor = task.step / NO_NOISE if lower is None else lower
     if task.constant:
         return LeastScale(scale=floor, loss=SumLoss(value=0.0))
@@ -109,6 +115,26 @@ def least_scale(
     found, cell = worst_cell(chosen[1], decay)
     settled = chosen[0] is None or saved <= tolerance
     return LeastScale(scale=best, loss=_told(task, cell, decay, found, chosen[0], settled=settled))
+
+
+def window_loss(task: ChainSum, scale: float, size: int, *, cover: Cover | None = None) -> SumLoss:
+    """The bound from windows of one size: at most `size` - 1 entries on each side, a state beyond.
+
+    Never below the loss, and never above the bound of a smaller size. Rounds up. The chain must
+    have at least 2·size + 1 entries, or any length.
+    """
+    _check_positive("scale", scale)
+    cover = cover or Cover(task)
+    if size < 1 or cover.window_work(size) == math.inf:
+        raise InputError(f"size is {size}; a chain of length {task.length} has no such window")
+    decay = step_over(task.step, scale)
+    found, cell = worst_cell(cover.windows(size), decay)
+    return _told(task, cell, decay, found, size, settled=False)
+
+
+def _check_positive(field: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(f"{field} is {value}; it must be positive and finite")
 
 
 def _covers(cover: Cover) -> Iterator[tuple[int | None, list[Cell]]]:

@@ -29,6 +29,8 @@ def plain_docstring(
     app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Docstrings are written for people, not in reStructuredText: escape them, keep formulas."""
+    if what == "data":
+        lines.clear()  # a dictionary's docstring is Python's own
     blocks = re.split(r"\n\s*\n", "\n".join(lines))
     kept = []
     for block in blocks:

@@ -65,10 +65,13 @@ def table_law(table: JointTable) -> Law:
 def laws(model: object, longest: int) -> Iterator[Law]:
     """Every law the model stands for that can be written out, up to `longest` entries.
 
-    A model of length n also covers shorter data, so every length from 1 on is given. Of all
-    initial laws: each pure one and mixtures of two, among which the worst one is found.
+    A model of length n also covers shorter data, so every length from 1 on is given (one matrix
+    per step fixes the length). Of all initial laws: each pure one and mixtures of two, among
+    which the worst one is found.
     """
     match model:
+        case MarkovChain() if model.transition.ndim == 3:
+            yield chain_law(model, len(model.transition) + 1)
         case MarkovChain():
             for length in range(1, min(longest, model.length or longest) + 1):
                 yield chain_law(model, length)

@@ -52,8 +52,9 @@ def test_the_longest_model_decides_how_many_entries_are_tied() -> None:
 def test_data_must_suit_every_model_of_the_family() -> None:
     short, long = (MarkovChain.of(TWO, states="ab", length=n) for n in (3, 9))
     assert task(short, long).read(["a", "b", "b"]).total == 3
-    with pytest.raises(DataError, match="the longest chain of the data exceeds length 3"):
-        task(short, long).read(["a"] * 4)
+    for family in ((short, long), (long, short)):
+        with pytest.raises(DataError, match="the longest chain of the data exceeds length 3"):
+            task(*family).read(["a"] * 4)
     # several chains: each short enough, however many there are
     assert task(short, long).read([["a", "b", "b"]] * 5).total == 15
 

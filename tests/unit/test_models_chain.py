@@ -218,6 +218,13 @@ def test_data_longer_than_the_law_covers_is_refused() -> None:
     MarkovChain.of(TWO).admit(sequences([0] * 10_000, "01"))
 
 
+def test_one_matrix_per_step_fixes_the_length() -> None:
+    chain = CHAINS["one matrix per step"]
+    chain.admit(sequences([[0, 1, 2, 0], [1, 1, 1, 1]], "012"))
+    with pytest.raises(DataError, match="a chain of the data is shorter than length 4 of the mod"):
+        chain.admit(sequences([[0, 1, 2, 0], [1, 1, 1]], "012"))
+
+
 @pytest.mark.parametrize(
     ("chain", "words"),
     [

@@ -7,12 +7,14 @@ from typing import Any
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
 from shoal.mechanisms import (
+    exact,
     group,
     influence_matrix,
     knorm,
     laplace,
     markov_quilt,
     markov_quilt_bound,
+    wasserstein,
 )
 from shoal.models import chain, family, interval, order, table
 from shoal.noise.laplace import LatticeLaplace
@@ -53,6 +55,8 @@ CLASSES: tuple[type, ...] = (
     markov_quilt_bound.MixingCertificate,
     influence_matrix.InfluenceCertificate,
     knorm.KNormCertificate,
+    exact.ExactCertificate,
+    wasserstein.WassersteinCertificate,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

@@ -71,7 +71,8 @@ class Additive(Value):
 
     def describe(self) -> str:
         kind = type(self.noise).__name__
-        name = {"LatticeLaplace": "discrete Laplace"}.get(kind, kind)
+        names = {"LatticeLaplace": "discrete Laplace", "ZeroSumLaplace": "zero-sum Laplace"}
+        name = names.get(kind, kind)
         return (
             f"{name} noise of scale {significant(self.noise.scale)} {self.query.unit} "
             f"on the lattice {self.noise.step}, drawn for each of "

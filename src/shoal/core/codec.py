@@ -61,7 +61,9 @@ def encode(value: object) -> Json:
             return _encode_array(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
+            field.name: encode(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.metadata.get("stored", True)  # an attached mechanism is not content
         }
         return {"kind": kind_of(type(value)), **fields}
     raise TypeError(f"{type(value).__name__} is not a kind that can be stored")

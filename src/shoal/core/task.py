@@ -14,6 +14,7 @@ from shoal.core.value import Value
 class Model(Protocol):
     """A law of the data, or a set of laws: one member of the family an adversary may hold."""
 
+    def __hash__(self) -> int: ...
     @property
     def fingerprint(self) -> str: ...
     @property
@@ -58,6 +59,7 @@ class Secrets(Protocol):
 class Query(Protocol):
     """A value asked of the data, on a public lattice, with its sensitivity and unit."""
 
+    def __hash__(self) -> int: ...
     @property
     def fingerprint(self) -> str: ...
     @property

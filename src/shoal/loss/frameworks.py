@@ -29,6 +29,14 @@ class SecretLaws:
     pairs: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
     names: tuple[str, ...]
 
+    def on_grid(self) -> Floats:
+        """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
+        shape = tuple(int(extent) + 1 for extent in np.ptp(self.values, axis=0))
+        grid = np.zeros((len(self.laws), *shape))
+        places = tuple((self.values - self.values.min(axis=0)).T)
+        grid[(slice(None), *places)] = self.laws
+        return grid
+
 
 def table_laws(table: JointTable, query: LinearQuery, secrets: Secrets) -> SecretLaws:
     """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""

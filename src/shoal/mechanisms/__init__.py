@@ -9,12 +9,14 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms import (
+    exact,
     group,
     influence_matrix,
     knorm,
     laplace,
     markov_quilt,
     markov_quilt_bound,
+    wasserstein,
 )
 from shoal.mechanisms.row import Mechanism
 
@@ -24,6 +26,8 @@ MECHANISMS: dict[str, Mechanism] = {
     for row in (
         laplace.ROW,
         knorm.ROW,
+        exact.ROW,
+        wasserstein.ROW,
         markov_quilt.ROW,
         markov_quilt_bound.ROW,
         influence_matrix.ROW,

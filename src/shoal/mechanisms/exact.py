@@ -1,0 +1,169 @@
+"""The exact loss of additive noise, and the smallest scale that meets it. Proof: exact.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Task
+from shoal.core.value import Value
+from shoal.loss.exact_vector import (
+    VectorSum,
+    least_vector_scale,
+    vector_loss,
+    vector_sum,
+    vector_sum_loss,
+)
+from shoal.loss.frameworks import SecretLaws, table_laws
+from shoal.loss.mixture import smallest_scale, worst_of
+from shoal.loss.sums import ChainSum, chain_sum
+from shoal.loss.window import NO_NOISE, least_scale, sum_loss
+from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
+from shoal.mechanisms.row import Mechanism
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.queries.linear import LinearQuery
+
+NAME = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExactCertificate(Value):
+    """Per model: the least scale in lattice steps, and the window it was proved on.
+
+    A window of None is the whole law; otherwise the entries on either side that were not held.
+    """
+
+    scales: tuple[float, ...]
+    windows: tuple[int | None, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "the exact loss of additive Laplace noise: its supremum over outputs is attained at "
+            "a value the query can take, so it is a finite maximum (proof in exact.md)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "the data follows one of the family's laws; separate chains are independent",
+            "nothing else about the same data is released, or it is added up as entry-level DP",
+        )
+
+
+def refuse(task: Task) -> str | None:
+    """Exact losses need a linear query, and laws that can be followed."""
+    if not isinstance(task.query, LinearQuery):
+        return "the exact loss is computed for sums over entries only"
+    for model in task.family:
+        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | JointTable):
+            return f"the exact loss needs a law that can be followed, not {model.describe()}"
+        if len(task.query.labels) > 1 and not isinstance(model, MarkovChain | JointTable):
+            return (
+                f"the exact loss of {len(task.query.labels)} values at once is computed for one "
+                f"Markov chain or table, not for {model.describe()}; use lift"
+            )
+        if len(task.query.labels) > 1 and model.tied is None:
+            return "the exact loss of several values at once needs a length; give the model one"
+    return None
+
+
+def calibrate(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of the smallest scale whose exact loss is at most ε under every model."""
+    results = [_least(task, model, float_below(epsilon)) for model in task.family]
+    for scale, _, reason in results:
+        if not math.isfinite(scale):
+            raise Refused(f"{NAME} does not apply: {reason}")
+    certificate = ExactCertificate(
+        scales=tuple(scale for scale, _, _ in results),
+        windows=tuple(window for _, window, _ in results),
+    )
+    steps = max(scale for scale, _, _ in results)
+    return laplace_plan(
+        task,
+        NAME,
+        pufferfish(task, epsilon),
+        Fraction(steps) * task.query.lattice,
+        certificate,
+    )
+
+
+def loss(plan: Plan) -> float:
+    """The exact loss of the noise as drawn, the largest over the family."""
+    steps = float_below(laplace_body(plan).noise.scale / plan.task.query.lattice)
+    enough = float_below(plan.guarantee.amount)
+    return max(_loss(plan.task, model, steps, enough) for model in plan.task.family)
+
+
+def model_sum(query: LinearQuery, model: Model) -> ChainSum:
+    """The query as a sum over `model`, of every length up to its own, in lattice steps."""
+    weights = np.array(query.multiples(), dtype=np.int64)[:, 0]
+    if isinstance(model, OrderChain):
+        digits = model.tuples()
+        tuples = model.on_tuples()
+        return chain_sum(
+            tuples.initial,
+            tuples.transition,
+            weights[model.entry],
+            tuples.length,
+            label=model.entry,
+            first_weights=weights[digits].sum(axis=1),
+            first_labels=tuple(digits[:, i] for i in range(model.order - 1)),
+            shorter=True,
+        )
+    assert isinstance(model, MarkovChain | AnyInitialLaw)
+    initial = model.initial if isinstance(model, MarkovChain) else None
+    return chain_sum(
+        initial, model.transition, weights, model.length, shorter=model.transition.ndim == 2
+    )
+
+
+def table_loss(laws: SecretLaws, steps: float) -> float:
+    """The exact loss of noise of scale `steps` on a query with these laws. Rounds up."""
+    if laws.values.shape[1] > 1:
+        return vector_loss(laws.on_grid(), steps, pairs=laws.pairs)
+    offset = np.where(laws.pairs, 0.0, -math.inf)
+    positions = laws.values[:, 0].astype(np.float64) / steps
+    return worst_of(
+        laws.laws[None], positions, offset=offset, roundings=float(laws.laws.size)
+    ).value
+
+
+def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None, str | None]:
+    """The least scale in lattice steps for one model, its window, and why it is infinite."""
+    assert isinstance(task.query, LinearQuery)
+    if isinstance(model, JointTable):
+        laws = table_laws(model, task.query, task.secrets)
+        reach = float(np.ptp(laws.values, axis=0).sum()) or 1.0
+        scale = smallest_scale(
+            lambda steps: table_loss(laws, steps), epsilon, 1 / NO_NOISE, 1.001 * reach / epsilon
+        )
+        return scale, None, "no finite noise is enough for this table"
+    if len(task.query.labels) > 1:
+        return least_vector_scale(_model_vector(task.query, model), epsilon), None, "it is endless"
+    found = least_scale(model_sum(task.query, model), epsilon)
+    return found.scale, found.loss.window, found.loss.reason
+
+
+def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
+    assert isinstance(task.query, LinearQuery)
+    if isinstance(model, JointTable):
+        return table_loss(table_laws(model, task.query, task.secrets), steps)
+    if len(task.query.labels) > 1:
+        return vector_sum_loss(_model_vector(task.query, model), steps)
+    return sum_loss(model_sum(task.query, model), steps, enough=enough).value
+
+
+def _model_vector(query: LinearQuery, model: Model) -> VectorSum:
+    return vector_sum(model_sum(query, model), np.array(query.multiples(), dtype=np.int64))
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss)

@@ -1,0 +1,103 @@
+"""The Wasserstein Mechanism: how far the answer's law moves with the secret. Proof:
+wasserstein.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Task
+from shoal.core.value import Value
+from shoal.loss.frameworks import SecretLaws, table_laws
+from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
+from shoal.loss.window import NO_NOISE
+from shoal.mechanisms import exact
+from shoal.mechanisms.additive import laplace_body, laplace_plan, pufferfish
+from shoal.mechanisms.row import Mechanism
+from shoal.models.chain import MarkovChain
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.queries.linear import LinearQuery
+
+NAME = "wasserstein"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WassersteinCertificate(Value):
+    """Per model the distance W in lattice steps; the promise is re-certified by the exact loss."""
+
+    distances: tuple[float, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "the Wasserstein Mechanism (Song, Wang & Chaudhuri 2017, Theorem 3.2), its numerical "
+            "tolerance covered by the exact loss"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "the data follows one of the family's laws; separate chains are independent",
+            "nothing else about the same data is released, or it is added up as entry-level DP",
+        )
+
+
+def refuse(task: Task) -> str | None:
+    """W∞ needs whole laws: chains of a given length, or tables."""
+    reason = exact.refuse(task)
+    if reason is not None:
+        return reason.replace("exact loss", "Wasserstein distance")
+    for model in task.family:
+        if not isinstance(model, MarkovChain | OrderChain | JointTable):
+            return f"the Wasserstein distance is that of one law at a time, not {model.describe()}"
+        if model.tied is None:
+            return "the Wasserstein distance needs the whole law; give the model a length"
+        if len(task.query.labels) > 1 and not isinstance(model, JointTable):
+            return "the Wasserstein distance of several values needs a table; ask for one number"
+    return None
+
+
+def calibrate(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale W/ε, raised to the exact scale where W's tolerance hid a tail."""
+    distances = tuple(_distance(task, model) for model in task.family)
+    certificate = WassersteinCertificate(distances=distances)
+    lattice = task.query.lattice
+    scale = max(Fraction(max(distances)) * lattice / epsilon, lattice / int(NO_NOISE))
+    guarantee = pufferfish(task, epsilon)
+    plan = laplace_plan(task, NAME, guarantee, scale, certificate)
+    if loss(plan) <= float(epsilon):
+        return plan
+    enough = laplace_body(exact.calibrate(task, epsilon)).noise.scale
+    return laplace_plan(task, NAME, guarantee, max(scale, enough), certificate)
+
+
+def loss(plan: Plan) -> float:
+    """The exact loss of the noise as drawn: W∞ itself is only as good as its tolerance."""
+    return exact.loss(plan)
+
+
+def table_distance(laws: SecretLaws) -> float:
+    """max over the pairs of secrets of W∞ between their laws, in lattice steps."""
+    line = laws.values[:, 0].tolist() if laws.values.shape[1] == 1 else None
+    best = 0.0
+    for a, b in np.argwhere(np.triu(laws.pairs)):
+        one, two = laws.laws[a].tolist(), laws.laws[b].tolist()
+        gap = quantile_gap(line, one, two) if line else bottleneck(laws.values, one, two)
+        best = max(best, float(gap))
+    return best
+
+
+def _distance(task: Task, model: Model) -> float:
+    assert isinstance(task.query, LinearQuery)
+    if isinstance(model, JointTable):
+        return table_distance(table_laws(model, task.query, task.secrets))
+    distance = sum_transport(exact.model_sum(task.query, model)).distance
+    return math.ceil(distance - 1e-9)  # a gap between multiples of the lattice is a whole number
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss)

@@ -34,9 +34,10 @@ class Closeness(Value):
                 "so a guarantee under one says nothing under the other"
             )
         return (
-            f"an adversary who believes the other chain gains at most 2 × "
-            f"{significant(self.value)} in epsilon (worst given entry {self.node} = {self.state!r}); the bound grows with "
-            f"the length, here {self.length}: put the other chain into the family instead"
+            "an adversary who believes the other chain gains at most "
+            f"2 × {significant(self.value)} in epsilon (worst given entry {self.node} = "
+            f"{self.state!r}); the bound grows with the length, here {self.length}: "
+            "put the other chain into the family instead"
         )
 
 

@@ -25,9 +25,7 @@ Indices = npt.NDArray[np.intp]
 BLOCK = 1 << 21  # numbers held at once while comparing rows
 
 
-def max_influence(
-    transition: Floats, initial: Floats, node: int, quilt: Iterable[int]
-) -> float:
+def max_influence(transition: Floats, initial: Floats, node: int, quilt: Iterable[int]) -> float:
     """How far the quilt's law can move, in log-ratio, when X[node] changes.
 
     max over x, x', q of  log P(X_Q = q | X_i = x) - log P(X_Q = q | X_i = x'),
@@ -47,52 +45,68 @@ def max_influence(
     moved = np.zeros((len(secrets), len(secrets)))
     if before:
         origins = np.flatnonzero(supports[before[-1]])
-        past = past_log_ratio(_stretch(transition, before[-1], node), origins, secrets)
-        moved = past + law_log_ratio(law, supports[node], node, secrets)
+        logs = kernel_logs(_stretch(transition, before[-1], node))
+        past = past_log_ratio(logs, origins, secrets)
+        moved = past + law_log_ratios(law[None], supports[node], node)[0]
     if after:
-        moved = moved + future_log_ratio(_stretch(transition, node, after[0]), secrets)
+        logs = kernel_logs(_stretch(transition, node, after[0]))
+        moved = moved + future_log_ratio(logs, secrets)
     return largest(moved)
 
 
-def future_log_ratio(kernel: Kernel, secrets: Indices) -> Floats:
+def future_log_ratio(logs: LogBounds, secrets: Indices) -> Floats:
     """F(x, x') = max over y of log P(X_{i+b} = y | X_i = x) - log P(X_{i+b} = y | X_i = x').
 
-    `kernel` is the b-step law after X_i; x, x' run over `secrets`. Rounds up; 0/0 is no
+    `logs` are those of the b-step law after X_i; x, x' run over `secrets`. Rounds up; 0/0 is no
     constraint, c/0 is inf. At least 0, and non-increasing in b (data processing).
     """
-    logs = kernel_logs(kernel)
     return _largest_gap(logs.upper[secrets], logs.lower[secrets], logs.error)
 
 
-def past_log_ratio(kernel: Kernel, origins: Indices, secrets: Indices) -> Floats:
+def past_log_ratio(logs: LogBounds, origins: Indices, secrets: Indices) -> Floats:
     """L(x, x') = max over y in origins of log P(X_i = x | X_{i-a} = y) - log P(X_i = x' | …).
 
-    `kernel` is the a-step law before X_i. The reversed log-ratio B(x, x') of Eq. (5) is L plus
-    `law_log_ratio`. Rounds up; 0/0 is no constraint, c/0 is inf.
+    `logs` are those of the a-step law before X_i. The reversed log-ratio B(x, x') of Eq. (5) is L
+    plus `law_log_ratios`. Rounds up; 0/0 is no constraint, c/0 is inf.
     """
-    logs = kernel_logs(kernel)
     columns = np.ix_(origins, secrets)
     return _largest_gap(logs.upper[columns].T, logs.lower[columns].T, logs.error)
 
 
-def law_log_ratio(law: Floats, support: Bools, steps: int, secrets: Indices) -> Floats:
-    """r(x, x') = log P(X_i = x') - log P(X_i = x), for x, x' in `secrets`.
+def future_top(logs: LogBounds, secrets: Indices) -> float:
+    """The largest F(x, x') over all pairs, without the table of pairs."""
+    upper, lower = logs.upper[secrets].max(axis=0), logs.lower[secrets].min(axis=0)
+    with np.errstate(invalid="ignore"):
+        gap = np.fmax.reduce(upper - lower, initial=0.0)
+    return float(gap) + 2.0 * logs.error
 
-    `law` is the law of X_i after `steps` products from the initial law. Rounds up; inf where
-    underflow leaves P(X_i = x) without digits.
+
+def future_at(logs: LogBounds, first: Indices, second: Indices) -> Floats:
+    """F(x, x') at the pairs x = first[j], x' = second[j] only."""
+    return _pair_gap(logs.upper[first], logs.lower[second], logs.error)
+
+
+def past_at(logs: LogBounds, origins: Indices, first: Indices, second: Indices) -> Floats:
+    """L(x, x') at the pairs x = first[j], x' = second[j] only."""
+    upper, lower = logs.upper[origins], logs.lower[origins]
+    return _pair_gap(upper[:, first].T, lower[:, second].T, logs.error)
+
+
+def law_log_ratios(laws: Floats, support: Bools, steps: int) -> Floats:
+    """r(x, x') = log P(X_i = x') - log P(X_i = x) over the values of X_i, one table a law.
+
+    `laws` (one a row, all with this support) are at most `steps` products from the initial law.
+    Rounds up; inf where underflow leaves P(X_i = x) without digits.
     """
-    logs = log_bounds(law, support, (steps + 1) * (len(law) + 2))
-    return _outer_gap(logs, secrets)
+    values = laws[:, support]
+    logs = log_bounds(values, values >= 0.0, (steps + 1) * (len(support) + 2))
+    gap = logs.upper[:, None, :] - logs.lower[:, :, None]
+    return np.asarray(gap + 2.0 * logs.error)
 
 
 def largest(moved: Floats) -> float:
     """The largest entry, at least 0 (x = x' always gives 0). Rounds up the sums behind it."""
     return max(0.0, float(moved.max()) * (1.0 + 4.0 * UNIT)) if moved.size else 0.0
-
-
-def _outer_gap(logs: LogBounds, secrets: Indices) -> Floats:
-    gap = logs.upper[secrets][None, :] - logs.lower[secrets][:, None]
-    return np.asarray(gap + (2.0 * logs.error + UNIT))
 
 
 def _largest_gap(upper: Floats, lower: Floats, error: float) -> Floats:
@@ -107,6 +121,12 @@ def _largest_gap(upper: Floats, lower: Floats, error: float) -> Floats:
             gap = above[:, first : first + rows, None] - below[:, None, :]
             result[first : first + rows] = np.fmax.reduce(gap, axis=0, initial=-math.inf)
     return np.asarray(result + 2.0 * error)
+
+
+def _pair_gap(upper: Floats, lower: Floats, error: float) -> Floats:
+    with np.errstate(invalid="ignore"):
+        gap = np.fmax.reduce(upper - lower, axis=1, initial=-math.inf)
+    return np.asarray(gap + 2.0 * error)
 
 
 def _history(transition: Floats, initial: Floats, node: int) -> tuple[list[Bools], Floats]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.core.value import Floats
+from shoal.loss.quilt_cost import Loss, Scale
 from shoal.loss.quilt_nodes import ChainNodes, NodeInfluence
-from shoal.loss.quilt_search import Loss, Scale
-from shoal.loss.quilt_survey import QuiltRun, Setting, Survey, survey
+from shoal.loss.quilt_report import QuiltRun, Setting, Survey
+from shoal.loss.quilt_survey import survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,9 @@ class QuiltResult:
 
     Nodes count from 0. `left`, `right` are the lags of the active quilt of the worst node (None =
     absent), `nearby` its |N|, `influence` its e. `runs` covers the nodes, each by a quilt that is
-    enough at scale sigma. `scores` is the least scale of each node on short chains, else empty.
-    sigma is inf, and node None, only when a chain of any length has no finite quilt.
+    enough at scale sigma; empty where one certain entry cuts a long chain that never mixes.
+    `scores` is the least scale of each node on short chains, else empty. sigma is inf, and node
+    None, only when a chain of any length has no finite quilt.
     """
 
     sigma: float
@@ -92,6 +94,6 @@ def node_scales(
     nodes: range,
     reach: int | None = None,
 ) -> Floats:
-    """The least scale of each node in `nodes`: min over quilts of |N| / (epsilon - e). Rounds up."""
+    """The least scale of each node: min over quilts of |N| / (epsilon - e). Rounds up."""
     chain, setting = ChainNodes(transition, initial), Setting(length, Scale(epsilon), reach)
     return np.array([setting.least(NodeInfluence(chain, node), node).cost for node in nodes])

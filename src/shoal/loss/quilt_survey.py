@@ -8,73 +8,29 @@ noise, because dropping an end-point that leaves the chain keeps |N| and never r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
-from shoal.loss.quilt_nodes import ChainNodes, NodeInfluence, settle
-from shoal.loss.quilt_search import NONE, Cost, Influence, Quilt, least_quilt
+from shoal.loss.quilt_cost import Cost, Influence, Quilt
+from shoal.loss.quilt_nodes import ChainNodes, NodeInfluence
+from shoal.loss.quilt_report import (
+    NEVER,
+    UNSEEN,
+    QuiltRun,
+    Setting,
+    Survey,
+    Worst,
+    cost_of,
+    joined,
+    worse,
+)
+from shoal.loss.quilt_scan import every_node, one_by_one
+from shoal.loss.quilt_search import least_quilt
+from shoal.loss.quilt_settle import contraction, settle
 
 SMALL = 32  # up to this length every node is searched to the end and reported
-UNSETTLED = 4096  # longest chain whose nodes are all searched although it never mixes
+UNMIXED = 4096  # longest chain whose nodes are all searched although it never mixes
 TOLERANCE = 1e-13  # slack on law ratios at which a chain counts as settled
 FAR = 1 << 40  # an entry this many periods on has a settled past at every lag tried
-
-Lags = tuple[int | None, int | None]
-
-
-class QuiltRun(NamedTuple):
-    """Nodes first, first+step, …, last, all protected by end-points `left` and `right` away.
-
-    None as a lag is an absent end-point; None as `last` means every later node.
-    """
-
-    first: int
-    last: int | None
-    step: int
-    left: int | None
-    right: int | None
-
-
-class Worst(NamedTuple):
-    """A node and its cheapest quilt."""
-
-    node: int | None
-    quilt: Quilt
-
-
-class Survey(NamedTuple):
-    """The worst node, a quilt that is enough for each node, and every cost on short chains."""
-
-    worst: Worst
-    runs: tuple[QuiltRun, ...]
-    scores: tuple[float, ...] = ()
-
-
-class Setting(NamedTuple):
-    """What all nodes share: the length (None = any), the cost of a quilt, the farthest lag."""
-
-    length: int | None
-    cost: Cost
-    reach: int | None
-
-    def least(
-        self,
-        influence: Influence,
-        node: int,
-        enough: float = -math.inf,
-        start: Iterable[Lags] = (),
-        reach: Lags | None = None,
-    ) -> Quilt:
-        """The cheapest quilt of `node`."""
-        right = None if self.length is None else self.length - 1 - node
-        ends = (self.reach, self.reach) if reach is None else reach
-        return least_quilt(
-            influence, node, right, self.cost, reach=ends, enough=enough, start=start
-        )
-
-
-UNSEEN = Worst(None, NONE._replace(cost=-math.inf))
-NEVER = Survey(Worst(None, NONE), ())
 
 
 def survey(chain: ChainNodes, setting: Setting) -> Survey:
@@ -84,33 +40,21 @@ def survey(chain: ChainNodes, setting: Setting) -> Survey:
     serves all of them.
     """
     length = setting.length
-    if length is not None and (length <= SMALL or not chain.homogeneous):
-        return _one_by_one(chain, setting, range(length), UNSEEN)
-    chain.settled = settle(chain, TOLERANCE, None if length is None else length - 1)
+    if length is not None and length <= SMALL:
+        return every_node(chain, setting, length)
+    if length is not None and not chain.homogeneous:
+        return one_by_one(chain, setting, range(length), UNSEEN)
+    mixing = contraction(chain)
+    if mixing is not None:
+        last = None if length is None else length - 1
+        chain.settled = settle(chain, mixing, TOLERANCE, last)
     if chain.settled is not None:
         return _settled(chain, setting, chain.settled.first)
     if length is None:
         return NEVER
-    if length > UNSETTLED:
-        return _unsettled(chain, setting, length)
-    return _one_by_one(chain, setting, range(length), UNSEEN)
-
-
-def _one_by_one(chain: ChainNodes, setting: Setting, nodes: range, worst: Worst) -> Survey:
-    """Some nodes one by one; one that cannot be worst stops at the first quilt that shows it."""
-    complete = setting.length is not None and setting.length <= SMALL
-    if nodes and worst is UNSEEN and not complete:
-        middle = nodes[len(nodes) // 2]  # likely the worst: spares the others a full search
-        worst = Worst(middle, setting.least(NodeInfluence(chain, middle), middle))
-    quilts: list[Quilt] = []
-    for node in nodes:
-        enough = -math.inf if complete else worst.quilt.cost
-        tried = [(None, worst.quilt.right), *((q.left, q.right) for q in quilts[-1:])]
-        quilt = setting.least(NodeInfluence(chain, node), node, enough, tried)
-        worst = _worse(worst, Worst(node, quilt))
-        quilts.append(quilt)
-    scores = tuple(quilt.cost for quilt in quilts) if complete else ()
-    return Survey(worst, _grouped(nodes.start, quilts), scores)
+    if mixing is None and length > UNMIXED:
+        return _unmixed(chain, setting, length)
+    return one_by_one(chain, setting, range(length), UNSEEN)
 
 
 def _settled(chain: ChainNodes, setting: Setting, settled: int) -> Survey:
@@ -126,37 +70,58 @@ def _settled(chain: ChainNodes, setting: Setting, settled: int) -> Survey:
     for node in range(first, first + period):
         phase = (node - settled) % period
         found, stretch = _stretch(phases[phase], inner[phase], node, period, cycle, setting)
-        worst = _worse(worst, found)
+        worst = worse(worst, found)
         runs.extend(stretch)
     if worst.quilt.cost == math.inf:
         return NEVER
-    early = _one_by_one(chain, setting, range(first), worst)
-    return Survey(early.worst, (*early.runs, *runs))
+    early = one_by_one(chain, setting, range(first), worst)
+    return Survey(early.worst, joined(early.runs, runs))
 
 
 def _stretch(
     influence: Influence, inner: Quilt, first: int, step: int, cycle: int, setting: Setting
 ) -> tuple[Worst, list[QuiltRun]]:
-    """The worst of the settled nodes first, first+step, …, whose two-sided quilt is `inner`.
-
-    With the node moving right, quilts without a left end-point get dearer and those without a
-    right end-point cheaper, so the worst node is where the two meet, or where `inner` beats both.
-    """
+    """The worst of the settled nodes first, first+step, …, whose two-sided quilt is `inner`."""
     if setting.length is None:
         return Worst(first, inner), [QuiltRun(first, None, step, inner.left, inner.right)]
-    nodes = range(first, setting.length, step)
-    reach = setting.reach
+    nodes, reach = range(first, setting.length, step), setting.reach
+    clear = _clear(nodes, inner, setting.cost, setting.length)
+    if clear is not None:
+        return Worst(clear, inner), _covered(nodes, inner, setting.length)
 
     def rising(node: int) -> Quilt:
         return setting.least(influence, node, reach=(0, reach))
 
     def falling(node: int) -> Quilt:
-        settled = node - cycle
-        quilt = setting.least(
-            influence, node, reach=(settled if reach is None else min(reach, settled), 0)
-        )
-        return min(inner, quilt, key=lambda q: q.cost)
+        farthest = node - cycle if reach is None else min(reach, node - cycle)
+        one_sided = setting.least(influence, node, reach=(farthest, 0))
+        return min(inner, one_sided, key=cost_of)
 
+    return worst_where_they_meet(nodes, rising, falling, setting.length)
+
+
+def _clear(nodes: range, inner: Quilt, cost: Cost, length: int) -> int | None:
+    """A node so far from both ends that quilts without an end-point there cost more than `inner`.
+
+    None when there is none: then they have to be compared.
+    """
+    distance = cost.largest(inner.cost)
+    if not distance < length:
+        return None
+    from_left = max(0, math.ceil((distance - nodes.start) / nodes.step))
+    if from_left >= len(nodes) or length - nodes[from_left] < distance:
+        return None
+    return nodes[from_left]
+
+
+def worst_where_they_meet(
+    nodes: range, rising: Callable[[int], Quilt], falling: Callable[[int], Quilt], length: int
+) -> tuple[Worst, list[QuiltRun]]:
+    """The worst of `nodes` when each needs the cheaper of a rising and a falling cost.
+
+    With the node moving right, quilts without a left end-point get dearer (`rising`), those
+    without a right end-point cheaper, two-sided ones no dearer (`falling`). Bisection.
+    """
     low, high = 0, len(nodes)
     while low < high:
         middle = (low + high) // 2
@@ -167,11 +132,11 @@ def _stretch(
     worst, runs = UNSEEN, list[QuiltRun]()
     if low > 0:
         worst = Worst(nodes[low - 1], rising(nodes[low - 1]))
-        runs += _covered(nodes[:low], worst.quilt, setting.length)
+        runs += _covered(nodes[:low], worst.quilt, length)
     if low < len(nodes):
         after = Worst(nodes[low], falling(nodes[low]))
-        worst = _worse(worst, after)
-        runs += _covered(nodes[low:], after.quilt, setting.length)
+        worst = worse(worst, after)
+        runs += _covered(nodes[low:], after.quilt, length)
     return worst, runs
 
 
@@ -187,30 +152,13 @@ def _covered(nodes: range, quilt: Quilt, length: int) -> list[QuiltRun]:
     return runs
 
 
-def _unsettled(chain: ChainNodes, setting: Setting, length: int) -> Survey:
+def _unmixed(chain: ChainNodes, setting: Setting, length: int) -> Survey:
     """Long chains that never mix: the last certain entry, if any, cuts the chain in two."""
-    certain = chain.certain(length)
+    certain, cost = chain.certain(length), setting.cost
     if certain is None:
-        quilt = Quilt(None, None, length, 0.0, setting.cost(length, 0.0))
-        return Survey(Worst(length - 1, quilt), (QuiltRun(0, length - 1, 1, None, None),))
-    nearby = max(certain, length - 1 - certain, 1)
-    node = 0 if nearby == certain else length - 1
-    ends = (None, certain) if node == 0 else (length - 1 - certain, None)
-    quilt = Quilt(*ends, nearby, 0.0, setting.cost(nearby, 0.0))
-    return Survey(Worst(node, quilt), ())
-
-
-def _grouped(first: int, quilts: Sequence[Quilt]) -> tuple[QuiltRun, ...]:
-    """Consecutive nodes with the same lags as one run."""
-    runs: list[QuiltRun] = []
-    for node, quilt in enumerate(quilts, start=first):
-        last = runs[-1] if runs else None
-        if last is not None and (last.left, last.right) == (quilt.left, quilt.right):
-            runs[-1] = last._replace(last=node)
-        else:
-            runs.append(QuiltRun(node, node, 1, quilt.left, quilt.right))
-    return tuple(runs)
-
-
-def _worse(one: Worst, other: Worst) -> Worst:
-    return other if other.quilt.cost > one.quilt.cost else one
+        trivial = Quilt(None, None, length, 0.0, cost(length, 0.0))
+        return Survey(Worst(length - 1, trivial), (QuiltRun(0, length - 1, 1, None, None),))
+    before, after = certain, length - 1 - certain
+    if before > after:
+        return Survey(Worst(0, Quilt(None, certain, before, 0.0, cost(before, 0.0))), ())
+    return Survey(Worst(length - 1, Quilt(after, None, after, 0.0, cost(after, 0.0))), ())

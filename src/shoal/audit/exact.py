@@ -37,8 +37,7 @@ MODELS: dict[type, Callable[[Setting], Finding]] = {
 }
 ASSUMED = (
     "the data follows one of the family's laws; separate chains are independent",
-    "the adversary knows the model, the query, the noise and every other chain, and sees this one "
-    "release of these data",
+    "the adversary knows the model, the query and the law of the noise, and sees this one release",
 )
 NOT_CHECKED = (
     "laws outside the family",

@@ -39,6 +39,16 @@ def entry_laws(coded: Coded, initial: Floats, nodes: int) -> Iterator[EntryLaws]
             yield from _onward(coded, before, node, entry, shown, nodes)
 
 
+def laws_of_node(coded: Coded, initial: Floats, node: int, nodes: int) -> Iterator[EntryLaws]:
+    """The laws of the entries one node brings, for data of every length up to `nodes` nodes."""
+    tables = forward(coded, initial)
+    for _ in range(node):
+        next(tables)
+    before = next(tables)
+    for entry, shown in coded.walk.brought(node):
+        yield from _onward(coded, before, node, entry, shown, nodes)
+
+
 def density_curve(
     setting: Setting, coded: Coded, seen: Sighting, belief: Belief, scale: float
 ) -> tuple[tuple[float, float, float], ...]:
@@ -46,7 +56,7 @@ def density_curve(
     node, _ = coded.walk.place(seen.entry)
     found = next(
         law
-        for law in _laws_of_node(coded, belief.initial, node, seen.nodes)
+        for law in laws_of_node(coded, belief.initial, node, seen.nodes)
         if law.entry == seen.entry and law.nodes == seen.nodes
     )
     width = found.laws.shape[1]
@@ -69,15 +79,6 @@ def _unit(setting: Setting, coded: Coded) -> int:
     """Lattice steps per code."""
     spread = int(np.ptp(setting.multiples[:, 0]))
     return spread // int(coded.code.max()) if coded.code.max() else 1
-
-
-def _laws_of_node(coded: Coded, initial: Floats, node: int, nodes: int) -> Iterator[EntryLaws]:
-    tables = forward(coded, initial)
-    for _ in range(node):
-        next(tables)
-    before = next(tables)
-    for entry, shown in coded.walk.brought(node):
-        yield from _onward(coded, before, node, entry, shown, nodes)
 
 
 def _onward(

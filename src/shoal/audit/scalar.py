@@ -10,9 +10,10 @@ import numpy as np
 from shoal.audit.bounds import entry_bound
 from shoal.audit.corners import corner_sighting
 from shoal.audit.evidence import Coded
-from shoal.audit.laws import density_curve
+from shoal.audit.laws import density_curve, laws_of_node
 from shoal.audit.result import TOLERANCE, Finding
 from shoal.audit.setting import Setting, coprime
+from shoal.audit.suprema import NOTHING, product_peak
 from shoal.audit.testimony import Belief, Sighting, beliefs, laplace_likelihood, witness
 from shoal.audit.walk import Walk
 from shoal.loss.sums import ChainSum, chain_sum
@@ -80,7 +81,8 @@ def _seen(
     if found.pair is None:
         return None, None
     if found.window is None and found.node is not None:
-        seen, belief = _located(coded, scale, found, upper)
+        seen = _located(coded, scale, found.node, upper)
+        belief = None if seen is None else beliefs(seen)
         if belief is not None and belief.log_ratio >= upper - TOLERANCE:
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
@@ -92,24 +94,35 @@ def _seen(
     return max(told, key=lambda pair: pair[1].log_ratio)
 
 
-def _located(
-    coded: Coded, scale: float, found: SumLoss, upper: float
-) -> tuple[Sighting | None, Belief | None]:
-    """The output where the whole chain's loss is reached: at full length, or at a shorter one."""
-    walk, best = coded.walk, None
+def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | None:
+    """The output where the loss of the whole chain is reached, at full length or a shorter one."""
+    walk = coded.walk
     assert walk.length is not None
-    assert found.node is not None
-    assert found.output is not None
-    entries = range(walk.order) if found.node == 0 else [found.node + walk.order - 1]
-    for nodes in range(walk.length, found.node, -1):
-        for entry in entries:
-            seen = _sighting(coded, nodes, entry, round(found.output), 1 / scale, found.pair)
-            belief = beliefs(seen)
-            if best is None or belief.log_ratio > best[1].log_ratio:
-                best = (seen, belief)
-        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
-            break
-    return best if best is not None else (None, None)
+    if walk.initial is None:
+        return _worst_of_length(coded, scale, walk.length)
+    best, where = NOTHING, None
+    for law in laws_of_node(coded, walk.initial, node, walk.length):
+        width = law.laws.shape[1]
+        possible = np.where((law.prior > -math.inf)[:, None], law.laws, -math.inf)
+        peak = product_peak(np.arange(width)[:, None], possible, 1 / scale)
+        # the longest data comes last: prefer it among equals, it is the usual case
+        if peak.value >= best.value - TOLERANCE**2:
+            best, where = peak, law
+    if where is None:
+        return None
+    last = coded.width(where.nodes) - 1
+    place = int(np.clip(best.output[0], 0, last))
+    return _sighting(coded, where.nodes, where.entry, place, 1 / scale, best.pair)
+
+
+def _worst_of_length(coded: Coded, scale: float, nodes: int) -> Sighting | None:
+    """The worst output of data of `nodes` nodes, when the whole chain can be taken."""
+    cut = coded.walk.cut(nodes)
+    found = sum_loss(_task(Coded(cut, coded.code), shorter=False), scale)
+    if found.node is None or found.output is None:
+        return None
+    entry = 0 if found.node == 0 else found.node + cut.order - 1
+    return _sighting(coded, nodes, entry, round(found.output), 1 / scale, found.pair)
 
 
 def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
@@ -117,12 +130,10 @@ def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
     reach = int(max(coded.codes(0).max(), coded.codes(1).max()))
     starts = coded.walk.size if coded.walk.initial is None else 1
     longest = round((2 * CUT_WORK / (starts * coded.walk.size * reach**2)) ** (1 / 3))
-    cut = coded.walk.cut(max(longest, 2))
-    found = sum_loss(_task(Coded(cut, coded.code), shorter=False), scale)
-    if found.node is None or found.output is None or cut.length is None or found.window:
-        return None
-    entry = 0 if found.node == 0 else found.node + cut.order - 1
-    return _sighting(coded, cut.length, entry, round(found.output), 1 / scale, found.pair)
+    nodes = max(longest, 2)
+    if coded.walk.length is not None:
+        nodes = min(nodes, coded.walk.length)
+    return _worst_of_length(coded, scale, nodes)
 
 
 def _sighting(

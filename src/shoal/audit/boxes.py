@@ -1,0 +1,147 @@
+"""Releases as black boxes: sequences in, numbers out, many at a time and on several processors."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from shoal.core.additive import Additive
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.core.records import Sequences
+from shoal.core.value import Floats, Ints
+from shoal.noise.bits import SeededRng
+from shoal.noise.laplace import LatticeLaplace
+from shoal.queries.linear import LinearQuery
+
+CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
+
+Progress = Callable[[int, int], None]  # sequences done, sequences in all
+
+
+class BlackBox(Protocol):
+    """A release as the auditor sees it."""
+
+    def draw(self, paths: Ints, seed: int) -> Floats:
+        """One output per row of state indices, (rows, numbers)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBox:
+    """A plan's own release, by the code that draws its noise, under seeds."""
+
+    plan: Plan
+
+    def draw(self, paths: Ints, seed: int) -> Floats:
+        body, query = self.plan.body, self.plan.task.query
+        rng = SeededRng(seed)
+        if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
+            rows = [_answer(self.plan, path, rng) for path in paths]
+            return np.array(rows, dtype=np.float64)
+        weights = np.array(query.multiples(), dtype=np.int64)
+        answers = weights[paths].sum(axis=1)
+        labels = answers.shape[1]
+        if isinstance(body.noise, LatticeLaplace):
+            noise = body.noise.draw(len(paths) * labels, rng).reshape(-1, labels)
+        else:
+            noise = np.stack([body.noise.draw(labels, rng) for _ in paths])
+        ratio = int(query.lattice / body.noise.step)
+        return np.asarray((ratio * answers + noise) * float(body.noise.step), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionBox:
+    """A function of one data set: a list of states (as `states` names them) to a number or several.
+
+    A function that takes `rng` is handed a seeded NumPy generator and is then reproducible.
+    """
+
+    function: Callable[..., Any]
+    states: tuple[Any, ...]
+
+    def draw(self, paths: Ints, seed: int) -> Floats:
+        options = {"rng": np.random.default_rng(seed)} if self._takes_rng else {}
+        rows = [self.function([self.states[i] for i in path], **options) for path in paths]
+        try:
+            out = np.array(rows, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                "the black box must return a number, or the same number of numbers every time"
+            ) from None
+        return out.reshape(len(paths), -1)
+
+    @property
+    def _takes_rng(self) -> bool:
+        try:
+            return "rng" in inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # builtins have no signature
+            return False
+
+
+def as_box(release: Any, states: tuple[Any, ...]) -> BlackBox:
+    """A plan, a function of one data set, or a black box already."""
+    if isinstance(release, Plan):
+        return PlanBox(release)
+    if hasattr(release, "draw"):
+        box: BlackBox = release
+        return box
+    if callable(release):
+        return FunctionBox(release, states)
+    raise InputError(f"release is a {type(release).__name__}; it must be a plan or a function")
+
+
+class Runner:
+    """Releases many data sets, on one processor or several, with the same result either way."""
+
+    def __init__(
+        self, box: BlackBox, pool: ProcessPoolExecutor | None, progress: Progress | None, total: int
+    ) -> None:
+        self._box, self._pool, self._progress = box, pool, progress
+        self._done, self._total = 0, total
+
+    def draw(self, paths: Ints, seeds: np.random.SeedSequence) -> Floats:
+        """The outputs of `paths`, chunk by chunk, each chunk under its own seed."""
+        chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
+        numbers = [int(s) for s in seeds.generate_state(len(chunks), np.uint64)]
+        spread = map if self._pool is None else self._pool.map
+        outputs = []
+        for rows in spread(self._box.draw, chunks, numbers):
+            outputs.append(rows)
+            self._done += len(rows)
+            if self._progress is not None:
+                self._progress(self._done, self._total)
+        return np.vstack(outputs)
+
+
+@contextmanager
+def runner(
+    box: BlackBox, workers: int, total: int, progress: Progress | None = None
+) -> Iterator[Runner]:
+    """A runner with `workers` processes; one process when the box cannot be sent to another."""
+    if workers <= 1 or not _travels(box):
+        yield Runner(box, None, progress, total)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield Runner(box, pool, progress, total)
+
+
+def _travels(box: BlackBox) -> bool:
+    try:
+        pickle.dumps(box)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def _answer(plan: Plan, path: Sequence[int], rng: SeededRng) -> tuple[float, ...]:
+    states = plan.task.query.states
+    records = Sequences(states, (np.asarray(path, np.int64),))
+    return plan.release(records, rng=rng).values

@@ -1,0 +1,131 @@
+"""Two facts, and data drawn from the model given each: what a black-box audit sets side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.families import members
+from shoal.audit.sampling import outcomes_given, paths_given
+from shoal.audit.walk import Walk, walk
+from shoal.core.errors import InputError
+from shoal.core.task import Model, Secrets
+from shoal.core.value import Ints
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.secrets.pairs import SecretPairs
+
+LENGTHS = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest
+
+Draw = Callable[[int, np.random.Generator], Ints]  # how many, randomness -> rows of state indices
+
+
+class Pool(NamedTuple):
+    """Data given one fact."""
+
+    fact: str
+    draw: Draw
+
+
+class Contrast(NamedTuple):
+    """Facts to tell apart, any two of `pools` unless `pairs` names them."""
+
+    model: int
+    law: str
+    subject: str
+    pools: tuple[Pool, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+def contrasts(
+    family: Sequence[Model],
+    secrets: Secrets,
+    states: tuple[str, ...],
+    lengths: Sequence[int] | None = None,
+) -> list[Contrast]:
+    """What to compare: for chains the first, middle and last entry of data of several lengths."""
+    found: list[Contrast] = []
+    for index, model in enumerate(family):
+        for member in members(model, states):
+            if isinstance(member, JointTable):
+                found += _of_table(member, secrets, index)
+            else:
+                found += _of_chain(member, index, lengths)
+    if not found:
+        raise InputError("no entry can take two values, so there is nothing to tell apart")
+    return found
+
+
+def _of_chain(model: Model, index: int, lengths: Sequence[int] | None) -> list[Contrast]:
+    if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
+        raise InputError(f"data cannot be drawn from {model.describe()}")
+    path = walk(model)
+    if path.initial is None:
+        path = path.starting(np.full(path.size, 1 / path.size))
+    longest = None if path.length is None else path.length + path.order - 1
+    wanted = lengths or LENGTHS
+    fitting = {min(n, longest or n) for n in wanted if n >= path.order}
+    return [
+        contrast
+        for entries in sorted(fitting)
+        for entry in sorted({0, entries // 2, entries - 1})
+        if (contrast := _of_entry(model, path, index, entries, entry)) is not None
+    ]
+
+
+def _of_entry(model: Model, path: Walk, index: int, entries: int, entry: int) -> Contrast | None:
+    nodes = entries - path.order + 1
+    node, shown = path.place(entry)
+    possible = np.unique(shown[path.laws(nodes)[node] > 0]).tolist()
+    pools = tuple(
+        Pool(repr(path.values[value]), _entry_draw(path, nodes, entry, value)) for value in possible
+    )
+    if len(pools) < 2:
+        return None
+    law = f"{model.describe()}, with data of {entries} entries"
+    pairs = tuple(combinations(range(len(pools)), 2))
+    return Contrast(index, law, f"entry {entry + 1}", pools, pairs)
+
+
+def _entry_draw(path: Walk, nodes: int, entry: int, value: int) -> Draw:
+    return lambda count, rng: paths_given(path, nodes, entry, value, count, rng)
+
+
+def _of_table(table: JointTable, secrets: Secrets, index: int) -> list[Contrast]:
+    if isinstance(secrets, SecretPairs):
+        return [
+            _of_facts(table, index, "the data", [(e.name, e.mapping()) for e in pair])
+            for pair in secrets.pairs
+            if all(table.probability[table.event(e.mapping())].sum() > 0 for e in pair)
+        ]
+    found = []
+    for variable, domain in zip(table.variables, table.domains, strict=True):
+        law = table.marginal(variable)
+        facts: list[tuple[str, dict[str, tuple[str, ...]]]] = [
+            (f"{variable} = {value}", {variable: (value,)})
+            for value, chance in zip(domain, law, strict=True)
+            if chance > 0
+        ]
+        if len(facts) > 1:
+            found.append(_of_facts(table, index, "the data", facts))
+    return found
+
+
+def _of_facts(
+    table: JointTable,
+    index: int,
+    subject: str,
+    facts: Sequence[tuple[str, dict[str, tuple[str, ...]]]],
+) -> Contrast:
+    pools = tuple(Pool(f"'{name}'", _event_draw(table, where)) for name, where in facts)
+    pairs = tuple(combinations(range(len(pools)), 2))
+    return Contrast(index, table.describe(), subject, pools, pairs)
+
+
+def _event_draw(table: JointTable, where: dict[str, tuple[str, ...]]) -> Draw:
+    return lambda count, rng: outcomes_given(table, where, count, rng)

@@ -1,0 +1,252 @@
+"""What a black box leaks, at least: a lower bound on its loss, with its confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.audit.boxes import Progress, Runner, as_box, runner
+from shoal.audit.contrasts import Contrast, Pool, contrasts
+from shoal.audit.events import Event, best_event
+from shoal.audit.limits import log_ratio_at_least
+from shoal.audit.result import factor
+from shoal.core.errors import InputError
+from shoal.core.numbers import Number, positive, significant
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Secrets
+from shoal.core.value import Floats, Value
+from shoal.models.family import family as as_family
+
+CONFIDENCE = 0.99
+DRAWS = 100_000
+# share of the draws, and how many pairs of facts go on to it; what is left over tests
+ROUNDS = ((0.2, None), (0.15, 6), (0.15, 2))
+TEST = 0.5
+FEWEST = 50  # draws per fact below which a pilot says nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate(Value):
+    """A lower bound on the loss of a black box: true with probability `confidence` at least.
+
+    log P(event | first fact) / P(event | second fact) ≥ lower, where pair and event were chosen
+    on other draws than the `trials` counted here. A low bound proves nothing good: only a
+    violation can be proved by sampling.
+    """
+
+    promised: float | None
+    lower: float
+    estimate: float
+    confidence: float
+    draws: int
+    seed: int
+    model: int
+    law: str
+    subject: str
+    facts: tuple[str, str]
+    event: str
+    hits: tuple[int, int]
+    trials: tuple[int, int]
+
+    @property
+    def violated(self) -> bool:
+        """Whether the claim is broken, at the stated confidence."""
+        return self.promised is not None and self.lower > self.promised
+
+    @property
+    def verdict(self) -> str:
+        """One of "VIOLATED", "no violation found", "no claim"."""
+        if self.promised is None:
+            return "no claim"
+        return "VIOLATED" if self.violated else "no violation found"
+
+    def describe(self) -> str:
+        """The whole audit in words, one line per question."""
+        claim = "none was made." if self.promised is None else f"epsilon = {self.promised:g}."
+        verdict = {
+            "VIOLATED": "THE CLAIM IS VIOLATED",
+            "no violation found": "no violation found, which does not prove that there is none",
+            "no claim": "no claim to hold it to",
+        }[self.verdict]
+        shares = [h / t for h, t in zip(self.hits, self.trials, strict=True)]
+        first, second = self.facts
+        lines = [
+            ("Claim", claim),
+            (
+                "Measured",
+                f"the loss is at least {significant(self.lower)} ({self.confidence:.4g} "
+                f"confidence; estimate {significant(self.estimate)}): the odds change by at least "
+                f"{factor(self.lower)}.",
+            ),
+            ("Verdict", f"{verdict}."),
+            (
+                "Evidence",
+                f"under {self.law}, {self.event} in {shares[0]:.2%} of {self.trials[0]:,} releases "
+                f"when {self.subject} is {first}, and in {shares[1]:.2%} of {self.trials[1]:,} "
+                f"when it is {second}.",
+            ),
+            ("Not checked", "; ".join(NOT_CHECKED) + "."),
+        ]
+        return "\n".join(f"{title}: {text}" for title, text in lines)
+
+
+NOT_CHECKED = (
+    "outputs too rare to be counted, where the loss may be larger",
+    "entries, lengths and laws of the family that were not tried",
+)
+
+
+class _Rival(NamedTuple):
+    """Two facts to tell apart, and what was released so far when either held."""
+
+    contrast: Contrast
+    pools: tuple[Pool, Pool]
+    outputs: tuple[Floats, Floats]
+
+
+def audit_black_box(
+    release: Any,
+    secrets: Secrets,
+    family: Model | Sequence[Model],
+    *,
+    claimed: Number | None = None,
+    states: Sequence[str] | None = None,
+    labels: tuple[str, ...] = (),
+    unit: str = "",
+    draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    lengths: Sequence[int] | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Estimate:
+    """A lower bound on what `release` leaks about a secret, from `draws` releases of drawn data.
+
+    `release` is a plan, or a function from a list of states to a number or several. Data is drawn
+    from the models given a fact. Half of the draws choose which facts to compare and the set of
+    outputs that tells them apart, in rounds with ever fewer rivals; the other half is counted:
+    Clopper–Pearson limits on both probabilities give a bound that is wrong with probability at
+    most 1 - confidence, whatever was chosen. The same seed gives the same answer on any number of
+    `workers` when the release is a plan or takes its randomness as `rng`.
+    """
+    _check(draws, confidence)
+    members = as_family(family)
+    names = _states(release, members, states)
+    if isinstance(release, Plan):
+        labels, unit = release.task.query.labels, release.task.query.unit
+        claimed = release.guarantee.amount if claimed is None else claimed
+    found = contrasts(members, secrets, names, lengths)
+    tests = round(TEST * draws) // 2
+    with runner(as_box(release, names), workers, draws, progress) as run:
+        best, event = _chosen(run, found, draws, np.random.SeedSequence([seed, 1]))
+        pools = best.pools[::-1] if event.swapped else best.pools
+        outputs = [
+            _released(run, pool, tests, np.random.SeedSequence([seed, 2, side]))
+            for side, pool in enumerate(pools)
+        ]
+    hits = (event.hits(outputs[0]), event.hits(outputs[1]))
+    trials = (len(outputs[0]), len(outputs[1]))
+    limit = log_ratio_at_least((hits[0], trials[0]), (hits[1], trials[1]), 1 - confidence)
+    names_of = labels or tuple(f"output {i + 1}" for i in range(outputs[0].shape[1]))
+    return Estimate(
+        promised=None if claimed is None else float(positive(claimed, "claimed")),
+        lower=max(limit, 0.0),
+        estimate=math.log((hits[0] + 0.5) / (trials[0] + 1) / ((hits[1] + 0.5) / (trials[1] + 1))),
+        confidence=confidence,
+        draws=draws,
+        seed=seed,
+        model=best.contrast.model,
+        law=best.contrast.law,
+        subject=best.contrast.subject,
+        facts=(pools[0].fact, pools[1].fact),
+        event=event.describe(names_of, unit).strip(),
+        hits=hits,
+        trials=trials,
+    )
+
+
+def _chosen(
+    run: Runner, found: list[Contrast], draws: int, seeds: np.random.SeedSequence
+) -> tuple[_Rival, Event]:
+    """The pair of facts and the event that promise most, from rounds with ever fewer rivals."""
+    tests = round(TEST * draws) // 2
+    rivals: list[_Rival] = []
+    for number, ((share, kept), own) in enumerate(zip(ROUNDS, seeds.spawn(3), strict=True)):
+        if number == 0:
+            rivals = _pilot(run, found, round(share * draws), own)
+        else:
+            rivals = _more(run, rivals[:kept], round(share * draws), own)
+        learned = [best_event(*rival.outputs, tests) for rival in rivals]
+        order = sorted(range(len(rivals)), key=lambda i: -learned[i].expected)
+        rivals, learned = [rivals[i] for i in order], [learned[i] for i in order]
+    return rivals[0], learned[0].event
+
+
+def _pilot(
+    run: Runner, found: list[Contrast], draws: int, seeds: np.random.SeedSequence
+) -> list[_Rival]:
+    """Every pair of facts, each fact with an equal share of the draws."""
+    pools = sum(len(contrast.pools) for contrast in found)
+    few = draws // pools
+    if few < FEWEST:
+        raise InputError(
+            f"draws leaves {few} for each of {pools} facts in the first round; give at least "
+            f"{math.ceil(FEWEST * pools / ROUNDS[0][0]):,} draws, or fewer lengths"
+        )
+    rivals = []
+    for contrast, own in zip(found, seeds.spawn(len(found)), strict=True):
+        outputs = [
+            _released(run, pool, few, seed)
+            for pool, seed in zip(contrast.pools, own.spawn(len(contrast.pools)), strict=True)
+        ]
+        rivals += [
+            _Rival(
+                contrast, (contrast.pools[one], contrast.pools[two]), (outputs[one], outputs[two])
+            )
+            for one, two in contrast.pairs
+        ]
+    return rivals
+
+
+def _more(
+    run: Runner, rivals: list[_Rival], draws: int, seeds: np.random.SeedSequence
+) -> list[_Rival]:
+    """The same rivals with more outputs."""
+    each = draws // (2 * len(rivals))
+    grown = []
+    for rival, own in zip(rivals, seeds.spawn(len(rivals)), strict=True):
+        fresh = [
+            np.vstack([known, _released(run, pool, each, seed)])
+            for pool, known, seed in zip(rival.pools, rival.outputs, own.spawn(2), strict=True)
+        ]
+        grown.append(rival._replace(outputs=(fresh[0], fresh[1])))
+    return grown
+
+
+def _released(run: Runner, pool: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:
+    data, noise = seeds.spawn(2)
+    return run.draw(pool.draw(count, np.random.default_rng(data)), noise)
+
+
+def _states(
+    release: Any, family: tuple[Model, ...], states: Sequence[str] | None
+) -> tuple[str, ...]:
+    if states is not None:
+        return tuple(states)
+    if isinstance(release, Plan):
+        return release.task.query.states
+    for model in family:
+        if model.states is not None:
+            return model.states
+    raise InputError("no model of the family names its states; give states=")
+
+
+def _check(draws: int, confidence: float) -> None:
+    if draws < 1000:
+        raise InputError(f"draws is {draws}; it must be at least 1,000")
+    if not 0.5 <= confidence < 1:
+        raise InputError(f"confidence is {confidence}; it must be in [0.5, 1)")

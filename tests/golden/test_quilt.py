@@ -1,4 +1,4 @@
-"""The papers' numbers for Markov quilts on chains: Song, Wang & Chaudhuri 2017, Sections 4 and 5."""
+"""Published numbers of Markov quilts on chains: Song, Wang & Chaudhuri 2017, Sections 4 and 5."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def test_running_example_is_the_true_minimum(case: dict[str, Any]) -> None:
     chain = array(inputs["P"]), array(inputs["q"]), inputs["T"]
     found = quilt_scale(*chain, inputs["eps"])
     assert found.sigma == pytest.approx(expected["sigma_max_def41"], rel=1e-9)
-    assert found.node == expected["node_def41"] - 1
-    ends = [found.node + 1 - found.left] if found.left else []
-    ends += [found.node + 1 + found.right] if found.right else []
+    node = expected["node_def41"]
+    assert found.node == node - 1
+    ends = [node - found.left] if found.left else []
+    ends += [node + found.right] if found.right else []
     assert ends == expected["quilt_def41"]
     first = node_scales(*chain, inputs["eps"], range(12))
     assert first == pytest.approx(expected["sigma_i_def41"], rel=1e-9)
@@ -103,7 +104,7 @@ def test_scores_of_the_composition_example(case: dict[str, Any]) -> None:
 
 
 def test_two_releases_cost_less_than_their_sum() -> None:
-    """MATHS section 1: plans at epsilon 1 and 2 on [[.9,.1],[.4,.6]], T = 100, cost 2.485, not 4."""
+    """MATHS section 1: plans at epsilon 1 and 2 on this chain cost 2.485 together, not 4."""
     transition = array([[0.9, 0.1], [0.4, 0.6]])
     chain = transition, stationary_law(transition), 100
     eta = sum(1 / quilt_scale(*chain, epsilon).sigma for epsilon in (1.0, 2.0))

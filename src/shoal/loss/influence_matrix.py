@@ -66,8 +66,8 @@ def influence_matrix_loss(
 
     inf when the influence matrix does not apply.
     """
-    unit = influence_matrix_scale(transition, initial, length, 1.0)
-    return unit.scale * eta * (1.0 + 2.0 * UNIT)
+    row_sum = influence_matrix_scale(transition, initial, length, 1.0).row_sum
+    return 2.0 * row_sum * eta * (1.0 + 2.0 * UNIT)
 
 
 def influence_edges(chain: ChainNodes, length: int, ends: bool = True) -> Edges:

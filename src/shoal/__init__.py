@@ -27,15 +27,33 @@ if TYPE_CHECKING:
     from shoal.core.records import sequences as sequences
     from shoal.core.release import Release as Release
     from shoal.core.task import Task as Task
+    from shoal.data.read import read as read
     from shoal.kinds import dumps as dumps, loads as loads
+    from shoal.ledger.session import Session as Session
+    from shoal.ledger.store import open_ledger as open_ledger
+    from shoal.loss.closeness import closeness as closeness
     from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
+    from shoal.mechanisms.external import attach as attach, lift as lift
+    from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
     from shoal.models.chain import MarkovChain as MarkovChain
     from shoal.models.family import AnyInitialLaw as AnyInitialLaw, MixingSummary as MixingSummary
+    from shoal.models.fit import (
+        fit_chain as fit_chain,
+        fit_groups as fit_groups,
+        fit_order as fit_order,
+        fit_private as fit_private,
+    )
+    from shoal.models.fit_check import check_fit as check_fit
     from shoal.models.interval import IntervalChains as IntervalChains
     from shoal.models.order import OrderChain as OrderChain
     from shoal.models.table import JointTable as JointTable
     from shoal.noise.bits import SeededRng as SeededRng, SystemRng as SystemRng
+    from shoal.queries.after import (
+        consistent as consistent,
+        non_negative as non_negative,
+        simplex as simplex,
+    )
     from shoal.queries.linear import (
         LinearQuery as LinearQuery,
         count as count,
@@ -59,6 +77,7 @@ _HOME = {
     "InputError": "core.errors",
     "IntervalChains": "models.interval",
     "JointTable": "models.table",
+    "Leakage": "mechanisms.leakage",
     "LedgerError": "core.errors",
     "LinearQuery": "queries.linear",
     "MECHANISMS": "mechanisms",
@@ -72,22 +91,37 @@ _HOME = {
     "Release": "core.release",
     "SecretPairs": "secrets.pairs",
     "SeededRng": "noise.bits",
+    "Session": "ledger.session",
     "ShoalError": "core.errors",
     "SpecError": "core.errors",
     "StoredError": "core.errors",
     "Stream": "core.plan",
     "SystemRng": "noise.bits",
     "Task": "core.task",
+    "attach": "mechanisms.external",
     "calibrate": "mechanisms.calibration",
+    "check_fit": "models.fit_check",
     "choose": "mechanisms",
+    "closeness": "loss.closeness",
+    "consistent": "queries.after",
     "count": "queries.linear",
     "dumps": "kinds",
     "epsilon_for": "mechanisms.calibration",
+    "fit_chain": "models.fit",
+    "fit_groups": "models.fit",
+    "fit_order": "models.fit",
+    "fit_private": "models.fit",
     "histogram": "queries.linear",
+    "leakage": "mechanisms.leakage",
+    "lift": "mechanisms.external",
     "loads": "kinds",
     "mean": "queries.linear",
+    "non_negative": "queries.after",
+    "open_ledger": "ledger.store",
+    "read": "data.read",
     "recheck": "mechanisms",
     "sequences": "core.records",
+    "simplex": "queries.after",
     "weighted_sum": "queries.linear",
 }
 

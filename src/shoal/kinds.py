@@ -6,19 +6,25 @@ from typing import Any
 
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
+from shoal.loss import closeness
 from shoal.mechanisms import (
     exact,
+    external,
     group,
     influence_matrix,
     knorm,
     laplace,
+    leakage,
+    lift,
     markov_quilt,
     markov_quilt_bound,
     wasserstein,
 )
 from shoal.models import chain, family, interval, order, table
+from shoal.models.fit import PrivateFit
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import LinearQuery
 from shoal.secrets import entries, pairs
 
@@ -57,6 +63,13 @@ CLASSES: tuple[type, ...] = (
     knorm.KNormCertificate,
     exact.ExactCertificate,
     wasserstein.WassersteinCertificate,
+    lift.LiftedModel,
+    lift.LiftCertificate,
+    external.Measured,
+    leakage.Leakage,
+    closeness.Closeness,
+    ExternalQuery,
+    PrivateFit,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

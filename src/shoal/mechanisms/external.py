@@ -1,0 +1,158 @@
+"""Other libraries' mechanisms, lifted: `shoal.lift` and what it needs to know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from shoal.core.composition import AsEntryDP
+from shoal.core.errors import InputError, Refused
+from shoal.core.numbers import Number, common_step, positive, significant
+from shoal.core.plan import Plan
+from shoal.core.records import Sequences
+from shoal.core.release import Answer, Error
+from shoal.core.rng import Rng
+from shoal.core.task import Model, Task
+from shoal.core.value import Value
+from shoal.mechanisms import lift as rows
+from shoal.mechanisms.additive import float_below, pufferfish
+from shoal.models.family import family as as_family
+from shoal.queries.external import ExternalQuery
+from shoal.secrets.entries import EachEntry
+
+ROUNDING = 1e-9  # the factory is asked for this much less, so that its own rounding fits
+
+# how far apart two data sets are that differ in one entry, by the input metric's name
+ENTRY_DISTANCE = {
+    "SymmetricDistance": 2,  # one row removed, one added
+    "InsertDeleteDistance": 2,
+    "HammingDistance": 1,
+    "ChangeOneDistance": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured(Value):
+    """A mechanism from outside, called with the entries of all chains in order.
+
+    Entries are handed over as integers when every state is named by one, else as text. The
+    mechanism itself is not stored: a loaded plan releases only after `attach`.
+    """
+
+    name: str
+    eta: Fraction
+    mechanism: Callable[[list[Any]], Any] | None = field(default=None, metadata={"stored": False})
+
+    def draw(self, records: Sequences, rng: Rng) -> Answer:
+        """The mechanism's own answer, drawn with its own randomness."""
+        if self.mechanism is None:
+            raise InputError(
+                f"{self.name} is not stored with its plan; attach it again with shoal.attach"
+            )
+        if not rng.secure:
+            raise InputError(f"rng is seeded, but {self.name} draws its own randomness; omit rng")
+        answer = self.mechanism(_entries(records))
+        values = answer if isinstance(answer, list | tuple) else [answer]
+        exact = [Fraction(value) for value in values]
+        step = common_step(exact)
+        labels = (self.name,) if len(exact) == 1 else tuple(str(i) for i in range(len(exact)))
+        multiples = tuple(int(value / step) for value in exact)
+        return Answer(labels, multiples, step, "as the mechanism gives it")
+
+    def error(self, confidence: float) -> Error | None:
+        """None: only the mechanism knows its error."""
+        return None
+
+    def describe(self) -> str:
+        return f"{self.name}, {significant(self.eta)}-DP for one entry"
+
+
+def lift(
+    factory: Callable[[float], Callable[[list[Any]], Any]],
+    family: Model | Sequence[Model],
+    *,
+    epsilon: Number,
+    name: str = "external mechanism",
+) -> Plan:
+    """A plan around `factory(eta)` at the largest eta whose lift is at most `epsilon`.
+
+    `factory` makes a mechanism that is eta-DP for one entry, in pure DP and on every sequence; it
+    is called once. An OpenDP measurement is checked to keep that eta; for any other callable
+    the caller vouches for it.
+    """
+    members = as_family(family)
+    states = next((model.states for model in members if model.states is not None), None)
+    if states is None:
+        raise InputError("no model of the family names its states; give at least one that does")
+    task = Task(query=ExternalQuery(name, states), secrets=EachEntry(), family=members)
+    budget = positive(epsilon, "epsilon")
+    reason = rows.refuse(task)
+    if reason is not None:
+        raise Refused(f"lift does not apply: {reason}")
+    found = [rows.largest(model, None, float_below(budget)) for model in members]
+    eta = Fraction(min(result.eta for result in found))
+    mechanism = factory(float(eta) * (1 - ROUNDING))
+    certificate = rows.LiftCertificate(
+        models=tuple(rows.LiftedModel.of(result) for result in found)
+    )
+    return Plan(
+        mechanism=rows.NAME,
+        task=task,
+        body=Measured(name, _checked(mechanism, eta, name), mechanism),
+        cost=float("inf"),
+        guarantee=pufferfish(task, budget),
+        certificate=certificate,
+        composition=(AsEntryDP(eta),),
+    )
+
+
+def attach(plan: Plan, mechanism: Callable[[list[Any]], Any]) -> Plan:
+    """`plan` with its external mechanism in place again; an OpenDP measurement is re-checked."""
+    if not isinstance(plan.body, Measured):
+        raise InputError(f"the plan of {plan.mechanism} holds no external mechanism to attach")
+    _checked(mechanism, plan.body.eta, plan.body.name)
+    return replace(plan, body=replace(plan.body, mechanism=mechanism))
+
+
+def entry_eta(measurement: Any) -> Fraction:
+    """The entry-level eta of an OpenDP measurement: its privacy map at one changed entry.
+
+    One changed entry is distance 2 under SymmetricDistance and InsertDeleteDistance, 1 under
+    HammingDistance and ChangeOneDistance. Refuses other metrics, and measures but MaxDivergence.
+    """
+    try:
+        metric, measure = str(measurement.input_metric), str(measurement.output_measure)
+    except AttributeError:
+        raise InputError(
+            f"{type(measurement).__name__} states no privacy map; give eta itself as a number"
+        ) from None
+    distance = ENTRY_DISTANCE.get(metric.split("(", maxsplit=1)[0])
+    if distance is None:
+        raise InputError(
+            f"input metric is {metric}; it must be one of {sorted(ENTRY_DISTANCE)}, "
+            "for which one changed entry has a known distance"
+        )
+    if not measure.startswith("MaxDivergence"):
+        raise InputError(f"output measure is {measure}; the lift needs pure DP, MaxDivergence")
+    return positive(Fraction(measurement.map(distance)), "eta of the measurement")
+
+
+def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
+    """`eta`, refused when the mechanism's own privacy map exceeds it."""
+    if hasattr(mechanism, "input_metric"):
+        own = entry_eta(mechanism)
+        if own > eta:
+            raise InputError(
+                f"{name} is {float(own):g}-DP for one entry; the lift allows {float(eta):g}: "
+                "make the factory use the eta it is given"
+            )
+    return eta
+
+
+def _entries(records: Sequences) -> list[Any]:
+    names: list[Any] = list(records.states)
+    if all(name.lstrip("-").isdigit() for name in names):
+        names = [int(name) for name in names]
+    return [names[index] for chain in records.chains for index in chain]

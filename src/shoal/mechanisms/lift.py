@@ -1,0 +1,148 @@
+"""The lift: any entry-level DP mechanism, made safe for a chain. Proof: lift.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Query, Task
+from shoal.core.value import Floats, Value
+from shoal.loss.lift import ChainLift
+from shoal.loss.lift_loss import LiftLoss
+from shoal.mechanisms.additive import (
+    eta_above,
+    float_below,
+    laplace_body,
+    noisy_plan,
+    pufferfish,
+)
+from shoal.mechanisms.knorm import quietest_noise
+from shoal.mechanisms.row import Mechanism
+from shoal.models.chain import MarkovChain
+from shoal.queries.linear import LinearQuery
+from shoal.secrets.entries import EachEntry
+
+NAME = "lift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LiftedModel(Value):
+    """One model's answer: the largest eta it allows, and where its loss reaches the budget.
+
+    loss = at_node + future + past: what the release tells about the entry itself, and what the
+    entries after and before it add.
+    """
+
+    eta: float
+    loss: float
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    future: float
+    past: float
+    rule: str
+
+    @classmethod
+    def of(cls, found: LiftLoss) -> LiftedModel:
+        return cls(
+            eta=found.eta,
+            loss=found.value,
+            node=found.node,
+            pair=found.pair,
+            at_node=found.at_node,
+            future=found.future,
+            past=found.past,
+            rule=found.rule,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LiftCertificate(Value):
+    """The worst node and pair of each model; the smallest eta serves all."""
+
+    models: tuple[LiftedModel, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "the lift: what an entry-level DP release tells about one entry of a chain, summed "
+            "over the entry, its future and its past, with a certified fixed point (lift.md)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "each chain follows one of the family's laws; separate chains are independent",
+            "the release is pure entry-level DP on every sequence, possible or not",
+        )
+
+
+def refuse(task: Task) -> str | None:
+    """The lift needs single entries of chains whose law is given."""
+    if not isinstance(task.secrets, EachEntry):
+        return "the lift protects single entries; named pairs of events need another mechanism"
+    for model in task.family:
+        if not isinstance(model, MarkovChain):
+            return f"the lift needs the law of a Markov chain, not {model.describe()}"
+    return None
+
+
+def calibrate(task: Task, epsilon: Fraction) -> Plan:
+    """Entry-level noise at the largest eta whose lift is at most ε under every model."""
+    found = [largest(model, task.query, float_below(epsilon)) for model in task.family]
+    eta = Fraction(min(result.eta for result in found))
+    certificate = LiftCertificate(models=tuple(LiftedModel.of(result) for result in found))
+    noise = quietest_noise(task.query, task.query.lipschitz / eta)
+    return noisy_plan(task, NAME, pufferfish(task, epsilon), noise, certificate)
+
+
+def loss(plan: Plan) -> float:
+    """The lift at eta = L / scale, the largest over the family."""
+    eta = eta_above(laplace_body(plan).eta)
+    return max(model_loss(model, plan.task.query, eta) for model in plan.task.family)
+
+
+def model_loss(model: Model, query: Query | None, eta: float) -> float:
+    """What a release that is eta-DP for one entry tells about an entry of `model`. Rounds up.
+
+    With a linear query the metric is the query's own: entries whose weights are close are told
+    apart less. Without one any change of an entry counts eta.
+    """
+    return chain_lift(model, query).loss(eta).value
+
+
+@lru_cache(maxsize=32)
+def chain_lift(model: Model, query: Query | None) -> ChainLift:
+    """The lift of a model with the metric of `query` per unit of eta, its powers kept."""
+    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
+    return ChainLift.of(model.initial, model.transition, metric_of(query, model.size), model.length)
+
+
+def metric_of(query: Query | None, size: int) -> Floats:
+    """E(y, z) per unit of eta: |w(y) - w(z)|_1 / L for a linear query, else 1 off the diagonal."""
+    if not isinstance(query, LinearQuery):
+        return 1.0 - np.eye(size)
+    weights = query.multiples()
+    gaps = [[sum(abs(a - b) for a, b in zip(x, y, strict=True)) for y in weights] for x in weights]
+    widest = max(map(max, gaps))
+    exact = np.array([[gap / widest for gap in row] for row in gaps])
+    return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
+
+
+def largest(model: Model, query: Query | None, epsilon: float) -> LiftLoss:
+    """The lift at the largest eta whose loss is at most epsilon; refused when there is none."""
+    found = chain_lift(model, query).largest_eta(epsilon)
+    if found is None:
+        raise Refused(
+            f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
+            "has no finite bound, because the chain never forgets; give the model a length"
+        )
+    return found
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss)

@@ -21,10 +21,10 @@ demo: .venv/.with-plot
 	$(BIN)/shoal demo --out demo
 
 test: .venv/.with-dev
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
 
 test-slow: .venv/.with-dev
-	$(BIN)/python -m pytest -m slow -n 2
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 check: .venv/.with-dev
 	$(BIN)/ruff format --check $(CODE)

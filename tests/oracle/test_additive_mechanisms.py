@@ -129,7 +129,9 @@ def worst_entry_loss(model: Model, query: LinearQuery, noise: Noise) -> float:
 
 
 @pytest.mark.parametrize("row", GIVING)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in MODELS]
+)
 def test_no_output_tells_more_about_an_entry_than_promised(row: str, name: str) -> None:
     model = MODELS[name]
     for query in queries(model):

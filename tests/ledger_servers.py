@@ -45,6 +45,8 @@ def shared_server() -> str:
     given = os.environ.get("SHOAL_TEST_POSTGRES")
     if given:
         return given
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed, and SHOAL_TEST_POSTGRES names no server")
     cluster = Cluster()
     cluster.start()
     owner = os.getpid()
@@ -56,7 +58,10 @@ class Cluster:
     """A PostgreSQL server of our own, reached through a socket in its folder."""
 
     def __init__(self) -> None:
-        self._programs = _programs()
+        found = programs()
+        if found is None:
+            raise RuntimeError("PostgreSQL is not installed")
+        self._programs = found
         self.folder = Path(tempfile.mkdtemp(prefix="shoal-pg-"))
         # PostgreSQL refuses to run as root
         self._user = "postgres" if os.geteuid() == 0 else None
@@ -76,7 +81,8 @@ class Cluster:
 
     def remove(self) -> None:
         """Stop the server and delete all it had."""
-        self.stop("immediate")
+        if (self.folder / "data" / "postmaster.pid").exists():
+            self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -89,12 +95,12 @@ class Cluster:
         )
 
 
-def _programs() -> Path:
-    """The folder of initdb and pg_ctl, newest version first."""
+def programs() -> Path | None:
+    """The folder of initdb and pg_ctl, the newest version; None when there is none."""
     on_path = shutil.which("initdb")
     found = [Path(on_path).resolve().parent] if on_path else []
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     for folder in found:
         if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
             return folder
-    pytest.skip("PostgreSQL is not installed, and SHOAL_TEST_POSTGRES names no server")
+    return None

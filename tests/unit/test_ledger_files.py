@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from shoal.core.errors import LedgerError
 from shoal.core.ledger import Charge
 from shoal.ledger import SqlLedger, open_ledger
 from shoal.ledger.opening import connect
+from shoal.ledger.postgres import FLUSH
 from shoal.ledger.schema import MIGRATIONS, TABLES, Migration, Words
 
 PLAN = laplace("0.1")
@@ -220,16 +222,45 @@ def test_a_user_who_may_not_write_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_commits_wait_for_the_disk_whatever_the_server_prefers(tmp_path: Path) -> None:
-    url = fresh_ledger("postgres", tmp_path) + "%20-csynchronous_commit%3Doff"
+@pytest.mark.parametrize(("preferred", "used"), [("off", "on"), ("on", "on"), ("local", "local")])
+def test_a_release_waits_for_the_disk_whatever_the_server_prefers(
+    tmp_path: Path, preferred: str, used: str
+) -> None:
+    """FLUSH is a commit at the wanted level, after the charge's own in the log."""
+    url = fresh_ledger("postgres", tmp_path) + f"%20-csynchronous_commit%3D{preferred}"
     with open_ledger(url) as ledger:
-        told = ledger.database.write(
-            lambda connection: [
-                connection.exec_driver_sql(f"SHOW {name}").scalar()
-                for name in ("synchronous_commit", "transaction_isolation")
-            ]
+        spend(ledger)
+
+        def levels(connection: Connection) -> list[str | None]:
+            def level() -> str | None:
+                return connection.exec_driver_sql("SHOW synchronous_commit").scalar()
+
+            before = level()
+            connection.exec_driver_sql(FLUSH)
+            isolation = connection.exec_driver_sql("SHOW transaction_isolation").scalar()
+            return [before, level(), isolation]
+
+        assert ledger.database.write(levels) == ["off", used, "serializable"]
+        assert written_and_flushed(ledger) == (True, True)
+
+
+def written_and_flushed(ledger: SqlLedger) -> tuple[bool, bool]:
+    """Whether a write makes the log longer, and is on the disk when it returns."""
+
+    def place(function: str) -> object:
+        return ledger.database.read(
+            lambda connection: connection.exec_driver_sql(
+                f"SELECT {function}() - '0/0'::pg_lsn"
+            ).scalar()
         )
-    assert told == ["on", "serializable"]
+
+    before = place("pg_current_wal_insert_lsn")
+    spend(ledger)
+    flushed, after = place("pg_current_wal_flush_lsn"), place("pg_current_wal_insert_lsn")
+    assert isinstance(before, Decimal)
+    assert isinstance(after, Decimal)
+    assert isinstance(flushed, Decimal)
+    return after > before, flushed > before
 
 
 def add_notes(connection: Connection, words: Words) -> None:

@@ -20,30 +20,35 @@ T = TypeVar("T")
 ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
 
+WORKING, COMMITTING, CONFIRMING = range(3)  # how far a transaction got
+
 _ABANDONED: list[Any] = []  # pools of a parent process, kept so that nothing closes them
 
 
-class Beginning(NamedTuple):
-    """How a transaction begins: options of the connection, then statements before all others."""
+class Manner(NamedTuple):
+    """How a transaction is made: options of the connection, a statement before all others, and
+    one after the commit without which the commit may be forgotten in a crash.
+    """
 
     options: dict[str, Any]
-    first: tuple[str, ...] = ()
+    first: str | None = None
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What one kind of database needs said differently.
 
-    `writing`, `migrating` and `reading` say how each sort of transaction begins. `error` is the
+    `writing`, `migrating` and `reading` say how each sort of transaction is made. `error` is the
     driver's; `explain` is a sentence about one; `passing` is whether the same transaction, begun
     again, may succeed; `lost` is whether the connection broke, so that nobody knows how a commit
     ended.
     """
 
     words: Words
-    writing: Beginning
-    migrating: Beginning
-    reading: Beginning
+    writing: Manner
+    migrating: Manner
+    reading: Manner
     error: type[Exception]
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
@@ -56,7 +61,7 @@ class Database:
     def __init__(self, name: str, engine: Engine, dialect: Dialect) -> None:
         self.name = name
         self.dialect = dialect
-        self._engine = engine  # the engines made from it by options share its connections
+        self.engine = engine  # the engines made from it by options share its connections
         self._writer = engine.execution_options(**dialect.writing.options)
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
@@ -68,48 +73,51 @@ class Database:
         When `work` raises, nothing has changed. It may run several times: only the run that
         commits counts.
         """
-        return self._transact(self._writer, work, self.dialect.writing.first)
+        return self._transact(self._writer, work, self.dialect.writing)
 
     def migrate(self, work: Callable[[Connection], T]) -> T:
         """The same, before the tables exist."""
-        return self._transact(self._migrator, work, self.dialect.migrating.first)
+        return self._transact(self._migrator, work, self.dialect.migrating)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
-        return self._transact(self._reader, work, self.dialect.reading.first)
+        return self._transact(self._reader, work, self.dialect.reading)
 
     def close(self) -> None:
         """Give all connections back."""
         self._leave_parent()
-        self._engine.dispose()
+        self.engine.dispose()
 
-    def _transact(
-        self, engine: Engine, work: Callable[[Connection], T], first: tuple[str, ...]
-    ) -> T:
+    def _transact(self, engine: Engine, work: Callable[[Connection], T], manner: Manner) -> T:
         self._leave_parent()
         attempt = 0
         while True:
-            committing = False
+            stage = WORKING
             try:
-                with engine.connect() as connection, connection.begin():
-                    for statement in first:
-                        connection.exec_driver_sql(statement)
-                    result = work(connection)
-                    committing = True
+                with engine.connect() as connection:
+                    with connection.begin():
+                        if manner.first is not None:
+                            connection.exec_driver_sql(manner.first)
+                        result = work(connection)
+                        stage = COMMITTING
+                    stage = CONFIRMING
+                    if manner.after is not None:
+                        # on the same connection, which a crash since the commit would have broken
+                        with connection.begin():
+                            connection.exec_driver_sql(manner.after)
                 return result
             except (DBAPIError, self.dialect.error) as error:
                 attempt += 1
-                cause = error.orig if isinstance(error, DBAPIError) else error
-                self._give_up(cause if isinstance(cause, Exception) else error, committing, attempt)
+                self._give_up(_cause(error), stage, attempt)
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.002 * 2**attempt)))
 
-    def _give_up(self, error: Exception, committing: bool, attempt: int) -> None:
+    def _give_up(self, error: Exception, stage: int, attempt: int) -> None:
         """Raise unless the transaction surely had no effect and may succeed when begun again."""
-        if self.dialect.lost(error) and committing:
+        if stage == CONFIRMING or (stage == COMMITTING and self.dialect.lost(error)):
             raise LedgerError(
                 f"the connection to {self.name} broke during the commit, so it is unknown whether "
                 "the charge was taken; repeat the release with the same key"
-            ) from None
+            ) from error
         if attempt >= ATTEMPTS or not self.dialect.passing(error):
             raise LedgerError(f"the ledger {self.name} {self.dialect.explain(error)}") from error
 
@@ -117,6 +125,12 @@ class Database:
         """In a forked child: forget the parent's connections without closing them."""
         if self._pid == os.getpid():
             return
-        _ABANDONED.append(self._engine.pool)
-        self._engine.dispose(close=False)
+        _ABANDONED.append(self.engine.pool)
+        self.engine.dispose(close=False)
         self._pid = os.getpid()
+
+
+def _cause(error: Exception) -> Exception:
+    """The driver's own error."""
+    orig = error.orig if isinstance(error, DBAPIError) else None
+    return orig if isinstance(orig, Exception) else error

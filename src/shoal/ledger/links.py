@@ -14,7 +14,18 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Insert, Select, Table, insert, literal, select, union_all
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Select,
+    Table,
+    Text,
+    insert,
+    literal,
+    null,
+    select,
+    union_all,
+)
 
 from shoal.ledger.schema import TABLES
 
@@ -34,10 +45,19 @@ def link_hash(table: str, row: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+NO_LINK = Head(0, "")
+
+
 def head(connection: Connection) -> Head:
     """The last link of the chain, whichever table holds it."""
-    rows = connection.execute(_heads()).all()
-    return max((Head(row.seq, row.hash) for row in rows), default=Head(0, ""))
+    rows = connection.execute(_heads())
+    return max((Head(seq, digest) for _, seq, digest, _ in rows), default=NO_LINK)
+
+
+def last_link(table: Table) -> Select[Any]:
+    """The last row of a table as (table, seq, hash, blank)."""
+    columns = (literal(table.name, Text).label("what"), table.c.seq, table.c.hash)
+    return select(*columns, null().label("blank")).order_by(table.c.seq.desc()).limit(1)
 
 
 def append(connection: Connection, table: Table, last: Head, **fields: str | None) -> Head:
@@ -56,13 +76,7 @@ def append(connection: Connection, table: Table, last: Head, **fields: str | Non
 @cache
 def _heads() -> Any:
     """The last row of every table, in one statement."""
-    return union_all(*(_last(table) for table in TABLES))
-
-
-def _last(table: Table) -> Select[Any]:
-    columns = (table.c.seq, table.c.hash, literal(table.name).label("of"))
-    newest = select(*columns).order_by(table.c.seq.desc()).limit(1).subquery()
-    return select(newest.c.seq, newest.c.hash)
+    return union_all(*(select(last_link(table).subquery()) for table in TABLES))
 
 
 @cache

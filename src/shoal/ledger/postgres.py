@@ -8,13 +8,26 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL
 
 from shoal.core.errors import LedgerError
-from shoal.ledger.database import Beginning, Database, Dialect
+from shoal.ledger.database import Database, Dialect, Manner
 from shoal.ledger.schema import Words
 
 # Taken before anything is read: the chain has one end, so writers go one after the other, and a
 # transaction that waited here still sees all that was committed before it got the lock.
 LOCK = "LOCK TABLE shoal_versions IN SHARE ROW EXCLUSIVE MODE"
 MIGRATION_LOCK = "SELECT pg_advisory_xact_lock(7309940822140973)"  # any number, always the same
+
+# A commit gives the lock to the next writer before it is on the disk; FLUSH, a commit of its own
+# that does wait for the disk, comes after it in the log and so takes it along, and the waits of
+# many writers are one. Until it is through, nobody is told a value.
+QUICK = (
+    "SELECT set_config('shoal.durable', CASE current_setting('synchronous_commit') "
+    "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false), "
+    "set_config('synchronous_commit', 'off', false)"
+)
+FLUSH = (
+    "SELECT set_config('synchronous_commit', current_setting('shoal.durable'), true), "
+    "pg_logical_emit_message(true, 'shoal', '')"
+)
 
 AGAIN = ("40001", "40P01")  # serialization failure, deadlock: the transaction had no effect
 
@@ -48,10 +61,10 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
     event.listen(engine, "connect", lambda connection, _: _prepare(connection, milliseconds))
     dialect = Dialect(
         words=Words("BIGINT", _protect, TRIGGERS),
-        writing=Beginning({}, (LOCK,)),
+        writing=Manner({}, LOCK, FLUSH),
         # each statement sees what was committed before it, so tables made by another are seen
-        migrating=Beginning({"isolation_level": "READ COMMITTED"}, (MIGRATION_LOCK,)),
-        reading=Beginning({"isolation_level": "REPEATABLE READ"}),
+        migrating=Manner({"isolation_level": "READ COMMITTED"}, MIGRATION_LOCK, FLUSH),
+        reading=Manner({"isolation_level": "REPEATABLE READ"}),
         error=psycopg.Error,
         explain=_explain,
         passing=lambda error: _state(error) in AGAIN or lost(error),
@@ -71,13 +84,10 @@ def lost(error: Exception) -> bool:
 
 
 def _prepare(connection: Any, milliseconds: int) -> None:
-    """No commit may be forgotten by the server's default, and no wait is endless."""
+    """No wait is endless, and a commit waits for the disk only in FLUSH."""
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = {milliseconds}")
-        cursor.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') = 'off'"
-        )
+        cursor.execute(QUICK)
     connection.commit()
 
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, inspect, select
+from sqlalchemy import (
+    Connection,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    func,
+    inspect,
+    literal,
+    null,
+    select,
+    union_all,
+)
 
 from shoal.core.errors import LedgerError, StoredError
+from shoal.core.ledger import Charge
 from shoal.core.plan import Plan
 from shoal.kinds import loads
 from shoal.ledger.limits import Limit
-from shoal.ledger.schema import CHARGES, LIMITS, PLANS, VERSIONS
+from shoal.ledger.links import NO_LINK, Head, last_link
+from shoal.ledger.schema import CHARGES, LIMITS, PLANS, TABLES, VERSIONS
 
 
 class Entry(NamedTuple):
@@ -42,19 +56,48 @@ class Counted(NamedTuple):
     times: int
 
 
-_BY_KEY = select(CHARGES).where(
-    CHARGES.c.requester == bindparam("requester"), CHARGES.c.key == bindparam("key")
-)
+class State(NamedTuple):
+    """All that a new charge depends on, read in one statement.
+
+    `heads` is the last link of each table; `key` the charge made under the same key; `has_plan`
+    whether the plan is stored; `counted` the charges about the same subject in the same period.
+    """
+
+    heads: dict[str, Head]
+    key: int | None
+    has_plan: bool
+    counted: tuple[Counted, ...]
+
+    @property
+    def head(self) -> Head:
+        """The last link of the chain."""
+        return max(self.heads.values(), default=NO_LINK)
+
+
+def _rows(what: str, table: Table, number: Any, *texts: Any) -> Select[Any]:
+    """Rows (what, number, text, text) to be put together with others."""
+    one, two = (*texts, null(), null())[:2]
+    return select(literal(what, Text), number.label("number"), one, two).select_from(table)
+
+
 _COUNTS = (
-    select(CHARGES.c.requester, CHARGES.c.plan, func.count())
+    _rows("counted", CHARGES, func.count(), CHARGES.c.requester, CHARGES.c.plan)
     .where(CHARGES.c.subject == bindparam("subject"), CHARGES.c.period == bindparam("period"))
     .group_by(CHARGES.c.requester, CHARGES.c.plan)
+)
+_STATE = union_all(
+    *(select(last_link(table).subquery()) for table in TABLES),
+    _rows("key", CHARGES, CHARGES.c.seq).where(
+        CHARGES.c.requester == bindparam("requester"), CHARGES.c.key == bindparam("key")
+    ),
+    _rows("plan", PLANS, PLANS.c.seq).where(PLANS.c.plan == bindparam("plan")),
+    _COUNTS,
 )
 _LIMITS = select(
     LIMITS.c.unit, LIMITS.c.amount, LIMITS.c.subject, LIMITS.c.period, LIMITS.c.requester
 ).order_by(LIMITS.c.seq)
 _PLAN = select(PLANS.c.document).where(PLANS.c.plan == bindparam("plan"))
-_HAS_PLAN = select(PLANS.c.seq).where(PLANS.c.plan == bindparam("plan"))
+_ENTRY = select(CHARGES).where(CHARGES.c.seq == bindparam("seq"))
 _ACCOUNTS = (
     select(CHARGES.c.subject, CHARGES.c.period)
     .distinct()
@@ -62,18 +105,37 @@ _ACCOUNTS = (
 )
 
 
-def by_key(connection: Connection, requester: str, key: str | None) -> Entry | None:
-    """The charge a requester made under an idempotency key."""
-    if key is None:
-        return None
-    row = connection.execute(_BY_KEY, {"requester": requester, "key": key}).first()
-    return None if row is None else Entry(*row)
+def state(connection: Connection, charge: Charge) -> State:
+    """All that a charge depends on."""
+    names = {
+        "subject": charge.subject,
+        "period": charge.period,
+        "requester": charge.requester,
+        "key": charge.key,
+        "plan": charge.plan.fingerprint,
+    }
+    heads: dict[str, Head] = {}
+    counted: list[Counted] = []
+    places: dict[str, int] = {}
+    for what, number, one, two in connection.execute(_STATE, names):
+        if what == "counted":
+            counted.append(Counted(one, two, number))
+        elif what in ("key", "plan"):
+            places[what] = number
+        else:
+            heads[what] = Head(number, one)
+    return State(heads, places.get("key"), "plan" in places, tuple(counted))
 
 
-def counts(connection: Connection, subject: str, period: str) -> list[Counted]:
+def entry(connection: Connection, seq: int) -> Entry:
+    """The charge at a place of the chain."""
+    return Entry(*connection.execute(_ENTRY, {"seq": seq}).one())
+
+
+def counts(connection: Connection, subject: str, period: str) -> tuple[Counted, ...]:
     """All charges about one subject in one period, counted by requester and plan."""
     rows = connection.execute(_COUNTS, {"subject": subject, "period": period})
-    return [Counted(*row) for row in rows]
+    return tuple(Counted(requester, plan, times) for _, times, requester, plan in rows)
 
 
 def limits(connection: Connection) -> tuple[Limit, ...]:
@@ -103,11 +165,6 @@ def entries(connection: Connection) -> Iterator[Entry]:
         yield Entry(*row)
 
 
-def has_plan(connection: Connection, plan: str) -> bool:
-    """Whether the plan is stored already."""
-    return connection.execute(_HAS_PLAN, {"plan": plan}).first() is not None
-
-
 def stored_plan(connection: Connection, plan: str) -> Plan:
     """The plan with this fingerprint."""
     row = connection.execute(_PLAN, {"plan": plan}).first()
@@ -135,7 +192,7 @@ def version(connection: Connection) -> int:
     return int(found)
 
 
-def tally(counted: list[Counted]) -> Counter[str]:
+def tally(counted: Iterable[Counted]) -> Counter[str]:
     """Charges by plan, whoever made them."""
     total: Counter[str] = Counter()
     for row in counted:

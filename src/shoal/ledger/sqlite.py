@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 
 from shoal.core.errors import LedgerError
-from shoal.ledger.database import Beginning, Database, Dialect
+from shoal.ledger.database import Database, Dialect, Manner
 from shoal.ledger.schema import Words
 
 SENTENCES = {  # by the beginning of the driver's name for the error
@@ -40,9 +40,9 @@ def open_sqlite(path: Path, *, timeout: float, read_only: bool) -> Database:
     engine = _engine(path, timeout, read_only=read_only)
     dialect = Dialect(
         words=Words("INTEGER", _protect, TRIGGERS),
-        writing=Beginning({"shoal_begin": "BEGIN IMMEDIATE"}),  # the only writer from the start
-        migrating=Beginning({"shoal_begin": "BEGIN IMMEDIATE"}),
-        reading=Beginning({"shoal_begin": "BEGIN"}),
+        writing=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),  # the only writer from the start
+        migrating=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),
+        reading=Manner({"shoal_begin": "BEGIN"}),
         error=sqlite3.Error,
         explain=_explain,
         passing=lambda error: False,  # waiting is SQLite's own: the busy timeout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +22,7 @@ from shoal.ledger.limits import EACH, Limit, check
 from shoal.ledger.links import Head
 from shoal.ledger.memory import Memory, Missing
 from shoal.ledger.opening import connect, prepare
-from shoal.ledger.reading import Counted, Entry
+from shoal.ledger.reading import Counted, Entry, State
 from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions
 from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, Migration
 from shoal.ledger.total import Conversions, Tally, Total, from_counts, one_more
@@ -67,6 +67,7 @@ class SqlLedger:
         self.obstacle = prepare(database, obstacle, migrations)
         self._memory = Memory(conversions or standard_conversions())
         self._plans: dict[str, Plan] = {}
+        self._known_limits: tuple[Head | None, tuple[Limit, ...]] = (None, ())
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
         """The stored release of this key, or a new one: checked, charged, drawn and committed.
@@ -182,12 +183,12 @@ class SqlLedger:
         self, charge: Charge, sample: Callable[[], Release], conversions: Conversions
     ) -> Release:
         def work(connection: Connection) -> Release:
-            stored = reading.by_key(connection, charge.requester, charge.key)
-            if stored is not None:
-                return repeated(stored, charge)
-            stored_plans = self._decide(connection, charge, conversions)
-            last = links.head(connection)
-            if charge.plan.fingerprint not in stored_plans:
+            state = reading.state(connection, charge)
+            if state.key is not None:
+                return repeated(reading.entry(connection, state.key), charge)
+            self._decide(connection, state, charge, conversions)
+            last = state.head
+            if not state.has_plan:
                 last = _keep_plan(connection, last, charge.plan)
             release = checked_release(sample(), charge.plan)
             links.append(connection, CHARGES, last, **fields(charge, release))
@@ -195,20 +196,28 @@ class SqlLedger:
 
         return self.database.write(work)
 
-    def _decide(self, connection: Connection, charge: Charge, conversions: Conversions) -> set[str]:
-        """Raise unless every rule and every limit allows the charge; the plans charged before."""
-        counted = reading.counts(connection, charge.subject, charge.period)
-        everyone = self._tally(connection, counted)
+    def _decide(
+        self, connection: Connection, state: State, charge: Charge, conversions: Conversions
+    ) -> None:
+        """Raise unless every rule and every limit allows the charge."""
+        everyone = self._tally(connection, state.counted)
         any_total(one_more(everyone, charge.plan), conversions)
-        for limit in reading.limits(connection):
+        for limit in self._limits(connection, state.heads.get(LIMITS.name)):
             if limit.matches(charge.subject, charge.period, charge.requester):
                 own = limit.requester is not None
-                spent = self._tally(connection, counted, charge.requester) if own else everyone
+                spent = (
+                    self._tally(connection, state.counted, charge.requester) if own else everyone
+                )
                 check(limit, spent, charge.plan, conversions)
-        return {row.plan for row in counted}
+
+    def _limits(self, connection: Connection, last: Head | None) -> tuple[Limit, ...]:
+        """The limits in force, read again only when one was added since."""
+        if self._known_limits[0] != last:
+            self._known_limits = (last, reading.limits(connection))
+        return self._known_limits[1]
 
     def _tally(
-        self, connection: Connection, counted: list[Counted], requester: str | None = None
+        self, connection: Connection, counted: Iterable[Counted], requester: str | None = None
     ) -> Tally:
         rows = [row for row in counted if requester in (None, row.requester)]
         plans = reading.tally(rows)
@@ -228,9 +237,7 @@ class SqlLedger:
 
 
 def _keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:
-    """Store the plan unless it is there; the head of the chain afterwards."""
-    if reading.has_plan(connection, plan.fingerprint):
-        return last
+    """Store the plan; the head of the chain afterwards."""
     document = dumps(plan, indent=None)
     loads(document)  # a plan that cannot be loaded again could never be added to
     return links.append(connection, PLANS, last, plan=plan.fingerprint, document=document)

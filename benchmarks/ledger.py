@@ -1,0 +1,169 @@
+"""Charges per second against one committed INSERT each, in the same engine, in the same run.
+
+The reference is the least a durable ledger could do: one row of the same width, inserted and
+committed by itself through the same connection settings, nothing checked, nothing chained. A
+charge checks the limits and the rules, draws the noise, links the row and commits. Rounds of the
+two alternate, so that a busy disk slows both. Aim: at least a third.
+
+    python -m benchmarks.ledger [--seconds 2] [--rounds 3] [--writers 1 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.ledger_servers import Cluster, fresh_schema, programs
+
+import shoal
+from shoal.core.ledger import Charge
+from shoal.core.plan import Plan
+from shoal.ledger import open_ledger
+
+DATA = [0, 1] * 10
+WIDTH = 1200  # bytes of a charge with its release and hashes
+
+FORK = multiprocessing.get_context("fork")
+
+
+def plan() -> Plan:
+    """A count with ordinary Laplace noise: the cheapest release there is."""
+    chain = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=20)
+    query = shoal.count(chain.states, 1)
+    return shoal.calibrate(query, shoal.EachEntry(), chain, epsilon="0.1", mechanism="laplace")
+
+
+Step = Callable[[], object]
+
+
+def releasing(url: str, subject: str, made: Plan) -> Step:
+    """A release, charged."""
+    ledger = open_ledger(url, timeout=120)
+    return lambda: made.release(DATA, ledger=ledger, subject=subject)
+
+
+def charging(url: str, subject: str, made: Plan) -> Step:
+    """The same with a value drawn beforehand: the ledger's own work."""
+    ledger = open_ledger(url, timeout=120)
+    release = made.release(DATA)
+    return lambda: ledger.settle(Charge(plan=made, subject=subject), lambda: release)
+
+
+def inserting(url: str, subject: str, made: Plan) -> Step:
+    """The reference: one row inserted and committed.
+
+    PostgreSQL may take several at once here: the reference needs no lock, as it keeps no order.
+    """
+    from sqlalchemy import text
+
+    database = open_ledger(url, timeout=120).database
+    engine = database.engine.execution_options(**database.dialect.writing.options)
+    insert = text("INSERT INTO reference (payload) VALUES (:payload)")
+    row = {"payload": "x" * WIDTH}
+
+    def step() -> None:
+        with engine.begin() as connection:
+            connection.execute(insert, row)
+
+    return step
+
+
+WORK: dict[str, Callable[[str, str, Plan], Step]] = {
+    "one INSERT": inserting,
+    "charge": charging,
+    "charge and release": releasing,
+}
+
+
+def rate(work: str, url: str, writers: int, seconds: float, made: Plan, *, shared: bool) -> float:
+    """Transactions per second of all writers together, once every one is warm."""
+    warm = FORK.Barrier(writers)
+    results: Any = FORK.Queue()
+
+    def run(number: int) -> None:
+        step = WORK[work](url, "everybody" if shared else f"subject-{number}", made)
+        step()
+        warm.wait()
+        begin, count = time.monotonic(), 0
+        while time.monotonic() < begin + seconds:
+            step()
+            count += 1
+        results.put(count / (time.monotonic() - begin))
+
+    processes = [FORK.Process(target=run, args=(number,)) for number in range(writers)]
+    for process in processes:
+        process.start()
+    total = sum(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return float(total)
+
+
+def prepare(url: str) -> None:
+    """The ledger with a generous limit, and the reference's table."""
+    with open_ledger(url) as ledger:
+        ledger.limit(10**9)
+        seq = ledger.database.dialect.words.seq
+        kind = "INTEGER PRIMARY KEY" if seq == "INTEGER" else "BIGSERIAL PRIMARY KEY"
+        ledger.database.migrate(
+            lambda connection: connection.exec_driver_sql(
+                f"CREATE TABLE reference (seq {kind}, payload TEXT NOT NULL)"
+            )
+        )
+
+
+def measure(name: str, url: str, options: argparse.Namespace) -> None:
+    """One table row per number of writers, and per one subject or many."""
+    made = plan()
+    prepare(url)
+    for writers in options.writers:
+        for shared in (True, False) if writers > 1 else (True,):
+            rates: dict[str, list[float]] = {work: [] for work in WORK}
+            for _ in range(options.rounds):
+                for work, found in rates.items():
+                    found.append(rate(work, url, writers, options.seconds, made, shared=shared))
+            best = {work: statistics.median(found) for work, found in rates.items()}
+            reference = best["one INSERT"]
+            print(
+                f"{name:<10} {writers:>7} {'one' if shared else 'own':>7}"
+                + "".join(f" {best[work]:>12.0f}" for work in WORK)
+                + "".join(f" {best[work] / reference:>10.2f}" for work in list(WORK)[1:])
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--writers", type=int, nargs="+", default=[1, 16])
+    options = parser.parse_args()
+    print("per second, median of rounds; ratios to one INSERT in the same rounds (aim: 0.33)")
+    print(
+        f"{'engine':<10} {'writers':>7} {'subject':>7} {'one INSERT':>12} {'charge':>12} "
+        f"{'and release':>12} {'charge':>10} {'+ release':>10}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        measure("SQLite", str(Path(folder) / "budget.db"), options)
+    given = os.environ.get("SHOAL_TEST_POSTGRES")
+    if given:
+        measure("PostgreSQL", fresh_schema(given), options)
+    elif programs() is None:
+        print("PostgreSQL is not installed: not measured")
+    else:
+        cluster = Cluster()
+        try:
+            cluster.start()
+            measure("PostgreSQL", fresh_schema(cluster.url), options)
+        finally:
+            cluster.remove()
+
+
+if __name__ == "__main__":
+    main()

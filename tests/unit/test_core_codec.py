@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Callable
 from fractions import Fraction
@@ -270,3 +271,17 @@ def test_a_document_may_hold_only_a_fingerprinted_value() -> None:
     document = {"schema": "shoal/1", "fingerprint": codec.digest([1]), "value": [1]}
     with pytest.raises(StoredError, match="the fingerprint does not match"):
         loads(json.dumps(document))
+
+
+@dataclasses.dataclass(frozen=True)
+class Attached:
+    """Content, and something attached that is none."""
+
+    name: str
+    tool: object = dataclasses.field(default=None, metadata={"stored": False})
+
+
+def test_what_is_only_attached_is_not_stored() -> None:
+    data = encode(Attached("x", tool=object()))
+    assert data == {"kind": "attached", "name": "x"}
+    assert decode(data, {"attached": Attached}) == Attached("x")

@@ -61,6 +61,9 @@ def test_marginals_agree_with_enumeration_in_any_order_of_names() -> None:
     for work, flu in product(range(2), repeat=2):
         expected = sum(p for o, p in table_law(TABLE).items() if (o[2], o[0]) == (work, flu))
         assert found[work, flu] == pytest.approx(expected, abs=1e-15)
+    turned = TABLE.marginal("work", "flu", "age")
+    assert turned.shape == (2, 2, 3)
+    assert turned[1, 0, 2] == LAW[0, 2, 1]
     assert TABLE.marginal("age") == pytest.approx(LAW.sum(axis=(0, 2)), abs=1e-15)
     assert float(TABLE.marginal()) == pytest.approx(1.0)
 

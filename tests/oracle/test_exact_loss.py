@@ -123,6 +123,21 @@ def test_the_loss_of_a_short_chain_is_the_supremum_over_all_outputs(seed: int) -
     assert expected - 1e-12 <= found <= expected + CLOSE
 
 
+def test_the_worst_node_pair_and_output_are_the_ones_reported() -> None:
+    for seed in range(12):
+        initial, matrices, weights, length, scale = random_chain(seed)
+        found = sum_loss(_task(initial, matrices, weights, length), scale)
+        if found.value == 0 or found.node is None or found.pair is None or found.output is None:
+            continue
+        outcomes = paths(initial, matrices, length)
+        densities = []
+        for secret in found.pair:
+            kept = [(path, chance) for path, chance in outcomes if path[found.node] == secret]
+            law = given_laws(kept, weights, [0] * len(initial))[0][0]
+            densities.append(float(log_density(law, np.array([found.output]), scale)[0]))
+        assert densities[0] - densities[1] == pytest.approx(found.value, abs=CLOSE)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_shorter_lengths_are_covered_when_asked_for(seed: int) -> None:
     initial, matrices, weights, length, scale = random_chain(seed)
@@ -222,6 +237,30 @@ def test_windows_are_never_below_the_loss_and_nested_ones_never_grow(seed: int) 
     assert all(later <= earlier + CLOSE for earlier, later in pairwise(bounds))
     if kind == "dense":
         assert bounds[-1] < math.inf
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_for_every_initial_law_are_never_below_the_worst_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrices = random_rows(rng, (1, 2 + seed % 2, 2 + seed % 2), "dense")
+    scale = float(rng.choice([0.5, 2.0, 10.0]))
+    task = _task(None, matrices, [0, 1, 3][: 2 + seed % 2], 9)
+    exact = sum_loss(task, scale).value
+    bounds = [window_loss(task, scale, reach).value for reach in range(1, 5)]
+    assert all(exact <= bound + CLOSE for bound in bounds)
+    assert all(later <= earlier + CLOSE for earlier, later in pairwise(bounds))
+    pure = [sum_loss(_task(row, matrices, [0, 1, 3][: len(row)], 9), scale).value
+            for row in np.eye(2 + seed % 2)]  # fmt: skip
+    assert max(pure) <= exact + CLOSE
+
+
+def test_the_start_of_a_chain_is_covered_however_unlike_its_limit() -> None:
+    # node 8 (of 0 .. 80) is the first with a state held 8 before it, and its law is far from π
+    matrices = np.array([[[0.98, 0.02], [0.005, 0.995]]])
+    for initial in ([1.0, 0.0], [0.999, 0.001], [0.1, 0.9]):
+        task = _task(np.array(initial), matrices, [0, 1], 81)
+        exact, bound = sum_loss(task, 4.0).value, window_loss(task, 4.0, 8).value
+        assert exact <= bound + CLOSE
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -81,6 +81,12 @@ def test_a_tail_of_1e_16_does_not_decide_but_the_loss_still_sees_it() -> None:
     assert mixture_loss([law, other], 0.02) > 50 + 1  # so noise of scale W/50 must be refused
 
 
+def test_rounding_in_the_tails_does_not_decide_the_distance_of_a_sum() -> None:
+    # independent entries: one entry moves the sum by exactly 1, however long the tails
+    rows = [[0.7, 0.3], [0.7, 0.3]]
+    assert sum_transport(chain_sum([0.7, 0.3], rows, [0, 1], 60)).distance == 1
+
+
 def test_long_chains_and_wide_laws_are_refused_with_the_limit() -> None:
     rows = [[0.9, 0.1], [0.4, 0.6]]
     with pytest.raises(TooLarge, match="length 100000 with 2 states is beyond 5e"):

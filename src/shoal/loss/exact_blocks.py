@@ -165,6 +165,10 @@ def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
     upper = max(lower, (cell.at(0.0).span + 1) * step / epsilon)
     for _ in range(64):
         if loss(upper) <= epsilon:
-            return smallest_scale(loss, epsilon, lower, upper)
+            break
         upper *= 4
-    return math.inf
+    # come down from above: tiny scales need logarithms, so they are not tried unless needed
+    bottom = max(lower, upper / 4)
+    while bottom > lower and loss(bottom) <= epsilon:
+        bottom, upper = max(lower, bottom / 4), bottom
+    return smallest_scale(loss, epsilon, bottom, upper)

@@ -3,48 +3,110 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from shoal.loss.exact_blocks import Block
 from shoal.loss.exact_sides import Side
 from shoal.loss.mixture import Bools, Floats
-from shoal.loss.sums import ChainSum, Ints, by_secret, joined, secrets_of
+from shoal.loss.sums import (
+    ChainSum,
+    Ints,
+    by_secret,
+    convolved,
+    joined,
+    no_mass,
+    secrets_of,
+)
 
 TINY = 1e-200  # a probability below this may have lost digits to underflow: use logarithms
 SMALL = 1e-10  # what may be added to a loss to save work
+STEEP = 60.0  # log-ratios of marginals up to which laws may be divided by them
 MANY = -1  # the node of a block that stands for many
 
 
 def from_start(
-    task: ChainSum, left: Side, right: Side, nodes: Ints, label: Ints, *, logs: bool
+    task: ChainSum, left: Side, right: Side, node: int, label: Ints, *, logs: bool
 ) -> Block:
-    """Nodes whose past is taken whole: laws divided by the probability of the secret.
-
-    With every initial law at once they stay undivided, beside P(secret | first state).
-    """
+    """One node whose past is taken whole, for each of the facts held after it."""
     secrets = secrets_of(task, label)
-    weights = task.first_weights if nodes[0] == 0 else task.weights
-    laws = _laws(left, right, weights, label, secrets, logs)
+    laws = _laws(left, right, task.weights_at(node), label, secrets, logs)
+    states = np.logaddexp.reduce(left.table, axis=-1) if logs else left.table.sum(axis=-1)
+    nodes = np.array([node])
+    return _given_secret(task, laws, states, left, right, nodes, label, logs)
+
+
+def whole_nodes(
+    task: ChainSum, sides: Sequence[tuple[Side, Side]], nodes: Ints, *, logs: bool
+) -> Block:
+    """Nodes after the first, each with all that is before and after it."""
+    secrets = secrets_of(task, task.label)
+    widths = [left.table.shape[-1] + right.table.shape[-1] - 1 for left, right in sides]
+    starts = sides[0][0].table.shape[1]
+    laws = no_mass((len(sides), starts, 1, secrets, max(widths) + task.reach), logs)
+    for law, (left, right) in zip(laws, sides, strict=True):
+        _add_whole(law[:, 0], left.table[0], right.table[0, 0], task, logs)
+    tables = [left.table for left, _ in sides]
+    sums = [np.logaddexp.reduce(t, axis=-1) if logs else t.sum(axis=-1) for t in tables]
+    last_left, last_right = sides[-1][0], sides[0][1]
+    left = Side(last_left.table, np.concatenate([s.reach for s, _ in sides]), *_plain(last_left))
+    right = Side(last_right.table, last_right.reach, *_plain(last_right))
+    states = np.concatenate(sums)
+    return _given_secret(task, laws, states, left, right, nodes, task.label, logs)
+
+
+def _add_whole(law: Floats, left: Floats, right: Floats, task: ChainSum, logs: bool) -> None:
+    """Into law (first states, secrets, sum): one node's past (first states, states, sum) and
+    future (states, sum) convolved, its own weight added."""
+    shown = zip(task.label.tolist(), task.weights.tolist(), strict=True)
+    for state, (secret, weight) in enumerate(shown):
+        for start in range(len(left)):
+            if logs:
+                row = convolved(left[start, state], right[state], logs=True)
+                target = law[start, secret, weight : weight + len(row)]
+                np.logaddexp(target, row, out=target)
+            else:
+                row = np.convolve(left[start, state], right[state])
+                law[start, secret, weight : weight + len(row)] += row
+
+
+def _plain(side: Side) -> tuple[Ints, int]:
+    return side.entries, side.steps
+
+
+def _given_secret(
+    task: ChainSum,
+    laws: Floats,
+    states: Floats,
+    left: Side,
+    right: Side,
+    nodes: Ints,
+    label: Ints,
+    logs: bool,
+) -> Block:
+    """Joint laws (nodes, first states, held after, secret, sum) divided by the secret's chance.
+
+    `states` (nodes, first states, states) are the totals of the past. With every initial law at
+    once the laws stay undivided, beside P(secret | first state).
+    """
+    secrets, futures = laws.shape[3], laws.shape[2]
     known = by_secret(left.reach, label, secrets)
-    totals = np.where(known, _log_totals(left.table, label, secrets, logs), -math.inf)
-    futures = right.table.shape[1]
-    rows = _rows(left, right, label, secrets)
+    totals = np.where(known, _log_totals(states, label, secrets, logs), -math.inf)
+    depth = _depth(laws, _rows(left, right, label, secrets), logs)
     starts = None
     if task.initial is None:
         starts = np.repeat(totals, futures, axis=0)
-        laws = np.swapaxes(laws, 1, 2).reshape(-1, left.table.shape[1], secrets, laws.shape[-1])
-        rows = np.swapaxes(rows, 1, 2).reshape(laws.shape[:-1])
+        laws = np.swapaxes(laws, 1, 2).reshape(-1, laws.shape[1], secrets, laws.shape[-1])
     else:
         laws = _divided(laws[:, 0], totals, logs).reshape(-1, secrets, laws.shape[-1])
-        rows = rows.reshape(laws.shape[:-1])
     return Block(
         laws=laws,
         logs=logs,
         possible=np.repeat(known.any(axis=1), futures, axis=0),
         offset=task.offset,
         nodes=np.repeat(nodes, futures),
-        depth=max(_depth(laws, rows, logs), _lost(totals, known)),
+        depth=depth,
         roundings=_roundings(left, right, laws, logs),
         starts=starts,
     )
@@ -58,7 +120,7 @@ def tied(task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool)
     compared = offset > -math.inf
     asked = np.asarray(compared.any(axis=0) | compared.any(axis=1))
     rows = _rows(left, right, task.label, secrets).reshape(laws.shape[:-1]) & asked
-    roundings = _roundings(left, right, laws, logs)
+    depth, roundings = _depth(laws, rows, logs), _roundings(left, right, laws, logs)
     levels, excess = _levels(offset, asked)
     if excess <= SMALL:  # one law for all nodes: divide by it, and compare the extremes only
         laws = laws - levels[:, None] if logs else laws * np.exp(-levels)[:, None]
@@ -69,7 +131,7 @@ def tied(task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool)
         possible=np.broadcast_to(asked, rows.shape),
         offset=None if excess <= SMALL else offset,
         nodes=np.full(len(laws), MANY),
-        depth=_depth(laws, rows, logs),
+        depth=depth,
         roundings=roundings,
     )
 
@@ -98,31 +160,33 @@ def per_node(
         for state, secret in enumerate(task.label.tolist()):
             totals[:, secret] = np.logaddexp(totals[:, secret], np.log(marginals[:, state]))
     rows = _rows(left, right, task.label, secrets) & held[:, :, None, None]
-    rows = (rows & known[:, None, None]).reshape(-1, secrets)
+    depth = _depth(laws, rows & known[:, None, None], logs)
     laws = _divided(laws, totals[:, None], logs).reshape(-1, secrets, laws.shape[-1])
     copies = len(laws) // len(nodes)
-    lost = _lost(totals, known)
+    lost = bool((totals[known] < math.log(TINY)).any())
     return Block(
         laws=laws,
         logs=logs,
         possible=np.repeat(known, copies, axis=0),
         offset=task.offset,
         nodes=np.repeat(nodes, copies),
-        depth=max(_depth(laws, rows, logs), lost),
-        roundings=_roundings(left, right, laws, logs) + (math.inf if lost == math.inf else 0.0),
+        depth=depth,
+        # the marginals are plain doubles: one that is nearly lost bounds nothing
+        roundings=math.inf if lost else _roundings(left, right, laws, logs),
     )
 
 
 def _levels(offset: Floats, asked: Bools) -> tuple[Floats, float]:
     """v with offset[x, x'] ≤ v[x'] - v[x] + excess for all pairs, and the least such excess.
 
-    inf when not all pairs of the secrets asked for are compared.
+    inf when not all pairs of the secrets asked for are compared, or v is steep enough for the
+    scaled laws to underflow.
     """
     levels = np.zeros(len(offset))
     members = np.flatnonzero(asked)
     inner = offset[np.ix_(members, members)].copy()
     np.fill_diagonal(inner, 0.0)
-    if not np.isfinite(inner).all():
+    if not (np.abs(inner) <= STEEP).all():
         return levels, math.inf
     levels[members] = inner[0]
     beyond = inner - (levels[members][None, :] - levels[members][:, None])
@@ -142,10 +206,11 @@ def _rows(left: Side, right: Side, label: Ints, secrets: int) -> Bools:
     return by_secret(left.reach[:, :, None] & right.reach[:, None], label, secrets)
 
 
-def _log_totals(table: Floats, label: Ints, secrets: int, logs: bool) -> Floats:
-    """log P(secret, held), (nodes, held, secrets), from (nodes, held, state, sum)."""
-    with np.errstate(divide="ignore"):
-        states = np.logaddexp.reduce(table, axis=-1) if logs else np.log(table.sum(axis=-1))
+def _log_totals(states: Floats, label: Ints, secrets: int, logs: bool) -> Floats:
+    """log P(secret, held), (nodes, held, secrets), from the totals of states."""
+    if not logs:
+        with np.errstate(divide="ignore"):
+            states = np.log(states)
     totals = np.full((*states.shape[:-1], secrets), -math.inf)
     for state, secret in enumerate(label.tolist()):
         totals[..., secret] = np.logaddexp(totals[..., secret], states[..., state])
@@ -159,21 +224,19 @@ def _divided(laws: Floats, totals: Floats, logs: bool) -> Floats:
     safe = safe.reshape(shape)
     if logs:
         return np.asarray(laws - safe)
-    with np.errstate(over="ignore", invalid="ignore"):  # then `_lost` turns to logarithms
+    with np.errstate(over="ignore", invalid="ignore"):  # then `depth` turns to logarithms
         return np.asarray(laws * np.exp(-safe))
 
 
 def _depth(laws: Floats, rows: Bools, logs: bool) -> float:
-    """-log of the smallest total among laws that are not identically zero."""
+    """-log of the smallest total among the joint laws that are not identically zero.
+
+    Joint, not divided by anything: underflow is measured against what was computed.
+    """
     if logs or not rows.any():
         return 0.0
     smallest = float(laws.sum(axis=-1)[rows].min())
     return -math.log(smallest) if smallest > TINY else math.inf
-
-
-def _lost(totals: Floats, known: Bools) -> float:
-    """inf when a possible secret is so unlikely that doubles may have lost it, else 0."""
-    return math.inf if (totals[known] < math.log(TINY)).any() else 0.0
 
 
 def _roundings(left: Side, right: Side, laws: Floats, logs: bool) -> float:

@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from shoal.loss.exact_blocks import Block, Cell
-from shoal.loss.exact_build import from_start, per_node, tied
+from shoal.loss.exact_build import from_start, per_node, tied, whole_nodes
 from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
-from shoal.loss.exact_sides import HELD, Side, Sides, beside, stacked
+from shoal.loss.exact_sides import HELD, Side, Sides, beside
 from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import ChainSum, Ints, supports
 
@@ -153,14 +153,14 @@ class Cover:
         """Nodes of the whole chain side by side."""
         length = self.task.length
         assert length is not None
-        past = [self.sides.past(node, length, logs=logs) for node in nodes]
-        rests = [length - 1 - node for node in nodes]
-        future = [
-            self.sides.future(node, [rest], length, logs=logs)
-            for node, rest in zip(nodes, rests, strict=True)
+        sides = [
+            (
+                self.sides.past(node, length, logs=logs),
+                self.sides.future(node, [length - 1 - node], length, logs=logs),
+            )
+            for node in nodes
         ]
-        left, right = stacked(past, logs=logs), stacked(future, logs=logs)
-        return from_start(self.task, left, right, np.array(nodes), self.task.label, logs=logs)
+        return whole_nodes(self.task, sides, np.array(nodes), logs=logs)
 
     def _start_block(
         self, node: int, count: int, rests: range, size: int | None, label: Ints, *, logs: bool
@@ -172,7 +172,7 @@ class Cover:
         if len(rests):
             futures.append(self.sides.future(node, rests, count, logs=logs))
         right, left = beside(futures, logs=logs), self.sides.past(node, count, logs=logs)
-        return from_start(self.task, left, right, np.array([node]), label, logs=logs)
+        return from_start(self.task, left, right, node, label, logs=logs)
 
     def _tied_block(self, size: int, tie: Tie, rest: int, *, logs: bool) -> Block:
         """All nodes with a state held before them, and after them too unless `rest` are left."""

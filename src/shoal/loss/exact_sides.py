@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from shoal.loss.sums import (
     Ints,
     bridges,
     future_tables,
+    no_mass,
     open_futures,
     past_tables,
     supports,
@@ -66,7 +66,9 @@ class Sides:
             tables = open_futures(self.task, node, max(rests) + 1, logs=logs)
         else:
             tables = self._listed("future", count, logs)
-        chosen = _stacked([tables[rest] for rest in rests], 1, logs)
+        chosen = tables[rests[0]]
+        if len(rests) > 1:
+            chosen = _stacked([tables[rest] for rest in rests], logs)
         reach = np.ones(chosen.shape[:3], dtype=np.bool_)
         return Side(chosen, reach, np.asarray(rests, np.int64), max(rests))
 
@@ -104,36 +106,23 @@ def beside(sides: Sequence[Side], *, logs: bool) -> Side:
     if len(sides) == 1:
         return sides[0]
     return Side(
-        _stacked([side.table for side in sides], 1, logs),
+        _stacked([side.table for side in sides], logs),
         np.concatenate([side.reach for side in sides], axis=1),
         np.concatenate([side.entries for side in sides]),
         max(side.steps for side in sides),
     )
 
 
-def stacked(sides: Sequence[Side], *, logs: bool) -> Side:
-    """Sides of different nodes as one, along the axis of nodes."""
-    return Side(
-        _stacked([side.table for side in sides], 0, logs),
-        np.concatenate([side.reach for side in sides], axis=0),
-        sides[0].entries,
-        max(side.steps for side in sides),
-    )
-
-
-def _stacked(tables: Sequence[Floats], axis: int, logs: bool) -> Floats:
-    """Tables of different widths joined along `axis`, the short ones padded with probability 0."""
+def _stacked(tables: Sequence[Floats], logs: bool) -> Floats:
+    """Tables of different widths side by side, the short ones padded with probability 0."""
     width = max(table.shape[-1] for table in tables)
-    shape = list(tables[0].shape)
-    shape[axis] = sum(table.shape[axis] for table in tables)
-    shape[-1] = width
-    out = np.full(shape, -math.inf if logs else 0.0)
+    nodes, _, states, _ = tables[0].shape
+    held = sum(table.shape[1] for table in tables)
+    out = no_mass((nodes, held, states, width), logs)
     place = 0
     for table in tables:
-        rows = slice(place, place + table.shape[axis])
-        where = (rows, ...) if axis == 0 else (slice(None), rows)
-        out[where][..., : table.shape[-1]] = table
-        place += table.shape[axis]
+        out[:, place : place + table.shape[1], :, : table.shape[-1]] = table
+        place += table.shape[1]
     return out
 
 

@@ -18,6 +18,7 @@ from shoal.core.errors import InputError
 from shoal.loss.mixture import Bools, Floats
 
 Ints = npt.NDArray[np.int64]
+ROW_TOLERANCE = 1e-6  # rows further from 1 than this are no rounding errors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,15 +26,17 @@ class ChainSum:
     """F = Σ_t w(X_t) on a chain, ready for the tables; made by `chain_sum`.
 
     `weights` are whole multiples of `step`, least 0, greatest common divisor 1: the loss does not
-    see a constant. `initial` None stands for every initial law. `label[x]` is the secret value a
-    state shows. `first_weights` and `first_labels` serve a first state that holds several entries
-    (an order-m chain on tuples). `shorter` asks for every length up to `length` as well.
+    see a constant; `lowest` keeps it, for the first entry and for each other. `initial` None
+    stands for every initial law. `label[x]` is the secret value a state shows. `first_weights`
+    and `first_labels` serve a first state that holds several entries (an order-m chain on
+    tuples). `shorter` asks for every length up to `length` as well.
     """
 
     initial: Floats | None
     matrices: Floats
     weights: Ints
     step: float
+    lowest: tuple[float, float]
     length: int | None
     label: Ints
     first_weights: Ints
@@ -86,7 +89,8 @@ def chain_sum(
     """The sum Σ_t weights[X_t]·step over a chain of `length` entries (None: of any length).
 
     `transitions` is (k, k), or (length - 1, k, k) for one matrix per step. `pairs` is a boolean
-    table of ordered pairs of secret values, all by default. See `ChainSum` for the rest.
+    table of ordered pairs of secret values, all by default. See `ChainSum` for the rest. Rows
+    are divided by their sum: that, to the last bit, is the chain the losses are about.
     """
     matrices = np.asarray(transitions, dtype=np.float64)
     matrices = matrices[None] if matrices.ndim == 2 else matrices
@@ -97,6 +101,11 @@ def chain_sum(
             f"transitions has shape {matrices.shape} for length {length}; it must be "
             "non-negative (k, k), or (length - 1, k, k)"
         )
+    totals = matrices.sum(axis=2, keepdims=True)
+    if not (np.abs(totals - 1) <= ROW_TOLERANCE).all():
+        raise InputError(
+            f"rows of transitions sum to {totals.ravel().tolist()}; they must sum to 1"
+        )
     if length is not None and length < 1:
         raise InputError(f"length is {length}; it must be at least 1, or None for any length")
     shown = np.arange(size) if label is None else np.asarray(label, dtype=np.int64)
@@ -105,9 +114,10 @@ def chain_sum(
     allowed = None if pairs is None else np.where(np.asarray(pairs, np.bool_), 0.0, -math.inf)
     return ChainSum(
         initial=None if initial is None else np.asarray(initial, dtype=np.float64),
-        matrices=matrices,
+        matrices=matrices / totals,
         weights=plain // divisor,
         step=step * divisor,
+        lowest=(step * _least(first_weights, weights), step * _least(None, weights)),
         length=length,
         label=shown,
         first_weights=first // divisor,
@@ -137,10 +147,15 @@ def extended(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> F
 def shifted(table: Floats, weights: Ints, *, logs: bool) -> Floats:
     """Each state's own weight added to the sum."""
     *axes, count = table.shape
-    out = np.full((*axes, count + int(weights.max())), -math.inf if logs else 0.0)
+    out = no_mass((*axes, count + int(weights.max())), logs)
     for state, weight in enumerate(weights.tolist()):
         out[..., state, weight : weight + count] = table[..., state, :]
     return out
+
+
+def no_mass(shape: tuple[int, ...], logs: bool) -> Floats:
+    """A table of probability 0."""
+    return np.full(shape, -math.inf) if logs else np.zeros(shape)
 
 
 def past_tables(task: ChainSum, count: int, *, logs: bool) -> list[Floats]:
@@ -208,7 +223,7 @@ def joined(
     count = left.shape[-1] + right.shape[-1] - 1
     width = count + int(weights.max())
     shape = (nodes, left.shape[1], right.shape[1], secrets, width)
-    out = np.full(shape, -math.inf if logs else 0.0)
+    out = no_mass(shape, logs)
     for state, weight in enumerate(weights.tolist()):
         law = convolved(left[:, :, None, state], right[:, None, :, state], logs=logs)
         target = out[..., label[state], weight : weight + count]
@@ -225,7 +240,7 @@ def convolved(left: Floats, right: Floats, *, logs: bool) -> Floats:
         left, right = right, left
     places, count = left.shape[-1], right.shape[-1]
     shape = np.broadcast_shapes(left.shape[:-1], right.shape[:-1])
-    out = np.full((*shape, places + count - 1), -math.inf if logs else 0.0)
+    out = no_mass((*shape, places + count - 1), logs)
     if not logs and math.prod(shape) <= 4 * places:
         ones = np.broadcast_to(left, (*shape, places)).reshape(-1, places)
         others = np.broadcast_to(right, (*shape, count)).reshape(-1, count)
@@ -247,9 +262,11 @@ def supports(task: ChainSum, count: int) -> Bools:
     law = np.ones(task.states, dtype=np.bool_) if task.initial is None else task.initial > 0
     rows = np.empty((count, task.states), dtype=np.bool_)
     for node in range(count):
-        rows[node] = law
+        rows[node:] = law
         if node + 1 < count:
             law = np.asarray((task.matrix(node)[law] > 0).any(axis=0))
+            if task.homogeneous and np.array_equal(law, rows[node]):
+                break
     return rows
 
 
@@ -263,6 +280,10 @@ def by_secret(states: Bools, label: Ints, secrets: int) -> Bools:
     for state, secret in enumerate(label.tolist()):
         out[..., secret] |= states[..., state]
     return out
+
+
+def _least(weights: npt.ArrayLike | None, default: npt.ArrayLike) -> float:
+    return float(np.min(np.asarray(default if weights is None else weights)))
 
 
 def _on_lattice(

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from shoal.core.errors import InputError
 from shoal.loss.exact_blocks import Cell, scale_for, step_over, worst_cell
 from shoal.loss.exact_build import MANY
 from shoal.loss.exact_cover import MAX_WORK, Cover
 from shoal.loss.mixture import Worst
 from shoal.loss.sums import ChainSum
+from shoal.models.structure import communicating_classes
 
 TOLERANCE = 1e-6
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
@@ -23,8 +26,8 @@ class SumLoss:
     """The loss of one scale, and where it is reached.
 
     `node` counts from 0 and is None when it stands for many nodes; `pair` are the two secrets,
-    the likelier one first; `output` is the answer at which they differ most, up to the constant
-    of the facts held; `window` is None when the whole chain was taken; `settled` says that a
+    the likelier one first; `output` is the answer at which they differ most, when the whole chain
+    was taken at one length; `window` is None when the whole chain was taken; `settled` says that a
     larger window gained less than the tolerance; `reason` says why `value` is infinite.
     """
 
@@ -166,10 +169,18 @@ def _told(
         value=max(found.value, 0.0),
         node=None if node == MANY else node,
         pair=(found.secret, found.other),
-        output=found.output * task.step,
+        output=_answer(task, found.output) if size is None else None,
         window=size,
         settled=settled,
     )
+
+
+def _answer(task: ChainSum, index: int) -> float | None:
+    """The value of the query at a place of its lattice."""
+    if task.length is None or task.shorter:
+        return None
+    first, each = task.lowest
+    return first + (task.length - 1) * each + index * task.step
 
 
 def _refused(cover: Cover) -> SumLoss:
@@ -180,8 +191,22 @@ def _refused(cover: Cover) -> SumLoss:
     elif cover.window_work(2) > MAX_WORK:
         reason = "the sum has too many values for the laws to be computed"
     else:
-        reason = (
-            "every window that could be tried reveals too much: the chain has a period, states it "
-            "never comes back to, or forgets too slowly"
-        )
+        reason = f"{_why_slow(task)}, so every window that could be tried reveals too much"
     return SumLoss(value=math.inf, settled=False, reason=reason)
+
+
+def _why_slow(task: ChainSum) -> str:
+    """What keeps a chain from forgetting its entries."""
+    if not task.homogeneous:
+        return "the chain forgets its entries too slowly for its length"
+    edges = task.matrices[0] > 0
+    alive = np.ones(task.states, np.bool_) if task.initial is None else task.initial > 0
+    for _ in range(task.states):
+        alive = alive | (edges[alive]).any(axis=0)
+    inner = edges[np.ix_(alive, alive)]
+    if len(communicating_classes(inner.astype(np.float64))) > 1:
+        return "the chain has states it never comes back to"
+    reached = inner
+    for _ in range((len(inner) - 1) ** 2):  # a chain without a period connects all states by then
+        reached = (reached.astype(np.float64) @ inner.astype(np.float64)) > 0
+    return "the chain forgets its entries too slowly" if reached.all() else "the chain has a period"

@@ -7,40 +7,49 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from shoal.core.errors import ShoalError
-from shoal.core.task import Model
+from shoal.core.task import Model, Query
 from shoal.loss.mixing import bound_loss
 from shoal.mechanisms.additive import eta_above
+from shoal.mechanisms.lift import model_loss
 from shoal.mechanisms.markov_quilt import family_loss
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 
 
-def entry_bound(model: Model, eta: Fraction) -> float:
+def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
     """The least of the bounds that apply to `model`; inf when none does.
 
-    Each holds for every release that is eta-DP for one entry, whatever was asked.
+    Each holds for every release that is eta-DP for one entry, whatever was asked; the lift also
+    uses how far apart two values of an entry move the answer of `query`.
     """
-    return min((bound(model, eta) for bound in BOUNDS), default=math.inf)
+    return min(bound(model, query, eta) for bound in BOUNDS)
 
 
-def _group(model: Model, eta: Fraction) -> float:
+def _group(model: Model, query: Query | None, eta: Fraction) -> float:
     """n·eta for n tied entries: group privacy."""
     return math.inf if model.tied is None else eta_above(model.tied * eta)
 
 
-def _quilt(model: Model, eta: Fraction) -> float:
+def _quilt(model: Model, query: Query | None, eta: Fraction) -> float:
     """max over nodes of min over quilts (|N|·eta + e)."""
     if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains):
         return math.inf
     return _attempt(lambda: family_loss((model,), eta_above(eta)))
 
 
-def _mixing(model: Model, eta: Fraction) -> float:
+def _mixing(model: Model, query: Query | None, eta: Fraction) -> float:
     """The quilt bound by mixing constants alone."""
     if not isinstance(model, MixingSummary):
         return math.inf
     return _attempt(lambda: bound_loss(model.pi_min, model.gap, model.length, eta_above(eta)))
+
+
+def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
+    """The lift of the chain at eta, with the metric of the query."""
+    if not isinstance(model, MarkovChain):
+        return math.inf
+    return _attempt(lambda: model_loss(model, query, eta_above(eta)))
 
 
 def _attempt(bound: Callable[[], float]) -> float:
@@ -50,4 +59,9 @@ def _attempt(bound: Callable[[], float]) -> float:
         return math.inf
 
 
-BOUNDS: tuple[Callable[[Model, Fraction], float], ...] = (_group, _quilt, _mixing)
+BOUNDS: tuple[Callable[[Model, Query | None, Fraction], float], ...] = (
+    _group,
+    _quilt,
+    _mixing,
+    _lift,
+)

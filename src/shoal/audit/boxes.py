@@ -16,7 +16,9 @@ from shoal.core.additive import Additive
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.records import Sequences
+from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Floats, Ints
+from shoal.mechanisms.external import Measured
 from shoal.noise.bits import SeededRng
 from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery
@@ -42,9 +44,10 @@ class PlanBox:
 
     def draw(self, paths: Ints, seed: int) -> Floats:
         body, query = self.plan.body, self.plan.task.query
-        rng = SeededRng(seed)
+        rng: Rng = SeededRng(seed)
         if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
-            rows = [_answer(self.plan, path, rng) for path in paths]
+            own = SystemRng() if isinstance(body, Measured) else rng  # it draws by itself
+            rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)
         weights = np.array(query.multiples(), dtype=np.int64)
         answers = weights[paths].sum(axis=1)
@@ -136,12 +139,12 @@ def runner(
 def _travels(box: BlackBox) -> bool:
     try:
         pickle.dumps(box)
-    except (pickle.PicklingError, AttributeError, TypeError):
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError):
         return False
     return True
 
 
-def _answer(plan: Plan, path: Sequence[int], rng: SeededRng) -> tuple[float, ...]:
+def _answer(plan: Plan, path: Sequence[int], rng: Rng) -> tuple[float, ...]:
     states = plan.task.query.states
     records = Sequences(states, (np.asarray(path, np.int64),))
     return plan.release(records, rng=rng).values

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shoal.audit.bounds import entry_bound
 from shoal.audit.chains import chain_finding
 from shoal.audit.families import family_finding
 from shoal.audit.result import Audit, Finding
@@ -13,11 +14,12 @@ from shoal.audit.setting import Setting
 from shoal.audit.tables import table_finding
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
-from shoal.core.numbers import Number, positive
+from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.additive import eta_above
+from shoal.mechanisms.external import Measured
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
 from shoal.models.interval import IntervalChains
@@ -159,5 +161,28 @@ def _kind(value: Any, table: dict[type, Any], what: str) -> type:
     return type(value)
 
 
+def _measured(plan: Plan, curve: bool) -> Audit:
+    """A mechanism from outside: its bound is known, what it really tells only sampling can say."""
+    body = plan.body
+    assert isinstance(body, Measured)
+    eta = eta_above(body.eta)
+    bounds = [entry_bound(model, plan.task.query, body.eta) for model in plan.task.family]
+    upper = max(bounds)
+    return Audit(
+        mechanism=f"{plan.mechanism} of {body.name}",
+        asked=plan.task.query.describe(),
+        protected=plan.task.secrets.describe(),
+        notion=plan.guarantee.notion,
+        promised=float(plan.guarantee.amount),
+        claim=(0.0, upper),
+        lower=0.0,
+        upper=upper,
+        entry_level=eta,
+        witness=None,
+        assumptions=(*ASSUMED, f"{body.name} is {significant(eta)}-DP for one entry"),
+        not_checked=("what the mechanism really tells: audit it as a black box", *NOT_CHECKED),
+    )
+
+
 # kind of body -> how a plan with it is measured; streams and policies add their own rows
-BODIES: dict[type, Callable[[Plan, bool], Audit]] = {Additive: _additive}
+BODIES: dict[type, Callable[[Plan, bool], Audit]] = {Additive: _additive, Measured: _measured}

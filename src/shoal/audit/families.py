@@ -52,7 +52,7 @@ def slowest_member(model: MixingSummary, states: tuple[str, ...]) -> MarkovChain
 
 def family_finding(setting: Setting) -> Finding:
     """The largest loss of the members tried, and a bound that covers the whole family."""
-    upper = min(setting.known, entry_bound(setting.model, setting.eta))
+    upper = min(setting.known, entry_bound(setting.model, setting.query, setting.eta))
     found = [
         chain_finding(replace(setting, model=member))
         for member in members(setting.model, setting.query.states)

@@ -37,7 +37,7 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     found = _upper(setting, coded, scale)
     upper = min(found.value, setting.known)
     if not math.isfinite(upper):
-        upper = min(upper, entry_bound(setting.model, setting.eta))
+        upper = min(upper, entry_bound(setting.model, setting.query, setting.eta))
     seen, belief = _seen(coded, scale, found, upper)
     if belief is None or seen is None:
         return Finding(lower=0.0, upper=max(upper, 0.0))
@@ -69,7 +69,7 @@ def _upper(setting: Setting, coded: Coded, scale: float) -> SumLoss:
     promised = setting.promised
     if promised is not None and promised < found.value <= CLOSE * promised:
         # the plan may have been calibrated on a larger window than the one the search stopped at
-        again = sum_loss(task, scale, tolerance=1e-12)
+        again = sum_loss(task, scale, enough=promised)
         found = min(found, again, key=lambda loss: loss.value)
     return found
 
@@ -87,11 +87,12 @@ def _seen(
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
     ends = corner_sighting(coded.walk, weights, 1 / scale, np.array([[1.0], [-1.0]]))
-    candidates = (ends, _on_cut_chain(coded, scale))
-    told = [(seen, beliefs(seen)) for seen in candidates if seen is not None]
-    if not told:
-        return None, None
-    return max(told, key=lambda pair: pair[1].log_ratio)
+    best = None if ends is None else (ends, beliefs(ends))
+    if best is None or best[1].log_ratio < upper - TOLERANCE:
+        inside = _on_cut_chain(coded, scale)
+        told = None if inside is None else (inside, beliefs(inside))
+        best = max(filter(None, (best, told)), key=lambda pair: pair[1].log_ratio, default=None)
+    return best or (None, None)
 
 
 def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | None:

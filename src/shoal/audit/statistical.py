@@ -38,6 +38,7 @@ class Estimate(Value):
     violation can be proved by sampling.
     """
 
+    notion: str | None
     promised: float | None
     lower: float
     estimate: float
@@ -54,21 +55,36 @@ class Estimate(Value):
 
     @property
     def violated(self) -> bool:
-        """Whether the claim is broken, at the stated confidence."""
+        """Whether the claim is broken, at the stated confidence.
+
+        A claim of entry-level DP is about one entry when all others are fixed: more may leak than
+        its epsilon says without breaking it.
+        """
+        return self.exceeded and self.notion != "entry-dp"
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more leaks than the claimed epsilon, at the stated confidence."""
         return self.promised is not None and self.lower > self.promised
 
     @property
     def verdict(self) -> str:
-        """One of "VIOLATED", "no violation found", "no claim"."""
+        """One of "VIOLATED", "kept, but", "no violation found", "no claim"."""
         if self.promised is None:
             return "no claim"
-        return "VIOLATED" if self.violated else "no violation found"
+        if self.violated:
+            return "VIOLATED"
+        return "kept, but" if self.exceeded else "no violation found"
 
     def describe(self) -> str:
         """The whole audit in words, one line per question."""
-        claim = "none was made." if self.promised is None else f"epsilon = {self.promised:g}."
+        claim = "none was made."
+        if self.promised is not None:
+            claim = f"{self.notion}, epsilon = {significant(self.promised)}."
         verdict = {
             "VIOLATED": "THE CLAIM IS VIOLATED",
+            "kept, but": "the claim is about one entry when all others are fixed; because entries "
+            f"depend on each other, a single entry loses at least {self._times()} times as much",
             "no violation found": "no violation found, which does not prove that there is none",
             "no claim": "no claim to hold it to",
         }[self.verdict]
@@ -93,6 +109,9 @@ class Estimate(Value):
         ]
         return "\n".join(f"{title}: {text}" for title, text in lines)
 
+    def _times(self) -> str:
+        return significant(self.lower / self.promised) if self.promised else "0"
+
 
 NOT_CHECKED = (
     "outputs too rare to be counted, where the loss may be larger",
@@ -114,6 +133,7 @@ def audit_black_box(
     family: Model | Sequence[Model],
     *,
     claimed: Number | None = None,
+    notion: str | None = None,
     states: Sequence[str] | None = None,
     labels: tuple[str, ...] = (),
     unit: str = "",
@@ -126,7 +146,9 @@ def audit_black_box(
 ) -> Estimate:
     """A lower bound on what `release` leaks about a secret, from `draws` releases of drawn data.
 
-    `release` is a plan, or a function from a list of states to a number or several. Data is drawn
+    `release` is a plan, or a function from a list of states to a number or several; `claimed` is
+    the epsilon it is held to and `notion` what that is about, by default what a plan or an adapter
+    says of itself. Data is drawn
     from the models given a fact. Half of the draws choose which facts to compare and the set of
     outputs that tells them apart, in rounds with ever fewer rivals; the other half is counted:
     Clopper–Pearson limits on both probabilities give a bound that is wrong with probability at
@@ -136,9 +158,9 @@ def audit_black_box(
     _check(draws, confidence)
     members = as_family(family)
     names = _states(release, members, states)
+    claimed, notion = _claim(release, secrets, claimed, notion)
     if isinstance(release, Plan):
         labels, unit = release.task.query.labels, release.task.query.unit
-        claimed = release.guarantee.amount if claimed is None else claimed
     found = contrasts(members, secrets, names, lengths)
     tests = round(TEST * draws) // 2
     with runner(as_box(release, names), workers, draws, progress) as run:
@@ -153,6 +175,7 @@ def audit_black_box(
     limit = log_ratio_at_least((hits[0], trials[0]), (hits[1], trials[1]), 1 - confidence)
     names_of = labels or tuple(f"output {i + 1}" for i in range(outputs[0].shape[1]))
     return Estimate(
+        notion=notion,
         promised=None if claimed is None else float(positive(claimed, "claimed")),
         lower=max(limit, 0.0),
         estimate=math.log((hits[0] + 0.5) / (trials[0] + 1) / ((hits[1] + 0.5) / (trials[1] + 1))),
@@ -225,6 +248,18 @@ def _more(
         ]
         grown.append(rival._replace(outputs=(fresh[0], fresh[1])))
     return grown
+
+
+def _claim(
+    release: Any, secrets: Secrets, claimed: Number | None, notion: str | None
+) -> tuple[Number | None, str | None]:
+    """The epsilon and notion given, else what a plan or an adapter says of itself."""
+    if isinstance(release, Plan):
+        own: Number = release.guarantee.amount
+        return claimed or own, notion or release.guarantee.notion
+    if claimed is None and hasattr(release, "claimed"):
+        return float(release.claimed()), notion or str(release.notion)
+    return claimed, None if claimed is None else notion or secrets.notion
 
 
 def _released(run: Runner, pool: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:

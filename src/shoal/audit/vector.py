@@ -54,7 +54,7 @@ def vector_finding(setting: Setting, walk: Walk) -> Finding:
     """
     if walk.initial is not None and _work(setting, walk) <= MOST_WORK:
         return _exact(setting, walk)
-    upper = min(setting.known, entry_bound(setting.model, setting.eta))
+    upper = min(setting.known, entry_bound(setting.model, setting.query, setting.eta))
     weights = setting.multiples.astype(np.float64)
     signs = sign_patterns(weights.shape[1], zero_sum=isinstance(setting.noise, ZeroSumLaplace))
     seen = corner_sighting(walk, weights, 1 / setting.scale, signs)

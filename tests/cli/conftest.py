@@ -28,8 +28,8 @@ length = 30
 kind = "each-entry"
 
 [query]
-kind = "histogram"
-relative = true
+kind = "count"
+states = ["walk"]
 
 [privacy]
 epsilon = 1.0

@@ -37,14 +37,18 @@ SPECS = [
     ("epsilon = 1.0", "epsilonn = 1", "privacy.epsilonn is not a key of [privacy]; did you mean"),
     ("[secrets]", "[secret]", "secret is not a key of a spec; did you mean 'secrets'?"),
     (
-        'kind = "histogram"\nrelative = true',
-        'kind = "count"\nstates = ["fly"]',
+        'states = ["walk"]',
+        'states = ["fly"]',
         "query.states names 'fly', which is not a state of the model; its states are 'sit', 'walk'",
     ),
     ('gap = "10min"', 'gap = "ten"', "gap is 'ten'; it must be a length of time"),
     ('mechanism = "group"', 'mechanism = "x"', "privacy.mechanism is 'x'; it must be 'best' or"),
-    ("length = 30\n", "", "query.length is missing; give the public number of entries"),
-    ("length = 30", "length = 3", "'p0': the data holds more entries than length 3"),
+    (
+        SPEC[SPEC.index("length = 30") : SPEC.index("[privacy]")],
+        '[secrets]\nkind = "each-entry"\n[query]\nkind = "mean"\nweights = { walk = 1 }\n',
+        "query.length is missing; give the public number of entries",
+    ),
+    ("length = 30", "length = 3", "'p0': the longest chain of the data exceeds length 3"),
 ]
 
 

@@ -86,16 +86,16 @@ def test_plan_prints_the_object_that_was_designed(run: Run, folder: Path) -> Non
         "composition",
         "alternatives",
     ]
-    # group privacy: 30 tied entries, each moves the histogram of shares by 2/30
-    assert plan["noise"] == {"kind": "discrete-laplace", "step": "1/30", "scale": "2/1"}
-    assert plan["scale"] == 2.0
+    # group privacy: 30 tied entries, each moves the count by 1
+    assert plan["noise"] == {"kind": "discrete-laplace", "step": "1/1", "scale": "30/1"}
+    assert plan["scale"] == 30.0
     assert plan["loss"] == pytest.approx(1.0, rel=1e-12)
     assert plan["guarantee"]["notion"] == "group"
     assert plan["certificate"]["tied"] == 30
     assert plan["certificate"]["theorem"].startswith("group privacy")
     assert {rule["kind"] for rule in plan["composition"]} == {"as-group-dp", "as-entry-dp"}
     assert set(plan["alternatives"]) == set(shoal.MECHANISMS)
-    assert plan["alternatives"]["laplace"]["scale"] == pytest.approx(2 / 30)
+    assert plan["alternatives"]["laplace"]["scale"] == pytest.approx(1)
     assert plan["alternatives"]["group"]["cost"] == plan["cost"]
     for row in plan["alternatives"].values():
         assert ("refused" in row) != ("scale" in row)
@@ -122,9 +122,9 @@ def test_plan_in_words_with_bars(run: Run) -> None:
 
 
 def test_a_wanted_error_is_reported_as_a_budget(run: Run, folder: Path) -> None:
-    (folder / "spec.toml").write_text(SPEC.replace("epsilon = 1.0", "error = 0.5"))
+    (folder / "spec.toml").write_text(SPEC.replace("epsilon = 1.0", "error = 20"))
     text = done(run("plan", "spec.toml"))
-    assert "is the least budget that keeps each value within 0.5 share of entries" in text
+    assert "is the least budget that keeps each value within 20 entries" in text
     plan = json.loads(done(run("plan", "spec.toml", "--json")))
     assert plan["epsilon"] > 1
 
@@ -162,9 +162,8 @@ def test_release_adds_the_noise_of_the_plan_to_the_truth(run: Run, folder: Path)
     huge = SPEC.replace("epsilon = 1.0", "epsilon = 900000")
     (folder / "spec.toml").write_text(huge)
     report = json.loads(done(run("release", "spec.toml", "days.csv", "-o", "o.json", "--json")))
-    values = report["releases"]["p0"]["values"]
-    # 20 minutes of the pattern sit sit walk sit walk walk: 11 sit, 9 walk; shares of 30
-    assert values == pytest.approx({"sit": 11 / 30, "walk": 9 / 30}, abs=1e-3)
+    # 20 minutes of the pattern sit sit walk sit walk walk: 11 sit, 9 walk
+    assert report["releases"]["p0"]["values"] == {"walk": 9.0}
 
 
 def test_a_seeded_release_says_so_loudly(run: Run, folder: Path) -> None:
@@ -187,7 +186,7 @@ def test_release_writes_parquet_and_replaces_only_when_forced(run: Run, folder: 
     assert run(*release).exit_code == 2
     assert contents(folder) == before
     done(run(*release, "--force"))
-    assert pl.read_parquet(folder / "out.parquet").height == 4
+    assert pl.read_parquet(folder / "out.parquet").height == 2
 
 
 def test_fit_writes_a_model_a_spec_can_name(run: Run, folder: Path) -> None:
@@ -202,7 +201,7 @@ def test_fit_writes_a_model_a_spec_can_name(run: Run, folder: Path) -> None:
     start, end = SPEC.index("[[model]]"), SPEC.index("[secrets]")
     named = SPEC[:start] + '[[model]]\nfile = "model.json"\n' + SPEC[end:]
     (folder / "spec.toml").write_text(named)
-    assert json.loads(done(run("plan", "spec.toml", "--json")))["scale"] == 2.0
+    assert json.loads(done(run("plan", "spec.toml", "--json")))["scale"] == 30.0
 
 
 def test_fit_one_model_per_group(run: Run, folder: Path) -> None:

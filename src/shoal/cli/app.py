@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
+    "ledger": Command("shoal.cli.ledger", "Keep account of what was spent."),
     "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
 }
 

@@ -47,7 +47,8 @@ def draw_noise(axes: Any, comparison: Comparison) -> None:
     names = [f"{p.mechanism}\n{standing(p)}" for p in drawn]
     bars = axes.barh(names, [scales[p] for p in drawn], color=colours)
     axes.bar_label(bars, fmt="%.4g", padding=3)
-    axes.set_xlabel(f"scale of the noise ({comparison.plan.task.query.unit})")
+    axes.set_xscale("log")  # the noise of group privacy would leave no room for the others
+    axes.set_xlabel(f"scale of the noise, {comparison.plan.task.query.unit} (logarithmic)")
     axes.set_title(f"Noise that gives epsilon = {float(comparison.epsilon):g}")
     _plain(axes)
 
@@ -112,8 +113,9 @@ def draw_histograms(
 
 def _figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(h_pad=0.15))
 
 
 def _png(figure: Any) -> bytes:

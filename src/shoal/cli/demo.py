@@ -11,11 +11,15 @@ from shoal.cli import show
 from shoal.cli.options import AsJson, new_app
 
 if TYPE_CHECKING:
+    from shoal.audit.result import Audit
     from shoal.cli.comparison import Comparison
     from shoal.cli.tour import Setting
     from shoal.core.release import Release
 
 app = new_app()
+
+HALF = 16  # cells of a bar where two stand side by side
+AUDITED = ("Claim", "Measured", "Verdict", "Not checked")  # lines of an audit that the tour shows
 
 EXAMPLES = """\b
 Examples:
@@ -43,18 +47,18 @@ def demo(
         scene = tour.setting()
     _tell(as_json, scene_story, scene)
     with show.working("measuring the leak"):
+        from shoal.audit.exact import audit
         from shoal.cli.leak import measured
 
         leak = measured(scene.model, tour.EPSILON)
-    _tell(as_json, leak_story, scene, leak)
+        broken = audit(tour.ordinary(scene))
+    _tell(as_json, leak_story, scene, leak, broken)
     with show.working("calibrating"):
         comparison = tour.compared(scene)
     _tell(as_json, plan_story, comparison)
     release = comparison.plan.release(scene.records)
     _tell(as_json, release_story, scene, release)
     with show.working("auditing"):
-        from shoal import audit
-
         audited = audit(comparison.plan)
     _tell(as_json, audit_story, audited)
     files = tour.write_files(out, scene, comparison, release)
@@ -72,17 +76,17 @@ def scene_story(scene: Setting) -> None:
     out = show.console()
     out.rule("1. One person's day", align="left")
     out.print(
-        f"Twenty (made-up) volunteers showed a week of their lives, minute by minute; from it "
-        f"everybody can learn how activities follow each other. One more person wore the sensor "
-        f"for a day, {scene.records.total:,} minutes, and wants to publish how many minutes went "
-        f"to each activity, and nothing about any single minute. Budget: epsilon = "
-        f"{float(tour.EPSILON):g}, so that nobody's odds between two activities at a given minute "
-        f"change by more than {show.odds(float(tour.EPSILON))}."
+        f"Twenty (made-up) volunteers showed a week of their lives, minute by minute: still, "
+        f"standing or moving. Everybody can learn from it how one minute follows another. One "
+        f"more person wore the sensor for a day, {scene.records.total:,} minutes, and wants to "
+        f"publish how many minutes went to each, and to give no single minute away. Budget: "
+        f"epsilon = {float(tour.EPSILON):g}, so that nobody's odds about a minute change by more "
+        f"than {show.odds(float(tour.EPSILON))}."
     )
 
 
-def leak_story(scene: Setting, leak: dict[str, Any]) -> None:
-    """What ordinary differential privacy does here."""
+def leak_story(scene: Setting, leak: dict[str, Any], broken: Audit) -> None:
+    """What ordinary differential privacy does here, with an output that shows it."""
     from shoal.cli import tour
     from shoal.cli.leak import print_leak
 
@@ -90,6 +94,9 @@ def leak_story(scene: Setting, leak: dict[str, Any]) -> None:
     out.print()
     out.rule("2. What an ordinary private release leaks", align="left")
     print_leak(scene.task, tour.EPSILON, [leak])
+    if broken.witness is not None:
+        out.print()
+        out.print(f"For example: {broken.witness.describe()}.")
 
 
 def plan_story(comparison: Comparison) -> None:
@@ -101,7 +108,7 @@ def plan_story(comparison: Comparison) -> None:
     out.rule("3. The plan that keeps the promise", align="left")
     print_noise(comparison)
     out.print()
-    out.print(f"Chosen: {comparison.plan.mechanism}. {comparison.plan.certificate.theorem}.")
+    out.print(f"Chosen: {comparison.plan.mechanism}, by {comparison.plan.certificate.theorem}.")
 
 
 def release_story(scene: Setting, release: Release) -> None:
@@ -121,28 +128,31 @@ def release_story(scene: Setting, release: Release) -> None:
         (
             name,
             significant(actual),
-            show.bar(actual, largest, ascii_only=plain),
+            show.bar(actual, largest, ascii_only=plain, width=HALF),
             significant(noisy),
             significant(kept),
-            show.bar(kept, largest, ascii_only=plain),
+            show.bar(kept, largest, ascii_only=plain, width=HALF),
         )
         for name, actual, noisy, kept in zip(
             release.answer.labels, true, release.values, tidy.values, strict=True
         )
     ]
-    titles = ("minutes", "true", "", "released", "made to add up", "")
+    titles = ("minutes", "true", "", "released", "tidied", "")
     out.print(show.table(titles, rows, numbers=(1, 3, 4)))
     assert release.error is not None  # additive noise always states its error
     out.print(f"Each released value is {release.error.describe()}.")
-    out.print("Making the values whole, not negative and of the public total costs no privacy.")
+    out.print(
+        "Tidied: whole, not negative and adding up to the public total, which costs no privacy."
+    )
 
 
-def audit_story(audited: Any) -> None:
+def audit_story(audited: Audit) -> None:
     """The promise, measured."""
     out = show.console()
     out.print()
     out.rule("5. The audit", align="left")
-    out.print(audited.describe())
+    lines = audited.describe().splitlines()
+    out.print(show.paragraphs("\n".join(line for line in lines if line.startswith(AUDITED))))
 
 
 def _prepare(folder: Path) -> None:
@@ -195,7 +205,7 @@ def _object(
     leak: dict[str, Any],
     comparison: Comparison,
     release: Release,
-    audited: Any,
+    audited: Audit,
     files: dict[str, Path | None],
 ) -> dict[str, Any]:
     from shoal.cli.comparison import as_json
@@ -206,9 +216,9 @@ def _object(
         "plan": as_json(comparison),
         "release": release_object(release),
         "audit": {
-            "loss": show.finite(float(audited.loss)),
-            "promised": float(audited.promised),
-            "holds": bool(audited.holds),
+            "loss": show.finite(audited.loss),
+            "promised": audited.promised,
+            "holds": audited.holds,
             "in_words": audited.describe(),
         },
         "files": {name: None if path is None else str(path) for name, path in files.items()},

@@ -67,7 +67,7 @@ def leak(
 
 def measured(model: Model, eta: Fraction) -> dict[str, Any]:
     """What an eta-DP release guarantees under one model, and the bound of group privacy."""
-    from shoal import leakage
+    from shoal.mechanisms.leakage import leakage
 
     found = leakage((model,), eta)
     tied = model.tied
@@ -87,26 +87,35 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
     screen.print(
         f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
         f"about {task.secrets.subject} change by more than {show.odds(level)}, as long as entries "
-        "do not depend on each other. Somebody who knows how they do can do better:"
+        "do not depend on each other. Somebody who knows how they do learns more:"
     )
     screen.print()
     for row in rows:
-        screen.print(f"{row['model'][0].upper()}{row['model'][1:]}:")
-        screen.print(f"  {row['sentence']}")
-        screen.print(f"  The odds can change by {show.odds(row['loss'])}.")
+        screen.print(f"Under {row['model']}, {row['sentence']}.")
     screen.print()
-    finite = [v for r in rows for v in (r["loss"], r["group_bound"]) if math.isfinite(v)]
-    largest = max([level, *finite])
     plain = screen.options.ascii_only
+    titles = ("", "epsilon", "", "holds")
+    cells = [
+        (name, _number(value), show.bar(value, _longest(level, rows), ascii_only=plain), note)
+        for name, value, note in _lines(level, rows)
+    ]
+    screen.print(show.table(titles, cells, numbers=(1,)))
+
+
+def _lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
+    """Name, epsilon and meaning of every bar."""
     lines = [("promised", level, "if entries were independent")]
     for i, row in enumerate(rows):
-        lines.append((_title(i, rows), row["loss"], "against somebody who knows this model"))
+        lines.append((_title(i, rows), row["loss"], "against somebody who knows the model"))
         lines.append(("", row["group_bound"], _group_words(row["tied"])))
-    cells = [
-        (name, _number(value), show.bar(value, largest, ascii_only=plain), note)
-        for name, value, note in lines
-    ]
-    screen.print(show.table(("", "epsilon", "", ""), cells, numbers=(1,)))
+    return lines
+
+
+def _longest(level: float, rows: list[dict[str, Any]]) -> float:
+    """What a full bar stands for: room for the losses, with the group bounds cut if need be."""
+    most = max([level, *(float(row["loss"]) for row in rows if math.isfinite(row["loss"]))])
+    bounds = [float(row["group_bound"]) for row in rows]
+    return min(max([most, *bounds]), 2 * most)
 
 
 def _title(index: int, rows: list[dict[str, Any]]) -> str:
@@ -115,8 +124,8 @@ def _title(index: int, rows: list[dict[str, Any]]) -> str:
 
 def _group_words(tied: int | None) -> str:
     if tied is None:
-        return "at most, whatever the law: no limit for any length"
-    return f"at most, whatever the law of {tied:,} entries"
+        return "whatever the law, at any length"
+    return f"whatever the law of {tied:,} entries"
 
 
 def _number(value: float) -> str:

@@ -45,14 +45,14 @@ def odds(epsilon: float) -> str:
     return f"a factor of {significant(math.exp(epsilon))}"
 
 
-def bar(value: float, largest: float, *, ascii_only: bool = False) -> str:
-    """A bar of up to 24 cells, `largest` filling them; what is longer is cut and ends in ">".
+def bar(value: float, largest: float, *, ascii_only: bool = False, width: int = BAR_WIDTH) -> str:
+    """A bar of up to `width` cells, `largest` filling them; a longer one is cut and ends in ">".
 
     What is above 0 shows at least a sliver.
     """
     if value > largest:
-        return ("#" if ascii_only else "█") * (BAR_WIDTH - 1) + ">"
-    eighths = round(8 * BAR_WIDTH * value / largest) if largest > 0 else 0
+        return ("#" if ascii_only else "█") * (width - 1) + ">"
+    eighths = round(8 * width * value / largest) if largest > 0 else 0
     eighths = max(eighths, 1 if value > 0 else 0)
     full, rest = divmod(eighths, 8)
     if ascii_only:
@@ -63,7 +63,7 @@ def bar(value: float, largest: float, *, ascii_only: bool = False) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> Any:
-    """A plain table; the columns at the places `numbers` are aligned right."""
+    """A plain table; columns at the places `numbers` are aligned right, only the last may wrap."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -72,7 +72,7 @@ def table(
         drawn.add_column(
             title,
             justify="right" if place in numbers else "left",
-            no_wrap=place in numbers or place == 0 or not title,
+            no_wrap=place < len(columns) - 1,
         )
     for row in rows:
         drawn.add_row(*row)

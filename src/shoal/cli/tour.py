@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli.comparison import Comparison, compare
+from shoal.core.plan import Plan
 from shoal.core.release import Release
 from shoal.core.task import Task
 from shoal.data.generate import activity_table
-from shoal.data.synthetic.activity import ACTIVITIES, GAP
+from shoal.data.synthetic.activity import GAP
 from shoal.data.table import from_table
+from shoal.mechanisms import choose
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import fit_chain
 from shoal.queries.linear import histogram
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 
 PEOPLE, DAYS, SEED = 21, 7, 1  # twenty volunteers show their week; the last person's day is secret
 MINUTES = 1440
+STATES = ("still", "stand", "move")
+MERGED = {"lie": "still", "sit": "still", "walk": "move", "run": "move", "ride": "move"}
 EPSILON = Fraction(1)
 
 SPEC = """\
-# The spec of `shoal demo`: minutes of one day in six activities.
+# The spec of `shoal demo`: how many minutes of a day one person was still, stood or moved.
 # Try it:  shoal leak spec.toml    shoal plan spec.toml
 #          shoal release spec.toml day.csv -o again.json
 
@@ -67,16 +71,20 @@ def setting() -> Setting:
     """The same people every time; nobody in particular."""
     import polars as pl
 
-    table = activity_table(PEOPLE, DAYS, SEED)
+    table = activity_table(PEOPLE, DAYS, SEED).with_columns(pl.col("state").replace(MERGED))
     subject = pl.col("series") == f"person-{PEOPLE}"
     first_day = pl.col("time").dt.date() == pl.col("time").min().dt.date()
     day = table.filter(subject).filter(first_day)
     columns: dict[str, Any] = {"state": "state", "series": "series", "time": "time", "gap": GAP}
     volunteers = from_table(table.filter(~subject), **columns)
-    model = fit_chain(volunteers.sequences(ACTIVITIES), smoothing=1, length=MINUTES)
-    task = Task(query=histogram(ACTIVITIES, unit="minutes"), secrets=EachEntry(), family=(model,))
-    records = from_table(day, **columns).sequences(ACTIVITIES)
-    return Setting(day, records, model, task)
+    model = fit_chain(volunteers.sequences(STATES), smoothing=1, length=MINUTES)
+    task = Task(query=histogram(STATES, unit="minutes"), secrets=EachEntry(), family=(model,))
+    return Setting(day, from_table(day, **columns).sequences(STATES), model, task)
+
+
+def ordinary(scene: Setting) -> Plan:
+    """The release people make today: Laplace noise for one entry."""
+    return choose(scene.task, EPSILON, "laplace").plan
 
 
 def compared(scene: Setting) -> Comparison:

@@ -16,11 +16,22 @@ BAD_INPUT, OVER_BUDGET, BROKEN = 2, 3, 1
 
 
 class Command(NamedTuple):
-    """Where a command lives (a module with a typer `app`) and what it does, in a line."""
+    """Where a command lives (a module with a typer `app`) and what it does, in a line.
+
+    `examples` end its help where the module shows none of its own.
+    """
 
     module: str
     summary: str
+    examples: str = ""
 
+
+LEDGER_EXAMPLES = """\b
+Examples:
+  shoal release shoal.toml days.csv -o release.json --ledger budget.db
+  shoal ledger show budget.db
+  shoal ledger limit budget.db --epsilon 4
+"""
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("shoal.cli.demo", "Take the tour: leak, plan, release and audit in a minute."),
@@ -29,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
-    "ledger": Command("shoal.cli.ledger", "Keep account of what was spent."),
+    "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
 }
 
@@ -58,6 +69,8 @@ class LazyGroup(TyperGroup):
             return None
         command = typer.main.get_command(import_module(row.module).app)
         command.name = cmd_name
+        if row.examples and not getattr(command, "epilog", None):
+            command.epilog = row.examples
         return command
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]

@@ -27,6 +27,8 @@ from shoal.core.numbers import common_step, exact, positive, significant, whole
         (np.float32(0.1), Fraction(1, 10)),
         (np.int64(3), Fraction(3)),
         (10**400, Fraction(10**400)),
+        ("1e400", Fraction(10**400)),
+        ("-2.5E-3", Fraction(-1, 400)),
     ],
 )
 def test_what_is_typed_is_what_is_meant(typed: Any, meant: Fraction) -> None:
@@ -54,6 +56,12 @@ def test_amounts_must_be_greater_than_0(epsilon: Any) -> None:
 def test_what_is_no_finite_number_is_refused_by_name(typed: Any) -> None:
     with pytest.raises(InputError, match=r"error is .*; it must be a finite number"):
         exact(typed, "error")
+
+
+@pytest.mark.parametrize("typed", ["1e999999999", Decimal("1E-999999999"), "1e" + "9" * 5000])
+def test_numbers_too_long_to_write_out_are_refused_at_once(typed: Any) -> None:
+    with pytest.raises(InputError, match=r"weight is .*; it must be a finite number"):
+        exact(typed, "weight")
 
 
 @pytest.mark.parametrize("typed", [True, False, None, [1], 1j, object()])

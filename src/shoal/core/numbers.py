@@ -29,9 +29,20 @@ def exact(value: Number, field: str) -> Fraction:
         if isinstance(value, Integral):
             return Fraction(int(value))  # a NumPy integer inside a Fraction would wrap
         decimal = isinstance(value, Real | Decimal) and not isinstance(value, Fraction)
-        return Fraction(str(value)) if decimal else Fraction(value)
+        written = str(value) if decimal or isinstance(value, str) else None
+        if written is None:
+            return Fraction(value)
+        _check_exponent(written)
+        return Fraction(written)
     except (ValueError, TypeError, ZeroDivisionError):
         raise InputError(f"{field} is {value!r}; it must be a finite number") from None
+
+
+def _check_exponent(written: str) -> None:
+    """Refuse "1e999999999" before its digits fill the memory."""
+    _, _, exponent = written.lower().partition("e")
+    if exponent and abs(int(exponent)) > 1000:
+        raise ValueError("exponent out of range")
 
 
 def positive(value: Number, field: str) -> Fraction:

@@ -11,6 +11,7 @@ import pytest
 import shoal
 from shoal.core.errors import InputError, SpecError, StoredError
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
@@ -97,6 +98,19 @@ def test_order_mixing_and_table() -> None:
     (law,) = parsed(table).task.family
     assert isinstance(law, JointTable)
     np.testing.assert_array_equal(law.probability, [[0.1, 0.2], [0.3, 0.4]])
+
+
+def test_an_interval_of_chains() -> None:
+    interval = '[[model]]\nkind = "interval"\nstates = ["sit", "walk"]\n'
+    bounds = "low = [0.4, 0.5]\nhigh = [0.6, 0.5]\nlength = 9\n"
+    (family,) = parsed(interval + bounds).task.family
+    assert family == IntervalChains(
+        states=("sit", "walk"), low=(0.4, 0.5), high=(0.6, 0.5), length=9
+    )
+    with pytest.raises(SpecError, match=r"^model\.low holds 1 items; it must be two prob"):
+        parsed(interval + "low = [0.4]\nhigh = [0.6, 0.5]\n")
+    with pytest.raises(SpecError, match=r"^model: the stay probability of 'sit' is in \[0.7, 0.6"):
+        parsed(interval + "low = [0.7, 0.5]\nhigh = [0.6, 0.5]\n")
 
 
 def test_whole_numbers_may_name_states() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from shoal.cli.comparison import Comparison, scale_of, standing
+from shoal.cli.comparison import Comparison, error_of, standing
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.release import Release
@@ -40,15 +40,15 @@ def noise_chart(comparison: Comparison) -> bytes:
 def draw_noise(axes: Any, comparison: Comparison) -> None:
     """One bar per mechanism, least noise on top."""
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    scales = {p: scale_of(p) for p in plans}
-    drawn = sorted((p for p in plans if scales[p]), key=lambda p: -(scales[p] or 0.0))
+    errors = {p.mechanism: error_of(p) or 0.0 for p in plans}
+    drawn = sorted((p for p in plans if errors[p.mechanism]), key=lambda p: -errors[p.mechanism])
     chosen = comparison.plan.mechanism
     colours = [CHOSEN if p.mechanism == chosen else OTHER for p in drawn]
     names = [f"{p.mechanism}\n{standing(p)}" for p in drawn]
-    bars = axes.barh(names, [scales[p] for p in drawn], color=colours)
+    bars = axes.barh(names, [errors[p.mechanism] for p in drawn], color=colours)
     axes.bar_label(bars, fmt="%.4g", padding=3)
     axes.set_xscale("log")  # the noise of group privacy would leave no room for the others
-    axes.set_xlabel(f"scale of the noise, {comparison.plan.task.query.unit} (logarithmic)")
+    axes.set_xlabel(f"mean error of a value, {comparison.plan.task.query.unit} (logarithmic)")
     axes.set_title(f"Noise that gives epsilon = {float(comparison.epsilon):g}")
     _plain(axes)
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from shoal.core.additive import Additive
-from shoal.core.codec import encode
+from shoal.core.codec import encode, kind_of
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
@@ -69,6 +69,12 @@ def scale_of(plan: Plan) -> float | None:
     return float(plan.body.noise.scale) if isinstance(plan.body, Additive) else None
 
 
+def error_of(plan: Plan) -> float | None:
+    """The mean error of one value, which compares noise of different kinds."""
+    error = plan.error()
+    return None if error is None else error.expected
+
+
 def standing(plan: Plan) -> str:
     """What a row's promise is worth for the task it was calibrated on."""
     wanted = plan.task.secrets.notion
@@ -94,5 +100,5 @@ def _noise(plan: Plan) -> dict[str, str] | None:
     if not isinstance(plan.body, Additive):
         return None
     noise = plan.body.noise
-    kind = {"LatticeLaplace": "discrete-laplace"}.get(type(noise).__name__, type(noise).__name__)
+    kind = {"lattice-laplace": "discrete-laplace"}.get(kind_of(type(noise)), kind_of(type(noise)))
     return {"kind": kind, "step": ratio(noise.step), "scale": ratio(noise.scale)}

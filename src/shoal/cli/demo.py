@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-HALF = 16  # cells of a bar where two stand side by side
 AUDITED = ("Claim", "Measured", "Verdict", "Not checked")  # lines of an audit that the tour shows
 
 EXAMPLES = """\b
@@ -128,10 +127,10 @@ def release_story(scene: Setting, release: Release) -> None:
         (
             name,
             significant(actual),
-            show.bar(actual, largest, ascii_only=plain, width=HALF),
+            show.bar(actual, largest, ascii_only=plain, width=show.HALF),
             significant(noisy),
             significant(kept),
-            show.bar(kept, largest, ascii_only=plain, width=HALF),
+            show.bar(kept, largest, ascii_only=plain, width=show.HALF),
         )
         for name, actual, noisy, kept in zip(
             release.answer.labels, true, release.values, tidy.values, strict=True

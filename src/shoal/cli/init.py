@@ -33,7 +33,7 @@ time = "minute"              # column by which a series is ordered; drop it for 
 release = "each"             # "each": one release per series; "together": one for all
 
 [[model]]                    # what an adversary may know; repeat the section for a family
-kind = "markov-chain"        # or "order-chain", "mixing", "table"
+kind = "markov-chain"        # or "order-chain", "mixing", "interval", "table"
 states = ["sit", "stand", "walk"]
 transition = [               # row x: the law of the next entry after state x; rows sum to 1
   [0.8, 0.1, 0.1],

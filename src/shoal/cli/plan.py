@@ -82,8 +82,10 @@ def print_noise(comparison: Comparison) -> None:
     out = show.console()
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
     cells = _cells(plans, comparison.plan, ascii_only=out.options.ascii_only)
-    out.print(f"Scale of the noise of every mechanism, in {comparison.plan.task.query.unit}:")
-    out.print(show.table(("mechanism", "scale", "", "promise"), cells, numbers=(1,)))
+    unit = comparison.plan.task.query.unit
+    out.print(f"Noise of every mechanism: its scale, and the mean error of a value, in {unit}:")
+    titles = ("mechanism", "scale", "error", "", "promise")
+    out.print(show.table(titles, cells, numbers=(1, 2)))
     refused = {n: why for n, why in comparison.alternatives.items() if isinstance(why, str)}
     if refused:
         out.print()
@@ -93,20 +95,21 @@ def print_noise(comparison: Comparison) -> None:
 
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
-    from shoal.cli.comparison import scale_of, standing
+    from shoal.cli.comparison import error_of, scale_of, standing
     from shoal.core.numbers import significant
 
-    scales = [scale_of(plan) or 0.0 for plan in plans]
+    errors = [error_of(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart
-    longest = min(max(scales), LONGEST * (scale_of(chosen) or max(scales)))
+    longest = min(max(errors), LONGEST * (error_of(chosen) or max(errors)))
     return [
         (
             plan.mechanism,
-            significant(scale),
-            show.bar(scale, longest, ascii_only=ascii_only),
+            significant(scale_of(plan) or 0.0),
+            significant(error),
+            show.bar(error, longest, ascii_only=ascii_only, width=show.HALF),
             ("chosen, " if plan.mechanism == chosen.mechanism else "") + standing(plan),
         )
-        for plan, scale in zip(plans, scales, strict=True)
+        for plan, error in zip(plans, errors, strict=True)
     ]
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BAR_WIDTH = 24
+HALF = 16  # cells of a bar where the table has more columns
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 

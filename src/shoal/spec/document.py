@@ -87,6 +87,16 @@ class MixingModel(Section):
     length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
 
 
+class IntervalModel(Section):
+    """Every two-state Markov chain, with any initial law, whose staying is within bounds."""
+
+    kind: Literal["interval"]
+    states: list[State] = Field(min_length=1, description="the two values an entry can take")
+    low: Probabilities = Field(description="least probability of staying, one per state")
+    high: Probabilities = Field(description="largest probability of staying, one per state")
+    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+
+
 class TableModel(Section):
     """Any finite joint law, written out."""
 
@@ -100,7 +110,7 @@ class ModelFile(Section):
     """A stored model, such as `shoal fit` writes."""
 
     file: Text = Field(description="path of the model, relative to the spec")
-    kind: Literal["markov-chain", "order-chain", "mixing", "table"] | None = Field(
+    kind: Literal["markov-chain", "order-chain", "mixing", "interval", "table"] | None = Field(
         None, description="what the file must hold; omit to take any kind"
     )
 
@@ -203,6 +213,7 @@ ModelSection = Annotated[
     Annotated[ChainModel, Tag("markov-chain")]
     | Annotated[OrderModel, Tag("order-chain")]
     | Annotated[MixingModel, Tag("mixing")]
+    | Annotated[IntervalModel, Tag("interval")]
     | Annotated[TableModel, Tag("table")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
@@ -232,6 +243,7 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "markov-chain"): ChainModel,
     ("model", "order-chain"): OrderModel,
     ("model", "mixing"): MixingModel,
+    ("model", "interval"): IntervalModel,
     ("model", "table"): TableModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,

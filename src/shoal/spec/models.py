@@ -11,10 +11,12 @@ from shoal.core.errors import SpecError
 from shoal.core.task import Model
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.spec.document import (
     ChainModel,
+    IntervalModel,
     MixingModel,
     ModelFile,
     ModelSection,
@@ -28,6 +30,7 @@ STORED: dict[str, tuple[type, ...]] = {
     "markov-chain": (MarkovChain, AnyInitialLaw),
     "order-chain": (OrderChain,),
     "mixing": (MixingSummary,),
+    "interval": (IntervalChains,),
     "table": (JointTable,),
 }
 
@@ -49,6 +52,8 @@ def model_of(section: ModelSection, folder: Path) -> Model:
             return MixingSummary(
                 pi_min=float(section.pi_min), gap=float(section.gap), length=section.length
             )
+        case IntervalModel():
+            return _interval(section)
         case TableModel():
             return JointTable(
                 variables=tuple(section.variables),
@@ -81,6 +86,19 @@ def _chain(section: ChainModel) -> Model:
     if initial != "stationary":
         initial = _numbers(initial, "initial")
     return MarkovChain.of(transition, states=section.states, initial=initial, length=section.length)
+
+
+def _interval(section: IntervalModel) -> Model:
+    bounds = {"low": section.low, "high": section.high}
+    for key, values in bounds.items():
+        if len(values) != 2 or any(isinstance(value, list) for value in values):
+            raise SpecError(f"{key} holds {len(values)} items; it must be two probabilities")
+    return IntervalChains(
+        states=tuple(section.states),
+        low=(section.low[0], section.low[1]),
+        high=(section.high[0], section.high[1]),
+        length=section.length,
+    )
 
 
 def _from_file(section: ModelFile, folder: Path) -> Model:

@@ -57,14 +57,17 @@ def charging(url: str, subject: str, made: Plan) -> Step:
 
 
 def inserting(url: str, subject: str, made: Plan) -> Step:
-    """The reference: one row inserted and committed.
+    """The reference: one row inserted and committed, on the disk when it returns.
 
     PostgreSQL may take several at once here: the reference needs no lock, as it keeps no order.
     """
-    from sqlalchemy import text
+    from sqlalchemy import create_engine, text
 
-    database = open_ledger(url, timeout=120).database
-    engine = database.engine.execution_options(**database.dialect.writing.options)
+    if "://" in url:  # a plain connection, with the server's own durable commits
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    else:
+        database = open_ledger(url, timeout=120).database
+        engine = database.engine.execution_options(**database.dialect.writing.options)
     insert = text("INSERT INTO reference (payload) VALUES (:payload)")
     row = {"payload": "x" * WIDTH}
 

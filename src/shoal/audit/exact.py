@@ -144,7 +144,9 @@ def _largest(found: list[Finding]) -> tuple[float, float, Finding]:
 
 
 def _notes(found: list[Finding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for finding in found for note in finding.notes))
+    """What was left out, unless the interval is a point all the same."""
+    open_ones = [finding for finding in found if not finding.exact]
+    return tuple(dict.fromkeys(note for finding in open_ones for note in finding.notes))
 
 
 def _grouped(task: Task, eta: float) -> float:

@@ -47,11 +47,12 @@ class Witness(Value):
 
     def output_words(self) -> str:
         """The output as a person would say it."""
+        several = len(self.labels) > 1
         parts = [
-            f"{_bound(value, self.unit)}" + (f" for {label}" if len(self.labels) > 1 else "")
+            (f"{label}: " if several else "") + _bound(value, self.unit)
             for label, value in zip(self.labels, self.output, strict=True)
         ]
-        return "an output of " + ", ".join(parts)
+        return f"an output ({', '.join(parts)})" if several else f"an output {parts[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,11 @@ class Finding:
     upper: float
     witness: Witness | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the interval is a point, up to rounding."""
+        return same(self.lower, self.upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +105,7 @@ class Audit(Value):
     @property
     def exact(self) -> bool:
         """Whether the interval is a point, up to rounding."""
-        return self.upper - self.lower <= TOLERANCE * max(1.0, abs(self.lower))
+        return same(self.lower, self.upper)
 
     @property
     def holds(self) -> bool:
@@ -168,6 +174,11 @@ class Audit(Value):
         return words + "."
 
 
+def same(lower: float, upper: float) -> bool:
+    """Whether two ends of an interval differ by no more than rounding."""
+    return upper - lower <= TOLERANCE * max(1.0, lower)
+
+
 def factor(log_ratio: float) -> str:
     """e^log_ratio as "a factor of …"."""
     if math.isinf(log_ratio):
@@ -188,8 +199,8 @@ def share(probability: float) -> str:
 
 def _bound(value: float, unit: str) -> str:
     if math.isinf(value):
-        return f"as {'many' if value > 0 else 'few'} {unit} as can be"
-    return f"{significant(value, 6)} {unit}"
+        return f"{'above' if value > 0 else 'below'} everything possible"
+    return f"of {significant(value, 6)} {unit}"
 
 
 def _sentence(parts: tuple[str, ...]) -> str:

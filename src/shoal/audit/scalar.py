@@ -78,7 +78,7 @@ def _seen(
     coded: Coded, scale: float, found: SumLoss, upper: float
 ) -> tuple[Sighting | None, Belief | None]:
     """The most telling output that can be evaluated, and what it tells."""
-    if found.pair is None:
+    if found.value == 0:
         return None, None
     if found.window is None and found.node is not None:
         seen = _located(coded, scale, found.node, upper)

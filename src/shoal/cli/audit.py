@@ -1,0 +1,223 @@
+"""`shoal audit`: what a plan, a noise scale or somebody's function really leaks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, Force, new_app
+from shoal.cli.outputs import check_output
+
+if TYPE_CHECKING:
+    from shoal.audit.result import Audit
+    from shoal.audit.statistical import Estimate
+    from shoal.core.plan import Plan
+    from shoal.spec.request import Request
+
+app = new_app()
+
+VIOLATED = 1
+
+EXAMPLES = """\b
+Examples:
+  shoal audit shoal.toml --html audit.html
+  shoal audit shoal.toml --scale 2
+  shoal audit shoal.toml --black-box mymodule:release --draws 50000
+
+\b
+Exit code 1 says that a claim is violated: some output tells more than was promised.
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def audit(
+    source: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
+    ],
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER", help="Audit Laplace noise of this scale instead of the spec's plan."
+        ),
+    ] = None,
+    black_box: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Audit a function from a list of states to a number or several, by sampling.",
+        ),
+    ] = None,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Audit the plan by sampling, as a black box.")
+    ] = False,
+    draws: Annotated[int, typer.Option(help="How many releases to sample.")] = 100_000,
+    confidence: Annotated[float, typer.Option(help="Of the sampled bound.")] = 0.99,
+    seed: Annotated[int, typer.Option(help="Of the sampled data, for reproducible audits.")] = 0,
+    length: Annotated[
+        list[int] | None, typer.Option(help="Length of the sampled data; may be repeated.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that call the black box.")] = 1,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the audit as one HTML page.")
+    ] = None,
+    as_json: AsJson = False,
+    force: Force = False,
+) -> None:
+    """Measure what a release really leaks.
+
+    Computes the largest change of the odds between two secrets over every model of the spec, every
+    entry and every output: exactly where that is possible, else between two bounds. A function
+    given with --black-box is sampled instead, which can prove a violation but not its absence.
+    """
+    if html is not None:
+        check_output(html, force=force)
+    if black_box is None and not sampled:
+        with show.working("auditing"):
+            found: Audit | Estimate = _computed(source, scale, curve=html is not None)
+    else:
+        found = _sampled(source, black_box, draws, confidence, seed, length, workers)
+    _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
+    if found.violated:
+        raise typer.Exit(VIOLATED)
+
+
+def _computed(source: Path, scale: str | None, *, curve: bool) -> Audit:
+    from shoal.audit.exact import audit as measure, audit_noise
+
+    if scale is None:
+        return measure(_plan(source), curve=curve)
+    request = _request(source)
+    return audit_noise(
+        request.task.query,
+        request.task.secrets,
+        request.task.family,
+        scale=scale,
+        claimed=request.epsilon(),
+        curve=curve,
+    )
+
+
+def _sampled(
+    source: Path,
+    black_box: str | None,
+    draws: int,
+    confidence: float,
+    seed: int,
+    lengths: list[int] | None,
+    workers: int,
+) -> Estimate:
+    from shoal.audit.statistical import audit_black_box
+
+    options: dict[str, Any] = {}
+    if black_box is None:
+        release: Any = _plan(source)
+        task = release.task
+    else:
+        release = load_function(black_box)
+        request = _request(source)
+        task = request.task
+        options = {
+            "states": task.query.states,
+            "labels": task.query.labels,
+            "unit": task.query.unit,
+        }
+        if not hasattr(release, "claimed"):
+            options["claimed"] = request.epsilon()
+    with _bar("releasing", draws) as progress:
+        return audit_black_box(
+            release,
+            task.secrets,
+            task.family,
+            draws=draws,
+            confidence=confidence,
+            seed=seed,
+            lengths=lengths,
+            workers=workers,
+            progress=progress,
+            **options,
+        )
+
+
+def load_function(name: str) -> Any:
+    """The object behind `module:function`, found in the working folder too."""
+    from importlib import import_module
+
+    from shoal.core.errors import InputError
+
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InputError(f"--black-box is {name!r}; it must be module:function")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        loaded = import_module(module)
+    except ImportError as error:
+        raise InputError(f"--black-box names module {module!r}, which fails: {error}") from None
+    if not hasattr(loaded, attribute):
+        raise InputError(f"--black-box names {attribute!r}, which is not in module {module!r}")
+    found = getattr(loaded, attribute)
+    if not callable(found):
+        raise InputError(f"--black-box names {name!r}, which cannot be called")
+    return found
+
+
+def _plan(source: Path) -> Plan:
+    """A stored plan as it is, even one whose own re-check fails, or the plan of a spec."""
+    from shoal.core.errors import StoredError
+    from shoal.core.plan import Plan
+    from shoal.spec.stored import parse_stored, read_text
+
+    text = read_text(source, "spec or plan")
+    if not text.lstrip().startswith("{"):
+        from shoal.mechanisms import choose
+
+        request = _request(source)
+        return choose(request.task, request.epsilon(), request.mechanism).plan
+    stored: Any = parse_stored(text, source, "plan")
+    if not isinstance(stored, Plan):
+        raise StoredError(f"{str(source)!r} holds a {type(stored).__name__}, not a plan")
+    return stored
+
+
+def _request(source: Path) -> Request:
+    from shoal.core.errors import InputError
+    from shoal.spec.request import read_request
+
+    if source.suffix == ".json":
+        raise InputError(f"{str(source)!r} is a plan; --scale and --black-box need a spec")
+    return read_request(source)
+
+
+def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
+    from shoal.audit.report import as_html, as_json as to_json
+
+    if as_json:
+        show.print_json(to_json(found))
+    else:
+        show.console().print(show.paragraphs(found.describe()))
+    if html is not None:
+        from shoal.data.files import atomic_write
+
+        atomic_write(html, as_html(found, title=title))
+        if not as_json:
+            typer.echo(f"\nThe page is in {html}")
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, fed with how much is done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = show.console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=screen, transient=True, disable=not screen.is_terminal
+    ) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done, _: progress.update(task, completed=done)

@@ -1,0 +1,238 @@
+"""Compiled loops of the greedy search for suppression probabilities; importing this imports numba.
+
+Rows hold K(origin → t, j), scaled by a power of two per slot. A value that would vanish although
+its path is possible is kept at FLOOR, and nothing is decided on values below UNSAFE: a candidate
+that would need them is turned down, so that underflow can cost releases but never a constraint.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FLOOR = 1e-290
+UNSAFE = 1e-270
+
+
+@njit(cache=True, error_model="numpy")
+def extend_row(
+    initial: Any, moves: Any, hidden: Any, origin: Any, since: int, row: Any, power: Any
+) -> None:
+    """Recomputes row[t], power[t] for t > since, from the origin (slot, state); slot -1 is start.
+
+    row[t, j]·2^power[t] = P(suppressed strictly between, X_t = j | origin).
+    """
+    slots, size = moves.shape[0], moves.shape[1]
+    slot, state = origin
+    first = since
+    if since <= slot:
+        first = slot + 1
+        for j in range(size):
+            row[first, j] = initial[j] if slot < 0 else moves[slot, state, j]
+        power[first] = 0
+        _rescale(row, power, first)
+    for t in range(first, slots):
+        for j in range(size):
+            row[t + 1, j] = 0.0
+        for k in range(size):
+            weight = row[t, k] * hidden[t, k]
+            if weight > 0:
+                for j in range(size):
+                    if moves[t, k, j] > 0:
+                        row[t + 1, j] += max(weight * moves[t, k, j], FLOOR)
+        power[t + 1] = power[t]
+        _rescale(row, power, t + 1)
+
+
+@njit(cache=True, error_model="numpy")
+def _rescale(row: Any, power: Any, t: int) -> None:
+    largest = 0.0
+    for j in range(row.shape[1]):
+        largest = max(largest, row[t, j])
+    if largest > 0:
+        shift = math.frexp(largest)[1]
+        for j in range(row.shape[1]):
+            if row[t, j] > 0:
+                row[t, j] = max(math.ldexp(row[t, j], -shift), FLOOR)
+        power[t] += shift
+
+
+@njit(cache=True, error_model="numpy")
+def extend_secrets(
+    moves: Any, hidden: Any, when: Any, who: Any, since: int, table: Any, power: Any
+) -> None:
+    """Recomputes table[t, j, c]·2^power[t, c] = K(secret c → t, j) for t > since."""
+    slots, size, count = moves.shape[0], moves.shape[1], when.size
+    for t in range(max(since, 0), slots):
+        known = np.searchsorted(when, t, side="right")
+        fresh = np.searchsorted(when, t, side="left")
+        for j in range(size):
+            for c in range(count):
+                table[t + 1, j, c] = 0.0
+            for k in range(size):
+                step = moves[t, k, j]
+                if step <= 0:
+                    continue
+                for c in range(fresh):
+                    weight = table[t, k, c] * hidden[t, k]
+                    if weight > 0:
+                        table[t + 1, j, c] += max(weight * step, FLOOR)
+            for c in range(fresh, known):
+                table[t + 1, j, c] = moves[t, who[c], j]
+        for c in range(known):
+            power[t + 1, c] = power[t, c] if c < fresh else 0
+            _rescale_secret(table, power, t + 1, c)
+
+
+@njit(cache=True, error_model="numpy")
+def _rescale_secret(table: Any, power: Any, t: int, c: int) -> None:
+    largest = 0.0
+    for j in range(table.shape[1]):
+        largest = max(largest, table[t, j, c])
+    if largest > 0:
+        shift = math.frexp(largest)[1]
+        for j in range(table.shape[1]):
+            if table[t, j, c] > 0:
+                table[t, j, c] = max(math.ldexp(table[t, j, c], -shift), FLOOR)
+        power[t, c] += shift
+
+
+@njit(cache=True, error_model="numpy")
+def _carried(row: Any, power: Any, hidden: Any, when: Any, who: Any, c: int) -> float:
+    """K(origin → secret c)·p: what of the secret is still hidden, scaled by power[when[c]]."""
+    value = row[when[c], who[c]] * hidden[when[c], who[c]]
+    return max(value, FLOOR) if value > 0 else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def breached(
+    row: Any,
+    power: Any,
+    slot: int,
+    after: int,
+    hidden: Any,
+    shown: Any,
+    when: Any,
+    who: Any,
+    bound: Any,
+    table: Any,
+    scale: Any,
+) -> bool:
+    """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound.
+
+    Division-free: K(i→s)·p·K(s→j) > bound·K(i→j).
+    """
+    slots, size = row.shape[0] - 1, row.shape[1]
+    first = np.searchsorted(when, slot, side="right")
+    factor = np.empty(when.size)
+    for t in range(after + 1, slots + 1):
+        last = np.searchsorted(when, t, side="left")
+        for c in range(first, last):
+            carried = _carried(row, power, hidden, when, who, c)
+            factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        for j in range(size):
+            whole = row[t, j]
+            if whole <= 0 or not shown[t, j]:
+                continue
+            for c in range(first, last):
+                if factor[c] * table[t, j, c] > bound[c] * whole:
+                    return True
+            if whole < UNSAFE and last > first:
+                return True
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def released_here(
+    row: Any,
+    power: Any,
+    slot: int,
+    place: Any,
+    hidden: Any,
+    when: Any,
+    who: Any,
+    bound: Any,
+    table: Any,
+    scale: Any,
+) -> bool:
+    """Whether showing `place` = (slot, state) after the origin breaks no bound before it."""
+    t, j = place
+    whole = row[t, j]
+    if whole <= 0:
+        return True
+    first = np.searchsorted(when, slot, side="right")
+    last = np.searchsorted(when, t, side="left")
+    if whole < UNSAFE and last > first:
+        return False
+    for c in range(first, last):
+        carried = _carried(row, power, hidden, when, who, c)
+        factor = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        if factor * table[t, j, c] > bound[c] * whole:
+            return False
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def room(
+    row: Any,
+    power: Any,
+    slot: int,
+    place: Any,
+    star: Any,
+    lift: Any,
+    hidden: Any,
+    shown: Any,
+    when: Any,
+    who: Any,
+    bound: Any,
+    table: Any,
+    scale: Any,
+    most: float,
+    least: float,
+) -> float:
+    """The largest release probability x ≤ most of `place` that outputs across it allow.
+
+    Every bound is linear in x: bound·D - N - x(bound·D1 - N1) ≥ 0, D1 and N1 being the parts of
+    D and N whose path goes through `place`. Returns below `least` as soon as that is certain.
+    star, lift: the row of `place` itself.
+    """
+    slots, size = row.shape[0] - 1, row.shape[1]
+    here, state = place
+    through = row[here, state]
+    if through <= 0:
+        return most
+    first = np.searchsorted(when, slot, side="right")
+    early = np.searchsorted(when, here, side="left")
+    until = np.searchsorted(when, here, side="right")
+    factor = np.empty(when.size)
+    through_c = np.zeros(when.size)
+    for c in range(first, early):  # the part of N through `place`, up to it
+        carried = _carried(row, power, hidden, when, who, c)
+        exponent = power[when[c]] + scale[here, c] - power[here]
+        through_c[c] = math.ldexp(carried * table[here, state, c], exponent)
+    for t in range(here + 1, slots + 1):
+        last = np.searchsorted(when, t, side="left")
+        for c in range(first, last):
+            carried = _carried(row, power, hidden, when, who, c)
+            factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        for c in range(until, last):
+            carried = through * _carried(star, lift, hidden, when, who, c)
+            exponent = power[here] + lift[when[c]] + scale[t, c] - power[t]
+            through_c[c] = math.ldexp(carried, exponent)
+        ratio = math.ldexp(1.0, power[here] + lift[t] - power[t])
+        for j in range(size):
+            if not shown[t, j] or row[t, j] <= 0 or star[t, j] <= 0:
+                continue
+            onward = star[t, j] * ratio
+            for c in range(first, last):
+                part = through_c[c] * (onward if c < until else table[t, j, c])
+                used = bound[c] * through * onward - part
+                left = bound[c] * row[t, j] - factor[c] * table[t, j, c]
+                if used > 0 and left < most * used:
+                    most = max(left, 0.0) / used
+            if most < least:
+                return most
+    return most

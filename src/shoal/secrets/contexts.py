@@ -1,0 +1,148 @@
+"""Contexts nobody may become surer of: at every time, or at some times, alone or in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.numbers import Number, exact
+from shoal.core.task import Model
+from shoal.core.value import Floats, Value
+from shoal.models.day import DayChain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensitiveContexts(Value):
+    """P(X_t = s | output) - P(X_t = s) ≤ δ for every output, and every sensitive s and t.
+
+    `contexts` are sensitive at every slot, `moments` are (context, slots) pairs sensitive at those
+    slots (counted from 0) only, and for each group G in `groups` the belief that X_t is *some*
+    context of G may not rise by more than δ either: its members are then held to δ/|G| each,
+    which is enough because the beliefs of the members add up (the paper's remark in Section 2.1).
+
+    Nothing is said about a window of time: the belief of having been in s at *some* slot between
+    two can rise although that of every single slot does not. The paper's remark that δ/(length of
+    the window) is enough is false: a chain of five contexts whose every belief rises by 0 lets
+    that of a window of three slots rise from .5025 to .75 (ERRATA 003, tests/golden).
+    Götz, Nath & Gehrke 2012, Definition 1.
+    """
+
+    contexts: tuple[str, ...] = ()
+    moments: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.contexts or self.moments or self.groups):
+            raise InputError("contexts is empty; name at least one sensitive context")
+        for group in self.groups:
+            if len(set(group)) < 2:
+                raise InputError(
+                    f"groups holds {list(group)}; a group needs two different contexts or more "
+                    "(name a single one in contexts)"
+                )
+        if any(slot < 0 for _, slots in self.moments for slot in slots):
+            raise InputError("moments holds a negative slot; slots are counted from 0")
+
+    @classmethod
+    def of(
+        cls,
+        contexts: str | Iterable[str] = (),
+        *,
+        moments: Mapping[str, Sequence[int]] | None = None,
+        groups: Iterable[Iterable[str]] = (),
+    ) -> Self:
+        """From a name or several, a mapping of contexts to slots, and groups of names."""
+        names = (contexts,) if isinstance(contexts, str) else tuple(dict.fromkeys(contexts))
+        at = tuple((name, tuple(sorted(set(s)))) for name, s in (moments or {}).items())
+        return cls(names, at, tuple(tuple(dict.fromkeys(group)) for group in groups))
+
+    @property
+    def notion(self) -> str:
+        return "delta-privacy"
+
+    @property
+    def subject(self) -> str:
+        return "being in a sensitive context at any single slot"
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Contexts need day chains that know them, and slots that exist."""
+        for model in family:
+            if not isinstance(model, DayChain):
+                raise InputError(
+                    f"secrets are contexts of a day, but the model is {model.describe()}; "
+                    "give a day chain"
+                )
+            for name in self._names():
+                if name not in model.states:
+                    raise InputError(
+                        f"secrets name the context {name!r}; the contexts of the model are "
+                        f"{list(model.states)}"
+                    )
+            latest = max((slot for _, slots in self.moments for slot in slots), default=0)
+            if latest >= model.slots:
+                raise InputError(
+                    f"moments names slot {latest}; the day has slots 0 to {model.slots - 1}"
+                )
+
+    def shares(self, day: DayChain) -> Floats:
+        """w[t, s]: how many times the rise of belief in s at t counts; 0 where it is not secret.
+
+        1 for a context alone, |G| for a member of a group G, the largest where several apply.
+        """
+        weight = np.zeros((day.slots, day.size))
+        index = {name: i for i, name in enumerate(day.states)}
+        for name in self.contexts:
+            weight[:, index[name]] = 1.0
+        for name, slots in self.moments:
+            for slot in slots:
+                weight[slot, index[name]] = 1.0
+        for group in self.groups:
+            for name in group:
+                column = index[name]
+                weight[:, column] = np.maximum(weight[:, column], len(group))
+        return weight
+
+    def describe(self) -> str:
+        parts = [f"whether one is in {name!r}" for name in self.contexts]
+        parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]
+        parts += [f"whether one is in one of {list(group)}" for group in self.groups]
+        return (
+            ", ".join(parts)
+            + ", at each single slot of the day (not: at some slot of a longer window)"
+        )
+
+    def _names(self) -> set[str]:
+        return {
+            *self.contexts,
+            *(name for name, _ in self.moments),
+            *(name for group in self.groups for name in group),
+        }
+
+
+def jointly(
+    wishes: Iterable[tuple[SensitiveContexts, Number]],
+) -> tuple[SensitiveContexts, Fraction]:
+    """What several applications of one user may see together: all their secrets, the least delta.
+
+    Applications talk to each other, so one user has one stream. A stream that keeps the union of
+    the sensitive contexts at the least δ keeps every application's own wish, whoever else it
+    shares outputs with; streams of their own would not add up to any promise.
+    """
+    listed = [(secrets, exact(delta, "belief_delta")) for secrets, delta in wishes]
+    if not listed:
+        raise InputError("no application has a wish; give at least one (secrets, delta) pair")
+    moments: dict[str, set[int]] = {}
+    for secrets, _ in listed:
+        for name, slots in secrets.moments:
+            moments.setdefault(name, set()).update(slots)
+    union = SensitiveContexts.of(
+        dict.fromkeys(name for secrets, _ in listed for name in secrets.contexts),
+        moments={name: sorted(slots) for name, slots in moments.items()},
+        groups=dict.fromkeys(group for secrets, _ in listed for group in secrets.groups),
+    )
+    return union, min(delta for _, delta in listed)

@@ -19,6 +19,7 @@ Proofs: shoal/mechanisms/lift.md. All results round up. 0/0 is no constraint, c/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -28,49 +29,73 @@ from shoal.core.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int16]
 Rule = Literal["largest", "caps", "cone"]
 RULES: tuple[Rule, ...] = ("largest", "caps", "cone")
 
 FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 below it
 CEILING = 200.0  # a larger entry of G counts as infinite
 ROUND = 2.0**-52
+UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Laws:
     """The rows of a law (k×m), sorted once for every ordered pair of rows.
 
-    upper and lower bracket the probabilities; order[x,x'] lists the states that x or x' can take,
-    by falling p/p', and count[x,x'] says how many; slack is what errors of the law add to a
-    log-ratio. trees is only a memory of the last optimum of each pair: it never changes a bound
-    except through its certificate.
+    upper and lower bracket the probabilities; present marks the rows that may be compared.
+    ranking is (order, count): order[x,x'] lists the states that x or x' can take, by falling p/p',
+    and count[x,x'] says how many. gained and held are Σ (p-p') and Σ p' over the states with p > p'. slack is what errors
+    of the law add to a log-ratio. trees is only a memory of the last optimum of each pair: a
+    bound never depends on it except through a certificate.
     """
 
     upper: Floats
     lower: Floats
-    order: npt.NDArray[np.int16]
-    count: npt.NDArray[np.int16]
-    trees: npt.NDArray[np.int16]
+    present: Bools
+    gained: Floats
+    held: Floats
+    trees: Indices
     slack: float
 
+    @cached_property
+    def ranking(self) -> tuple[Indices, Indices]:
+        return _ratio_order(self.upper, self.lower)
 
-def prepare(law: Floats, *, possible: Bools | None = None, error: float = 0.0) -> Laws:
+    @property
+    def rows(self) -> tuple[Floats, Floats, Bools, Floats, Floats]:
+        return self.upper, self.lower, self.present, self.gained, self.held
+
+
+def prepare(
+    law: Floats,
+    *,
+    possible: Bools | None = None,
+    unsure: Bools | None = None,
+    error: float = 0.0,
+    like: Laws | None = None,
+) -> Laws:
     """The law's rows bracketed and sorted for `leak` and `lower`.
 
     error bounds |log computed - log true| of every entry. possible marks the entries that are
     truly positive (default: those that are not 0): one that underflowed stays a possibility.
-    A row of zeros belongs to an impossible value: it is compared with nothing.
+    Rows of zeros belong to impossible values, and rows marked unsure are not known well enough:
+    both are compared with nothing. `like` lends its memory of optima.
     """
     possible = law > 0 if possible is None else possible
     tiny = possible & (law < FLOOR)
     upper = np.where(tiny, FLOOR, np.where(possible, law, 0.0))
     lower = np.where(tiny, 0.0, upper)
-    order, count = _ratio_order(upper, lower)
-    trees = np.full(order.shape, 32767, dtype=np.int16)
-    return Laws(upper, lower, order, count, trees, 2.0 * error)
+    present = np.asarray(upper.any(axis=1))
+    if unsure is not None:
+        present &= ~unsure
+    shape = (len(upper), len(upper), upper.shape[1])
+    trees = np.full(shape, UNKNOWN, dtype=np.int16) if like is None else like.trees
+    gained, held = two_valued(upper, lower)
+    return Laws(upper, lower, present, gained, held, trees, 2.0 * error)
 
 
-def _ratio_order(upper: Floats, lower: Floats) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
     """States by falling upper[x]/lower[x'], those neither row can take left out at the end."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = upper[:, None, :] / lower[None, :, :]
@@ -81,12 +106,21 @@ def _ratio_order(upper: Floats, lower: Floats) -> tuple[npt.NDArray[np.int16], n
     return order, count.astype(np.int16)
 
 
+def two_valued(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
+    """Σ (p-p') and Σ p' over the states with p > p', for every pair of rows (last two axes)."""
+    difference = upper[..., :, None, :] - lower[..., None, :, :]
+    rising = difference > 0.0
+    gained = np.where(rising, difference, 0.0).sum(axis=-1)
+    held = np.where(rising, lower[..., None, :, :], 0.0).sum(axis=-1)
+    return gained, held
+
+
 def leak(laws: Laws, growth: Floats, rule: Rule) -> Floats:
     """Λ(row x, row x'; growth) for all ordered pairs, as a (k,k) matrix with diagonal 0.
 
-    growth is G (m×m, 0 on the diagonal, inf for "no bound"). Rounds up; inf allowed.
+    growth is G (m×m, 0 on the diagonal, inf for no bound). Rounds up; inf allowed.
     """
-    best = np.full(laws.count.shape, np.inf)
+    best = np.full(laws.gained.shape, np.inf)
     np.fill_diagonal(best, 0.0)
     lower(best, 0.0, laws, growth, rule)
     return best
@@ -101,15 +135,13 @@ def lower(best: Floats, cost: float, laws: Laws, growth: Floats, rule: Rule) -> 
 
     excess = _exponential_less_one(growth)
     extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
-    rows = (laws.upper, laws.lower)
     if rule == "largest":
-        kernels.lower_largest(best, cost, extra, rows, laws.order, laws.count, excess)
+        kernels.lower_largest(best, cost, extra, laws.rows, *laws.ranking, excess)
     elif rule == "caps":
         decay = np.exp(-growth)
         fall = -np.expm1(-growth)
-        kernels.lower_caps(
-            best, cost, extra, rows, laws.order, laws.count, excess, decay, fall
-        )
+        floor = least_off_diagonal(excess)
+        kernels.lower_caps(best, cost, extra, laws.rows, *laws.ranking, excess, decay, fall, floor)
     elif rule == "cone":
         _lower_cone(best, cost, extra, laws, growth)
     else:
@@ -129,11 +161,14 @@ def _lower_cone(best: Floats, cost: float, extra: float, laws: Laws, growth: Flo
 
     closed = closure(growth)
     excess = _exponential_less_one(closed)
-    off = excess[~np.eye(len(excess), dtype=bool)]
-    floor = float(off.min()) if off.size else 0.0
-    rows = (laws.upper, laws.lower)
-    if lower_cone(best, cost, extra, rows, 1.0 + excess, laws.trees, floor):
+    floor = least_off_diagonal(excess)
+    if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.trees, floor):
         lower(best, cost, laws, closed, "caps")
+
+
+def least_off_diagonal(matrix: Floats) -> float:
+    """Smallest entry off the diagonal; 0 for a single state."""
+    return float((matrix + np.diag(np.full(len(matrix), np.inf))).min()) if len(matrix) > 1 else 0.0
 
 
 def closure(growth: Floats) -> Floats:
@@ -141,4 +176,4 @@ def closure(growth: Floats) -> Floats:
     closed = growth
     for middle in range(len(growth)):
         closed = np.minimum(closed, closed[:, middle, None] + closed[None, middle, :])
-    return np.where(closed < growth, closed * (1.0 + len(growth) * ROUND), growth)
+    return np.minimum(growth, closed * (1.0 + len(growth) * ROUND))

@@ -23,22 +23,23 @@ TIE = 1e-14
 _MATHS = {"contract", "reassoc", "nnan", "nsz"}
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def lower_largest(
     best: Any, cost: float, extra: float, rows: Any, order: Any, count: Any, growth: Any
 ) -> None:
     """best(x,x') becomes min(best, cost + Λ) with G replaced by its largest entry.
 
-    growth = e^G - 1. The largest entry is over the states that row x or row x' can take.
+    rows = (upper, lower, present, gained, held) as in cone.Laws; growth = e^G - 1. The largest
+    entry is over the states that row x or row x' can take.
     """
-    upper, lower = rows
+    upper, lower, present, _, _ = rows
     size = upper.shape[1]
     p = np.empty(size)
     q = np.empty(size)
     everywhere = growth.max()
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
-            if cost >= best[x, other]:
+            if cost >= best[x, other] or not (present[x] and present[other]):
                 continue
             states = order[x, other, : count[x, other]]
             rising = _gather(upper[x], lower[other], states, p, q)
@@ -49,7 +50,7 @@ def lower_largest(
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def lower_caps(
     best: Any,
     cost: float,
@@ -60,19 +61,24 @@ def lower_caps(
     growth: Any,
     decay: Any,
     fall: Any,
+    floor: float,
 ) -> None:
     """best(x,x') becomes min(best, cost + Λ) by the caps of every prefix.
 
-    growth = e^G - 1, decay = e^-G, fall = 1 - e^-G.
+    growth = e^G - 1, decay = e^-G, fall = 1 - e^-G. floor, the least growth off the diagonal,
+    gives a quick sign that a pair cannot fall below best.
     """
-    upper, lower = rows
+    upper, lower, present, gained, held = rows
     size = upper.shape[1]
     p = np.empty(size)
     q = np.empty(size)
     work = np.empty((4, size))
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
-            if cost >= best[x, other]:
+            room = best[x, other] - cost
+            if not (present[x] and present[other]):
+                continue
+            if hopeless(gained[x, other], held[x, other], floor, room):
                 continue
             states = order[x, other, : count[x, other]]
             rising = _gather(upper[x], lower[other], states, p, q)
@@ -80,7 +86,7 @@ def lower_caps(
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _gather(upper: Any, lower: Any, states: Any, p: Any, q: Any) -> int:
     """Number of leading states with p > q, after copying both rows in the pair's ratio order."""
     rising = 0
@@ -92,17 +98,25 @@ def _gather(upper: Any, lower: Any, states: Any, p: Any, q: Any) -> int:
     return rising
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
+def hopeless(gained: float, held: float, floor: float, room: float) -> bool:
+    """Whether v = 1 + floor where p > q and 1 elsewhere already shows a log-ratio of `room`."""
+    if room <= 0.0:
+        return True
+    return bool(gained * floor >= np.expm1(min(room, 300.0)) * (1.0 + held * floor))
+
+
+@njit(cache=True, error_model="numpy")
 def _log_ratio(excess: float, extra: float, rising: int, size: int) -> float:
     """log(1 + excess) + extra, rounded up for sums of `size` terms; 0 when nothing rises."""
     if excess > ENDLESS:
         return np.inf
     if rising == 0:
         return 0.0
-    return np.log1p(max(excess, 0.0)) * (1.0 + 4.0 * (size + 8) * ROUND) + extra
+    return float(np.log1p(max(excess, 0.0)) * (1.0 + 4.0 * (size + 8) * ROUND) + extra)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _largest_entry(growth: Any, states: Any) -> float:
     """Largest entry of growth between two of the states."""
     largest = 0.0
@@ -112,7 +126,7 @@ def _largest_entry(growth: Any, states: Any) -> float:
     return largest
 
 
-@njit(cache=True, fastmath=_MATHS)
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
 def _largest_excess(p: Any, q: Any, rising: int, growth: float) -> float:
     """Best ratio minus 1 of v = 1 + growth on a prefix and 1 elsewhere."""
     gained = 0.0
@@ -125,7 +139,7 @@ def _largest_excess(p: Any, q: Any, rising: int, growth: float) -> float:
     return best
 
 
-@njit(cache=True, fastmath=_MATHS)
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
 def _caps_excess(
     p: Any, q: Any, states: Any, rising: int, growth: Any, decay: Any, fall: Any, work: Any
 ) -> float:
@@ -164,7 +178,7 @@ def _caps_excess(
     return _best_prefix(p[: states.size], q, rising, up, up_base, down, down_base)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _best_prefix(
     p: Any, q: Any, rising: int, up: Any, up_base: Any, down: Any, down_base: Any
 ) -> float:
@@ -197,7 +211,7 @@ def _best_prefix(
     return best + 2.0 * joined * (1.0 + best)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _ratio(p: float, q: float) -> float:
     """p / q with c/0 = inf."""
     return p / q if q > 0.0 else np.inf

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.loss.lift_kernels import ENDLESS, ROUND
+from shoal.loss.lift_kernels import ENDLESS, HUGE, ROUND, hopeless
 
-UNKNOWN = 32767  # mark of a pair whose tree was never found
+UNKNOWN = 32767  # as in cone.py: no tree remembered
 _MATHS = {"contract", "reassoc", "nnan", "nsz"}
 _SLACK = 1e-10  # a remembered tree may break a constraint by this much: its bound stays valid
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def lower_cone(
     best: Any, cost: float, extra: float, rows: Any, weight: Any, trees: Any, floor: float
 ) -> int:
@@ -35,7 +35,7 @@ def lower_cone(
     every pair, state by state: 0 root, ±(parent + 1) high or low. A pair is left alone as soon as
     it cannot fall below best; floor = e^{min G} - 1 off the diagonal gives the quickest such sign.
     """
-    upper, lower = rows
+    upper, lower, present, gained, held = rows
     size = upper.shape[1]
     pair = np.empty((2, size))
     local = np.empty((size, size))
@@ -44,10 +44,13 @@ def lower_cone(
     failed = 0
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
-            limit = np.exp(min(best[x, other] - cost, 300.0))
-            count = _gather(upper[x], lower[other], pair, links[5])
-            if limit <= 1.0 or _two_valued(pair, count, floor) >= limit:
+            room = best[x, other] - cost
+            if not (present[x] and present[other]):
                 continue
+            if hopeless(gained[x, other], held[x, other], floor, room):
+                continue
+            limit = np.exp(min(room, 300.0))
+            count = _gather(upper[x], lower[other], pair, links[5])
             ratio = 1.0
             if not _same(pair, count):
                 for i in range(count):
@@ -74,7 +77,7 @@ def lower_cone(
     return failed
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _gather(upper: Any, lower: Any, pair: Any, states: Any) -> int:
     """Number of states that either row can take, after copying both rows onto them."""
     count = 0
@@ -87,58 +90,110 @@ def _gather(upper: Any, lower: Any, pair: Any, states: Any) -> int:
     return count
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _same(pair: Any, count: int) -> bool:
     """Whether the two rows are equal bit by bit."""
-    for i in range(count):
-        if pair[0, i] != pair[1, i]:
-            return False
-    return True
+    return bool((pair[0, :count] == pair[1, :count]).all())
 
 
-@njit(cache=True)
-def _two_valued(pair: Any, count: int, floor: float) -> float:
-    """Ratio of v = 1 + floor where p > q and 1 elsewhere: admissible, so never above the answer."""
-    gained = 0.0
-    held = 0.0
-    for i in range(count):
-        if pair[0, i] > pair[1, i]:
-            gained += pair[0, i] - pair[1, i]
-            held += pair[1, i]
-    return 1.0 + gained * floor / (1.0 + held * floor)
-
-
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _pair_ratio(
     p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any, limit: float
 ) -> float:
     """Certified upper bound of (p·v)/(q·v); inf once it cannot stay below limit, 0 on failure."""
+    parent, high = links[0], links[1]
+    if _warm_start(p, q, weight, values, links, tree):
+        ratio = _climbed(p, q, weight, values, links, tree, limit)
+        if ratio > 0.0:
+            return ratio
+    _star(p, q, weight, parent, high)
+    return _climbed(p, q, weight, values, links, tree, limit)
+
+
+@njit(cache=True, error_model="numpy")
+def _climbed(
+    p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any, limit: float
+) -> float:
+    """The certified ratio of the best tree that relinking reaches, as _pair_ratio returns it."""
     v, net, scratch = values
     parent, high, order, head, after, states = links
-    count = p.size
-    warm = _recall(tree, states, parent, high, after, count)
-    if warm:
-        warm = _walk(parent, order, head, after, count) == count
-    if warm:
-        _evaluate(parent, high, order, weight, v)
-        warm = _admissible(weight, v, _SLACK)
-    if not warm:
-        _star(p, q, weight, parent, high)
-    for _ in range(40 * count + 100):
-        _walk(parent, order, head, after, count)
-        _evaluate(parent, high, order, weight, v)
+    ratio = 0.0
+    for _ in range(40 * p.size + 100):
+        _walk(parent, order, head, after, p.size)
+        if not _evaluate(parent, high, order, weight, v):
+            return 0.0
         ratio = (p * v).sum() / (q * v).sum()
-        if ratio >= limit:
-            return np.inf
-        worst = _worst_edge(p, q, v, ratio, parent, high, order, net)
+        worst = -1
+        if ratio < limit:
+            worst = _worst_edge(p, q, v, ratio, parent, high, order, net)
         if worst < 0:
             break
         _relink(worst, net[worst], weight, v, parent, high, order, scratch)
-    _remember(tree, states, parent, high, count)
+    _remember(tree, states, parent, high, p.size)
+    if ratio >= limit:
+        return np.inf
     return _certified(p, q, weight, v, ratio, parent, high, order, head, after, net)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
+def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any) -> bool:
+    """Whether the remembered tree, repaired where its v breaks a constraint, can be used."""
+    v, net, scratch = values
+    parent, high, order, head, after, states = links
+    count = p.size
+    if not _recall(tree, states, parent, high, after, count):
+        return False
+    if _walk(parent, order, head, after, count) != count or parent[order[0]] >= 0:
+        return False
+    if not _evaluate(parent, high, order, weight, v):
+        return False
+    broken = _pull_down(weight, v, parent, high, net, scratch)
+    for _ in range(broken):
+        _walk(parent, order, head, after, count)
+        ratio = (p * v).sum() / (q * v).sum()
+        _worst_edge(p, q, v, ratio, parent, high, order, net)
+        second = order[1]  # roots come first, so this is one whenever there are two
+        if parent[second] < 0:
+            _relink(second, net[second], weight, v, parent, high, order, scratch)
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def _pull_down(weight: Any, v: Any, parent: Any, high: Any, least: Any, new: Any) -> int:
+    """Number of edges cut while v is lowered to the largest admissible one below it.
+
+    A lowered state hangs on the state that binds it; a child of a lowered state loses its edge.
+    """
+    size = v.size
+    for i in range(size):
+        least[i] = v[i]
+        new[i] = -1.0
+        for j in range(size):
+            room = weight[i, j] * v[j]
+            if room < least[i]:
+                least[i] = room
+                new[i] = j
+        if least[i] * (1.0 + _SLACK) >= v[i]:
+            new[i] = -1.0
+    cuts = 0
+    for i in range(size):
+        if new[i] >= 0.0:
+            cuts += parent[i] < 0
+        elif parent[i] >= 0 and new[parent[i]] >= 0.0:
+            parent[i] = -1
+            cuts += 1
+    for i in range(size):
+        if new[i] >= 0.0:
+            binding = int(new[i])
+            while new[binding] >= 0.0:
+                binding = int(new[binding])
+            parent[i] = binding
+            high[i] = 1
+            v[i] = weight[i, binding] * v[binding]
+    return cuts
+
+
+@njit(cache=True, error_model="numpy")
 def _recall(tree: Any, states: Any, parent: Any, high: Any, place: Any, count: int) -> bool:
     """Whether a remembered tree on exactly these states was loaded into parent and high."""
     for i in range(count):
@@ -155,7 +210,7 @@ def _recall(tree: Any, states: Any, parent: Any, high: Any, place: Any, count: i
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _remember(tree: Any, states: Any, parent: Any, high: Any, count: int) -> None:
     """Write parent and high into the pair's memory."""
     for i in range(count):
@@ -163,9 +218,9 @@ def _remember(tree: Any, states: Any, parent: Any, high: Any, count: int) -> Non
         tree[states[i]] = code if high[i] else -code
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _walk(parent: Any, order: Any, head: Any, after: Any, count: int) -> int:
-    """Number of states reached from the root; order lists them with parents first."""
+    """Number of states reached from the roots; order lists roots first, then parents first."""
     for i in range(count):
         head[i] = -1
     reached = 0
@@ -176,8 +231,6 @@ def _walk(parent: Any, order: Any, head: Any, after: Any, count: int) -> int:
         else:
             after[i] = head[parent[i]]
             head[parent[i]] = i
-    if reached != 1:
-        return 0
     done = 0
     while done < reached:
         child = head[order[done]]
@@ -189,9 +242,9 @@ def _walk(parent: Any, order: Any, head: Any, after: Any, count: int) -> int:
     return reached
 
 
-@njit(cache=True)
-def _evaluate(parent: Any, high: Any, order: Any, weight: Any, v: Any) -> None:
-    """v from the tree, scaled so that its smallest entry is 1."""
+@njit(cache=True, error_model="numpy")
+def _evaluate(parent: Any, high: Any, order: Any, weight: Any, v: Any) -> bool:
+    """Whether v, read off the tree and scaled to smallest entry 1, stays in range."""
     v[order[0]] = 1.0
     least = 1.0
     for n in range(1, v.size):
@@ -202,23 +255,16 @@ def _evaluate(parent: Any, high: Any, order: Any, weight: Any, v: Any) -> None:
         else:
             v[i] = v[above] / weight[above, i]
         least = min(least, v[i])
+    if not least > 0.0:
+        return False
+    most = 0.0
     for i in range(v.size):
         v[i] /= least
+        most = max(most, v[i])
+    return most <= 2.0 * HUGE
 
 
-@njit(cache=True, fastmath=_MATHS)
-def _admissible(weight: Any, v: Any, slack: float) -> bool:
-    """Whether v_y ≤ e^G(y,z) v_z for all y, z, up to the factor 1 + slack."""
-    for i in range(v.size):
-        least = np.inf
-        for j in range(v.size):
-            least = min(least, weight[i, j] * v[j])
-        if v[i] > least * (1.0 + slack):
-            return False
-    return True
-
-
-@njit(cache=True, fastmath=_MATHS)
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
 def _star(p: Any, q: Any, weight: Any, parent: Any, high: Any) -> None:
     """Start from the best star: all states as high, or all as low, as one centre allows."""
     best = 0.0
@@ -244,7 +290,7 @@ def _star(p: Any, q: Any, weight: Any, parent: Any, high: Any) -> None:
     parent[centre] = -1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _worst_edge(
     p: Any, q: Any, v: Any, ratio: float, parent: Any, high: Any, order: Any, net: Any
 ) -> int:
@@ -257,6 +303,8 @@ def _worst_edge(
     least = -4.0 * v.size * ROUND * total
     for n in range(v.size - 1, 0, -1):
         i = order[n]
+        if parent[i] < 0:
+            break
         flow = net[i] if high[i] else -net[i]
         if flow < least:
             least = flow
@@ -265,14 +313,17 @@ def _worst_edge(
     return worst
 
 
-@njit(cache=True, fastmath=_MATHS)
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
 def _relink(
     cut: int, worth: float, weight: Any, v: Any, parent: Any, high: Any, order: Any, side: Any
 ) -> None:
     """Cut a subtree off, rescale it the way its worth points, hang it on the first tight edge."""
     for n in range(v.size):
         i = order[n]
-        side[i] = 1.0 if i == cut else (0.0 if parent[i] < 0 else side[parent[i]])
+        if i == cut:
+            side[i] = 1.0
+        else:
+            side[i] = 0.0 if parent[i] < 0 else side[parent[i]]
     near = cut
     far = -1
     least = np.inf
@@ -282,6 +333,9 @@ def _relink(
                 room = weight[i, j] * v[j] / v[i] if worth > 0.0 else weight[j, i] * v[i] / v[j]
                 if far < 0 or room < least:
                     least, near, far = room, i, j
+    for i in range(v.size):
+        if side[i] > 0.0:
+            v[i] *= least if worth > 0.0 else 1.0 / least
     child = near
     above = far
     rises = 1 if worth > 0.0 else 0
@@ -297,7 +351,7 @@ def _relink(
         child = old
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _certified(
     p: Any,
     q: Any,
@@ -316,14 +370,14 @@ def _certified(
     _walk(parent, order, head, after, v.size)
     widening = v.size * ROUND
     for _ in range(30):
-        candidate = ratio * (1.0 + widening)
+        candidate = float(ratio * (1.0 + widening))
         if _proves(p, q, weight, candidate, parent, high, order, balance):
             return candidate
         widening *= 2.0
     return 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _root_at_heaviest(q: Any, v: Any, parent: Any, high: Any) -> None:
     """Turn the tree so that the state with most weight q·v is the root: it absorbs rounding."""
     child = 0
@@ -342,7 +396,7 @@ def _root_at_heaviest(q: Any, v: Any, parent: Any, high: Any) -> None:
         child = old
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _proves(
     p: Any, q: Any, weight: Any, ratio: float, parent: Any, high: Any, order: Any, balance: Any
 ) -> bool:

@@ -1,0 +1,76 @@
+"""The largest eta whose lift stays within epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from shoal.loss.lift_loss import LiftLoss
+
+CLOSE = 1e-9  # relative distance of the loss to epsilon at which the search stops
+ROUNDS = 60
+
+LossOfEta = Callable[[float, LiftLoss | None], LiftLoss]
+
+
+def largest_eta(
+    stages: Sequence[LossOfEta], epsilon: float, most: float, least: float
+) -> LiftLoss | None:
+    """The loss at the largest eta found with loss(eta) ≤ epsilon, most ≥ eta ≥ least; else None.
+
+    stages are losses from cheap to tight, each at most the one before and each increasing in
+    eta: what a cheap one accepts the next accepts too. Every accepted eta was evaluated, so the
+    answer rounds down. The search interpolates log loss in log eta and falls back on bisection.
+    """
+    best: LiftLoss | None = None
+    for loss in stages:
+        if best is None:
+            best = _first(loss, epsilon, most, least)
+        else:
+            tighter = loss(best.eta, best)
+            best = tighter if tighter.value <= best.value else best
+        if best is not None:
+            best = _climb(loss, best, epsilon, most)
+    return best
+
+
+def _first(loss: LossOfEta, epsilon: float, most: float, least: float) -> LiftLoss | None:
+    """A loss within epsilon, at the first of most, most/4, most/16, … that has one."""
+    eta = most
+    while eta >= least:
+        found = loss(eta, None)
+        if found.value <= epsilon:
+            return found
+        eta = max(eta / 4.0, least) if eta > least else 0.0
+    return None
+
+
+def _climb(loss: LossOfEta, found: LiftLoss, epsilon: float, most: float) -> LiftLoss:
+    """The accepted loss nearest to epsilon, searched upwards from one that is accepted."""
+    low, ceiling = found, most
+    recent = [found]
+    for attempt in range(ROUNDS):
+        if low.value >= epsilon * (1.0 - CLOSE) or low.eta >= ceiling * (1.0 - CLOSE):
+            break
+        eta = _aim(recent, epsilon * (1.0 - CLOSE / 2.0)) if attempt < ROUNDS // 2 else 0.0
+        if not low.eta < eta < ceiling:
+            eta = float(np.sqrt(low.eta * ceiling))
+        tried = loss(eta, low)
+        recent = [*recent, tried][-2:] if np.isfinite(tried.value) else [low]
+        if tried.value <= epsilon:
+            low = tried
+        else:
+            ceiling = eta
+    return low
+
+
+def _aim(recent: Sequence[LiftLoss], target: float) -> float:
+    """Where the line through the last two losses, in logarithms, meets the target."""
+    last = recent[-1]
+    slope = 1.0
+    if len(recent) > 1 and recent[0].value != last.value and recent[0].eta != last.eta:
+        slope = float(np.log(last.value / recent[0].value) / np.log(last.eta / recent[0].eta))
+    if last.value <= 0.0 or slope <= 0.0:
+        return 0.0
+    return float(last.eta * (target / last.value) ** (1.0 / slope))

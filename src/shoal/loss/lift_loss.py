@@ -1,0 +1,72 @@
+"""The value a lift returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.loss.cone import Bools, Floats, Rule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiftLoss:
+    """The largest loss over nodes and pairs, where it occurs, and the numbers it rests on.
+
+    value = at_node + future + past, rounded up, for the pair (x, x') at `node` (counted from 0;
+    in a chain of any length the last node stands for all later ones). node and pair are None when
+    no node has two possible values. future_limit and past_limit bound the two sides for every
+    number of entries: each lies above its own image under lift_step.image, or is such an image;
+    inf where none is certified. certified is False exactly when value is inf.
+    """
+
+    value: float
+    eta: float
+    rule: Rule
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    future: float
+    past: float
+    future_limit: Floats
+    past_limit: Floats
+
+    @property
+    def certified(self) -> bool:
+        return bool(np.isfinite(self.value))
+
+    @classmethod
+    def none(cls, rule: Rule, eta: float, future_limit: Floats, past_limit: Floats) -> LiftLoss:
+        """Nothing leaked yet."""
+        return cls(0.0, eta, rule, None, None, 0.0, 0.0, 0.0, future_limit, past_limit)
+
+    def or_at(
+        self, node: int, possible: Bools, at_node: Floats, future: Floats, past: Floats
+    ) -> LiftLoss:
+        """This loss, or the worst pair of possible values at `node` if that is larger."""
+        total = (at_node + future + past) * (1.0 + 2.0**-51)
+        total = np.where(possible[:, None] & possible[None, :], total, 0.0)
+        x, other = (int(i) for i in np.unravel_index(int(total.argmax()), total.shape))
+        if not total[x, other] > self.value:
+            return self
+        return replace(
+            self,
+            value=float(total[x, other]),
+            node=node,
+            pair=(x, other),
+            at_node=float(at_node[x, other]),
+            future=float(future[x, other]),
+            past=float(past[x, other]),
+        )
+
+    def named(self, states: npt.NDArray[np.intp]) -> LiftLoss:
+        """The same loss with the pair in the numbering of the whole chain."""
+        if self.pair is None:
+            return self
+        return replace(self, pair=(int(states[self.pair[0]]), int(states[self.pair[1]])))
+
+    def guesses(self, eta: float) -> tuple[Floats, Floats]:
+        """Where the limits of the two sides may lie at another eta."""
+        factor = eta / self.eta
+        return self.future_limit * factor, self.past_limit * factor

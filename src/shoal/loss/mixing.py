@@ -161,12 +161,12 @@ def _survey(influence: Influence, setting: Setting, start: tuple[int, int]) -> S
         early = QuiltRun(0, first - 1, 1, None, inner.right)
         return Survey(Worst(first, inner), (early, *runs))
 
-    def rising(node: int) -> Quilt:
-        return setting.least(influence, node, reach=(0, reach))
+    def rising(node: int, below: float) -> Quilt:
+        return setting.least(influence, node, reach=(0, reach), below=below)
 
     def falling(node: int) -> Quilt:
         two_sided = inner if (inner.left or 0) <= node else NONE
-        one_sided = setting.least(influence, node, reach=(reach, 0))
+        one_sided = setting.least(influence, node, reach=(reach, 0), below=two_sided.cost)
         return min(two_sided, one_sided, key=cost_of)
 
     worst, found = worst_where_they_meet(range(length), rising, falling, length)

@@ -11,6 +11,8 @@ third term collapses when a = t. Song, Wang & Chaudhuri 2017, Appendix C.4.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from shoal.core.value import Floats
@@ -74,7 +76,7 @@ def _survey(transition: Floats, setting: Setting) -> Survey:
     nodes = range(first, end)
     worst, runs = worst_where_they_meet(
         nodes,
-        lambda node: _without_left(chain, setting, node),
+        lambda node, below: _without_left(chain, setting, node, below),
         lambda node: _with_left(chain, setting, node),
         end if setting.length is not None else FARTHEST * 2,
     )
@@ -83,8 +85,9 @@ def _survey(transition: Floats, setting: Setting) -> Survey:
     return Survey(worse(early.worst, worst), joined(early.runs, runs))
 
 
-def _without_left(chain: ChainNodes, setting: Setting, node: int) -> Quilt:
-    return setting.least(NodeInfluence(chain, node), node, reach=(0, setting.reach))
+def _without_left(chain: ChainNodes, setting: Setting, node: int, below: float) -> Quilt:
+    reach = (0, setting.reach)
+    return setting.least(NodeInfluence(chain, node), node, reach=reach, below=below)
 
 
 def _with_left(chain: ChainNodes, setting: Setting, node: int) -> Quilt:
@@ -95,15 +98,16 @@ def _with_left(chain: ChainNodes, setting: Setting, node: int) -> Quilt:
     quilt = least_quilt(influence, None, None, setting.cost, reach=(farthest, setting.reach))
     if setting.length is None:
         return quilt
-    return min(quilt, setting.least(influence, node, reach=(farthest, 0)), key=cost_of)
+    one_sided = setting.least(influence, node, reach=(farthest, 0), below=quilt.cost)
+    return min(quilt, one_sided, key=cost_of)
 
 
 def _crossing(chain: ChainNodes, setting: Setting, first: int) -> int | None:
     """One past a node from which quilts with a left end-point win; None when there is none."""
     node = first + 1
     while node <= FARTHEST:
-        rising, falling = _without_left(chain, setting, node), _with_left(chain, setting, node)
-        if rising.cost >= falling.cost:
-            return node + 1 if falling.cost < float("inf") else None
+        falling = _with_left(chain, setting, node).cost
+        if _without_left(chain, setting, node, falling).cost >= falling:
+            return node + 1 if falling < math.inf else None
         node *= 2
     return None

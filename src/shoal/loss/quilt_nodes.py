@@ -52,11 +52,12 @@ class ChainNodes:
     def __init__(self, transition: Floats, initial: Floats) -> None:
         self.homogeneous = transition.ndim == 2
         self.walk: Walk = Powers(transition) if self.homogeneous else Segments(transition)
+        self.mixing: tuple[int, float] | None = None
         self.settled: Settled | None = None
         self.cycle: int | None = None
         self.period = 1
         self._transition = transition
-        self._laws = initial[None, :]
+        self._laws = [initial]
         self._supports = self._follow(initial > 0)
         self._keys = [support.tobytes() for support in self._supports]
         self._values = [np.flatnonzero(support) for support in self._supports]
@@ -72,14 +73,19 @@ class ChainNodes:
     def law(self, node: int) -> Floats:
         """The law of entry `node`, which may underflow to 0 on possible values."""
         while len(self._laws) <= node:
-            count = len(self._laws)
-            if self.homogeneous:
-                later = self._laws @ self.walk.kernel(0, count).values
-            else:
-                later = self._laws[-1:] @ self._matrix(count - 1)
-            self._laws = np.concatenate((self._laws, later))
-        law: Floats = self._laws[node]
-        return law
+            self._laws.append(self._laws[-1] @ self._matrix(len(self._laws) - 1))
+        return self._laws[node]
+
+    def roundings(self, node: int) -> int:
+        """How many steps of rounding the law of entry `node` can show.
+
+        Steps n and factor tau of `mixing`: an error of the law shrinks by tau in n steps, so that
+        never more than about n(1 + 1/(1-tau)) steps of it are left.
+        """
+        if self.mixing is None:
+            return node
+        steps, factor = self.mixing
+        return min(node, (self.cycle or 0) + math.ceil(steps * (1.0 + 1.0 / (1.0 - factor))))
 
     def law_ratio(self, node: int) -> Floats:
         """log P(X_i = x') - log P(X_i = x) over the values of i = node. Rounds up."""
@@ -98,9 +104,9 @@ class ChainNodes:
             places = [first + (node - first) % self.period for node in nodes]
         else:
             places = list(nodes)
-        self.law(max(places))
+        laws = np.array([self.law(place) for place in places])
         support = self._supports[self._place(nodes[0])]
-        return law_log_ratios(self._laws[places], support, max(places)) + slack
+        return law_log_ratios(laws, support, self.roundings(max(places))) + slack
 
     def future(self, node: int, lag: int) -> Floats:
         """F of the end-point `lag` steps after `node`."""
@@ -194,12 +200,11 @@ class NodeInfluence:
         self._witnesses: list[int] = []  # flat indices of pairs that attained some influence
 
     def __call__(self, left: int | None, right: int | None) -> float:
-        if left is None and right is None:
-            return 0.0
-        if left is None or right is None:
-            moved = self._before(left) if left is not None else self._after(right or 0)
-        else:
-            moved = self._before(left) + self._after(right)
+        if left is None:
+            return 0.0 if right is None else self._right_only(right)
+        moved = self._before(left)
+        if right is not None:
+            moved = moved + self._after(right)
         if moved.size:
             pair = int(moved.argmax())
             if pair not in self._witnesses:
@@ -211,7 +216,7 @@ class NodeInfluence:
         if len(self._secrets) <= FEW or left is None or right is None:
             return self(left, right)
         if not self._witnesses:
-            return future_top(self._chain.logs(self._node, right), self._secrets)
+            return self._right_only(right)
         pairs = np.array(self._witnesses)
         first, second = np.divmod(pairs, len(self._secrets))
         return largest(self._before_at(left, first, second) + self._after_at(right, first, second))
@@ -249,6 +254,10 @@ class NodeInfluence:
     def _rounding(self, lags: int) -> Floats:
         """What F and L are raised by at lags 1..lags, so that the bounds by pairs are as close."""
         return np.asarray(2.02 * (self._chain.walk.size + 2) * UNIT * np.arange(1.0, lags + 1.0))
+
+    def _right_only(self, lag: int) -> float:
+        top = future_top(self._chain.logs(self._node, lag), self._secrets)
+        return top * (1.0 + 4.0 * UNIT)
 
     def _after(self, lag: int) -> Floats:
         found = self._future.get(lag)

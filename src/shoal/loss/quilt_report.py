@@ -54,12 +54,20 @@ class Setting(NamedTuple):
         enough: float = -math.inf,
         start: Iterable[Lags] = (),
         reach: Lags | None = None,
+        below: float = math.inf,
     ) -> Quilt:
-        """The cheapest quilt of `node`."""
+        """The cheapest quilt of `node`, see `least_quilt`."""
         right = None if self.length is None else self.length - 1 - node
         ends = (self.reach, self.reach) if reach is None else reach
         return least_quilt(
-            influence, node, right, self.cost, reach=ends, enough=enough, start=start
+            influence,
+            node,
+            right,
+            self.cost,
+            reach=ends,
+            enough=enough,
+            below=below,
+            start=start,
         )
 
 

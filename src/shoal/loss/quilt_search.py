@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Iterable
 
-from shoal.loss.quilt_cost import Cost, Influence, Quilt, Search, Side
+from shoal.loss.quilt_cost import NONE, Cost, Influence, Quilt, Search, Side
 from shoal.loss.quilt_cuts import finish_by_cuts
 
 
@@ -22,15 +22,18 @@ def least_quilt(
     *,
     reach: tuple[int | None, int | None] = (None, None),
     enough: float = -math.inf,
+    below: float = math.inf,
     start: Iterable[tuple[int | None, int | None]] = (),
 ) -> Quilt:
     """The cheapest quilt of a node with `left` entries before it and `right` after it.
 
     None means endlessly many. `reach` limits the lag of each end-point; absent end-points are
-    always allowed. The search stops early at a quilt that costs at most `enough`. `start` holds
-    lags worth trying first. NONE, of cost inf, when an endless chain offers no finite quilt.
+    always allowed. The search stops early at a quilt that costs at most `enough`, and looks only
+    for quilts cheaper than `below`. `start` holds lags worth trying first. NONE, of cost inf, when
+    there is no such quilt.
     """
     search = Search(influence, Side.of(left, reach[0]), Side.of(right, reach[1]), cost)
+    search.best = NONE._replace(cost=below)
     if left is not None and right is not None:
         search.offer(search.left.positions, search.right.positions)
     for a, b in start:
@@ -39,7 +42,7 @@ def least_quilt(
         _probe(search)
     if enough < search.best.cost < math.inf and not finish_by_cuts(search, enough):
         _refine(search, enough)
-    return search.best
+    return search.best if search.best.nearby else NONE
 
 
 def _offer_lags(search: Search, a: int | None, b: int | None) -> None:

@@ -35,19 +35,19 @@ def contraction(chain: ChainNodes, farthest: int = 1 << 26) -> tuple[int, float]
     return None
 
 
-def settle(
-    chain: ChainNodes, mixing: tuple[int, float], tolerance: float, last: int | None
-) -> Settled | None:
+def settle(chain: ChainNodes, tolerance: float, last: int | None) -> Settled | None:
     """Where the laws stop changing: the first entry from which `slack` is at most `tolerance`.
 
     Let H be Hilbert's metric, H(u, v) = max over x, x' of log u(x)v(x') / (u(x')v(x)), which is
     the largest difference between two law ratios. A step never increases H, and n steps multiply
-    it by at most tau (Birkhoff); (n, tau) = mixing comes from `contraction`. With π the limit law,
+    it by at most tau (Birkhoff); (n, tau) = chain.mixing, from `contraction`. With π the limit law,
     H(m, π) <= H(m, mPⁿ)/(1 - tau), so every later entry of the same phase is within
     2 H(m, mPⁿ)/(1 - tau). When rounding keeps that above the tolerance the value reached is
     returned. None when the laws do not settle by `last`.
     """
-    steps, factor = mixing
+    if chain.mixing is None:
+        return None
+    steps, factor = chain.mixing
     previous, node = math.inf, chain.cycle or 0
     while last is None or node <= last:
         slack = _slack(chain, node, steps, factor)
@@ -68,4 +68,4 @@ def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
     later = log_bounds(moved[values], moved[values] > 0, (steps + 1) * width)
     change = later.upper - present.upper
     spread = float(change.max() - change.min()) + 2.0 * (present.error + later.error)
-    return 2.0 * spread / (1.0 - factor) + 4.04 * (node + 1) * width * UNIT
+    return 2.0 * spread / (1.0 - factor) + 4.04 * (chain.roundings(node) + 1) * width * UNIT

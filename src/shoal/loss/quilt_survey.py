@@ -44,15 +44,13 @@ def survey(chain: ChainNodes, setting: Setting) -> Survey:
         return every_node(chain, setting, length)
     if length is not None and not chain.homogeneous:
         return one_by_one(chain, setting, range(length), UNSEEN)
-    mixing = contraction(chain)
-    if mixing is not None:
-        last = None if length is None else length - 1
-        chain.settled = settle(chain, mixing, TOLERANCE, last)
+    chain.mixing = contraction(chain)
+    chain.settled = settle(chain, TOLERANCE, None if length is None else length - 1)
     if chain.settled is not None:
         return _settled(chain, setting, chain.settled.first)
     if length is None:
         return NEVER
-    if mixing is None and length > UNMIXED:
+    if chain.mixing is None and length > UNMIXED:
         return _unmixed(chain, setting, length)
     return one_by_one(chain, setting, range(length), UNSEEN)
 
@@ -89,12 +87,12 @@ def _stretch(
     if clear is not None:
         return Worst(clear, inner), _covered(nodes, inner, setting.length)
 
-    def rising(node: int) -> Quilt:
-        return setting.least(influence, node, reach=(0, reach))
+    def rising(node: int, below: float) -> Quilt:
+        return setting.least(influence, node, reach=(0, reach), below=below)
 
     def falling(node: int) -> Quilt:
         farthest = node - cycle if reach is None else min(reach, node - cycle)
-        one_sided = setting.least(influence, node, reach=(farthest, 0))
+        one_sided = setting.least(influence, node, reach=(farthest, 0), below=inner.cost)
         return min(inner, one_sided, key=cost_of)
 
     return worst_where_they_meet(nodes, rising, falling, setting.length)
@@ -115,23 +113,28 @@ def _clear(nodes: range, inner: Quilt, cost: Cost, length: int) -> int | None:
 
 
 def worst_where_they_meet(
-    nodes: range, rising: Callable[[int], Quilt], falling: Callable[[int], Quilt], length: int
+    nodes: range,
+    rising: Callable[[int, float], Quilt],
+    falling: Callable[[int], Quilt],
+    length: int,
 ) -> tuple[Worst, list[QuiltRun]]:
     """The worst of `nodes` when each needs the cheaper of a rising and a falling cost.
 
     With the node moving right, quilts without a left end-point get dearer (`rising`), those
-    without a right end-point cheaper, two-sided ones no dearer (`falling`). Bisection.
+    without a right end-point cheaper, two-sided ones no dearer (`falling`). `rising` takes a cost
+    above which it need not look. Bisection.
     """
     low, high = 0, len(nodes)
     while low < high:
         middle = (low + high) // 2
-        if rising(nodes[middle]).cost >= falling(nodes[middle]).cost:
+        other = falling(nodes[middle]).cost
+        if rising(nodes[middle], other).cost >= other:
             high = middle
         else:
             low = middle + 1
     worst, runs = UNSEEN, list[QuiltRun]()
     if low > 0:
-        worst = Worst(nodes[low - 1], rising(nodes[low - 1]))
+        worst = Worst(nodes[low - 1], rising(nodes[low - 1], math.inf))
         runs += _covered(nodes[:low], worst.quilt, length)
     if low < len(nodes):
         after = Worst(nodes[low], falling(nodes[low]))

@@ -17,6 +17,8 @@ import shoal
 from shoal.cli.app import COMMANDS, app
 from shoal.spec.request import read_request
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
 
 def done(result: Result) -> str:
     """What was printed, after checking that all went well."""
@@ -213,6 +215,25 @@ def test_fit_one_model_per_group(run: Run, folder: Path) -> None:
     for row in report["models"]:
         assert row["check"]["transitions"] == 19
         assert shoal.loads((folder / row["path"]).read_text()).states == ("sit", "walk")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_run(run: Run, path: Path) -> None:
+    plan = json.loads(done(run("plan", str(path), "--json")))
+    assert plan["loss"] <= plan["epsilon"] * (1 + 1e-9)
+    assert plan["guarantee"]["proved"] is True
+    found = json.loads(done(run("leak", str(path), "--json")))
+    for model in found["models"]:
+        assert model["epsilon"] >= found["eta"]
+        assert model["group_bound"] is None or model["epsilon"] <= model["group_bound"] * (1 + 1e-9)
+
+
+def test_the_flu_needs_half_the_noise_of_group_privacy(run: Run) -> None:
+    flu = next(path for path in EXAMPLES if path.stem == "flu")
+    rows = json.loads(done(run("plan", str(flu), "--json")))["alternatives"]
+    # Song, Wang & Chaudhuri 2017, Section 3.1: W = 2 against 4 for the whole group
+    assert rows["wasserstein"]["scale"] == pytest.approx(2, rel=1e-9)
+    assert rows["group"]["scale"] == pytest.approx(4, rel=1e-9)
 
 
 def test_the_schema_is_printed(run: Run) -> None:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {
     "leak": Command("shoal.cli.leak", "Say what an ordinary private release really leaks."),
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
+    "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),

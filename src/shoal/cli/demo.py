@@ -197,7 +197,7 @@ def _files_story(files: dict[str, Path], chart: Path | None) -> None:
         typer.echo(f"The chart is in {chart}")
     for what, path in files.items():
         typer.echo(f"The {what} is in {path}")
-    typer.echo(f"Go on with:\n  shoal plan {files['spec']}")
+    typer.echo(f"Go on with:\n  shoal plan {files['spec']}\n  shoal audit {files['plan']}")
 
 
 def _object(

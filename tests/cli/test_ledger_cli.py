@@ -13,7 +13,7 @@ from tests.ledger_plans import DATA, group, laplace
 from tests.ledger_servers import KINDS, fresh_ledger
 from typer.testing import CliRunner, Result
 
-from shoal.cli.app import COMMANDS, Command, app
+from shoal.cli import app
 from shoal.ledger import open_ledger
 
 Run = Callable[..., Result]
@@ -23,7 +23,6 @@ Run = Callable[..., Result]
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `shoal ledger ARGUMENTS…`."""
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setitem(COMMANDS, "ledger", Command("shoal.cli.ledger", "Keep account."))
 
     def call(*arguments: str) -> Result:
         return CliRunner().invoke(app, ["ledger", *arguments])

@@ -1,0 +1,242 @@
+"""The strongest adversary: the posterior of every entry given all that was released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shoal.attacks.beliefs import Beliefs
+from shoal.attacks.seen import EntriesSeen, Seen, SumSeen
+from shoal.audit.evidence import Coded, backward, by_value, pushed, shifted
+from shoal.audit.walk import Walk, walk
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import Model
+from shoal.core.value import Floats, Ints
+from shoal.models.chain import MarkovChain
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+
+MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
+MOST_PATHS = 200_000_000  # cells of the best-path table
+
+
+def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> Beliefs:
+    """What somebody who holds `model` believes about every entry after seeing `seen`.
+
+    Exact: forward and backward over states and sums (chains), or enumeration (tables). `entries`
+    is the length of the data, or the lengths of several chains that are independent of each other
+    and follow one another in the result.
+    """
+    if isinstance(model, JointTable):
+        return _table(model, seen)
+    coded, likelihood, nodes = _observed(model, seen, entries)
+    joint = np.concatenate(list(_joints(coded, nodes, likelihood)))
+    evidence = float(np.logaddexp.reduce(joint[-1]))
+    if evidence == -math.inf:
+        raise InputError("what was seen is impossible under the model")
+    return Beliefs(
+        coded.walk.values,
+        _priors(coded.walk, nodes),
+        np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)),
+        evidence,
+    )
+
+
+def belief_over_time(model: Model, seen: EntriesSeen) -> Floats:
+    """P(entry t = value | what was seen of entries up to t), (entries, values): belief as it grows.
+
+    The filter of a hidden Markov model; `attack` also uses what comes later.
+    """
+    coded, _, nodes = _observed(model, [seen], len(seen.log_likelihood))
+    path = coded.walk
+    assert path.initial is not None
+    with np.errstate(divide="ignore"):
+        law = np.log(path.initial)
+    rows = []
+    for node in range(nodes):
+        law = law + coded.tilts(node)
+        law = law - np.logaddexp.reduce(law)
+        rows += [by_value(law, shown, len(path.values)) for _, shown in path.brought(node)]
+        law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
+    return np.exp(np.array(rows))
+
+
+def most_likely(
+    model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
+) -> tuple[str, ...]:
+    """The data that is likeliest as a whole given `seen` (Viterbi, over states and sums)."""
+    if isinstance(model, JointTable):
+        weight = _outcome_logs(model, seen)
+        best = np.unravel_index(int(np.argmax(weight)), weight.shape)
+        return tuple(domain[int(i)] for domain, i in zip(model.domains, best, strict=True))
+    coded, likelihood, nodes = _observed(model, seen, entries)
+    if nodes * coded.walk.size * coded.width(nodes) > MOST_PATHS:
+        raise Refused("the data is too long for its best path; attack a shorter stretch")
+    states = _best_states(coded, nodes, likelihood)
+    path = coded.walk
+    first = [int(values[states[0]]) for values in path.first]
+    rest = [int(path.shown[state]) for state in states[1:]]
+    return tuple(path.values[value] for value in first + rest)
+
+
+def _observed(
+    model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
+) -> tuple[Coded, Floats, int]:
+    """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
+    path, nodes = _path(model, [entries] if isinstance(entries, int) else list(entries))
+    total = nodes + path.order - 1
+    tilts = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
+    if any(len(rows) != total for rows in tilts):
+        raise InputError(f"something was seen of a number of entries other than {total}")
+    sums = [one for one in seen if isinstance(one, SumSeen)]
+    weights = [one.weights - one.weights.min(axis=0) for one in sums]
+    widths = [int(w) * total + 1 for each in weights for w in each.max(axis=0)]
+    strides = np.cumprod([1, *widths[:-1]]) if widths else np.ones(0, np.int64)
+    cells = math.prod(widths) * nodes * path.size**2
+    if cells > MOST_CELLS:
+        raise Refused(
+            f"the attack on {len(widths)} numbers at once would take {cells:.1g} steps; "
+            "look at one of them, or at a shorter stretch of data"
+        )
+    joined = np.hstack(weights) if weights else np.zeros((len(path.values), 0), np.int64)
+    coded = Coded(path, joined @ strides, np.sum(tilts, axis=0) if tilts else None)
+    codes = np.arange(coded.width(nodes))
+    return coded, _likelihood(sums, widths, strides, codes, total), nodes
+
+
+def _likelihood(
+    sums: Sequence[SumSeen], widths: Sequence[int], strides: Ints, codes: Ints, total: int
+) -> Floats:
+    out = np.zeros(len(codes))
+    place = 0
+    for one in sums:
+        count = one.weights.shape[1]
+        digits = [codes // int(strides[j]) % widths[j] for j in range(place, place + count)]
+        out += one.log_likelihood(np.stack(digits, axis=1) + one.weights.min(axis=0) * total)
+        place += count
+    return out
+
+
+def _path(model: Model, lengths: Sequence[int]) -> tuple[Walk, int]:
+    """One walk through all chains: where a new one begins, the next state is drawn afresh."""
+    if not isinstance(model, MarkovChain | OrderChain):
+        raise Refused(f"an adversary holds one law; {model.describe()} is not one")
+    path = walk(model)
+    if len(lengths) == 1:
+        nodes = lengths[0] - path.order + 1
+        if nodes < 1:
+            raise Refused(f"data of {lengths[0]} entries is shorter than the model's order")
+        return path, nodes
+    if path.order > 1:
+        raise Refused("several chains of higher order are not attacked together; take one")
+    assert path.initial is not None
+    restart = np.broadcast_to(path.initial, (path.size, path.size))
+    matrices = []
+    for length in lengths:
+        matrices += [path.matrix(step) for step in range(length - 1)] + [restart]
+    joined = Walk(
+        path.values, path.initial, np.array(matrices[:-1]), path.shown, path.first, sum(lengths)
+    )
+    return joined, sum(lengths)
+
+
+def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
+    """log P(entry = value, output) of every entry, in order.
+
+    Forward tables are kept at every √nodes-th node only and made again where they are needed.
+    """
+    path = coded.walk
+    assert path.initial is not None
+    block = max(1, math.isqrt(nodes))
+    with np.errstate(divide="ignore"):
+        table = np.log(path.initial)[:, None]
+    kept = [table]
+    for node in range(nodes - 1):
+        table = _stepped(coded, table, node)
+        if (node + 1) % block == 0:
+            kept.append(table)
+    later = backward(coded, nodes, likelihood)
+    rows: list[Floats] = []
+    for number in range(len(kept) - 1, -1, -1):
+        first, last = number * block, min((number + 1) * block, nodes)
+        earlier = [kept[number]]
+        for node in range(first, last - 1):
+            earlier.append(_stepped(coded, earlier[-1], node))
+        for node in range(last - 1, first - 1, -1):
+            joint = np.logaddexp.reduce(earlier[node - first] + next(later), axis=1)
+            brought = [by_value(joint, shown, len(path.values)) for _, shown in path.brought(node)]
+            rows.append(np.array(brought))
+    return rows[::-1]
+
+
+def _stepped(coded: Coded, table: Floats, node: int) -> Floats:
+    seen = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+    return pushed(seen, coded.walk.matrix(node))
+
+
+def _priors(path: Walk, nodes: int) -> Floats:
+    laws = path.laws(nodes)
+    with np.errstate(divide="ignore"):
+        rows = [
+            by_value(np.log(laws[node]), shown, len(path.values))
+            for node in range(nodes)
+            for _, shown in path.brought(node)
+        ]
+    return np.exp(np.array(rows))
+
+
+def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
+    """The states of the likeliest path: the largest over predecessors instead of their sum."""
+    path = coded.walk
+    assert path.initial is not None
+    with np.errstate(divide="ignore"):
+        table = np.log(path.initial)[:, None]
+    pointers: list[Ints] = []
+    for node in range(nodes - 1):
+        ready = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+        with np.errstate(divide="ignore"):
+            moves = np.log(path.matrix(node))[:, :, None] + ready[:, None, :]
+        pointers.append(np.argmax(moves, axis=0).astype(np.int16))
+        table = moves.max(axis=0)
+    last = shifted(table + coded.tilts(nodes - 1)[:, None], coded.codes(nodes - 1)) + likelihood
+    state, code = (int(i) for i in np.unravel_index(int(np.argmax(last)), last.shape))
+    states = [state]
+    code -= int(coded.codes(nodes - 1)[state])
+    for node in range(nodes - 2, -1, -1):
+        state = int(pointers[node][state, code])
+        code -= int(coded.codes(node)[state])
+        states.append(state)
+    return states[::-1]
+
+
+def _outcome_logs(table: JointTable, seen: Sequence[Seen]) -> Floats:
+    """log P(outcome, output) for every outcome of a table."""
+    with np.errstate(divide="ignore"):
+        out = np.log(table.probability)
+    places = np.indices(table.probability.shape).reshape(table.probability.ndim, -1)
+    for one in seen:
+        if isinstance(one, SumSeen):
+            answers = one.weights[places].sum(axis=0)
+            out = out + one.log_likelihood(answers).reshape(out.shape)
+        else:
+            rows = [one.log_likelihood[axis][places[axis]] for axis in range(len(places))]
+            out = out + np.sum(rows, axis=0).reshape(out.shape)
+    return np.asarray(out)
+
+
+def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:
+    if table.states is None:
+        raise Refused("the table's variables take different values; attack one that shares them")
+    weight = _outcome_logs(table, seen)
+    evidence = float(np.logaddexp.reduce(weight, axis=None))
+    if evidence == -math.inf:
+        raise InputError("what was seen is impossible under the model")
+    after = np.exp(weight - evidence)
+    axes = range(after.ndim)
+
+    def by_variable(law: Floats) -> Floats:
+        return np.array([law.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes])
+
+    return Beliefs(table.states, by_variable(table.probability), by_variable(after), evidence)

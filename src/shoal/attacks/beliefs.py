@@ -1,0 +1,90 @@
+"""What an adversary believes before and after, and the measures of what was learned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.value import Floats, Ints
+
+
+class Learned(NamedTuple):
+    """The largest change of the odds between two values of an entry, in logs, and where."""
+
+    log_odds: float
+    entry: int
+    values: tuple[str, str]
+
+
+class Privacy(NamedTuple):
+    """How well an adversary does on average over the entries (Shokri et al. 2011).
+
+    `correctness` is the expected distance between what the adversary believes and the truth (what
+    users care about), `certainty` the entropy of the belief in bits, `accuracy` how often the best
+    guess is the truth.
+    """
+
+    correctness: float
+    certainty: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beliefs:
+    """P(entry = value) before and after, (entries, values), and how likely the output was.
+
+    `log_evidence` is log P(output), up to the constant left out of the likelihood.
+    """
+
+    values: tuple[str, ...]
+    before: Floats
+    after: Floats
+    log_evidence: float
+
+    @property
+    def guesses(self) -> Ints:
+        """The most likely value of each entry, after."""
+        return np.asarray(np.argmax(self.after, axis=1), np.int64)
+
+    def largest_change(self) -> Learned:
+        """The largest log-odds learned between two values of one entry; 0 when nothing was."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gain = np.log(self.after) - np.log(self.before)
+        possible = self.before > 0
+        high = np.where(possible, gain, -math.inf)
+        low = np.where(possible, gain, math.inf)
+        spread = high.max(axis=1) - low.min(axis=1)
+        entry = int(np.argmax(spread))
+        pair = (int(np.argmax(high[entry])), int(np.argmin(low[entry])))
+        return Learned(float(spread[entry]), entry, (self.values[pair[0]], self.values[pair[1]]))
+
+    def expected_errors(self) -> tuple[float, float]:
+        """How often the adversary expects the best guess to be wrong, before and after."""
+        return (
+            float(1 - self.before.max(axis=1).mean()),
+            float(1 - self.after.max(axis=1).mean()),
+        )
+
+    def entropies(self) -> tuple[float, float]:
+        """The mean entropy of the belief about an entry in bits, before and after."""
+        return float(entropy(self.before).mean()), float(entropy(self.after).mean())
+
+    def privacy(self, truth: npt.ArrayLike, distance: npt.ArrayLike | None = None) -> Privacy:
+        """Measured against the truth (value indices); by default all errors count 1."""
+        actual = np.asarray(truth, dtype=np.int64)
+        apart = 1 - np.eye(len(self.values)) if distance is None else np.asarray(distance, float)
+        return Privacy(
+            correctness=float((self.after * apart[:, actual].T).sum(axis=1).mean()),
+            certainty=float(entropy(self.after).mean()),
+            accuracy=float((self.guesses == actual).mean()),
+        )
+
+
+def entropy(laws: Floats) -> Floats:
+    """-Σ p log2 p along the last axis; 0 log 0 is 0."""
+    safe = np.where(laws > 0, laws, 1.0)
+    return np.asarray(-(safe * np.log2(safe)).sum(axis=-1))

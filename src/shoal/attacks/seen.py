@@ -1,0 +1,104 @@
+"""What an adversary sees: noisy sums over all entries, and something of each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.additive import Additive
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Plan
+from shoal.core.release import Release
+from shoal.core.value import Floats, Ints
+from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.linear import LinearQuery
+
+
+class SumSeen(NamedTuple):
+    """A release about Σ weights[value of the entry], several numbers at once.
+
+    `weights` (values, numbers) are whole; `log_likelihood` says, up to a constant, how likely the
+    released numbers are when the true sums are each of its rows.
+    """
+
+    weights: Ints
+    log_likelihood: Callable[[Ints], Floats]
+
+
+class EntriesSeen(NamedTuple):
+    """Something seen of each entry: log P(what was seen of entry t | its value), (entries, values).
+
+    -inf rules a value out. Rows of zeros say nothing.
+    """
+
+    log_likelihood: Floats
+
+
+Seen = SumSeen | EntriesSeen
+
+
+def laplace_sum(query: LinearQuery, output: Sequence[float], scale: float) -> SumSeen:
+    """The release of `output` under Laplace noise of `scale` on each number of `query`.
+
+    Noise that keeps the total has the same density, on fewer outputs, so it serves for that too.
+    """
+    weights = np.array(query.multiples(), dtype=np.int64)
+    if len(output) != weights.shape[1]:
+        raise InputError(f"output has {len(output)} numbers; the query has {weights.shape[1]}")
+    steps = float(query.lattice) / scale
+    place = np.asarray(output, dtype=np.float64) / float(query.lattice)
+    return SumSeen(weights, lambda sums: -steps * np.abs(sums - place).sum(axis=1))
+
+
+def released(plan: Plan, release: Release) -> SumSeen:
+    """What a release of an additive plan shows."""
+    body, query = plan.body, plan.task.query
+    if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
+        raise Refused(f"no attack is known on a {type(body).__name__} release of this query")
+    return laplace_sum(query, release.values, float(body.noise.scale))
+
+
+def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
+    """One number of a release by itself: less than the adversary sees, cheap for histograms."""
+    body, query = plan.body, plan.task.query
+    assert isinstance(body, Additive)
+    assert isinstance(query, LinearQuery)
+    weights = np.array(query.multiples(), dtype=np.int64)[:, [label]]
+    place = release.values[label] / float(query.lattice)
+    decay = float(query.lattice / body.noise.scale)
+    if not isinstance(body.noise, ZeroSumLaplace):
+        return SumSeen(weights, lambda sums: -decay * np.abs(sums[:, 0] - place))
+    others = body.noise.dimension - 1
+    return SumSeen(weights, lambda sums: _one_bar(decay, others, np.asarray(sums[:, 0] - place)))
+
+
+def suppressed(
+    output: Sequence[str | None], states: Sequence[str], suppression: Mapping[str, float]
+) -> EntriesSeen:
+    """A stream with gaps: each entry shown as it is, or None.
+
+    `suppression` is the probability with which each state is hidden (0 when not named).
+    """
+    hidden = np.array([suppression.get(state, 0.0) for state in states])
+    rows = np.empty((len(output), len(states)))
+    for t, shown in enumerate(output):
+        rows[t] = hidden if shown is None else (1 - hidden) * (np.array(states) == shown)
+    with np.errstate(divide="ignore"):
+        return EntriesSeen(np.log(rows))
+
+
+def _one_bar(decay: float, others: int, gaps: npt.NDArray[Any]) -> Floats:
+    """The log-law of one coordinate of noise that adds up to 0, by convolving the others."""
+    reach = int(np.ceil(60 / decay + np.abs(gaps).max())) + 1
+    grid = np.arange(-reach, reach + 1)
+    size = 1 << (others * len(grid)).bit_length()
+    spectrum = np.fft.rfft(
+        np.roll(np.pad(np.exp(-decay * np.abs(grid)), (0, size - len(grid))), -reach)
+    )
+    rest = np.fft.irfft(spectrum**others, size)
+    places = np.rint(gaps).astype(np.int64)
+    with np.errstate(divide="ignore"):
+        return np.asarray(-decay * np.abs(gaps) + np.log(np.maximum(rest[places], 1e-300)))

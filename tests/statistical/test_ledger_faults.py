@@ -151,6 +151,18 @@ def test_16_processes_with_200_charges_each_share_one_limit_exactly(
     check_crowd(kind, tmp_path, 200)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crowd_may_open_a_ledger_that_does_not_exist_yet(kind: str, tmp_path: Path) -> None:
+    with nursery() as workers:
+        for number in range(5):
+            url, emitted = fresh_ledger(kind, tmp_path), tmp_path / f"emitted-{number}"
+            workers.start("many", copies=6, url=url, emitted=str(emitted), times=1)
+            assert workers.over() == [0] * 6
+            with open_ledger(url) as ledger:
+                assert len(stored(ledger)) == 6
+                assert ledger.verify().links == 1 + 1 + 6  # version and plan once
+
+
 def copied(path: Path, target: Path) -> str:
     """What a power cut would leave: the file and its log as they are now, memory gone.
 

@@ -1,0 +1,85 @@
+"""`shoal reproduce`: the papers' tables and figures, made again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from shoal.experiments.report import Report
+
+app = typer.Typer(rich_markup_mode=None)
+
+EPILOG = """\b
+Examples:
+  shoal reproduce --list
+  shoal reproduce chain-synthetic
+  SHOAL_DATA=~/data shoal reproduce chain-activity chain-electricity --out tables
+"""
+
+
+@app.command(epilog=EPILOG)
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments to run; all by default.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for NAME.md and figures; printed when omitted.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make the papers' tables and figures again, with the paper's number beside ours.
+
+    Runs on generated data always, and on real data when the variable SHOAL_DATA names its folder.
+    """
+    from shoal.cli import show
+    from shoal.experiments import EXPERIMENTS, row_named, run
+
+    if listed:
+        rows = {name: row.summary for name, row in EXPERIMENTS.items()}
+        text = json.dumps(rows, indent=2) if as_json else _list(rows)
+        typer.echo(text)
+        return
+    chosen = names or list(EXPERIMENTS)
+    for name in chosen:
+        row_named(name)
+    reports = []
+    for name in chosen:
+        with show.working(f"running {name}"):
+            reports.append(run(name))
+        if out is not None:
+            _write(out, reports[-1])
+    if as_json:
+        typer.echo(json.dumps([report.as_object() for report in reports], indent=2))
+    elif out is None:
+        typer.echo("\n".join(report.markdown() for report in reports))
+    else:
+        typer.echo(f"Written to {out}: " + ", ".join(f"{report.name}.md" for report in reports))
+
+
+def _list(rows: dict[str, str]) -> str:
+    width = max(map(len, rows)) + 2
+    return "\n".join(f"{name:<{width}}{summary}" for name, summary in rows.items())
+
+
+def _write(folder: Path, report: Report) -> None:
+    """NAME.md and a PNG per figure, each whole or not at all."""
+    import io
+
+    from matplotlib.figure import Figure as Canvas
+
+    from shoal.data.files import atomic_write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    command = f"shoal reproduce {report.name} --out {folder.name}"
+    atomic_write(folder / f"{report.name}.md", f"{report.markdown()}\nMade by `{command}`.\n")
+    for figure in report.figures:
+        canvas = Canvas(figsize=(11, 3.8), layout="constrained")
+        figure.draw(canvas)
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png", dpi=110)
+        atomic_write(folder / f"{figure.name}.png", buffer.getvalue())

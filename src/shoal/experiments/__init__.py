@@ -1,0 +1,50 @@
+"""The papers' tables and figures, made again: one file each, run by `shoal reproduce`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+from shoal.core.errors import InputError
+from shoal.experiments.report import Report
+
+
+class Experiment(NamedTuple):
+    """Where an experiment lives (a module with a function `run() -> Report`) and what it shows."""
+
+    module: str
+    summary: str
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "chain-synthetic": Experiment(
+        "shoal.experiments.chain_synthetic",
+        "Pufferfish paper, Section 5.2: error against the width of the family of chains.",
+    ),
+    "chain-activity": Experiment(
+        "shoal.experiments.chain_activity",
+        "Pufferfish paper, Table 1: activity histograms of persons and of groups.",
+    ),
+    "chain-electricity": Experiment(
+        "shoal.experiments.chain_electricity",
+        "Pufferfish paper, Table 3: histogram of a household's electric power.",
+    ),
+    "chain-speed": Experiment(
+        "shoal.experiments.chain_speed",
+        "Pufferfish paper, Table 2: how long it takes to find the scale of the noise.",
+    ),
+}
+
+
+def row_named(name: str) -> Experiment:
+    """The experiment called `name`."""
+    row = EXPERIMENTS.get(name)
+    if row is None:
+        raise InputError(f"experiment is {name!r}; it must be one of {list(EXPERIMENTS)}")
+    return row
+
+
+def run(name: str) -> Report:
+    """The report of one experiment."""
+    report: Report = import_module(row_named(name).module).run()
+    return report

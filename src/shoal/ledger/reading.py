@@ -105,6 +105,14 @@ _ACCOUNTS = (
 )
 
 
+_PERIODS = (
+    select(CHARGES.c.period)
+    .distinct()
+    .where(CHARGES.c.subject == bindparam("subject"))
+    .order_by(CHARGES.c.period)
+)
+
+
 def state(connection: Connection, charge: Charge) -> State:
     """All that a charge depends on."""
     names = {
@@ -156,6 +164,11 @@ def limits(connection: Connection) -> tuple[Limit, ...]:
 def accounts(connection: Connection) -> list[tuple[str, str]]:
     """Every subject and period with a charge."""
     return [(subject, period) for subject, period in connection.execute(_ACCOUNTS)]
+
+
+def periods(connection: Connection, subject: str) -> list[str]:
+    """The periods in which a subject has a charge."""
+    return list(connection.execute(_PERIODS, {"subject": subject}).scalars())
 
 
 def entries(connection: Connection) -> Iterator[Entry]:

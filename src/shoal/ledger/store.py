@@ -132,13 +132,13 @@ class SqlLedger:
         With period "*": over all its periods, each independent of the others. With a requester:
         what that requester alone was told.
         """
-        tallies = self.database.read(
-            lambda connection: [
-                self._tally(connection, reading.counts(connection, subject, one), requester)
-                for of, one in reading.accounts(connection)
-                if of == subject and period in (EACH, one)
-            ]
-        )
+
+        def work(connection: Connection) -> list[Tally]:
+            periods = reading.periods(connection, subject) if period == EACH else [period]
+            counts = [reading.counts(connection, subject, one) for one in periods]
+            return [self._tally(connection, counted, requester) for counted in counts]
+
+        tallies = self.database.read(work)
         totals = [least_total(tally, self._memory.computed()) for tally in tallies if tally]
         if not totals:
             return None

@@ -74,6 +74,8 @@ def assert_runs_protect(
         assert run.last is not None
         for node in range(run.first, run.last + 1, run.step):
             seen.append(node)
+            assert node - (run.left or 0) >= 0
+            assert node + (run.right or 0) < length
             nearby = (run.left or node + 1) + (run.right or length - node) - 1
             moved = NodeInfluence(chain, node)(run.left, run.right)
             assert nearby / found.sigma + moved <= epsilon * (1 + 1e-12)
@@ -112,6 +114,14 @@ def test_underflow_is_not_impossibility() -> None:
     initial = np.array([0.5, 0.0, 0.5])
     assert max_influence(transition, initial, 3, [4]) == math.inf
     assert quilt_scale(transition, initial, 6, 1.0).sigma == pytest.approx(6.0, rel=1e-9)
+
+
+def test_lost_digits_count_as_impossible() -> None:
+    """P²(0, 2) is about 3e-322, of which a double keeps two digits: too few to divide by."""
+    transition = np.array(
+        [[1.0 - 1e-160, 1e-160, 0.0], [1.0 - 3e-162, 0.0, 3e-162], [0.5, 0.25, 0.25]]
+    )
+    assert max_influence(transition, np.full(3, 1 / 3), 0, [2]) == math.inf
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -122,16 +122,17 @@ def worst_where_they_meet(
 
     With the node moving right, quilts without a left end-point get dearer (`rising`), those
     without a right end-point cheaper, two-sided ones no dearer (`falling`). `rising` takes a cost
-    above which it need not look. Bisection.
+    above which it need not look. Doubling, then bisection: the ends of a long chain are far apart.
     """
-    low, high = 0, len(nodes)
+    low, high, probe = 0, len(nodes), 0
     while low < high:
-        middle = (low + high) // 2
+        middle = min(probe, (low + high) // 2)
         other = falling(nodes[middle]).cost
         if rising(nodes[middle], other).cost >= other:
             high = middle
         else:
             low = middle + 1
+        probe = 2 * probe + 1 if high == len(nodes) else high
     worst, runs = UNSEEN, list[QuiltRun]()
     if low > 0:
         worst = Worst(nodes[low - 1], rising(nodes[low - 1], math.inf))

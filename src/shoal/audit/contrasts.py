@@ -67,9 +67,8 @@ def _of_chain(model: Model, index: int, lengths: Sequence[int] | None) -> list[C
     path = walk(model)
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))
-    longest = None if path.length is None else path.length + path.order - 1
-    wanted = lengths or LENGTHS
-    fitting = {min(n, longest or n) for n in wanted if n >= path.order}
+    more = path.order - 1
+    fitting = {path.at_most(n - more) + more for n in lengths or LENGTHS if n > more}
     return [
         contrast
         for entries in sorted(fitting)

@@ -54,7 +54,7 @@ def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Co
     law; every initial law is tried from each first state.
     """
     starts = np.eye(walk.size) if walk.initial is None else walk.initial[None]
-    nodes = LONGEST if walk.length is None else min(walk.length, LONGEST)
+    nodes = walk.at_most(LONGEST)
     best: Corner | None = None
     for start in starts:
         log_ratios = _all_log_ratios(walk, start, nodes, decay * weights @ signs.T)

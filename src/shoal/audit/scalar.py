@@ -21,6 +21,7 @@ from shoal.loss.window import SumLoss, sum_loss
 
 GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
 CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
+EVERY_LENGTH = 64  # chains up to this long are looked at in every length
 CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
 
 
@@ -64,7 +65,7 @@ def _task(coded: Coded, *, shorter: bool) -> ChainSum:
 
 
 def _upper(setting: Setting, coded: Coded, scale: float) -> SumLoss:
-    task = _task(coded, shorter=True)
+    task = _task(coded, shorter=not coded.walk.fixed)
     found = sum_loss(task, scale, tolerance=GAIN)
     promised = setting.promised
     if promised is not None and promised < found.value <= CLOSE * promised:
@@ -100,9 +101,11 @@ def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | 
     walk = coded.walk
     assert walk.length is not None
     if walk.initial is None:
-        return _worst_of_length(coded, scale, walk.length)
+        return _worst_of_some_length(coded, scale, upper)
     best, where = NOTHING, None
     for law in laws_of_node(coded, walk.initial, node, walk.length):
+        if not walk.covers(law.nodes):
+            continue
         width = law.laws.shape[1]
         possible = np.where((law.prior > -math.inf)[:, None], law.laws, -math.inf)
         peak = product_peak(np.arange(width)[:, None], possible, 1 / scale)
@@ -116,14 +119,30 @@ def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | 
     return _sighting(coded, where.nodes, where.entry, place, 1 / scale, best.pair)
 
 
-def _worst_of_length(coded: Coded, scale: float, nodes: int) -> Sighting | None:
+def _worst_of_some_length(coded: Coded, scale: float, upper: float) -> Sighting | None:
+    """The worst output at full length, or at the longest shorter one that reaches `upper`."""
+    longest = coded.walk.length
+    assert longest is not None
+    shortest = 1 if longest <= EVERY_LENGTH else longest
+    best, where = -math.inf, None
+    for nodes in range(longest, shortest - 1, -1):
+        value, seen = _worst_of_length(coded, scale, nodes)
+        if value > best:
+            best, where = value, seen
+        if best >= upper - TOLERANCE:
+            break
+    return where
+
+
+def _worst_of_length(coded: Coded, scale: float, nodes: int) -> tuple[float, Sighting | None]:
     """The worst output of data of `nodes` nodes, when the whole chain can be taken."""
     cut = coded.walk.cut(nodes)
     found = sum_loss(_task(Coded(cut, coded.code), shorter=False), scale)
     if found.node is None or found.output is None:
-        return None
+        return -math.inf, None
     entry = 0 if found.node == 0 else found.node + cut.order - 1
-    return _sighting(coded, nodes, entry, round(found.output), 1 / scale, found.pair)
+    seen = _sighting(coded, nodes, entry, round(found.output), 1 / scale, found.pair)
+    return found.value, seen
 
 
 def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
@@ -131,10 +150,8 @@ def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
     reach = int(max(coded.codes(0).max(), coded.codes(1).max()))
     starts = coded.walk.size if coded.walk.initial is None else 1
     longest = round((2 * CUT_WORK / (starts * coded.walk.size * reach**2)) ** (1 / 3))
-    nodes = max(longest, 2)
-    if coded.walk.length is not None:
-        nodes = min(nodes, coded.walk.length)
-    return _worst_of_length(coded, scale, nodes)
+    nodes = coded.walk.at_most(max(longest, 2))
+    return _worst_of_length(coded, scale, nodes)[1]
 
 
 def _sighting(

@@ -95,7 +95,7 @@ def _exact(setting: Setting, walk: Walk) -> Finding:
     coded = Coded(walk, digits.code)
     best, where = NOTHING, None
     for law in entry_laws(coded, walk.initial, walk.length):
-        peak = _peak(setting, digits, law)
+        peak = _peak(setting, digits, law) if walk.covers(law.nodes) else NOTHING
         if peak.value > best.value:
             best, where = peak, law
     if where is None or best.value == -math.inf:

@@ -20,7 +20,8 @@ class Walk:
     An ordinary chain shows its own states. A chain of order m walks on m-tuples: a node shows the
     last entry of its tuple (`shown`), and the first node holds the first m entries (`first`, one
     array of values per entry, oldest first). `initial` is None for every initial law at once.
-    `length` counts nodes: m - 1 fewer than entries; None is any length.
+    `length` counts nodes: m - 1 fewer than entries; None is any length. Shorter data is covered
+    too, unless the length is `fixed` (one matrix per step).
     """
 
     values: tuple[str, ...]
@@ -29,6 +30,7 @@ class Walk:
     shown: Ints
     first: tuple[Ints, ...]
     length: int | None
+    fixed: bool = False
 
     @property
     def size(self) -> int:
@@ -58,12 +60,21 @@ class Walk:
             return 0, self.first[entry]
         return entry - self.order + 1, self.shown
 
+    def covers(self, nodes: int) -> bool:
+        """Whether data of so many nodes follows this law."""
+        if self.fixed or self.length is None:
+            return self.length in (nodes, None)
+        return nodes <= self.length
+
+    def at_most(self, nodes: int) -> int:
+        """The largest length covered that is no more than `nodes`, or the fixed one."""
+        if self.length is None:
+            return nodes
+        return self.length if self.fixed else min(nodes, self.length)
+
     def cut(self, nodes: int) -> Walk:
         """The same chain, at most `nodes` long: a law the model covers as well."""
-        if self.length is not None and nodes >= self.length:
-            return self
-        matrices = self.matrices if self.homogeneous else self.matrices[: max(nodes - 1, 1)]
-        return replace(self, matrices=matrices, length=nodes)
+        return self if self.at_most(nodes) == self.length else replace(self, length=nodes)
 
     def starting(self, initial: Floats) -> Walk:
         """The member with this initial law."""
@@ -95,4 +106,5 @@ def walk(model: MarkovChain | AnyInitialLaw | OrderChain) -> Walk:
     shown = np.arange(len(model.states))
     matrices = model.transition if model.transition.ndim == 3 else model.transition[None]
     initial = model.initial if isinstance(model, MarkovChain) else None
-    return Walk(model.states, initial, matrices, shown, (shown,), model.length)
+    fixed = model.transition.ndim == 3
+    return Walk(model.states, initial, matrices, shown, (shown,), model.length, fixed)

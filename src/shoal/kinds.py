@@ -18,15 +18,19 @@ from shoal.mechanisms import (
     lift,
     markov_quilt,
     markov_quilt_bound,
+    mask_machine,
+    mask_machine_simulatable,
+    mask_task,
     wasserstein,
 )
-from shoal.models import chain, family, interval, order, table
+from shoal.models import chain, day, family, interval, order, table
 from shoal.models.fit import PrivateFit
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.current import CurrentState
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import LinearQuery
-from shoal.secrets import entries, pairs
+from shoal.secrets import contexts, entries, pairs
 
 CLASSES: tuple[type, ...] = (
     task.Task,
@@ -70,6 +74,15 @@ CLASSES: tuple[type, ...] = (
     closeness.Closeness,
     ExternalQuery,
     PrivateFit,
+    day.DayChain,
+    CurrentState,
+    contexts.SensitiveContexts,
+    mask_machine.MaskState,
+    mask_machine.SegmentMask,
+    mask_machine.VectorMask,
+    mask_machine_simulatable.LiveSimulatable,
+    mask_machine_simulatable.SimulatableMask,
+    mask_task.MaskCertificate,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

@@ -153,6 +153,15 @@ def memoryless_rise(day: Day, suppression: Floats) -> float:
     return _rise(day, highest)
 
 
+def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
+    """How many secrets some output of one vector p[t, j] raises by more than δ / share."""
+    from shoal.loss import suppression_kernels as kernels
+
+    highest = kernels.memoryless_highest(day.initial, day.moves, suppression, day.when, day.who)
+    rise = day.share * (highest - day.prior[day.when, day.who])
+    return int((rise > delta * (1 + 1e-12)).sum())
+
+
 def segment_rise(day: Day, slot: int, state: int, suppression: Floats) -> float:
     """As `memoryless_rise`, for what follows the release of `state` at `slot` (-1: "start").
 

@@ -72,7 +72,7 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
     hidden: dict[Origin, Codes] = {}
     for slot, state in _reached_by(day, table):
         until = int(table[slot + 1, state])
-        if until < day.slots:
+        if slot < until < day.slots:
             hidden[slot, state] = _until(day, slot, state, until)
     return Segments(hidden, expected_releases(day, hidden))
 
@@ -102,7 +102,7 @@ def adaptive(
         )
         chosen = encoded(found[slot + 1 :])
         until = basic.next_release(arrays, slot, state)
-        if until < day.slots:
+        if slot < until < day.slots:
             simple = _until(day, slot, state, until)
             best, chosen = _better(kernels, arrays, (slot, state), value, best, chosen, simple)
         if baseline is not None:
@@ -226,7 +226,7 @@ def _reached_by(day: Day, table: Ints) -> list[Origin]:
     for slot in range(-1, day.slots):
         for state in range(day.size if slot >= 0 else 1):
             until = int(table[slot + 1, state])
-            if until < day.slots:
+            if slot < until < day.slots:
                 policies[slot, state] = _until(day, slot, state, until)
     return reachable_origins(day, policies)
 

@@ -108,6 +108,11 @@ def _carried(row: Any, power: Any, hidden: Any, when: Any, who: Any, c: int) -> 
 
 
 @njit(cache=True, error_model="numpy")
+def _any_shown(shown: Any, row: Any) -> Any:
+    return (shown & (row > 0)).any()
+
+
+@njit(cache=True, error_model="numpy")
 def breached(
     row: Any,
     power: Any,
@@ -129,6 +134,8 @@ def breached(
     first = np.searchsorted(when, slot, side="right")
     factor = np.empty(when.size)
     for t in range(after + 1, slots + 1):
+        if not _any_shown(shown[t], row[t]):
+            continue
         last = np.searchsorted(when, t, side="left")
         for c in range(first, last):
             carried = _carried(row, power, hidden, when, who, c)
@@ -214,6 +221,8 @@ def room(
         exponent = power[when[c]] + scale[here, c] - power[here]
         through_c[c] = math.ldexp(carried * table[here, state, c], exponent)
     for t in range(here + 1, slots + 1):
+        if not _any_shown(shown[t], star[t]):
+            continue
         last = np.searchsorted(when, t, side="left")
         for c in range(first, last):
             carried = _carried(row, power, hidden, when, who, c)

@@ -14,6 +14,8 @@ from shoal.core.task import Task
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
 
+NOISE_SERVES = ("entry-dp", "group", "pufferfish", "dependent")  # notions of a noisy number
+
 
 def laplace_plan(
     task: Task,
@@ -65,6 +67,18 @@ def pufferfish(task: Task, epsilon: Fraction, **rest: object) -> Guarantee:
         over=f"{task.secrets.subject}, under every model of the family",
         **rest,  # type: ignore[arg-type]
     )
+
+
+def not_for_numbers(task: Task) -> str | None:
+    """Why noise cannot serve the task: it has no number, or its secrets ask for another notion.
+
+    None when noise can; a row's own conditions come after this one.
+    """
+    if task.query.lipschitz == 0:
+        return "the query has no number to add noise to: a stream shows states as they are"
+    if task.secrets.notion not in NOISE_SERVES:
+        return f"the secrets ask for {task.secrets.notion}, which noise on one number does not give"
+    return None
 
 
 def laplace_body(plan: Plan) -> Additive:

@@ -10,7 +10,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, laplace_plan
+from shoal.mechanisms.additive import laplace_body, laplace_plan, not_for_numbers
 from shoal.mechanisms.row import Mechanism
 
 NAME = "group"
@@ -41,7 +41,7 @@ class GroupCertificate(Value):
 def refuse(task: Task) -> str | None:
     if task.tied is None:
         return "a model of any length ties unlimited entries together; give it a length"
-    return None
+    return not_for_numbers(task)
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:

@@ -10,7 +10,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Query, Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, noisy_plan
+from shoal.mechanisms.additive import laplace_body, noisy_plan, not_for_numbers
 from shoal.mechanisms.row import Mechanism
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
@@ -61,7 +61,7 @@ def quietest_noise(query: Query, scale: Fraction | float) -> Noise:
 def refuse(task: Task) -> str | None:
     if not keeps_total(task.query):
         return "the answer has no public total; K-norm noise here is for histograms of all states"
-    return None
+    return not_for_numbers(task)
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:

@@ -9,7 +9,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, laplace_plan
+from shoal.mechanisms.additive import laplace_body, laplace_plan, not_for_numbers
 from shoal.mechanisms.row import Mechanism
 
 NAME = "laplace"
@@ -47,4 +47,4 @@ def loss(plan: Plan) -> float:
     return float(laplace_body(plan).eta)
 
 
-ROW = Mechanism(NAME, lambda task: None, calibrate, loss)
+ROW = Mechanism(NAME, not_for_numbers, calibrate, loss)

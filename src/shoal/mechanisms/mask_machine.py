@@ -1,0 +1,176 @@
+"""The machines that suppression plans run: a state in, the same state or nothing out.
+
+All of them draw 16 bits per step whether they need them or not, suppress what the model does not
+know, and begin a new day after the last slot. Showing `None` means "suppressed".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.records import label
+from shoal.core.rng import Rng
+from shoal.core.value import Ints, Value, locked
+from shoal.loss.suppression import LEVELS, Codes
+from shoal.loss.suppression_adaptive import Origin
+
+ALWAYS = LEVELS - 1  # the code of probability 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskState(Value):
+    """Where a day stands: the next slot, and the last release (slot -1 is "start").
+
+    `note` is what a machine adds to that: when the simulatable check shows a state again, or the
+    sensitive visits since the last release. It can tell about suppressed contexts, so a state is
+    as private as the day itself.
+    """
+
+    slot: int = 0
+    origin: int = -1
+    context: int = 0
+    note: int = 0
+
+
+START = MaskState()
+
+
+class Mask(Value):
+    """What the machines share: names to indices and releases to tables, not stored but rebuilt."""
+
+    __slots__ = ("_index", "_tables")
+    _index: dict[str, int]
+    _tables: dict[Origin, tuple[int, int]]
+
+    def remember(self, states: tuple[str, ...], tables: dict[Origin, tuple[int, int]]) -> None:
+        """Keeps what every step looks up."""
+        object.__setattr__(self, "_index", {name: place for place, name in enumerate(states)})
+        object.__setattr__(self, "_tables", tables)
+
+    def context_of(self, observed: Any) -> int:
+        """The index of a context; -1 for a missing or unknown one, which is suppressed."""
+        if observed is None:
+            return -1
+        return self._index.get(observed if isinstance(observed, str) else label(observed), -1)
+
+
+def hides(code: int, rng: Rng) -> bool:
+    """True with probability code/65536, and always for 65535; one word is drawn in any case."""
+    return (int(rng.words(1)[0]) & ALWAYS) < code or code == ALWAYS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorMask(Mask):
+    """Suppresses state j at slot t with probability `codes[t, j]`, whatever happened before."""
+
+    states: tuple[str, ...]
+    codes: Codes
+
+    def __post_init__(self) -> None:
+        codes = np.asarray(self.codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.states) or codes.dtype != np.uint16:
+            raise InputError(
+                f"codes has shape {codes.shape}; a day on {len(self.states)} contexts needs 16-bit "
+                f"codes of shape (slots, {len(self.states)})"
+            )
+        object.__setattr__(self, "states", tuple(self.states))
+        object.__setattr__(self, "codes", locked(codes, np.uint16))
+        self.remember(self.states, {})
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        slot = state.slot % len(self.codes)
+        context = self.context_of(observed)
+        code = int(self.codes[slot, context]) if context >= 0 else ALWAYS
+        if hides(code, rng):
+            return MaskState(slot + 1), None
+        return MaskState(slot + 1), self.states[context]
+
+    def describe(self) -> str:
+        mean = float((self.codes < ALWAYS).mean())
+        return (
+            "each context is suppressed with a probability of its own at every slot "
+            f"({mean:.0%} of the {self.codes.size} can be shown at all)"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentMask(Mask):
+    """Suppression that depends on the last release: a table of its own after each of them.
+
+    `origins[k]` = (slot, context) of a release, `codes[starts[k]:starts[k + 1]]` its table, one
+    row of n codes for each slot after it. After a release that is not listed the rest of the day
+    is suppressed, and so is everything after the rows of a table.
+    """
+
+    states: tuple[str, ...]
+    slots: int
+    origins: Ints
+    starts: Ints
+    codes: Codes
+
+    def __post_init__(self) -> None:
+        origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
+        starts = locked(self.starts, np.int64)
+        if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
+            raise InputError("starts must hold one more number than origins, up to the last code")
+        object.__setattr__(self, "states", tuple(self.states))
+        object.__setattr__(self, "origins", origins)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "codes", locked(self.codes, np.uint16))
+        places = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        pairs = [(slot, context) for slot, context in origins.tolist()]
+        self.remember(self.states, dict(zip(pairs, places, strict=True)))
+
+    @classmethod
+    def of(cls, states: tuple[str, ...], slots: int, hidden: dict[Origin, Codes]) -> SegmentMask:
+        """From one table per release; rows that suppress everything at their end are dropped."""
+        kept = sorted(hidden)
+        tables = [_trimmed(hidden[origin]).ravel() for origin in kept]
+        sizes = [0, *(table.size for table in tables)]
+        flat = np.concatenate([np.empty(0, np.uint16), *tables])
+        return cls(states, slots, np.array(kept, dtype=np.int64), np.cumsum(sizes), flat)
+
+    def policies(self) -> dict[Origin, Codes]:
+        """The table after each release that has one."""
+        size = len(self.states)
+        return {
+            origin: self.codes[first:last].reshape(-1, size)
+            for origin, (first, last) in self._tables.items()
+        }
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        if state.slot >= self.slots:
+            state = START
+        slot, context = state.slot, self.context_of(observed)
+        code = ALWAYS
+        if context >= 0:
+            first, last = self._tables.get((state.origin, state.context), (0, 0))
+            place = first + (slot - state.origin - 1) * len(self.states) + context
+            code = int(self.codes[place]) if place < last else ALWAYS
+        if hides(code, rng):
+            return MaskState(slot + 1, state.origin, state.context), None
+        return MaskState(slot + 1, slot, context), self.states[context]
+
+    def describe(self) -> str:
+        return (
+            "suppression probabilities that depend on the last release: "
+            f"{len(self.origins)} tables, {self.codes.nbytes / 1e6:.3g} MB"
+        )
+
+
+def _trimmed(codes: Codes) -> Codes:
+    """The table without the rows at its end that suppress everything."""
+    shown = np.flatnonzero((codes < ALWAYS).any(axis=1))
+    return codes[: int(shown[-1]) + 1] if len(shown) else codes[:0]

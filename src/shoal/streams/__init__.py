@@ -1,0 +1,1 @@
+"""State machines made runnable: clocks, days, readings that come late or not at all."""

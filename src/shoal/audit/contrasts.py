@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.audit.facts import table_facts
 from shoal.audit.families import members
 from shoal.audit.sampling import outcomes_given, paths_given
 from shoal.audit.walk import Walk, walk
@@ -18,7 +19,6 @@ from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
-from shoal.secrets.pairs import SecretPairs
 
 LENGTHS = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest
 
@@ -96,34 +96,17 @@ def _entry_draw(path: Walk, nodes: int, entry: int, value: int) -> Draw:
 
 
 def _of_table(table: JointTable, secrets: Secrets, index: int) -> list[Contrast]:
-    if isinstance(secrets, SecretPairs):
-        return [
-            _of_facts(table, index, "the data", [(e.name, e.mapping()) for e in pair])
-            for pair in secrets.pairs
-            if all(table.probability[table.event(e.mapping())].sum() > 0 for e in pair)
-        ]
-    found = []
-    for variable, domain in zip(table.variables, table.domains, strict=True):
-        law = table.marginal(variable)
-        facts: list[tuple[str, dict[str, tuple[str, ...]]]] = [
-            (f"{variable} = {value}", {variable: (value,)})
-            for value, chance in zip(domain, law, strict=True)
-            if chance > 0
-        ]
-        if len(facts) > 1:
-            found.append(_of_facts(table, index, "the data", facts))
-    return found
-
-
-def _of_facts(
-    table: JointTable,
-    index: int,
-    subject: str,
-    facts: Sequence[tuple[str, dict[str, tuple[str, ...]]]],
-) -> Contrast:
-    pools = tuple(Pool(f"'{name}'", _event_draw(table, where)) for name, where in facts)
-    pairs = tuple(combinations(range(len(pools)), 2))
-    return Contrast(index, table.describe(), subject, pools, pairs)
+    """One contrast per pair of facts."""
+    return [
+        Contrast(
+            index,
+            table.describe(),
+            "the data",
+            tuple(Pool(f"'{fact.name}'", _event_draw(table, fact.where)) for fact in pair),
+            ((0, 1),),
+        )
+        for pair in table_facts(table, secrets)
+    ]
 
 
 def _event_draw(table: JointTable, where: dict[str, tuple[str, ...]]) -> Draw:

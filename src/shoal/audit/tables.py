@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.audit.facts import table_facts
 from shoal.audit.result import Finding, Witness
 from shoal.audit.setting import Setting
 from shoal.audit.suprema import Peak, plane_peak, plane_size, product_peak, product_size
@@ -16,7 +17,6 @@ from shoal.loss.frameworks import SecretLaws, table_laws
 from shoal.loss.mixture import smoothed
 from shoal.models.table import JointTable
 from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import SecretPairs
 
 MOST_POINTS = 20_000_000
@@ -90,17 +90,8 @@ def _certainty(table: JointTable) -> SecretPairs:
 
 def _probability(table: JointTable, setting: Setting, name: str) -> float:
     """The probability of a secret, by its name."""
-    facts: dict[str, dict[str, tuple[str, ...]]]
-    if isinstance(setting.secrets, EachEntry):
-        facts = {
-            f"{variable} = {value}": {variable: (value,)}
-            for variable, domain in zip(table.variables, table.domains, strict=True)
-            for value in domain
-        }
-    else:
-        assert isinstance(setting.secrets, SecretPairs)
-        facts = {event.name: event.mapping() for pair in setting.secrets.pairs for event in pair}
-    return float(table.probability[table.event(facts[name])].sum())
+    pairs = table_facts(table, setting.secrets)
+    return next(fact.probability for pair in pairs for fact in pair if fact.name == name)
 
 
 def _curve(

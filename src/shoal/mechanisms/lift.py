@@ -28,6 +28,8 @@ from shoal.queries.linear import LinearQuery
 from shoal.secrets.entries import EachEntry
 
 NAME = "lift"
+MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
+ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,9 +137,19 @@ def metric_of(query: Query | None, size: int) -> Floats:
 
 
 def largest(model: Model, query: Query | None, epsilon: float) -> LiftLoss:
-    """The lift at the largest eta whose loss is at most epsilon; refused when there is none."""
-    found = chain_lift(model, query).largest_eta(epsilon)
-    if found is None:
+    """The lift at the largest eta whose loss is at most epsilon; refused when there is none.
+
+    A certified fixed point depends, in its tenth digit, on where the search began. So the search
+    aims a little lower, and its answer is evaluated afresh until it fits, as `loss` will do.
+    """
+    lifted = chain_lift(model, query)
+    found = lifted.largest_eta(epsilon * (1 - MARGIN))
+    found = None if found is None else lifted.loss(found.eta)
+    for _ in range(ATTEMPTS):
+        if found is None or found.value <= epsilon * (1 - MARGIN / 2):
+            break
+        found = lifted.loss(found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value))
+    if found is None or not found.value <= epsilon:
         raise Refused(
             f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
             "has no finite bound, because the chain never forgets; give the model a length"

@@ -85,7 +85,7 @@ def suppressed(
     hidden = np.array([suppression.get(state, 0.0) for state in states])
     rows = np.empty((len(output), len(states)))
     for t, shown in enumerate(output):
-        rows[t] = hidden if shown is None else (1 - hidden) * (np.array(states) == shown)
+        rows[t] = hidden if shown is None else (1 - hidden) * (np.array(list(states)) == shown)
     with np.errstate(divide="ignore"):
         return EntriesSeen(np.log(rows))
 

@@ -48,7 +48,7 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
 
 
 def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Corner | None:
-    """The largest log-ratio over corners, entries and pairs of values; None when nothing is hidden.
+    """The largest log-ratio over corners, entries and pairs of values; None when nothing is told.
 
     `weights` (values, labels) in lattice steps, decay = step / scale. Only walks with one initial
     law; every initial law is tried from each first state.
@@ -61,7 +61,7 @@ def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Co
         for entry, table in log_ratios:
             place = np.unravel_index(int(np.argmax(table)), table.shape)
             value = float(table[place])
-            if math.isfinite(value) and (best is None or value > best.log_ratio):
+            if value > (0.0 if best is None else best.log_ratio):
                 pattern, top, bottom = (int(i) for i in place)
                 best = Corner(value, signs[pattern], nodes, entry, (top, bottom))
     return best

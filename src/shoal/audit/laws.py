@@ -61,7 +61,7 @@ def density_curve(
     )
     width = found.laws.shape[1]
     density = smoothed(found.laws[list(belief.pair)], np.arange(width) / scale, logs=True)
-    density -= np.logaddexp.reduce(density, axis=1, keepdims=True)
+    density += math.log(math.tanh(0.5 / scale))  # the mass of one point of the lattice of codes
     chosen = np.unique(np.linspace(0, width - 1, min(width, MOST_POINTS)).round().astype(int))
     entries = seen.nodes + coded.walk.order - 1
     unit = _unit(setting, coded)

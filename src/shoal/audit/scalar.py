@@ -40,7 +40,7 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     if not math.isfinite(upper):
         upper = min(upper, entry_bound(setting.model, setting.query, setting.eta))
     seen, belief = _seen(coded, scale, found, upper)
-    if belief is None or seen is None:
+    if belief is None or seen is None or belief.log_ratio <= 0:
         return Finding(lower=0.0, upper=max(upper, 0.0))
     told = witness(setting, seen._replace(output=seen.output * divisor), belief)
     if setting.curve:
@@ -110,7 +110,7 @@ def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | 
         possible = np.where((law.prior > -math.inf)[:, None], law.laws, -math.inf)
         peak = product_peak(np.arange(width)[:, None], possible, 1 / scale)
         # the longest data comes last: prefer it among equals, it is the usual case
-        if peak.value >= best.value - TOLERANCE**2:
+        if peak.value > -math.inf and peak.value >= best.value - TOLERANCE**2:
             best, where = peak, law
     if where is None:
         return None

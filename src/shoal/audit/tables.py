@@ -100,7 +100,7 @@ def _curve(
     """(output, log density given the first secret, given the second) at the answers."""
     values = laws.values[:, 0].astype(np.float64)
     density = smoothed(logs[list(peak.pair)], values / setting.scale, logs=True)
-    density -= np.logaddexp.reduce(density, axis=1, keepdims=True)
+    density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
     step = float(setting.query.lattice)
     return tuple(
         (float(v) * step, float(a), float(b))

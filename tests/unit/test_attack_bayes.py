@@ -1,0 +1,229 @@
+"""Posteriors, best paths and beliefs over time against the joint law written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracle.enumeration import Law, chain_law, order_law, table_law
+
+from shoal.attacks.bayes import attack, belief_over_time, most_likely
+from shoal.attacks.beliefs import Beliefs, entropy
+from shoal.attacks.seen import (
+    EntriesSeen,
+    Seen,
+    SumSeen,
+    laplace_sum,
+    one_number,
+    released,
+    suppressed,
+)
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import Model
+from shoal.core.value import Floats
+from shoal.mechanisms.calibration import calibrate
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw
+from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
+from shoal.noise.bits import SeededRng
+from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
+from shoal.secrets.entries import EachEntry
+
+CHAIN = MarkovChain.of([[0.5, 0.5, 0.0], [0.1, 0.4, 0.5], [0.7, 0.0, 0.3]], initial=[0.2, 0.5, 0.3])
+ORDER = OrderChain(
+    states=("0", "1"),
+    order=2,
+    conditional=np.array([[0.9, 0.1], [0.4, 0.6], [0.6, 0.4], [0, 1]]),
+    initial=np.array([0.4, 0.1, 0.3, 0.2]),
+)
+TABLE = JointTable.of([[[0.3, 0.05], [0.1, 0.05]], [[0.05, 0.2], [0.05, 0.2]]])
+MODELS: dict[str, tuple[Model, Callable[[], Law], int]] = {
+    "chain": (CHAIN, lambda: chain_law(CHAIN, 5), 5),
+    "order": (ORDER, lambda: order_law(ORDER, 6), 6),
+    "table": (TABLE, lambda: table_law(TABLE), 3),
+}
+
+
+def queries(model: Model) -> list[LinearQuery]:
+    states = model.states
+    assert states is not None
+    return [
+        count(states, states[-1]),
+        weighted_sum(states, dict(zip(states, ("-1/2", 1, 2), strict=False))),
+        histogram(states),
+    ]
+
+
+def by_hand(law: Law, model: Model, weigh: Callable[[tuple[int, ...]], float]) -> dict[Any, float]:
+    """Posterior over whole outcomes."""
+    weights = {path: chance * math.exp(weigh(path)) for path, chance in law.items()}
+    total = math.fsum(weights.values())
+    return {path: weight / total for path, weight in weights.items()}
+
+
+def marginals(posterior: dict[tuple[int, ...], float], size: int) -> Floats:
+    length = len(next(iter(posterior)))
+    out = np.zeros((length, size))
+    for path, chance in posterior.items():
+        for t, state in enumerate(path):
+            out[t, state] += chance
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_beliefs_and_best_guesses_match_the_joint_law(name: str) -> None:
+    model, law, entries = MODELS[name]
+    assert model.states is not None
+    for query in queries(model):
+        output = tuple(1.5 + 0.5 * i for i in range(len(query.labels)))
+        seen = laplace_sum(query, output, 0.8)
+
+        def weigh(path: tuple[int, ...], query: LinearQuery = query, output: Any = output) -> float:
+            sums = [sum(query.weights[s][j] for s in path) for j in range(len(query.labels))]
+            gaps = [abs(float(c) - float(z)) for c, z in zip(sums, output, strict=True)]
+            return -math.fsum(gaps) / 0.8
+
+        posterior = by_hand(law(), model, weigh)
+        found = attack(model, [seen], entries)
+        assert np.allclose(found.after, marginals(posterior, len(model.states)), atol=1e-12)
+        assert np.allclose(found.before, marginals(law(), len(model.states)), atol=1e-12)
+        best = most_likely(model, [seen], entries)
+        place = tuple(model.states.index(state) for state in best)
+        assert posterior[place] == pytest.approx(max(posterior.values()))
+
+
+def test_many_releases_and_glimpses_add_up() -> None:
+    """Two sums, the same one twice, and something seen of single entries."""
+    first, second = count(CHAIN.states, "0"), count(CHAIN.states, "2")
+    rows = np.log(np.random.default_rng(3).uniform(0.1, 1, (5, 3)))
+    seen: list[Seen] = [
+        laplace_sum(first, (2.0,), 1.0),
+        laplace_sum(first, (3.0,), 2.0),
+        laplace_sum(second, (0.5,), 1.5),
+        EntriesSeen(rows),
+    ]
+
+    def weigh(path: tuple[int, ...]) -> float:
+        zeros, twos = path.count(0), path.count(2)
+        sums = -abs(zeros - 2) - abs(zeros - 3) / 2 - abs(twos - 0.5) / 1.5
+        return sums + sum(float(rows[t, s]) for t, s in enumerate(path))
+
+    posterior = by_hand(chain_law(CHAIN, 5), CHAIN, weigh)
+    found = attack(CHAIN, seen, 5)
+    assert np.allclose(found.after, marginals(posterior, 3), atol=1e-12)
+    evidence = math.fsum(p * math.exp(weigh(path)) for path, p in chain_law(CHAIN, 5).items())
+    assert found.log_evidence == pytest.approx(math.log(evidence))
+    best = tuple(int(s) for s in most_likely(CHAIN, seen, 5))
+    assert posterior[best] == pytest.approx(max(posterior.values()))
+
+
+def test_chains_with_a_gap_between_them_are_independent() -> None:
+    seen = laplace_sum(count(CHAIN.states, "2"), (3.0,), 1.0)
+    law = {
+        (*a, *b): p * q
+        for (a, p), (b, q) in product(chain_law(CHAIN, 3).items(), chain_law(CHAIN, 2).items())
+    }
+    posterior = by_hand(law, CHAIN, lambda path: -abs(path.count(2) - 3.0))
+    found = attack(CHAIN, [seen], [3, 2])
+    assert np.allclose(found.after, marginals(posterior, 3), atol=1e-12)
+
+
+def test_long_chains_recompute_what_they_do_not_keep() -> None:
+    """Checkpoints change nothing: a chain of 37 entries against one pass that keeps all."""
+    chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]])
+    seen = laplace_sum(count(chain.states, "1"), (20.0,), 2.0)
+    found = attack(chain, [seen], 37)
+    states = np.arange(2)
+    forward = [chain.initial[:, None] * np.ones((2, 1))]
+    for _ in range(36):
+        table = np.zeros((2, forward[-1].shape[1] + 1))
+        for x in states:
+            table += chain.transition[x][:, None] * np.pad(forward[-1][x], (x, 1 - x))
+        forward.append(table)
+    back = [np.exp(-np.abs(np.arange(38) - 20.0) / 2)[None].repeat(2, axis=0)]
+    for t in range(36, -1, -1):
+        ahead = back[-1] if t == 36 else chain.transition @ back[-1]
+        back.append(np.stack([ahead[x, x : x + forward[t].shape[1]] for x in states]))
+    joint = np.array([(a * b).sum(axis=1) for a, b in zip(forward, back[:0:-1], strict=True)])
+    assert np.allclose(found.after, joint / joint.sum(axis=1, keepdims=True), atol=1e-12)
+
+
+def test_belief_over_time_is_the_filter() -> None:
+    rows = np.log(np.random.default_rng(4).uniform(0.1, 1, (4, 3)))
+    found = belief_over_time(CHAIN, EntriesSeen(rows))
+    for t in range(4):
+        law = chain_law(CHAIN, t + 1)
+        posterior = by_hand(law, CHAIN, lambda p: sum(float(rows[i, s]) for i, s in enumerate(p)))
+        assert np.allclose(found[t], marginals(posterior, 3)[t], atol=1e-12)
+    assert np.allclose(found[-1], attack(CHAIN, [EntriesSeen(rows)], 4).after[-1])
+
+
+def test_a_suppressed_stream_is_read_backwards_too() -> None:
+    rows = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    chain = MarkovChain.of(rows, states="abs", initial=[1, 0, 0])
+    seen = suppressed(("a", None, None), "abs", {"s": 1.0, "b": 0.5})
+    found = attack(chain, [seen], 3)
+    assert found.after[1, 1] == pytest.approx(1.0)  # only b leads on to a hidden s
+    assert found.after[2, 2] == pytest.approx(1.0)
+
+
+def test_one_bar_of_zero_sum_noise_has_its_own_law() -> None:
+    """The marginal used for long histograms is that of the noise as drawn."""
+    chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], length=6)
+    query = histogram(chain.states)
+    plan = calibrate(query, EachEntry(), chain, epsilon=1, mechanism="knorm")
+    release = plan.release([0, 0, 1, 1, 0, 0], rng=SeededRng(1))
+    whole = attack(chain, [released(plan, release)], 6)
+    # with two bars the second is the length less the first, so one tells as much as both
+    alone = attack(chain, [one_number(plan, release, 0)], 6)
+    assert np.allclose(whole.after, alone.after, atol=1e-9)
+
+
+def test_measures_of_what_was_learned() -> None:
+    before = np.array([[0.5, 0.5], [0.9, 0.1]])
+    after = np.array([[0.8, 0.2], [0.9, 0.1]])
+    found = Beliefs(("a", "b"), before, after, 0.0)
+    learned = found.largest_change()
+    assert learned.log_odds == pytest.approx(math.log(4))
+    assert (learned.entry, learned.values) == (0, ("a", "b"))
+    assert found.expected_errors() == pytest.approx((0.3, 0.15))
+    assert found.entropies()[0] == pytest.approx((1 + entropy(np.array([0.9, 0.1]))) / 2)
+    privacy = found.privacy([1, 0])
+    assert privacy.correctness == pytest.approx((0.8 + 0.1) / 2)
+    assert privacy.accuracy == 0.5
+    assert found.privacy([1, 0], [[0, 2], [2, 0]]).correctness == pytest.approx(0.9)
+
+
+def test_certainty_is_an_unlimited_change() -> None:
+    found = Beliefs(("a", "b"), np.array([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.0)
+    assert found.largest_change().log_odds == math.inf
+    assert found.entropies()[1] == 0.0
+
+
+def test_what_cannot_be_attacked_is_refused() -> None:
+    query = count("01", "1")
+    seen = laplace_sum(query, (1.0,), 1.0)
+    with pytest.raises(Refused, match="an adversary holds one law"):
+        attack(AnyInitialLaw.of([[0.5, 0.5], [0.5, 0.5]]), [seen], 3)
+    with pytest.raises(Refused, match="shorter than the model's order"):
+        attack(ORDER, [seen], 1)
+    with pytest.raises(Refused, match="several chains of higher order"):
+        attack(ORDER, [seen], [3, 3])
+    wide = SumSeen(np.array([[0], [10**8]]), lambda sums: np.zeros(len(sums)))
+    with pytest.raises(Refused, match="would take"):
+        attack(MarkovChain.of([[0.5, 0.5], [0.5, 0.5]]), [wide], 100)
+
+
+def test_impossible_sights_are_an_error() -> None:
+    chain = MarkovChain.of([[1, 0], [0, 1]], states="ab", initial=[1, 0])
+    with pytest.raises(InputError, match="impossible under the model"):
+        attack(chain, [suppressed(("b", "b"), "ab", {})], 2)
+    with pytest.raises(InputError, match="number of entries other than 3"):
+        attack(chain, [suppressed(("a", "a"), "ab", {})], 3)
+    with pytest.raises(InputError, match="output has 1 numbers"):
+        laplace_sum(histogram("ab"), (1.0,), 1.0)

@@ -1,0 +1,114 @@
+"""One page: JSON that is JSON, HTML that needs nothing else, charts that show the numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from shoal.audit.exact import audit_noise
+from shoal.audit.report import as_html, as_json
+from shoal.audit.result import Audit
+from shoal.audit.statistical import Estimate, audit_black_box
+from shoal.audit.svg import Bar, Line, bar_chart, line_chart
+from shoal.models.chain import MarkovChain
+from shoal.queries.linear import count
+from shoal.secrets.entries import EachEntry
+
+CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit & rest", "<walk>"], length=20)
+
+
+def computed(scale: float = 2) -> Audit:
+    query = count(CHAIN.states, "<walk>")
+    return audit_noise(query, EachEntry(), CHAIN, scale=scale, claimed=1, curve=True)
+
+
+def sampled() -> Estimate:
+    return audit_black_box(
+        lambda data: data.count("<walk>"),
+        EachEntry(),
+        CHAIN,
+        claimed=1,
+        draws=4000,
+        lengths=(2, 4),
+    )
+
+
+class Checker(HTMLParser):
+    """Every opened tag is closed, in order; no script, nothing fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        assert not {name for name, _ in attrs} & {"src", "href", "onclick"}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("found", [computed(), computed(50), sampled()], ids=["bad", "good", "box"])
+def test_the_page_stands_alone(found: Audit | Estimate) -> None:
+    page = as_html(found, title="A & B")
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    assert {"svg", "dl", "style"} <= checker.seen
+    assert "script" not in checker.seen
+    assert "<title>A &amp; B</title>" in page
+    assert "<walk>" not in page
+    assert "&lt;walk&gt;" in page
+    badge = {"VIOLATED": "broken", "kept": "kept"}.get(found.verdict, "open")
+    assert f'class="verdict {badge}"' in page
+
+
+def test_charts_are_well_formed_and_hold_the_numbers() -> None:
+    charts = re.findall(r"<svg.*?</svg>", as_html(computed()), re.DOTALL)
+    assert len(charts) == 4  # loss, belief, densities, log-ratio
+    texts = ["".join(ElementTree.fromstring(chart).itertext()) for chart in charts]
+    assert "promised" in texts[0]
+    assert "measured" in texts[0]
+    assert f"{computed().loss:.3f}" in texts[0]
+    assert "What each output tells" in texts[3]
+
+
+def test_a_chart_draws_intervals_and_infinity() -> None:
+    chart = bar_chart([Bar("a", math.inf, "red", 2.0), Bar("b", 1.0, "blue")], title="t", mark=1.0)
+    text = "".join(ElementTree.fromstring(chart).itertext())
+    assert "2 to ∞" in text
+    assert "stroke-dasharray" in chart
+
+
+def test_a_flat_curve_is_drawn() -> None:
+    chart = line_chart([Line("l", [(0, 1), (0, 1)], "red")], title="t", across="x", up="y")
+    assert "nan" not in chart
+    ElementTree.fromstring(chart)
+
+
+@pytest.mark.parametrize("found", [computed(), sampled()], ids=["computed", "sampled"])
+def test_json_is_json(found: Audit | Estimate) -> None:
+    data = json.loads(json.dumps(as_json(found), allow_nan=False))
+    assert data["promised"] == 1.0
+    assert data["violated"] == found.violated
+    assert data["verdict"] == found.verdict
+    assert data["in_words"] == found.describe()
+    assert data["worst_case"]["facts"]
+    assert isinstance(data["not_checked"], list)
+
+
+def test_json_tells_exact_from_interval() -> None:
+    assert as_json(computed())["kind"] == "exact"
+    assert as_json(sampled())["kind"] == "black-box"
+    assert as_json(computed())["worst_case"]["output"] == [None]  # beyond everything possible

@@ -436,13 +436,16 @@ def test_a_plan_that_could_not_be_loaded_again_is_refused(
 
 def test_a_forked_child_charges_through_connections_of_its_own(ledger: SqlLedger) -> None:
     spend(ledger, key="parent")
+    parents = ledger.database.engine.pool
     child = os.fork()
     if child == 0:
+        status = 1
         try:
             spend(ledger, key="child")
+            status = 2 if ledger.database.engine.pool is parents else 0
         finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
     spend(ledger, key="parent again")
     assert sorted(entry.key or "" for entry in ledger.charges()) == [
         "child",

@@ -34,10 +34,12 @@ from shoal.loss.suppression import (
 from shoal.loss.suppression_adaptive import (
     adaptive,
     next_releases,
+    search,
     segments_rise,
     simulatable_segments,
 )
 from shoal.loss.suppression_greedy import best_on_grid, greedy, orders, prior_order, private
+from shoal.loss.suppression_window import windowed
 
 DATA = Path(__file__).parent / "data"
 CHAINS: list[dict[str, Any]] = json.loads((DATA / "mask_chains.json").read_text())["cases"]
@@ -115,6 +117,20 @@ def test_the_adaptive_check_lies_between_the_hybrid_and_the_optimum(found: dict[
     optimum = found.get("optimum_all_mechanisms", found["upper_bound_trivial"])
     assert segments.expected <= optimum + 1e-6
     assert segments_rise(day, segments.hidden) <= found["delta"] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [found for found in CHAINS if "optimum_all_mechanisms" in found][:16],
+    ids=lambda f: f["name"],
+)
+def test_the_linear_programs_reach_the_optimum_of_all_mechanisms(found: dict[str, Any]) -> None:
+    day = stored_day(found)
+    base = search(day, found["delta"], work=1e6)
+    best = windowed(day, found["delta"], base, programs=10**6)
+    assert best.exact
+    assert best.expected == pytest.approx(found["optimum_all_mechanisms"], abs=1e-5)
+    assert best.expected >= found["adaptive_lower_bound"] - 1e-5
 
 
 def test_example_1_and_the_grid_of_tenths() -> None:

@@ -22,8 +22,10 @@ from tests.mask_enumeration import (
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.loss.suppression import decoded
+from shoal.loss.suppression_history import fine_decoded
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
+from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
@@ -50,6 +52,8 @@ def policy_of(plan: Plan) -> Policy:
             return 0.0 if body.table[origin + 1, state] == t else 1.0
 
         return waiting
+    if isinstance(body, HistoryMask):
+        return remembering(body)
     assert isinstance(body, SegmentMask)
     tables = {origin: decoded(codes) for origin, codes in body.policies().items()}
 
@@ -60,6 +64,25 @@ def policy_of(plan: Plan) -> Policy:
         return float(table[row, path[-1]]) if row < len(table) else 1.0
 
     return segment
+
+
+def remembering(body: HistoryMask) -> Policy:
+    """The policy of a machine that remembers sensitive visits."""
+    plans, base = body.policies(), int(body.digits.max()) + 1
+
+    def policy(t: int, path: tuple[int, ...], shown: tuple[int, ...]) -> float:
+        origin = last_release(path, shown)
+        plan, past = plans.get(origin), t - origin[0] - 1
+        if plan is None:
+            return 1.0
+        if past < len(plan.codes):
+            history = 0
+            for state in path[origin[0] + 1 : t]:
+                history = history * base + int(body.digits[state])
+            return float(fine_decoded(plan.codes[past])[history, path[-1]])
+        return float(decoded(plan.tail)[past, path[-1]]) if past < len(plan.tail) else 1.0
+
+    return policy
 
 
 def instances() -> list[tuple[Any, Any, list[str], Fraction]]:

@@ -150,7 +150,7 @@ def memoryless_rise(day: Day, suppression: Floats) -> float:
     from shoal.loss import suppression_kernels as kernels
 
     highest = kernels.memoryless_highest(day.initial, day.moves, suppression, day.when, day.who)
-    return _rise(day, highest)
+    return highest_to_rise(day, highest)
 
 
 def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
@@ -174,7 +174,7 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats) -> float:
     kernels.segment_highest(
         day.initial, day.moves, slot, state, suppression, day.when, day.who, highest
     )
-    return _rise(day, highest)
+    return highest_to_rise(day, highest)
 
 
 def released_fraction(day: Day, suppression: Floats) -> float:
@@ -182,7 +182,8 @@ def released_fraction(day: Day, suppression: Floats) -> float:
     return float((day.prior * (1.0 - suppression)).sum())
 
 
-def _rise(day: Day, highest: Floats) -> float:
+def highest_to_rise(day: Day, highest: Floats) -> float:
+    """max over secrets of share·(highest belief - prior); 0 when there are none."""
     if not len(highest):
         return 0.0
     prior = day.prior[day.when, day.who]

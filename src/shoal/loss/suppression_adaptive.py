@@ -80,7 +80,14 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
 def adaptive(
     day: Day, delta: float, *, baseline: Floats | None = None, work: float = WORK
 ) -> Segments:
-    """The best segments found: never worse than the simulatable check or the vector `baseline`.
+    """The best segments found: never worse than the simulatable check or the vector `baseline`."""
+    return verified(day, delta, search(day, delta, baseline=baseline, work=work))
+
+
+def search(
+    day: Day, delta: float, *, baseline: Floats | None = None, work: float = WORK
+) -> dict[Origin, Codes]:
+    """A table after each release that may be shown, whether or not it can come up.
 
     `work` bounds the multiplications; likelier releases get more of them. The same at every call.
     """
@@ -114,7 +121,7 @@ def adaptive(
             value[slot, state] = best
         if (chosen < LEVELS - 1).any():
             policies[slot, state] = chosen
-    return verified(day, delta, policies)
+    return policies
 
 
 def verified(day: Day, delta: float, policies: dict[Origin, Codes]) -> Segments:

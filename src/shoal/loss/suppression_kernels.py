@@ -165,34 +165,56 @@ def segment_highest(
     who: Any,
     highest: Any,
 ) -> None:
-    """Raises highest[c] to the highest belief in secret c after a release, until the next one.
-
-    Beliefs are carried forward through the reversed chain, B(j, k) = P(X_{t-1} = k | X_t = j,
-    suppressed since the release): a product of stochastic matrices, in which nothing cancels.
-    """
-    slots, size, count = moves.shape[0], moves.shape[1], when.size
-    logs = np.empty((slots + 1, size))
-    powers = np.empty(slots + 1, dtype=np.int64)
-    row_from(initial, moves, slot, state, suppression, logs, powers)
-    first = np.searchsorted(when, slot, side="right")
-    for c in range(first):
+    """Raises highest[c] to the highest belief in secret c after a release, until the next one."""
+    size, count = moves.shape[1], when.size
+    logs = np.full(size, -np.inf)
+    for j in range(size):
+        chance = initial[j] if slot < 0 else moves[slot, state, j]
+        logs[j] = math.log(chance) if chance > 0 else -np.inf
+    for c in range(count):
         if when[c] == slot and who[c] == state:
             highest[c] = 1.0
     belief = np.zeros((size, count))
+    onward_highest(moves, slot + 1, logs, belief, slot, suppression, when, who, highest)
+
+
+@njit(cache=True, error_model="numpy")
+def onward_highest(
+    moves: Any,
+    now: int,
+    logs: Any,
+    belief: Any,
+    slot: int,
+    suppression: Any,
+    when: Any,
+    who: Any,
+    highest: Any,
+) -> None:
+    """As `segment_highest`, from the middle of a segment whose release was at `slot`.
+
+    `logs` is the law at slot `now` given suppression until then, belief[j, c] the belief in the
+    secrets between given moreover state j. Beliefs are carried forward through the reversed chain,
+    B(j, k) = P(X_{t-1} = k | X_t = j, suppressed): a product of stochastic matrices, in which
+    nothing cancels. `logs` and `belief` are used up.
+    """
+    slots, size, count = moves.shape[0], moves.shape[1], when.size
+    first = np.searchsorted(when, slot, side="right")
+    known = np.searchsorted(when, now, side="left")
+    after = np.empty(size)
     fresh = np.zeros((size, count))
-    known = first
-    for t in range(slot + 1, slots + 1):
-        if t > slot + 1:
-            reverse_beliefs(
-                logs[t - 1], suppression[t - 1], moves[t - 1], logs[t], belief, fresh, first, known
-            )
+    for t in range(now, slots + 1):
+        if t > now:
+            hidden = suppression[t - 1]
+            advance(logs, hidden, moves[t - 1], after)
+            reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, first, known)
             belief, fresh = fresh, belief
+            logs[:] = after
         while known < count and when[known] == t:
             for j in range(size):
                 belief[j, known] = 1.0 if j == who[known] else 0.0
             known += 1
         for j in range(size):
-            if logs[t, j] > -np.inf and (t == slots or suppression[t, j] < 1):
+            if logs[j] > -np.inf and (t == slots or suppression[t, j] < 1):
                 for c in range(first, known):
                     highest[c] = max(highest[c], belief[j, c])
 

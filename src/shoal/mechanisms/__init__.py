@@ -19,6 +19,7 @@ from shoal.mechanisms import (
     markov_quilt_bound,
     mask_adaptive,
     mask_hybrid,
+    mask_optimal,
     mask_probabilistic,
     mask_sensitive,
     mask_simulatable,
@@ -44,6 +45,7 @@ MECHANISMS: dict[str, Mechanism] = {
         mask_probabilistic.ROW,
         mask_hybrid.ROW,
         mask_adaptive.ROW,
+        mask_optimal.ROW,
     )
 }
 

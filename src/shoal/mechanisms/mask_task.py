@@ -29,7 +29,9 @@ from shoal.loss.suppression_adaptive import (
     simulatable_segments,
 )
 from shoal.loss.suppression_greedy import private
+from shoal.loss.suppression_history import history_rise
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
+from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
@@ -163,7 +165,19 @@ def rise_of(task: Task, delta: Fraction, body: Any) -> float:
             return segments_rise(day, simulatable_segments(day, body.table).hidden)
         case SegmentMask():
             return segments_rise(day, body.policies())
+        case HistoryMask():
+            return _history_rise(arrays(task, delta), body)
     raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+
+
+def _history_rise(day: Day, body: HistoryMask) -> float:
+    """Over every release that may be shown; those without a policy suppress the rest.
+
+    `day` lists the secrets that can be breached: only their states leave a digit in a history.
+    """
+    plans = body.policies().items()
+    rises = [history_rise(day, origin, plan, body.digits) for origin, plan in plans]
+    return max([0.0, *rises])
 
 
 def marked(day: Day) -> np.ndarray[Any, Any]:

@@ -1,0 +1,44 @@
+"""The optimal check: the most releases of any causal way to show or suppress, where it fits.
+
+Proof: mask_optimal.md.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+from shoal.loss.suppression_adaptive import search
+from shoal.loss.suppression_window import windowed
+from shoal.mechanisms import mask_task
+from shoal.mechanisms.mask_machine_history import HistoryMask
+from shoal.mechanisms.mask_probabilistic import vector
+from shoal.mechanisms.row import Mechanism
+
+NAME = "mask-optimal"
+EXACT = "linear programs over all causal ways to show or suppress, solved for every segment"
+PARTLY = (
+    "linear programs with a memory of the first slots of a segment, a table without memory after"
+)
+PROGRAMS_PER_SECOND = 10
+
+
+def calibrate(task: Task, delta: Fraction, *, seconds: float = mask_task.SECONDS) -> Plan:
+    """The better of the adaptive check and a linear program, for each stretch between releases.
+
+    The optimum over all mechanisms when every program covers its segment (the certificate says
+    so); never below the adaptive check. Long days get programs for their likeliest releases only.
+    """
+    day, _ = mask_task.parts(task)
+    measured = mask_task.arrays(task, delta)
+    baseline = vector(measured, seconds / 4)
+    base = search(measured, float(delta), baseline=baseline, work=seconds * mask_task.SPEED)
+    programs = max(1, int(PROGRAMS_PER_SECOND * seconds))
+    found = windowed(measured, float(delta), base, programs=programs)
+    body = HistoryMask.of(day.states, day.slots, found.policies, found.digits)
+    reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
+    return mask_task.mask_plan(task, NAME, delta, body, found.expected, reason)
+
+
+ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)

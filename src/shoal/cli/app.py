@@ -40,8 +40,13 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
+    "attack": Command("shoal.cli.attack", "Show what an adversary learns from one release."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
+    "reproduce": Command(
+        "shoal.cli.reproduce",
+        "Make the papers' tables and figures again, with the paper's number beside ours.",
+    ),
     "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
 }
 

@@ -80,7 +80,7 @@ def tour_chart(
     """A PNG with the three pictures of the demo: the leak, the noise, the histogram."""
     figure = _figure(9, 11)
     leak, noise, histogram = figure.subplots(3, 1, height_ratios=(1, 2, 2))
-    draw_leak(leak, ["really"], [loss], eta)
+    draw_leak(leak, ["proved"], [loss], eta)
     draw_noise(noise, comparison)
     bound = 0.0 if release.error is None else release.error.bound
     draw_histograms(histogram, release.answer.labels, truth, release.values, bound)

@@ -198,6 +198,7 @@ def _files_story(files: dict[str, Path], chart: Path | None) -> None:
     for what, path in files.items():
         typer.echo(f"The {what} is in {path}")
     typer.echo(f"Go on with:\n  shoal plan {files['spec']}\n  shoal audit {files['plan']}")
+    typer.echo(f"  shoal attack {files['spec']} {files['data']}")
 
 
 def _object(

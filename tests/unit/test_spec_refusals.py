@@ -77,8 +77,8 @@ CASES = [
     ("privacy.epsilonn", 1, "did you mean 'epsilon'?"),
     ("privacy.mechanism", "magic", "privacy.mechanism is 'magic'; it must be 'best' or one of"),
     # models
-    ("model.0.kind", "day-chain", "model.kind is 'day-chain'; it must be one of 'markov-chain'"),
-    ("model.0.kind", "bayes-net", "'mixing', 'interval', 'table', or name a stored model"),
+    ("model.0.kind", "contagion", "model.kind is 'contagion'; it must be one of 'markov-chain'"),
+    ("model.0.kind", "bayes-net", "'table', 'day-chain', or name a stored model"),
     ("model.0.kind", REMOVED, "model.kind is missing; choose one of"),
     ("model.0", 3, "model is 3; it must be a section with a kind"),
     ("model.0.transition.0.1", Decimal("-0.1"), "model.transition[0][1] is -0.1; a probability"),

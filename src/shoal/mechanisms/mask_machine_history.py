@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,7 @@ class HistoryMask(Mask):
         found = {origin: Remembering((), tail) for origin, tail in tails.items()}
         for origin, (first, window) in self._tables.items():
             ends = first + np.cumsum([0, *(base**m * size for m in range(window))])
-            tables = [
-                self.codes[a:b].reshape(-1, size) for a, b in zip(ends[:-1], ends[1:], strict=True)
-            ]
+            tables = [self.codes[a:b].reshape(-1, size) for a, b in pairwise(ends)]
             found[origin] = Remembering(tuple(tables), tails.get(origin, empty))
         return found
 

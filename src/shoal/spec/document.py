@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from shoal.spec.context_sections import ContextSecrets, CurrentQuery, DayModel
 from shoal.spec.fields import (
     Initial,
     Number,
@@ -19,12 +20,7 @@ from shoal.spec.fields import (
     Text,
     Whole,
 )
-
-
-class Section(BaseModel):
-    """A section takes exactly its own keys, of exactly their own types."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+from shoal.spec.section import Section
 
 
 class DataSection(Section):
@@ -110,9 +106,9 @@ class ModelFile(Section):
     """A stored model, such as `shoal fit` writes."""
 
     file: Text = Field(description="path of the model, relative to the spec")
-    kind: Literal["markov-chain", "order-chain", "mixing", "interval", "table"] | None = Field(
-        None, description="what the file must hold; omit to take any kind"
-    )
+    kind: (
+        Literal["markov-chain", "order-chain", "mixing", "interval", "table", "day-chain"] | None
+    ) = Field(None, description="what the file must hold; omit to take any kind")
 
 
 class EachEntrySecrets(Section):
@@ -174,15 +170,24 @@ class HistogramQuery(Section):
 
 
 class PrivacySection(Section):
-    """The budget: exactly one of epsilon and error."""
+    """The budget: exactly one of epsilon, error and belief_delta."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["epsilon"]}, {"required": ["error"]}]}
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["epsilon"]},
+                {"required": ["error"]},
+                {"required": ["belief_delta"]},
+            ]
+        }
     )
 
     epsilon: Positive | None = Field(None, description="most change of log-odds between secrets")
     error: Positive | None = Field(
         None, description="wanted accuracy, in the query's unit; epsilon is derived from it"
+    )
+    belief_delta: Positive | None = Field(
+        None, description="for contexts: the most any output may raise a belief, below 1"
     )
     confidence: Share | None = Field(
         None, description="probability with which each value is within error (default 0.95)"
@@ -191,7 +196,12 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _exactly_one_amount(self) -> PrivacySection:
-        if (self.epsilon is None) == (self.error is None):
+        if self.belief_delta is not None:
+            if self.epsilon is not None or self.error is not None:
+                raise PydanticCustomError(
+                    "together", "has belief_delta and another amount; give exactly one amount"
+                )
+        elif (self.epsilon is None) == (self.error is None):
             count = "neither" if self.epsilon is None else "both"
             raise PydanticCustomError(
                 "together", f"has {count} of epsilon and error; give exactly one amount"
@@ -215,12 +225,15 @@ ModelSection = Annotated[
     | Annotated[MixingModel, Tag("mixing")]
     | Annotated[IntervalModel, Tag("interval")]
     | Annotated[TableModel, Tag("table")]
+    | Annotated[DayModel, Tag("day-chain")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
 ]
-SecretsSection = Annotated[EachEntrySecrets | PairSecrets, Field(discriminator="kind")]
+SecretsSection = Annotated[
+    EachEntrySecrets | PairSecrets | ContextSecrets, Field(discriminator="kind")
+]
 QuerySection = Annotated[
-    CountQuery | SumQuery | MeanQuery | HistogramQuery, Field(discriminator="kind")
+    CountQuery | SumQuery | MeanQuery | HistogramQuery | CurrentQuery, Field(discriminator="kind")
 ]
 
 
@@ -245,12 +258,15 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "mixing"): MixingModel,
     ("model", "interval"): IntervalModel,
     ("model", "table"): TableModel,
+    ("model", "day-chain"): DayModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,
     ("secrets", "pairs"): PairSecrets,
+    ("secrets", "contexts"): ContextSecrets,
     ("query", "count"): CountQuery,
     ("query", "sum"): SumQuery,
     ("query", "mean"): MeanQuery,
     ("query", "histogram"): HistogramQuery,
+    ("query", "current"): CurrentQuery,
     ("privacy",): PrivacySection,
 }

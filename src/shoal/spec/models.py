@@ -10,10 +10,12 @@ import numpy as np
 from shoal.core.errors import SpecError
 from shoal.core.task import Model
 from shoal.models.chain import MarkovChain
+from shoal.models.day import DayChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.spec.context_sections import DayModel, day_of
 from shoal.spec.document import (
     ChainModel,
     IntervalModel,
@@ -32,6 +34,7 @@ STORED: dict[str, tuple[type, ...]] = {
     "mixing": (MixingSummary,),
     "interval": (IntervalChains,),
     "table": (JointTable,),
+    "day-chain": (DayChain,),
 }
 
 
@@ -60,6 +63,8 @@ def model_of(section: ModelSection, folder: Path) -> Model:
                 domains=tuple(tuple(domain) for domain in section.domains),
                 probability=_numbers(section.probability, "probability"),
             )
+        case DayModel():
+            return day_of(section)
         case ModelFile():
             return _from_file(section, folder)
 

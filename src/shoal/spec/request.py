@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE
-from shoal.core.task import Model, Secrets, Task
+from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.calibration import epsilon_for
-from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.queries.linear import count, histogram, mean, weighted_sum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
+from shoal.spec.context_sections import ContextSecrets, CurrentQuery, contexts_of, current_of
 from shoal.spec.document import (
     CountQuery,
     DataSection,
@@ -27,11 +28,11 @@ from shoal.spec.document import (
     MeanQuery,
     PairSecrets,
     PrivacySection,
-    Section,
     Spec,
     SumQuery,
 )
 from shoal.spec.models import model_of, states_of
+from shoal.spec.section import Section
 from shoal.spec.sentences import key_path, sentence
 from shoal.spec.stored import read_text
 
@@ -49,7 +50,12 @@ class Request:
         return self.privacy.mechanism
 
     def epsilon(self) -> Fraction:
-        """The budget: as given, or the least one that reaches the wanted error."""
+        """The budget: as given, or the least one that reaches the wanted error.
+
+        For contexts it is belief_delta, the amount of the notion they ask for.
+        """
+        if self.privacy.belief_delta is not None:
+            return self.privacy.belief_delta
         if self.privacy.epsilon is not None:
             return self.privacy.epsilon
         assert self.privacy.error is not None  # the section takes exactly one amount
@@ -88,14 +94,35 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
             f"privacy.mechanism is {spec.privacy.mechanism!r}; it must be 'best' or one of "
             f"{', '.join(map(repr, MECHANISMS))}"
         )
+    check_amount(spec)
     family, states = _family(spec, document, folder)
     query = _query(spec, states, family)
-    secrets = _secrets(spec)
     try:
+        secrets = _secrets(spec)
         task = Task(query=query, secrets=secrets, family=family)
     except InputError as error:
         raise SpecError(str(error)) from None
     return Request(task, spec.privacy, spec.data)
+
+
+def check_amount(spec: Spec) -> None:
+    """A rise of belief is the amount of contexts, and of nothing else."""
+    contexts = isinstance(spec.secrets, ContextSecrets)
+    if contexts and spec.privacy.belief_delta is None:
+        raise SpecError(
+            "privacy.belief_delta is missing; secrets of kind 'contexts' are promised a largest "
+            "rise of belief, such as belief_delta = 0.1"
+        )
+    if not contexts and spec.privacy.belief_delta is not None:
+        raise SpecError(
+            "privacy.belief_delta is given, but the secrets are not of kind 'contexts'; "
+            "give epsilon instead"
+        )
+    if spec.privacy.belief_delta is not None and spec.privacy.belief_delta >= 1:
+        raise SpecError(
+            f"privacy.belief_delta is {float(spec.privacy.belief_delta):g}; it must be below 1, "
+            "since a belief is a probability"
+        )
 
 
 def _family(
@@ -121,11 +148,13 @@ def _family(
     return tuple(family), states
 
 
-def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
     section = spec.query
     _known_states(section, states)
     try:
         match section:
+            case CurrentQuery():
+                return current_of(states)
             case CountQuery():
                 return count(states, section.states, unit=section.unit)
             case SumQuery():
@@ -173,6 +202,8 @@ def _public_length(section: MeanQuery | HistogramQuery, family: tuple[Model, ...
 
 
 def _secrets(spec: Spec) -> Secrets:
+    if isinstance(spec.secrets, ContextSecrets):
+        return contexts_of(spec.secrets)
     if not isinstance(spec.secrets, PairSecrets):
         return EachEntry()
     events = {name: Event.of(name, where) for name, where in spec.secrets.events.items()}

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal.spec.document import SECTIONS, ModelFile, Section
+from shoal.spec.document import SECTIONS, ModelFile
 from shoal.spec.fields import PLACED
+from shoal.spec.section import Section
 
 Place = tuple[str | int, ...]
 

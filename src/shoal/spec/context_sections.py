@@ -1,0 +1,83 @@
+"""The sections of a spec for context streams: a day, what is sensitive, and the current state."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from shoal.core.errors import SpecError
+from shoal.models.day import DayChain
+from shoal.queries.current import CurrentState
+from shoal.secrets.contexts import SensitiveContexts
+from shoal.spec.fields import Probabilities, State, States, Text, Whole
+from shoal.spec.section import Section
+
+
+class DayModel(Section):
+    """One day: a Markov chain with a matrix of its own per step."""
+
+    kind: Literal["day-chain"]
+    states: list[State] = Field(min_length=1, description="the contexts of a day")
+    initial: Probabilities = Field(description="law of the first slot")
+    transition: Probabilities = Field(
+        description="a list of matrices, one per step; or one matrix, with slots"
+    )
+    slots: Whole | None = Field(None, description="slots of the day, when transition is one matrix")
+    slot_minutes: Whole | None = Field(None, description="minutes of a slot, for the calendar")
+    start_minute: Whole | None = Field(
+        None, description="minutes from midnight to the first slot, for the calendar"
+    )
+
+
+class ContextSecrets(Section):
+    """Contexts nobody may become surer of."""
+
+    kind: Literal["contexts"]
+    sensitive: States | None = Field(None, description="contexts sensitive at every slot")
+    moments: dict[Text, list[int]] | None = Field(
+        None, description="context to the slots (from 0) at which it is sensitive"
+    )
+    groups: list[States] | None = Field(
+        None, description="groups of contexts; being in any of a group is sensitive"
+    )
+
+
+class CurrentQuery(Section):
+    """The current context, at every slot."""
+
+    kind: Literal["current"]
+
+
+def day_of(section: DayModel) -> DayChain:
+    """The day chain a section describes."""
+    return DayChain.of(
+        _table(section.transition, "transition"),
+        initial=_table(section.initial, "initial"),
+        states=section.states,
+        slots=section.slots,
+        slot_minutes=section.slot_minutes or 0,
+        start_minute=section.start_minute or 0,
+    )
+
+
+def contexts_of(section: ContextSecrets) -> SensitiveContexts:
+    """The secrets a section describes."""
+    return SensitiveContexts.of(
+        section.sensitive or (), moments=section.moments, groups=section.groups or ()
+    )
+
+
+def current_of(states: tuple[str, ...]) -> CurrentState:
+    """The query of a stream."""
+    return CurrentState(states)
+
+
+def _table(nested: list[Any], field: str) -> Any:
+    try:
+        return np.array(nested, dtype=np.float64)
+    except ValueError:
+        raise SpecError(
+            f"{field} has rows of different lengths; give every row one number per state"
+        ) from None

@@ -9,24 +9,26 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from tests.contract.tasks import TASKS
+from tests.contract.tasks import TASKS, short_day
 
 from shoal.core import composition
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
-from shoal.core.plan import Stream
+from shoal.core.plan import Sampler, Stream
 from shoal.core.release import Answer, Error
 from shoal.loss.closeness import Closeness
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.external import Measured
 from shoal.mechanisms.leakage import Leakage
+from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import PrivateFit
 from shoal.noise.bits import SeededRng
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import histogram
+from shoal.secrets.contexts import SensitiveContexts
 
 BY_HAND: tuple[Any, ...] = (
     composition.SameQuilts("0f", Fraction(1, 3)),
@@ -38,6 +40,7 @@ BY_HAND: tuple[Any, ...] = (
     Error(expected=float("inf"), bound=2.5, confidence=0.95, unit="entries"),
     Additive(histogram("abc"), ZeroSumLaplace(Fraction(7, 2), Fraction(1), 3)),
     Measured("other", Fraction(1, 3)),
+    LiveSimulatable(short_day(), SensitiveContexts.of("hospital"), 0.25),
     ExternalQuery("other", ("a", "b")),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
     Closeness(0.25, 3, "a", 10),
@@ -67,6 +70,7 @@ QUICK = (
     "order-2",
     "table",
     "pairs",
+    "contexts",
 )
 
 
@@ -97,11 +101,14 @@ def _made() -> Iterator[Any]:
         yield task
         for row in MECHANISMS.values():
             try:
-                plan = row.calibrate(task, Fraction(1)) if row.refuse(task) is None else None
+                plan = row.calibrate(task, Fraction(1, 2)) if row.refuse(task) is None else None
             except Refused:
                 plan = None
             if plan is not None:
                 yield plan
+            if plan is not None and not isinstance(plan.body, Sampler):
+                yield plan.start()
+                yield plan.start().step(task.query.states[0], rng=SeededRng(1))[0]
     plan = MECHANISMS["group"].calibrate(TASKS["count"], Fraction(1))
     release = plan.release(["a", "b", "b"], rng=SeededRng(3))
     yield release

@@ -14,11 +14,14 @@ import numpy as np
 
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.models.chain import MarkovChain
+from shoal.models.day import DayChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.queries.current import CurrentState, current_state
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
 
@@ -29,6 +32,7 @@ FIVE = (np.full((5, 5), 0.1) + 0.5 * np.eye(5)).tolist()
 PER_STEP = [[[0.8, 0.2], [0.3, 0.7]], [[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.4], [0.4, 0.6]]]
 FLU = [0.1, 0.15, 0.5, 0.15, 0.1]  # of 0 … 4 members of a clique ill, the members alike
 AB, ABC, ABCDE = "ab", "abc", "abcde"
+PLACES = ("home", "work", "hospital")
 
 
 def flu_table() -> JointTable:
@@ -46,6 +50,13 @@ def second_order(length: int | None) -> OrderChain:
     return OrderChain(
         states=("a", "b"), order=2, conditional=rows, initial=np.full(4, 0.25), length=length
     )
+
+
+def short_day() -> DayChain:
+    """Four slots on three contexts: home, work, and now and then the hospital."""
+    step = [[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.5, 0.2, 0.3]]
+    late = [[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.4, 0.1, 0.5]]
+    return DayChain.of([step, late, step], initial=[0.8, 0.15, 0.05], states=PLACES)
 
 
 def task(query: Query, *family: Model, secrets: Secrets | None = None) -> Task:
@@ -94,6 +105,7 @@ TASKS: dict[str, Task] = {
     "order-2-any-length": task(count(AB, "b"), second_order(None)),
     "table": task(count(["well", "ill"], "ill"), flu_table()),
     "table-histogram": task(histogram(["well", "ill"]), flu_table()),
+    "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
     "pairs": task(
         count(["well", "ill"], "ill"),
         flu_table(),
@@ -105,13 +117,15 @@ TASKS: dict[str, Task] = {
 def relabelled(original: Task) -> Task:
     """The same task with its states in reverse order; only the order of writing differs."""
     query = original.query
-    assert isinstance(query, LinearQuery)
     turn = list(reversed(range(len(query.states))))
-    turned = replace(
-        query,
-        states=tuple(query.states[i] for i in turn),
-        weights=tuple(query.weights[i] for i in turn),
-    )
+    states = tuple(query.states[i] for i in turn)
+    turned: Query
+    if isinstance(query, LinearQuery):
+        weights = tuple(query.weights[i] for i in turn)
+        turned = replace(query, states=states, weights=weights)
+    else:
+        assert isinstance(query, CurrentState)
+        turned = replace(query, states=states)
     family = tuple(_turned(model, turn) for model in original.family)
     return Task(query=turned, secrets=original.secrets, family=family)
 
@@ -119,7 +133,7 @@ def relabelled(original: Task) -> Task:
 def _turned(model: Model, turn: Sequence[int]) -> Model:
     states = tuple(model.states[i] for i in turn) if model.states else ()
     match model:
-        case MarkovChain():
+        case MarkovChain() | DayChain():
             turned = model.transition[..., turn, :][..., :, turn]
             return replace(
                 model, states=states, transition=turned, initial=model.initial[list(turn)]

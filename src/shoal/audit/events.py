@@ -61,9 +61,8 @@ class Promise(NamedTuple):
 def best_event(first: Floats, second: Floats, tests: int, *, spread: float = 2.6) -> Promise:
     """The event that should give the largest lower limit on `tests` new outputs of each fact.
 
-    The score of an event is log p̂/p̂' less `spread` standard deviations of a test of that size and
-    CAUTION of the choice itself. Half-lines are scored on all outputs; unions of bins are put
-    together on one half and scored on the other.
+    Half-lines are scored on all outputs; unions of bins are put together on one half and scored on
+    the other.
     """
     direction = _direction(first[::2], second[::2])
     scores = (first @ direction, second @ direction)
@@ -109,12 +108,17 @@ def _best_bins(
 
 
 def _expected(over: Ints, above: int, under: Ints, below: int, tests: int, spread: float) -> Floats:
-    """log p̂/p̂' less `spread` standard deviations of the test, and of the choice itself."""
-    p, q = (over + 0.5) / (above + 1), (under + 0.5) / (below + 1)
-    sampled = (1 - p) / (p * tests) + (1 - q) / (q * tests)
-    chosen = (1 - p) / (p * above) + (1 - q) / (q * below)
-    value = np.log(p / q) - spread * np.sqrt(sampled) - CAUTION * np.sqrt(chosen)
-    return np.where(over > 0, value, -math.inf)
+    """The lower limit of log p/p' a test can be expected to give, with caution for the choice.
+
+    p̂ less and p̂' plus `spread` standard deviations of the test and CAUTION of the choice; where
+    nothing was hit, what may have been missed counts: about (deviations)²/2 hits.
+    """
+    p, q = over / above, under / below
+    low = p - spread * np.sqrt(p * (1 - p) / tests) - CAUTION * np.sqrt(p * (1 - p) / above)
+    missed = spread**2 / (2 * tests) + CAUTION**2 / (2 * below)
+    high = q + spread * np.sqrt(q * (1 - q) / tests) + CAUTION * np.sqrt(q * (1 - q) / below)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(low > 0, np.log(low / np.minimum(high + missed, 1.0)), -math.inf)
 
 
 def _direction(first: Floats, second: Floats) -> Floats:

@@ -1,0 +1,147 @@
+"""How often the black-box auditor finds a planted violation, and how often it cries wolf.
+
+Random chains of two and three states, of 2 to 100 entries, epsilon in [0.5, 2]; the `exact` plan
+is the hardest judge, because its true loss is the promise itself: any excess is a false alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.audit.statistical import Estimate, audit_black_box
+from shoal.core.plan import Plan
+from shoal.mechanisms.calibration import calibrate
+from shoal.models.chain import MarkovChain
+from shoal.models.table import JointTable
+from shoal.queries.linear import count, histogram
+from shoal.secrets.entries import EachEntry
+
+PLANTED = Fraction(3, 2)  # what the noise of a broken plan is divided by
+DRAWS = 100_000
+
+
+def exact_plans(seed: int) -> Iterator[Plan]:
+    """Exact plans for random tasks, endlessly."""
+    rng = np.random.default_rng(seed)
+    while True:
+        size, length = int(rng.integers(2, 4)), int(rng.choice([2, 5, 10, 20, 50, 100]))
+        stay = rng.uniform(0.4, 0.9, size)
+        matrix = np.diag(stay)
+        for row in range(size):
+            others = [column for column in range(size) if column != row]
+            matrix[row, others] = (1 - stay[row]) * rng.dirichlet(np.full(size - 1, 3.0))
+        chain = MarkovChain.of(matrix, length=length)
+        epsilon = Fraction(int(rng.integers(50, 201)), 100)
+        yield calibrate(
+            count(chain.states, "1"), EachEntry(), chain, epsilon=epsilon, mechanism="exact"
+        )
+
+
+def broken(plan: Plan) -> Plan:
+    body: Any = plan.body
+    return replace(
+        plan, body=replace(body, noise=replace(body.noise, scale=body.noise.scale / PLANTED))
+    )
+
+
+def audited(plan: Plan, seed: int, draws: int = DRAWS) -> Estimate:
+    return audit_black_box(plan, plan.task.secrets, plan.task.family, seed=seed, draws=draws)
+
+
+def power(repetitions: int, seed: int) -> float:
+    """The share of broken plans found out."""
+    plans = exact_plans(seed)
+    found = [audited(broken(next(plans)), seed=i).violated for i in range(repetitions)]
+    return sum(found) / repetitions
+
+
+def false_alarms(repetitions: int, seed: int, draws: int) -> int:
+    """How many correct plans were called broken."""
+    plans = exact_plans(seed)
+    return sum(audited(next(plans), seed=i, draws=draws).violated for i in range(repetitions))
+
+
+def too_many(alarms: int, repetitions: int, rate: float = 0.01) -> bool:
+    """Whether so many alarms have probability below 1e-4 at the stated rate."""
+    chance = math.fsum(
+        math.comb(repetitions, k) * rate**k * (1 - rate) ** (repetitions - k)
+        for k in range(alarms, repetitions + 1)
+    )
+    return chance < 1e-4
+
+
+def test_planted_violations_are_found() -> None:
+    assert power(8, seed=1) >= 0.75
+
+
+def test_correct_plans_are_not_called_broken() -> None:
+    assert not too_many(false_alarms(15, seed=2, draws=20_000), 15)
+
+
+@pytest.mark.slow
+def test_the_power_is_at_least_95_percent() -> None:
+    found = power(300, seed=3)
+    print(f"power over 300 broken plans, {DRAWS:,} draws each: {found:.4f}")
+    assert found >= 0.95
+
+
+@pytest.mark.slow
+def test_the_error_rate_is_the_stated_one() -> None:
+    alarms = false_alarms(300, seed=4, draws=DRAWS)
+    print(f"false alarms over 300 correct plans at 99 % confidence: {alarms} ({alarms / 300:.2%})")
+    assert not too_many(alarms, 300)
+
+
+@pytest.mark.slow
+def test_low_confidence_errs_no_more_often_than_it_says() -> None:
+    """At 80 % the limit is close enough to be wrong sometimes: at most 20 % of 300 times."""
+    plans, wrong = exact_plans(5), 0
+    for i in range(300):
+        plan = next(plans)
+        found = audit_black_box(
+            plan, plan.task.secrets, plan.task.family, seed=i, draws=20_000, confidence=0.8
+        )
+        wrong += found.violated
+    print(f"at 80 % confidence: {wrong} of 300 above the true loss")
+    assert not too_many(wrong, 300, rate=0.2)
+
+
+def test_the_too_many_rule_can_fail() -> None:
+    """A control: ten alarms in a hundred are not a rate of one in a hundred."""
+    assert too_many(10, 100)
+    assert not too_many(4, 100)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    plan = broken(next(exact_plans(6)))
+    assert audited(plan, 7, 10_000) == audited(plan, 7, 10_000)
+    assert audited(plan, 7, 10_000) != audited(plan, 8, 10_000)
+
+
+def test_a_histogram_with_too_little_noise_is_found() -> None:
+    """Several numbers: the direction that tells is learned."""
+    chain = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], length=6)
+    query = histogram(chain.states)
+    plan = calibrate(query, EachEntry(), chain, epsilon=1, mechanism="group")
+    less: Any = plan.body
+    scale = less.noise.scale / 12
+    bad = replace(plan, body=replace(less, noise=replace(less.noise, scale=scale)))
+    found = audited(bad, 1, 40_000)
+    assert found.violated
+    assert "·" in found.event
+
+
+def test_a_table_is_sampled_by_its_facts() -> None:
+    table = JointTable.of(np.eye(2) / 2)
+    plan = calibrate(count("01", "1"), EachEntry(), table, epsilon=1, mechanism="exact")
+    assert not audited(plan, 1, 20_000).violated
+    found = audited(broken(plan), 1, 20_000)
+    assert found.violated
+    assert set(found.facts) <= {"'X1 = 0'", "'X1 = 1'", "'X2 = 0'", "'X2 = 1'"}

@@ -98,7 +98,7 @@ class ChainLift:
         """
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
-        guesses = (None, None) if start is None else start.guesses(eta)
+        guesses = (None, None) if start is None else start.guesses(eta, rule)
         past = past_side(self._behind, entry, count, rule, guesses[1], enough)
         if self.transitions.ndim == 3:
             steps = Steps(Segments(self.transitions), {})
@@ -134,7 +134,7 @@ class ChainLift:
             lambda eta, start: self.loss(eta, rule, start, enough),
         ]
         most = epsilon / max(self.metric.eta, 1e-300)
-        least = most * 1e-9 if self.length is None else most / self.length * (1.0 - 1e-9)
+        least = most * 1e-9 if self.length is None else most / self.length / 4.0
         return largest_eta(stages if endless is not self else stages[:2], epsilon, most, least)
 
     @cached_property

@@ -8,7 +8,8 @@ import numpy as np
 
 from shoal.loss.lift_loss import LiftLoss
 
-CLOSE = 1e-9  # relative distance of the loss to epsilon at which the search stops
+CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
+ROUGH = 0.02  # and the searches before it
 ROUNDS = 60
 
 LossOfEta = Callable[[float, LiftLoss | None], LiftLoss]
@@ -24,14 +25,15 @@ def largest_eta(
     answer rounds down. The search interpolates log loss in log eta and falls back on bisection.
     """
     best: LiftLoss | None = None
-    for loss in stages:
+    for place, loss in enumerate(stages):
         if best is None:
             best = _first(loss, epsilon, most, least)
         else:
             tighter = loss(best.eta, best)
             best = tighter if tighter.value <= best.value else best
         if best is not None:
-            best = _climb(loss, best, epsilon, most)
+            close = CLOSE if place == len(stages) - 1 else ROUGH
+            best = _climb(loss, best, epsilon, most, close)
     return best
 
 
@@ -46,17 +48,17 @@ def _first(loss: LossOfEta, epsilon: float, most: float, least: float) -> LiftLo
     return None
 
 
-def _climb(loss: LossOfEta, found: LiftLoss, epsilon: float, most: float) -> LiftLoss:
+def _climb(loss: LossOfEta, found: LiftLoss, epsilon: float, most: float, close: float) -> LiftLoss:
     """The accepted loss nearest to epsilon, searched upwards from one that is accepted."""
     low, ceiling = found, most
     recent = [found]
     for attempt in range(ROUNDS):
-        if low.value >= epsilon * (1.0 - CLOSE) or low.eta >= ceiling * (1.0 - CLOSE):
+        if low.value >= epsilon * (1.0 - close) or low.eta >= ceiling * (1.0 - close):
             break
-        eta = _aim(recent, epsilon * (1.0 - CLOSE / 2.0)) if attempt < ROUNDS // 2 else 0.0
+        eta = _aim(recent, epsilon * (1.0 - close / 2.0)) if attempt < ROUNDS // 2 else 0.0
         if not low.eta < eta < ceiling:
             eta = float(np.sqrt(low.eta * ceiling))
-        tried = loss(eta, low)
+        tried = loss(eta, recent[-1])
         recent = [*recent, tried][-2:] if np.isfinite(tried.value) else [low]
         if tried.value <= epsilon:
             low = tried

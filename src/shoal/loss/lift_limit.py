@@ -20,7 +20,7 @@ WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
 CLOSE = 1e-9  # relative change at which iterates count as settled
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
-WORTH = 1e-3  # a lag joins the fixed point only if it lowers some pair by this share
+WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 ROUNDS = 6  # times the set of useful lags may grow
 
 Step = Callable[[Floats], Floats]
@@ -33,12 +33,21 @@ class Limit:
     bound: Floats
     lags: tuple[int, ...]
 
+    @classmethod
+    def unknown(cls, size: int) -> Limit:
+        """No bound at all."""
+        return cls(off_diagonal(size, np.inf), (1,))
+
+    def scaled(self, factor: float) -> Limit:
+        """A guess at the limit for a metric `factor` times as large."""
+        return Limit(self.bound * factor, self.lags)
+
 
 def limit(
     ahead: Ahead,
     entry: EntryMetric,
     rule: Rule,
-    start: Floats | None = None,
+    start: Limit | None = None,
     enough: float = CEILING,
 ) -> Limit:
     """sup over n of D_n for a homogeneous side: certified, inf where it is not.
@@ -47,46 +56,63 @@ def limit(
     infinite, and so are pairs with an impossible value. Rounds up.
     """
     guess = np.where(ahead.pairs, 0.0, np.inf)
-    if start is not None:
-        guess += np.where(np.isfinite(start), start, 0.0)
     np.fill_diagonal(guess, 0.0)
-
-    def with_lags(lags: tuple[int, ...]) -> Step:
-        return lambda bound: image(bound, lags, ahead, entry, rule)
-
     lags: tuple[int, ...] = (1,)
-    step = with_lags(lags)
-    bound = _certified_near(step, _settle(step, guess, enough))
+    if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
+        guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
+    bound = _fixed_point(ahead, entry, rule, lags, guess, enough)
     for _ in range(ROUNDS):
         useful, bound = _scan(bound, lags, ahead, entry, rule)
         if useful == lags:
             break
         lags = useful
-        step = with_lags(lags)
-        bound = np.minimum(bound, _certified_near(step, _settle(step, bound, np.inf)))
+        bound = np.minimum(bound, _fixed_point(ahead, entry, rule, lags, bound, np.inf))
     return Limit(bound, lags)
+
+
+def _fixed_point(
+    ahead: Ahead,
+    entry: EntryMetric,
+    rule: Rule,
+    lags: tuple[int, ...],
+    start: Floats,
+    enough: float,
+) -> Floats:
+    """A certified bound near the fixed point of the step with these lags; else inf."""
+
+    def step(bound: Floats) -> Floats:
+        return image(bound, lags, ahead, entry, rule)
+
+    return _certified_near(step, _settle(step, start, enough))
 
 
 def _settle(step: Step, start: Floats, enough: float) -> Floats:
     """A guess at the least fixed point from below, inf where it seems to have none."""
-    current = start
+    path = [start]
+    current, safe = start, start
     for _ in range(CYCLES):
-        path = [current]
-        for _ in range(WINDOW):
+        moved = _change(path)
+        path = [current, step(current)]
+        if current is not safe and _change(path) > moved:
+            path = [safe, step(safe)]  # the extrapolation led away
+        while len(path) <= WINDOW:
             path.append(step(path[-1]))
-        last = path[-1]
-        endless = (last > enough) & (last >= path[-2]) & np.isfinite(current)
+        safe = path[-1]
+        endless = (safe > enough) & (safe >= path[-2]) & np.isfinite(path[0])
         if endless.any():
-            current = np.where(endless, np.inf, last)
+            safe = current = np.where(endless, np.inf, safe)
+            path = [safe]
         elif _change(path) <= CLOSE:
-            return last
+            break
         else:
             current = _extrapolated(path)
-    return last
+    return safe
 
 
 def _change(path: Sequence[Floats]) -> float:
-    """Largest relative change of the last step, over finite entries."""
+    """Largest relative change of the last step, over finite entries; inf before any step."""
+    if len(path) < 2:
+        return np.inf
     finite = np.isfinite(path[-1]) & np.isfinite(path[-2])
     moved = np.abs(path[-1][finite] - path[-2][finite]).max()
     scale = path[-1][finite].max()
@@ -98,7 +124,7 @@ def _extrapolated(path: Sequence[Floats]) -> Floats:
     finite = np.isfinite(path).all(axis=0)
     points = np.array([point[finite] for point in path])
     moves = np.diff(points, axis=0)
-    weights = np.linalg.lstsq(np.diff(moves, axis=0).T, -moves[0], rcond=1e-12)[0]
+    weights = np.linalg.lstsq(np.diff(moves, axis=0).T, -moves[0], rcond=1e-9)[0]
     target = points[0] + weights @ moves[:-1]
     least = points[-1] if (moves >= 0.0).all() else np.zeros_like(target)
     target = np.clip(target, least, 3.0 * points[-1])
@@ -123,10 +149,19 @@ def _certified_near(step: Step, guess: Floats) -> Floats:
             for _ in range(WINDOW):
                 mapped = step(path[-1])
                 if (mapped <= path[-1]).all():
-                    return mapped
+                    return _lowered(step, mapped)
                 path.append(mapped + extra)
             bound = _extrapolated(path)
     return off_diagonal(len(guess), np.inf)
+
+
+def _lowered(step: Step, valid: Floats) -> Floats:
+    """A valid bound after as many steps as still lower it: each step keeps it valid."""
+    for _ in range(WINDOW * WINDOW):
+        before, valid = valid, np.minimum(valid, step(valid))
+        if _change([before, valid]) <= CLOSE:
+            break
+    return valid
 
 
 def _scan(

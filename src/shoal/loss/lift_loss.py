@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.loss.cone import Bools, Floats, Rule
+from shoal.loss.lift_limit import Limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,15 +30,15 @@ class LiftLoss:
     at_node: float
     future: float
     past: float
-    future_limit: Floats
-    past_limit: Floats
+    future_limit: Limit
+    past_limit: Limit
 
     @property
     def certified(self) -> bool:
         return bool(np.isfinite(self.value))
 
     @classmethod
-    def none(cls, rule: Rule, eta: float, future_limit: Floats, past_limit: Floats) -> LiftLoss:
+    def none(cls, rule: Rule, eta: float, future_limit: Limit, past_limit: Limit) -> LiftLoss:
         """Nothing leaked yet."""
         return cls(0.0, eta, rule, None, None, 0.0, 0.0, 0.0, future_limit, past_limit)
 
@@ -66,7 +67,10 @@ class LiftLoss:
             return self
         return replace(self, pair=(int(states[self.pair[0]]), int(states[self.pair[1]])))
 
-    def guesses(self, eta: float) -> tuple[Floats, Floats]:
-        """Where the limits of the two sides may lie at another eta."""
+    def guesses(self, eta: float, rule: Rule) -> tuple[Limit, Limit]:
+        """Where the limits of the two sides may lie at another eta; another rule needs own lags."""
         factor = eta / self.eta
-        return self.future_limit * factor, self.past_limit * factor
+        future, past = self.future_limit.scaled(factor), self.past_limit.scaled(factor)
+        if rule != self.rule:
+            return replace(future, lags=(1,)), replace(past, lags=(1,))
+        return future, past

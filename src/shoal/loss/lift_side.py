@@ -15,7 +15,7 @@ from shoal.loss.lift_walk import Ahead, Behind, Steps
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
 ENDLESS = 256  # explicit steps when there is no finite limit
-UNSETTLED = 1024  # explicit steps while the law of the entries keeps changing
+UNSETTLED = 512  # explicit steps while the law of the entries keeps changing
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
 
@@ -31,7 +31,7 @@ class Side:
 
     explicit: Floats
     eta: float
-    limit: Floats
+    limit: Limit
     onward: Floats
     slope: float
 
@@ -41,15 +41,16 @@ class Side:
 
     def at(self, entries: int | None) -> Floats:
         """D_n for n = entries, or a bound for all n. Rounds up."""
+        bound = self.limit.bound
         if entries is None:
-            return self.limit
+            return bound
         if entries <= self.last:
             row: Floats = self.explicit[entries]
             return row
-        size = len(self.limit)
+        size = len(bound)
         whole = off_diagonal(size, entries * self.eta)
         grown = self.onward + off_diagonal(size, (entries - self.last - 1) * self.slope)
-        beyond = np.where(np.isfinite(self.limit), self.limit, grown)
+        beyond = np.where(np.isfinite(bound), bound, grown)
         return np.where(np.isfinite(beyond), beyond, whole) * (1.0 + 2.0**-51)
 
 
@@ -58,11 +59,12 @@ def future_side(
     entry: EntryMetric,
     count: int | None,
     rule: Rule,
-    start: Floats | None = None,
+    start: Limit | None = None,
     enough: float = CEILING,
 ) -> Side:
     """D_n of a homogeneous chain for n up to `count` entries on one side; None for any number."""
-    bound = limit(ahead, entry, rule, start, enough).bound
+    settled = limit(ahead, entry, rule, start, enough)
+    bound = settled.bound
     none = off_diagonal(len(bound), 0.0)
     history = History(none)
     explicit = [none]
@@ -73,7 +75,7 @@ def future_side(
         if (step >= bound * (1.0 - NEAR))[ahead.pairs].all():
             break
     onward, slope = _onward(explicit[-1], bound, ahead, entry, rule)
-    return Side(np.array(explicit), entry.eta, bound, onward, slope)
+    return Side(np.array(explicit), entry.eta, settled, onward, slope)
 
 
 def stepwise_future(steps: Steps, entry: EntryMetric, count: int, rule: Rule) -> Side:
@@ -84,8 +86,7 @@ def stepwise_future(steps: Steps, entry: EntryMetric, count: int, rule: Rule) ->
     for n in range(1, count + 1):
         history.append(next_bound(n, history, steps.at(count - n), entry, rule))
         explicit.append(history.bounds[-1])
-    endless = off_diagonal(size, np.inf)
-    return Side(np.array(explicit), entry.eta, endless, endless, 0.0)
+    return Side(np.array(explicit), entry.eta, Limit.unknown(size), off_diagonal(size, np.inf), 0.0)
 
 
 def past_side(
@@ -93,7 +94,7 @@ def past_side(
     entry: EntryMetric,
     count: int | None,
     rule: Rule,
-    start: Floats | None = None,
+    start: Limit | None = None,
     enough: float = CEILING,
 ) -> Side:
     """D_t of the past for t up to `count` entries before a node; None for any number.
@@ -105,7 +106,7 @@ def past_side(
     if past.settled == 0 and past.reversal is not None:
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
-    settled = Limit(off_diagonal(size, np.inf), (1,))
+    settled = Limit.unknown(size)
     if past.reversal is not None:
         settled = limit(past.reversal, entry, rule, start, enough)
     explicit = [off_diagonal(size, 0.0)]
@@ -115,11 +116,11 @@ def past_side(
         explicit.append(history.bounds[-1])
         covered = _covering(explicit, past, settled, entry, rule)
         if covered is not None:
-            return Side(np.array(explicit), entry.eta, covered, covered, 0.0)
+            return Side(np.array(explicit), entry.eta, covered, covered.bound, 0.0)
     onward, slope = off_diagonal(size, np.inf), 0.0
     if past.reversal is not None and past.settled is not None and len(explicit) > past.settled:
         onward, slope = _onward(explicit[-1], settled.bound, past.reversal, entry, rule)
-    return Side(np.array(explicit), entry.eta, off_diagonal(size, np.inf), onward, slope)
+    return Side(np.array(explicit), entry.eta, Limit.unknown(size), onward, slope)
 
 
 def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int | None) -> int:
@@ -145,7 +146,7 @@ def _steps_back(past: Behind, settled: Limit, count: int | None) -> int:
 
 def _covering(
     explicit: list[Floats], past: Behind, settled: Limit, entry: EntryMetric, rule: Rule
-) -> Floats | None:
+) -> Limit | None:
     """A bound for this and every later entry, once the settled law covers all it looks back on."""
     longest = max(settled.lags)
     if past.settled is None or past.reversal is None:
@@ -156,12 +157,12 @@ def _covering(
     seen = np.where(pairs, np.max(explicit[-longest - 1 :], axis=0), np.inf)
     np.fill_diagonal(seen, 0.0)
     if (seen <= settled.bound).all():
-        return settled.bound
+        return settled
     candidate = np.maximum(seen, settled.bound) * (1.0 + NEAR)
     if len(explicit) % WAIT or not np.isfinite(candidate[pairs]).all():
         return None
     mapped = image(candidate, settled.lags, past.reversal, entry, rule)
-    return candidate if (mapped <= candidate).all() else None
+    return Limit(candidate, settled.lags) if (mapped <= candidate).all() else None
 
 
 def _onward(

@@ -15,8 +15,8 @@ from shoal.core.errors import InputError
 from shoal.loss.cone import CEILING, Floats, Laws, Rule, least_off_diagonal, lower
 
 LAGS = 512  # longer lags are not tried
-ALL_LAGS = 128  # up to this many entries every lag that might win is tried
-PATIENCE = 16  # and beyond, until this many in a row did not
+ALL_LAGS = 64  # up to this many entries every lag that might win is tried
+PATIENCE = 8  # and beyond, until this many in a row did not
 
 
 @dataclass(frozen=True, eq=False)

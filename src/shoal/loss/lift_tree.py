@@ -37,9 +37,8 @@ def lower_cone(
     """
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
-    pair = np.empty((2, size))
-    local = np.empty((size, size))
-    values = np.empty((3, size))
+    values = np.empty((5, size))
+    block = np.empty(size * size)
     links = np.empty((6, size), np.int64)
     failed = 0
     for x in range(best.shape[0]):
@@ -49,51 +48,48 @@ def lower_cone(
                 continue
             if hopeless(gained[x, other], held[x, other], floor, room):
                 continue
-            limit = np.exp(min(room, 300.0))
-            count = _gather(upper[x], lower[other], pair, links[5])
-            ratio = 1.0
-            if not _same(pair, count):
-                for i in range(count):
-                    for j in range(count):
-                        local[i, j] = weight[links[5, i], links[5, j]]
-                ratio = _pair_ratio(
-                    pair[0, :count],
-                    pair[1, :count],
-                    local[:count, :count],
-                    values[:, :count],
-                    links,
-                    trees[x, other],
-                    limit,
-                )
-            if ratio > ENDLESS:
+            count = _gather(upper[x], lower[other], values, links[5])
+            p, q = values[3][:count], values[4][:count]
+            if (p == q).all():
+                best[x, other] = cost
                 continue
+            chosen = weight if count == size else _part(weight, links[5], count, block)
+            ratio = _pair_ratio(p, q, chosen, values, links, trees[x, other], _exp(room))
             if ratio <= 0.0:
                 failed += 1
-            elif ratio == 1.0 and _same(pair, count):
-                best[x, other] = min(best[x, other], cost)
-            else:
+            elif ratio < ENDLESS:
                 leak = np.log(ratio) + 16.0 * (count + 4) * ROUND + extra
                 best[x, other] = min(best[x, other], cost + leak)
     return failed
 
 
 @njit(cache=True, error_model="numpy")
-def _gather(upper: Any, lower: Any, pair: Any, states: Any) -> int:
+def _exp(value: float) -> float:
+    """e^value, kept finite."""
+    return float(np.exp(min(value, 300.0)))
+
+
+@njit(cache=True, error_model="numpy")
+def _part(weight: Any, states: Any, count: int, block: Any) -> Any:
+    """The rows and columns of some states, side by side in memory."""
+    part = block[: count * count].reshape(count, count)
+    for i in range(count):
+        for j in range(count):
+            part[i, j] = weight[states[i], states[j]]
+    return part
+
+
+@njit(cache=True, error_model="numpy")
+def _gather(upper: Any, lower: Any, values: Any, states: Any) -> int:
     """Number of states that either row can take, after copying both rows onto them."""
     count = 0
     for y in range(upper.size):
         if upper[y] > 0.0 or lower[y] > 0.0:
-            pair[0, count] = upper[y]
-            pair[1, count] = lower[y]
+            values[3, count] = upper[y]
+            values[4, count] = lower[y]
             states[count] = y
             count += 1
     return count
-
-
-@njit(cache=True, error_model="numpy")
-def _same(pair: Any, count: int) -> bool:
-    """Whether the two rows are equal bit by bit."""
-    return bool((pair[0, :count] == pair[1, :count]).all())
 
 
 @njit(cache=True, error_model="numpy")
@@ -115,7 +111,7 @@ def _climbed(
     p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any, limit: float
 ) -> float:
     """The certified ratio of the best tree that relinking reaches, as _pair_ratio returns it."""
-    v, net, scratch = values
+    v, net, scratch = values[0][: p.size], values[1][: p.size], values[2][: p.size]
     parent, high, order, head, after, states = links
     ratio = 0.0
     for _ in range(40 * p.size + 100):
@@ -138,7 +134,7 @@ def _climbed(
 @njit(cache=True, error_model="numpy")
 def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any) -> bool:
     """Whether the remembered tree, repaired where its v breaks a constraint, can be used."""
-    v, net, scratch = values
+    v, net, scratch = values[0][: p.size], values[1][: p.size], values[2][: p.size]
     parent, high, order, head, after, states = links
     count = p.size
     if not _recall(tree, states, parent, high, after, count):
@@ -147,6 +143,8 @@ def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any)
         return False
     if not _evaluate(parent, high, order, weight, v):
         return False
+    if _admissible(weight, v):
+        return True
     broken = _pull_down(weight, v, parent, high, net, scratch)
     for _ in range(broken):
         _walk(parent, order, head, after, count)
@@ -155,6 +153,18 @@ def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any)
         second = order[1]  # roots come first, so this is one whenever there are two
         if parent[second] < 0:
             _relink(second, net[second], weight, v, parent, high, order, scratch)
+    return True
+
+
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
+def _admissible(weight: Any, v: Any) -> bool:
+    """Whether v_y ≤ e^G(y,z) v_z for all y, z, up to the slack."""
+    for i in range(v.size):
+        least = v[i]
+        for j in range(v.size):
+            least = min(least, weight[i, j] * v[j])
+        if least * (1.0 + _SLACK) < v[i]:
+            return False
     return True
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import shoal
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted(ROOT.glob("docs/how-to/*.md"))]
@@ -29,6 +32,23 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
 def test_the_first_example_of_the_readme_is_short() -> None:
     (first, *_) = BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+def test_the_figures_of_the_readme_are_those_the_code_gives() -> None:
+    matrix = [[0.96, 0.02, 0.02], [0.10, 0.85, 0.05], [0.05, 0.05, 0.90]]
+    day = shoal.MarkovChain.of(matrix, states=["sit", "stand", "walk"], length=1440)
+    query, secrets = shoal.histogram(day.states), shoal.EachEntry()
+    errors = [
+        shoal.calibrate(query, secrets, day, epsilon=1, mechanism=name).error()
+        for name in ("best", "group")
+    ]
+    best, group = (error.expected for error in errors if error is not None)
+    leak = shoal.leakage(day, 1).value
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"in truth only {leak:.1f}-private" in text
+    assert f"by a factor of {math.exp(leak):,.0f} instead of 2.7" in text
+    assert f"an error of {best:.0f} minutes per activity" in text
+    assert f"would need {group:,.0f}" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

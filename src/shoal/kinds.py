@@ -32,6 +32,7 @@ from shoal.queries.current import CurrentState
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import LinearQuery
 from shoal.secrets import contexts, entries, pairs
+from shoal.streams.mask import ContextStream
 
 CLASSES: tuple[type, ...] = (
     task.Task,
@@ -85,6 +86,7 @@ CLASSES: tuple[type, ...] = (
     mask_machine_simulatable.LiveSimulatable,
     mask_machine_simulatable.SimulatableMask,
     mask_task.MaskCertificate,
+    ContextStream,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}
 

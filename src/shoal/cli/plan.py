@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli import show
+from shoal.cli.calendar import calendar_object, print_calendar, shows_contexts
 from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
 from shoal.cli.outputs import check_chart, check_output
 
@@ -55,7 +56,10 @@ def plan(
     with show.working("calibrating"):
         comparison = compare(request.task, request.epsilon(), request.mechanism)
     if as_json:
-        show.print_json(comparison_json(comparison))
+        found = comparison_json(comparison)
+        if shows_contexts(comparison.plan):
+            found["calendar"] = calendar_object(comparison.plan)
+        show.print_json(found)
     else:
         print_comparison(comparison, request)
     _write(comparison, save, plot, quiet=as_json)
@@ -72,7 +76,10 @@ def print_comparison(comparison: Comparison, request: Request) -> None:
         out.print()
     out.print(show.paragraphs(comparison.plan.explain()))
     out.print()
-    print_noise(comparison)
+    if shows_contexts(comparison.plan):
+        print_calendar(comparison)
+    else:
+        print_noise(comparison)
 
 
 def print_noise(comparison: Comparison) -> None:

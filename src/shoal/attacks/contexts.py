@@ -1,0 +1,170 @@
+"""What an adversary believes about a day of which some slots were suppressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.plan import Machine, Plan
+from shoal.core.rng import Rng
+from shoal.core.value import Floats, Ints
+from shoal.loss.suppression import Day, decoded, prepare
+from shoal.loss.suppression_adaptive import Origin, full, simulatable_segments
+from shoal.loss.suppression_history import fine_decoded
+from shoal.mechanisms import mask_sensitive
+from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
+from shoal.mechanisms.mask_machine_history import HistoryMask
+from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.mechanisms.mask_task import parts
+
+Output = Sequence[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCurves:
+    """Beliefs in each sensitive context over one day: before, after naive masking, after the plan.
+
+    `before`, `naive` and `after` are (slots, contexts). `outputs` and `naive_outputs` are what was
+    shown, None where suppressed; `truth` is the day itself.
+    """
+
+    clock: tuple[str, ...]
+    contexts: tuple[str, ...]
+    truth: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    naive_outputs: tuple[str | None, ...]
+    before: Floats
+    naive: Floats
+    after: Floats
+
+    def highest_rise(self) -> tuple[float, float]:
+        """The highest rise of a belief under naive masking and under the plan."""
+        return float((self.naive - self.before).max()), float((self.after - self.before).max())
+
+
+def attack_contexts(plan: Plan, contexts: Output, rng: Rng) -> ContextCurves:
+    """One day run through the plan and through naive masking, and what each gives away."""
+    day, secrets = parts(plan.task)
+    if len(contexts) != day.slots:
+        raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
+    naive = mask_sensitive.calibrate(plan.task, plan.guarantee.amount)
+    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
+    return ContextCurves(
+        tuple(day.clock(slot) for slot in range(day.slots)),
+        tuple(day.states[column] for column in columns),
+        tuple(contexts),
+        outputs,
+        naive_outputs,
+        day.marginals()[:, columns],
+        context_beliefs(naive, naive_outputs)[:, columns],
+        context_beliefs(plan, outputs)[:, columns],
+    )
+
+
+def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
+    """What a day's contexts become."""
+    machine = plan.body
+    if not isinstance(machine, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases, not streams")
+    state, shown = machine.init(), []
+    for context in contexts:
+        state, out = machine.step(state, context, rng)
+        shown.append(out)
+    return tuple(shown)
+
+
+def context_beliefs(plan: Plan, output: Output) -> Floats:
+    """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
+
+    Refused when the output cannot occur under the model.
+    """
+    day, secrets = parts(plan.task)
+    arrays = prepare(day.initial, day.transition, secrets.shares(day), float(plan.guarantee.amount))
+    index = {name: place for place, name in enumerate(day.states)}
+    shown = [-1 if item is None else index[item] for item in output]
+    beliefs = np.zeros((day.slots, day.size))
+    origin: Origin = (-1, 0)
+    for slot, state in [*enumerate(shown), (day.slots, 0)]:
+        if state < 0:
+            continue
+        hidden, digits = _suppression(plan.body, arrays, origin)
+        beliefs[origin[0] + 1 : slot] = between(arrays, origin, slot, state, hidden, digits)
+        if slot < day.slots:
+            beliefs[slot, state] = 1.0
+            origin = (slot, state)
+    return beliefs
+
+
+def between(
+    day: Day, origin: Origin, until: int, state: int, hidden: list[Floats], digits: Ints
+) -> Floats:
+    """Beliefs in the slots strictly between two releases, forward and backward over histories.
+
+    hidden[k][h, j] suppresses state j, k slots after the release, with history h before it.
+    """
+    slot, base = origin[0], int(digits.max(initial=0)) + 1
+    law = day.initial if slot < 0 else day.moves[slot, origin[1]]
+    forward = [law[None, :]]
+    for k in range(until - slot - 1):
+        kept = forward[-1] * hidden[k]
+        fresh = np.zeros((len(kept) * base, day.size))
+        for j in range(day.size):
+            rows = np.arange(len(kept)) * base + digits[j]
+            fresh[rows] += np.outer(kept[:, j], day.moves[slot + 1 + k, j])
+        total = fresh.sum()
+        if total <= 0:
+            raise InputError("the output cannot occur under the model")
+        forward.append(fresh / total)
+    onward = np.zeros(forward[-1].shape)
+    last = hidden[until - slot - 1][:, state] if until < day.slots else 0.0
+    onward[:, state] = 1.0 - last
+    found = np.zeros((until - slot - 1, day.size))
+    for k in range(until - slot - 2, -1, -1):
+        rows = np.arange(len(forward[k]))[:, None] * base + digits[None, :]
+        onward = hidden[k] * np.einsum("hjl,jl->hj", onward[rows], day.moves[slot + 1 + k])
+        joint = (forward[k] * onward).sum(axis=0)
+        if joint.sum() <= 0:
+            raise InputError("the output cannot occur under the model")
+        onward /= onward.max()
+        found[k] = joint / joint.sum()
+    return found
+
+
+def _suppression(body: Any, day: Day, origin: Origin) -> tuple[list[Floats], Ints]:
+    """The probabilities after a release, per slot and history, and the digits of histories."""
+    plain = np.zeros(day.size, dtype=np.int64)
+    slot, state = origin
+    match body:
+        case VectorMask():
+            rows = decoded(body.codes)[slot + 1 :]
+        case SegmentMask():
+            rows = full(day, slot, body.policies(), state)[slot + 1 :]
+        case SimulatableMask():
+            rows = full(day, slot, simulatable_segments(day, body.table).hidden, state)[slot + 1 :]
+        case HistoryMask():
+            return _remembered(body, day, origin), body.digits
+        case _:
+            raise TypeError(f"no way is known to attack a {type(body).__name__}")
+    return [row[None, :] for row in rows], plain
+
+
+def _remembered(body: HistoryMask, day: Day, origin: Origin) -> list[Floats]:
+    plan = body.policies().get(origin)
+    base = int(body.digits.max(initial=0)) + 1
+    length = day.slots - 1 - origin[0]
+    windows = () if plan is None else plan.codes
+    hidden: list[Floats] = [fine_decoded(codes) for codes in windows]
+    tail = np.ones((length, day.size))
+    if plan is not None:
+        tail[: len(plan.tail)] = decoded(plan.tail)
+    while len(hidden) < length:
+        histories = len(hidden[-1]) * base if hidden else 1
+        if histories > 1_000_000:
+            raise InputError("the segment is too long to follow all its histories")
+        hidden.append(np.repeat(tail[len(hidden)][None, :], histories, axis=0))
+    return hidden

@@ -1,0 +1,142 @@
+"""`shoal stream`: filter readings live, one JSON object a line in, one a line out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.options import new_app
+from shoal.core.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from shoal.core.plan import Plan, Stream
+    from shoal.streams.mask import ContextStream
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal stream mask.toml < contexts.jsonl > shown.jsonl
+  tail -f contexts.jsonl | shoal stream plan.json --state today.json
+\b
+A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
+A line out: {"slot": 36, "shown": "work"}; null stands for suppressed
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def stream(
+    source: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
+    ],
+    field: Annotated[str, typer.Option(help="The key of a line that holds the reading.")] = (
+        "context"
+    ),
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep where the stream stands, to go on after a stop; as private as the data.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Predictable randomness: protects nothing, for tests only.")
+    ] = None,
+) -> None:
+    """Show or hide each reading as it comes.
+
+    Reads JSON Lines from standard input and writes one line for each to standard output at once.
+    Lines may name their day and slot: slots left out count as missing, a slot asked for again
+    gives the same answer, a new day starts afresh. Everything a person's applications see must
+    come from one such stream.
+    """
+    from shoal.cli.sources import load_plan
+
+    plan, _ = load_plan(source)
+    if seed is not None:
+        typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
+    runner = _begun(plan, state)
+    for line in filtered(runner, sys.stdin, field, state, seed):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def filtered(
+    runner: ContextStream | Stream,
+    lines: Iterable[str],
+    field: str,
+    state: Path | None,
+    seed: int | None,
+) -> Iterator[str]:
+    """The lines to write, one for each line read; the state is stored before a line goes out."""
+    from shoal.core.rng import Rng, SystemRng
+    from shoal.data.files import atomic_write
+    from shoal.kinds import dumps
+    from shoal.noise.bits import SeededRng
+
+    rng: Rng = SystemRng() if seed is None else SeededRng(seed)
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        reading = _reading(text, number)
+        try:
+            runner, out = _step(runner, reading, field, rng)
+        except InputError as error:
+            raise DataError(f"line {number}: {error}") from None
+        if state is not None:
+            # before the line goes out: a second draw of a slot that was shown would tell more
+            atomic_write(state, dumps(runner, indent=None) + "\n")
+            state.chmod(0o600)
+        yield json.dumps(out, ensure_ascii=False)
+
+
+def _step(runner: Any, reading: dict[str, Any], field: str, rng: Any) -> tuple[Any, dict[str, Any]]:
+    from shoal.streams.mask import ContextStream
+
+    if not isinstance(runner, ContextStream):
+        runner, shown = runner.step(reading.get(field), rng=rng)
+        return runner, {"shown": shown}
+    slot, day = reading.get("slot"), reading.get("day")
+    if slot is not None and (not isinstance(slot, int) or isinstance(slot, bool)):
+        raise InputError(f"slot is {slot!r}; it must be a whole number")
+    runner, shown = runner.read(
+        reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng
+    )
+    out = {"slot": runner.state.slot - 1, "shown": shown}
+    return runner, ({"day": runner.day, **out} if runner.day else out)
+
+
+def _begun(plan: Plan, state: Path | None) -> Any:
+    """The stream where it stood, or before its first step."""
+    from shoal.core.plan import Machine
+    from shoal.models.day import DayChain
+    from shoal.spec.stored import load_stored
+    from shoal.streams.mask import ContextStream
+
+    if not isinstance(plan.body, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
+    if state is not None and state.exists():
+        stored = load_stored(state, "state")
+        if getattr(stored, "plan", None) != plan:
+            raise InputError(
+                f"state {str(state)!r} belongs to another plan; name another file, or remove it"
+            )
+        return stored
+    if isinstance(plan.task.family[0], DayChain):
+        return ContextStream.begin(plan)
+    return plan.start()
+
+
+def _reading(text: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise DataError(f"line {number} is not a JSON object; write one object a line")
+    return found

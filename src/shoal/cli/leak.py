@@ -44,11 +44,17 @@ def leak(
     An eta-DP release protects one entry when the others are fixed. Somebody who knows how entries
     depend on each other learns more; this says how much, for every model of the spec.
     """
+    from shoal.core.errors import Refused
     from shoal.core.numbers import positive
     from shoal.spec.request import read_request
 
     check_chart(plot, force=force)
     request = read_request(spec)
+    if request.task.secrets.notion != "pufferfish":
+        raise Refused(
+            f"leak is about releases that hide single entries, not {request.task.secrets.subject}; "
+            "see `shoal plan`"
+        )
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
         rows = [measured(model, level) for model in request.task.family]
@@ -80,20 +86,20 @@ def measured(model: Model, eta: Fraction) -> dict[str, Any]:
 
 
 def _bound(model: Model, eta: Fraction) -> Leakage:
-    """The least proved bound: quilts where the start is open, group privacy for higher orders."""
+    """The least proved bound: the lift's, quilts where the start is open, else group privacy."""
     from shoal.mechanisms import markov_quilt
     from shoal.mechanisms.additive import eta_above
     from shoal.mechanisms.leakage import Leakage, leakage
-    from shoal.models.family import AnyInitialLaw
-    from shoal.models.order import OrderChain
+    from shoal.models.chain import MarkovChain
+    from shoal.models.family import AnyInitialLaw, MixingSummary
+    from shoal.models.interval import IntervalChains
 
+    if isinstance(model, MarkovChain | MixingSummary | IntervalChains):
+        return leakage((model,), eta)
     together = math.inf if model.tied is None else eta_above(model.tied * eta)
     if isinstance(model, AnyInitialLaw):
-        quilts = markov_quilt.family_loss((model,), eta_above(eta))
-        return Leakage(eta=eta, per_model=(min(together, quilts),))
-    if isinstance(model, OrderChain):
-        return Leakage(eta=eta, per_model=(together,))
-    return leakage((model,), eta)
+        together = min(together, markov_quilt.family_loss((model,), eta_above(eta)))
+    return Leakage(eta=eta, per_model=(together,))
 
 
 def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -91,16 +92,7 @@ class LatticeLaplace:
                 f"confidence is {confidence}; it must lie in [0, 1) "
                 "(no finite error bound holds with certainty)"
             )
-        low, high = 0, 1
-        while not _tail_at_most(self.rate, high, tail):
-            low, high = high, 2 * high
-        while low < high:
-            middle = (low + high) // 2
-            if _tail_at_most(self.rate, middle, tail):
-                high = middle
-            else:
-                low = middle + 1
-        return low * Fraction(self.step)
+        return _steps_for(self.rate, tail) * Fraction(self.step)
 
     def log_probability(self, z: int) -> float:
         """log P(Z = z) = log tanh(r/2) - |z| r; -inf when it is below the smallest float."""
@@ -115,6 +107,21 @@ class LatticeLaplace:
     def pmf(self, z: int) -> float:
         """P(Z = z) as a float, for plots and tests; draws never use it."""
         return math.exp(self.log_probability(z))
+
+
+@lru_cache(maxsize=256)
+def _steps_for(rate: Fraction, tail: Fraction) -> int:
+    """The smallest m with P(|Z| > m) at most `tail`: every release of a plan asks for the same."""
+    low, high = 0, 1
+    while not _tail_at_most(rate, high, tail):
+        low, high = high, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        if _tail_at_most(rate, middle, tail):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _tail_at_most(rate: Fraction, m: int, tail: Fraction) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
@@ -53,8 +53,8 @@ def day_rows(plan: Plan, longest: int = MOST_ROWS) -> list[dict[str, Any]]:
     rows = []
     for first in range(0, day.slots, size):
         slots = range(first, min(first + size, day.slots))
-        missing: Counter[str] = Counter()
-        contexts: Counter[str] = Counter()
+        missing: dict[str, float] = defaultdict(float)
+        contexts: dict[str, float] = defaultdict(float)
         for t in slots:
             for j, name in enumerate(day.states):
                 contexts[name] += float(rates[t, j]) / len(slots)
@@ -65,11 +65,16 @@ def day_rows(plan: Plan, longest: int = MOST_ROWS) -> list[dict[str, Any]]:
                 "from": day.clock(first),
                 "slot": first,
                 "shown": float(sum(contexts.values())),
-                "contexts": {n: p for n, p in contexts.most_common(3) if p > 0.005},
-                "reasons": {n: p for n, p in missing.most_common() if p > 0.005},
+                "contexts": dict(_largest(contexts)[:3]),
+                "reasons": dict(_largest(missing)),
             }
         )
     return rows
+
+
+def _largest(shares: dict[str, float]) -> list[tuple[str, float]]:
+    """What matters, the largest share first."""
+    return sorted(((n, p) for n, p in shares.items() if p > 0.005), key=lambda item: -item[1])
 
 
 def _checks(comparison: Comparison, slots: int, *, ascii_only: bool) -> list[tuple[str, ...]]:

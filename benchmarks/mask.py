@@ -1,0 +1,188 @@
+"""Suppression: speed against a plain NumPy Algorithm 2, releases against the hybrid, memory.
+
+Run: python -m benchmarks.mask [--quick]. All ratios are taken in one run on one machine; times
+without a ratio depend on the machine and on what else it does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from shoal.core.rng import SystemRng
+from shoal.core.value import Floats
+from shoal.loss.suppression import Day, memoryless_rise, prepare, released_fraction
+from shoal.loss.suppression_adaptive import adaptive, next_releases, search, simulatable_segments
+from shoal.loss.suppression_greedy import greedy, prior_order, private
+from shoal.loss.suppression_window import windowed
+from shoal.mechanisms.mask_choice import mask
+from shoal.mechanisms.mask_machine import SegmentMask
+from shoal.models.day import DayChain
+from shoal.secrets.contexts import SensitiveContexts
+
+TENTHS = np.arange(11) / 10
+
+
+def plain_check(day: Day, hidden: Floats) -> bool:
+    """Algorithm 2 with partial sequences in plain NumPy: one belief at a time, no shortcuts.
+
+    Every output (release or start, ⊥ …, release or end) and every sensitive slot between: forward
+    to the slot, backward from it, as in the paper's Equation (3).
+    """
+    ends = [(t, j) for t, j in np.argwhere((hidden < 1) & day.possible)] + [(day.slots, 0)]
+    for slot, state in [(-1, 0), *ends[:-1]]:
+        laws = [day.initial if slot < 0 else day.moves[slot, state]]
+        for t in range(slot + 1, day.slots):
+            laws.append((laws[-1] * hidden[t]) @ day.moves[t])
+        for until, last in ends:
+            if until <= slot or laws[until - slot - 1][last] == 0:
+                continue
+            onward = np.zeros(day.size)
+            onward[last] = 1.0
+            for t in range(until - 1, slot, -1):
+                onward = hidden[t] * (day.moves[t] @ onward)
+                law = laws[t - slot - 1] * onward
+                for c in np.flatnonzero(day.when == t):
+                    if law[day.who[c]] > day.bound[c] * law.sum():
+                        return False
+    return True
+
+
+def plain_greedy(day: Day, places: int) -> float:
+    """Seconds of the paper's greedy search on its first `places` coordinates: binary search."""
+    hidden = np.ones((day.slots, day.size))
+    begun = time.perf_counter()
+    for place in prior_order(day)[:places]:
+        low, high = 0, 10
+        while low < high:
+            middle = (low + high) // 2
+            hidden.flat[place] = middle / 10
+            low, high = (low, middle) if plain_check(day, hidden) else (middle + 1, high)
+        hidden.flat[place] = low / 10
+    return time.perf_counter() - begun
+
+
+def dense(states: int, slots: int, sensitive: int, delta: float, seed: int = 3) -> Day:
+    """A sticky random day with full support."""
+    day = dense_chain(states, slots, seed)
+    shares = np.zeros((slots, states))
+    shares[:, :sensitive] = 1.0
+    return prepare(day.initial, day.transition, shares, delta)
+
+
+def dense_chain(states: int, slots: int, seed: int = 3) -> DayChain:
+    rng = np.random.default_rng(seed)
+    moves = rng.dirichlet(np.full(states, 0.3), size=(slots - 1, states))
+    return DayChain.of(0.15 * moves + 0.85 * np.eye(states), initial=rng.dirichlet(np.ones(states)))
+
+
+def random_days(count: int) -> list[tuple[Day, float]]:
+    """Random dense chains: n 4–8, T 6–12, 1–3 sensitive, sticky or not, delta .05, .1, .3."""
+    rng = np.random.default_rng(0)
+    found = []
+    for number in range(count):
+        states, slots = int(rng.integers(4, 9)), int(rng.integers(6, 13))
+        moves = rng.dirichlet(np.ones(states), size=(slots - 1, states))
+        if number % 2 == 0:
+            moves = 0.3 * moves + 0.7 * np.eye(states)
+        initial = rng.dirichlet(np.ones(states))
+        shares = np.zeros((slots, states))
+        chosen = rng.choice(states, size=int(rng.integers(1, 4)), replace=False)
+        shares[:, chosen] = 1.0
+        delta = (0.05, 0.1, 0.3)[number // 2 % 3]
+        found.append((prepare(initial, moves, shares, delta), delta))
+    return found
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    begun = time.perf_counter()
+    found = work()
+    return found, time.perf_counter() - begun
+
+
+def speed() -> None:
+    warm = dense(3, 4, 1, 0.1)
+    adaptive(warm, 0.1, baseline=greedy(warm, prior_order(warm), TENTHS), work=1e5)
+    memoryless_rise(warm, np.ones((4, 3)))
+    day = dense(19, 96, 1, 0.1)
+    hidden, ours = timed(lambda: greedy(day, prior_order(day), TENTHS))
+    few = 40
+    plain = plain_greedy(day, few)
+    each = plain / few * day.slots * day.size
+    print(f"greedy n=19 T=96          {ours:8.2f} s   plain NumPy {few} coordinates {plain:.1f} s,")
+    print(f"                          all {each:.0f} s or more: ratio {each / ours:.0f}")
+    verdict, ours = timed(lambda: private(day, hidden))
+    same, plain = timed(lambda: plain_check(day, hidden))
+    assert verdict == same
+    print(
+        f"check of that vector      {ours:8.4f} s   plain {plain:.2f} s: ratio {plain / ours:.0f}"
+    )
+    half = np.where(hidden < 1, hidden, 1.0)
+    half[:, 1:8] = np.minimum(half[:, 1:8], 0.999)
+    _, ours = timed(lambda: private(day, half))
+    _, plain = timed(lambda: plain_check(day, half))
+    print(
+        f"check, 7 contexts open    {ours:8.4f} s   plain {plain:.2f} s: ratio {plain / ours:.0f}"
+    )
+    found, ours = timed(lambda: adaptive(day, 0.1, baseline=hidden, work=1e10))
+    share = released_fraction(day, hidden) / day.slots
+    print(f"adaptive n=19 T=96        {ours:8.2f} s   shows {found.expected / 96:.3f}")
+    print(f"                          greedy shows {share:.3f} of the slots")
+
+
+def long_days() -> None:
+    day = dense(19, 288, 1, 0.1)
+    found, ours = timed(lambda: adaptive(day, 0.1, work=1e9))
+    print(f"adaptive n=19 T=288       {ours:8.1f} s   shows {found.expected / 288:.3f}")
+    size = sum(codes.nbytes for codes in found.hidden.values()) / 1e6
+    print(f"                          plan {size:.0f} MB, {len(found.hidden)} tables")
+    full = {
+        (t, j): np.zeros((287 - t, 40), dtype=np.uint16) for t in range(-1, 288) for j in range(40)
+    }
+    body = SegmentMask.of(tuple(map(str, range(40))), 288, full)
+    print(f"largest plan n=40 T=288   {body.codes.nbytes / 1e6:8.0f} MB  (every release open)")
+
+
+def releases(count: int) -> None:
+    hybrid = found = best = 0.0
+    begun = time.perf_counter()
+    for day, delta in random_days(count):
+        baseline = greedy(day, prior_order(day), TENTHS)
+        simple = simulatable_segments(day, next_releases(day)).expected
+        hybrid += max(simple, released_fraction(day, baseline))
+        policies = search(day, delta, baseline=baseline, work=1e9)
+        found += adaptive(day, delta, baseline=baseline, work=1e9).expected
+        if day.slots <= 8:
+            best += windowed(day, delta, policies, programs=10**6, nodes=300).expected
+    each = (time.perf_counter() - begun) / count
+    print(f"{count} random dense chains: hybrid {hybrid:.2f}, adaptive {found:.2f} releases,")
+    print(f"                          ratio {found / hybrid:.3f} ({each:.2f} s a chain)")
+
+
+def stream_speed() -> None:
+    day = dense_chain(19, 96)
+    rng = SystemRng()
+    for check in ("mask-probabilistic", "mask-simulatable", "mask-adaptive"):
+        plan = mask(day, SensitiveContexts.of("0"), delta=Fraction(1, 10), check=check, seconds=1)
+        body: Any = plan.body
+        contexts = [str(c) for c in day.sample(rng)] * 1000
+        state = body.init()
+        begun = time.perf_counter()
+        for context in contexts:
+            state, _ = body.step(state, context, rng)
+        rate = len(contexts) / (time.perf_counter() - begun)
+        print(f"{check:<25} {rate:8.0f} steps a second")
+
+
+if __name__ == "__main__":
+    quick = "--quick" in sys.argv
+    speed()
+    releases(40 if quick else 200)
+    stream_speed()
+    if not quick:
+        long_days()

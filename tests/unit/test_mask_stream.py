@@ -1,0 +1,260 @@
+"""Streams of contexts: resuming, new days, repeated and missing readings, the ledger, the CLI."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shoal.attacks.contexts import attack_contexts, context_beliefs
+from shoal.cli.app import app
+from shoal.core.errors import BudgetError, InputError
+from shoal.core.plan import Machine, Plan
+from shoal.core.task import Task
+from shoal.kinds import dumps, loads
+from shoal.ledger import open_ledger
+from shoal.mechanisms import MECHANISMS
+from shoal.mechanisms.mask_choice import mask
+from shoal.mechanisms.mask_machine import VectorMask
+from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable, SimulatableMask
+from shoal.mechanisms.mask_rates import reasons, shown_rates
+from shoal.models.day import DayChain
+from shoal.noise.bits import SeededRng
+from shoal.queries.current import CurrentState
+from shoal.secrets.contexts import SensitiveContexts, for_set_labels, jointly
+from shoal.streams.mask import ContextStream, charge_day
+
+STATES = ("home", "work", "clinic")
+MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
+DAY = DayChain.of(MATRIX, initial=[0.8, 0.2, 0], states=STATES, slots=8, slot_minutes=60)
+CLINIC = SensitiveContexts.of("clinic")
+TASK = Task(query=CurrentState(STATES), secrets=CLINIC, family=(DAY,))
+CHECKS = [name for name in MECHANISMS if name.startswith("mask-")]
+PLANS = {name: MECHANISMS[name].calibrate(TASK, Fraction(1, 10)) for name in CHECKS}
+PATH = ["home", "home", "work", "clinic", "work", "work", "home", "home"]
+EVERY_CHECK = pytest.mark.parametrize("check", CHECKS)
+
+
+def machine(plan: Plan) -> Machine:
+    assert isinstance(plan.body, Machine)
+    return plan.body
+
+
+@EVERY_CHECK
+def test_a_stream_goes_on_where_it_was_stored(check: str) -> None:
+    straight = ContextStream.begin(PLANS[check])
+    outputs = []
+    rng = SeededRng(4)
+    for context in PATH + PATH:
+        straight, shown = straight.read(context, rng=rng)
+        outputs.append(shown)
+    stored, again, rng = ContextStream.begin(PLANS[check]), [], SeededRng(4)
+    for context in PATH + PATH:
+        stored = loads(dumps(stored))
+        stored, shown = stored.read(context, rng=rng)
+        again.append(shown)
+    assert again == outputs
+    assert all(shown in (None, truth) for shown, truth in zip(outputs, PATH + PATH, strict=True))
+
+
+@EVERY_CHECK
+def test_what_the_model_does_not_know_is_suppressed(check: str) -> None:
+    stream = ContextStream.begin(PLANS[check])
+    for context in ("mars", None, "", 7, "clinic"):
+        stream, shown = stream.read(context, rng=SeededRng(1))
+        assert shown is None
+
+
+@EVERY_CHECK
+def test_frequencies_of_a_running_machine_match_the_exact_rates(check: str) -> None:
+    """2,000 days; each rate within 4.5 standard deviations (chance of any failure < 1e-3)."""
+    plan, rng, days = PLANS[check], SeededRng(9), 2000
+    counts = np.zeros((DAY.slots, DAY.size))
+    body = machine(plan)
+    state = body.init()
+    for _ in range(days):
+        for slot, context in enumerate(DAY.sample(rng)):
+            state, shown = body.step(state, STATES[context], rng)
+            counts[slot, context] += shown is not None
+    rates = shown_rates(plan)
+    assert rates.sum() == pytest.approx(-plan.cost, abs=1e-9)
+    spread = np.sqrt(rates * (1 - rates) / days) + 1e-9
+    assert (np.abs(counts / days - rates) <= 4.5 * spread + 1e-3).all()
+
+
+def test_asking_again_gives_the_same_answer_and_never_more() -> None:
+    stream = ContextStream.begin(PLANS["mask-adaptive"], "monday")
+    stream, first = stream.read("home", slot=2)
+    for _ in range(20):
+        stream, again = stream.read("work", slot=2)
+        assert again == first
+    with pytest.raises(InputError, match="slot is 1, which is past; the next one is 3"):
+        stream.read("home", slot=1)
+    with pytest.raises(InputError, match="slot is 8; the day has slots 0 to 7"):
+        stream.read("home", slot=8)
+
+
+def test_a_new_day_starts_afresh() -> None:
+    stream = ContextStream.begin(PLANS["mask-adaptive"], "monday")
+    stream, _ = stream.read("home", slot=5)
+    stream, _ = stream.read("home", slot=0, day="tuesday")
+    assert (stream.day, stream.state.slot) == ("tuesday", 1)
+    for slot in range(1, 8):
+        stream, _ = stream.read("home", slot=slot)
+    with pytest.raises(InputError, match="after the end of the day; name the next day"):
+        stream.read("home", slot=3)
+    stream, _ = stream.read("home")  # without a slot the next day begins by itself
+    assert stream.state.slot == 1
+
+
+def test_left_out_slots_are_suppressed_like_missing_readings() -> None:
+    one, two = (ContextStream.begin(PLANS["mask-optimal"]) for _ in range(2))
+    one, shown = one.read("home", slot=3, rng=SeededRng(2))
+    rng = SeededRng(2)
+    for _ in range(3):
+        two, _ = two.read(None, rng=rng)
+    two, other = two.read("home", rng=rng)
+    assert (one, shown) == (two, other)
+
+
+def test_the_simulatable_check_runs_without_a_table() -> None:
+    table = PLANS["mask-simulatable"].body
+    assert isinstance(table, SimulatableMask)
+    live = LiveSimulatable(DAY, CLINIC, 0.1)
+    rng = SeededRng(3)
+    one, two = table.init(), live.init()
+    for _ in range(3):
+        for context in DAY.sample(rng):
+            one, shown = table.step(one, STATES[context], rng)
+            two, other = live.step(two, STATES[context], rng)
+            assert shown == other
+
+
+def test_the_ledger_takes_one_charge_a_day_and_nothing_beside_it(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "ledger.db")
+    plan, other = PLANS["mask-adaptive"], PLANS["mask-hybrid"]
+    first = charge_day(plan, ledger, subject="ann", day="2024-03-04")
+    assert charge_day(plan, ledger, subject="ann", day="2024-03-04") == first
+    charge_day(plan, ledger, subject="ann", day="2024-03-05")
+    with pytest.raises(BudgetError):
+        charge_day(other, ledger, subject="ann", day="2024-03-04")
+
+
+def test_beliefs_of_an_attack_never_rise_beyond_delta_but_do_for_naive_masking() -> None:
+    for name in ("mask-probabilistic", "mask-simulatable", "mask-adaptive", "mask-optimal"):
+        curves = attack_contexts(PLANS[name], PATH, SeededRng(5))
+        naive, checked = curves.highest_rise()
+        assert naive > 0.5
+        assert checked <= 0.1 * (1 + 1e-9)
+        assert curves.after.shape == (8, 1)
+
+
+def test_beliefs_of_a_probabilistic_output_by_hand() -> None:
+    """Example 1: after ⊥ the belief in s is (1/2) / (1/2 + 1/2 · p)."""
+    day = DayChain.of([], initial=[0.5, 0.5], states=["s", "x"])
+    plan = mask(day, SensitiveContexts.of("s"), delta="1/4", check="mask-probabilistic")
+    assert isinstance(plan.body, VectorMask)
+    p = plan.body.codes[0, 1] / 65536
+    assert context_beliefs(plan, [None])[0, 0] == pytest.approx(1 / (1 + p))
+    assert context_beliefs(plan, ["x"])[0].tolist() == [0, 1]
+
+
+def test_best_shows_the_most_within_its_time() -> None:
+    best = mask(DAY, CLINIC, delta=0.1, seconds=2)
+    assert best.cost <= PLANS["mask-hybrid"].cost + 1e-9
+    assert best.guarantee.proved
+    with pytest.raises(InputError, match="check is 'mask'; it must be 'best'"):
+        mask(DAY, CLINIC, delta=0.1, check="mask")
+    with pytest.raises(InputError, match="belief_delta is 1; it must be between 0 and 1"):
+        mask(DAY, CLINIC, delta=1)
+
+
+def test_reasons_say_why_a_context_is_not_shown() -> None:
+    words = {word for row in reasons(PLANS["mask-adaptive"]) for word in row}
+    assert {"sensitive", "impossible", "hides others"} <= words
+
+
+def test_several_applications_are_served_by_one_stream() -> None:
+    joint, delta = jointly([(CLINIC, 0.2), (SensitiveContexts.of(["home"]), 0.1)])
+    assert joint.contexts == ("clinic", "home")
+    assert delta == Fraction(1, 10)
+
+
+def test_set_labels_make_their_states_sensitive_at_a_share_of_delta() -> None:
+    labels = {"a": ["s", "y"], "b": ["s"], "c": ["x"]}
+    secrets, delta = for_set_labels(SensitiveContexts.of("s"), labels, 0.1)
+    assert secrets.contexts == ("a", "b")
+    assert delta == Fraction(1, 20)
+    with pytest.raises(InputError, match="no state that may stand for 'q'"):
+        for_set_labels(SensitiveContexts.of("q"), labels, 0.1)
+
+
+SPEC = """
+[[model]]
+kind = "day-chain"
+states = ["home", "work", "clinic"]
+initial = [0.8, 0.2, 0]
+transition = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
+slots = 8
+[secrets]
+kind = "contexts"
+sensitive = ["clinic"]
+[query]
+kind = "current"
+[privacy]
+belief_delta = 0.1
+mechanism = "mask-adaptive"
+"""
+
+
+def test_the_command_line_filters_plans_and_goes_on(tmp_path: Path) -> None:
+    spec, state = tmp_path / "mask.toml", tmp_path / "state.json"
+    spec.write_text(SPEC)
+    lines = "".join(json.dumps({"context": context}) + "\n" for context in PATH[:4])
+    done = CliRunner().invoke(app, ["stream", str(spec), "--state", str(state)], input=lines)
+    assert done.exit_code == 0, done.output
+    shown = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["slot"] for line in shown] == [0, 1, 2, 3]
+    assert shown[3]["shown"] is None
+    assert state.stat().st_mode & 0o777 == 0o600
+    more = CliRunner().invoke(
+        app, ["stream", str(spec), "--state", str(state)], input='{"context": "home"}\n'
+    )
+    assert json.loads(more.stdout)["slot"] == 4
+    bad = CliRunner().invoke(app, ["stream", str(spec)], input="home\n")
+    assert bad.exit_code == 2
+    assert "line 1 is not a JSON object" in bad.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("belief_delta = 0.1", "epsilon = 1.0", "privacy.belief_delta is missing"),
+        ("belief_delta = 0.1", "belief_delta = 2", "it must be below 1"),
+        ('sensitive = ["clinic"]', 'sensitive = ["gym"]', "secrets name the context 'gym'"),
+        ("slots = 8", "", "transition is a single matrix; give slots"),
+    ],
+)
+def test_a_bad_spec_is_refused_in_a_sentence(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    spec = tmp_path / "mask.toml"
+    spec.write_text(SPEC.replace(old, new))
+    done = CliRunner().invoke(app, ["plan", str(spec)])
+    assert done.exit_code == 2
+    assert sentence in done.output
+
+
+def test_a_plan_prints_its_day(tmp_path: Path) -> None:
+    spec = tmp_path / "mask.toml"
+    spec.write_text(SPEC)
+    done = CliRunner().invoke(app, ["plan", str(spec), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert len(found["calendar"]) == 8
+    assert sum(row["shown"] for row in found["calendar"]) == pytest.approx(-found["cost"])
+    assert CliRunner().invoke(app, ["plan", str(spec)]).exit_code == 0

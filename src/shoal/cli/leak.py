@@ -14,7 +14,6 @@ from shoal.cli.outputs import check_chart
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Task
-    from shoal.mechanisms.leakage import Leakage
 
 app = new_app()
 
@@ -74,7 +73,9 @@ def leak(
 
 def measured(model: Model, eta: Fraction) -> dict[str, Any]:
     """What an eta-DP release guarantees under one model, and the bound of group privacy."""
-    found = _bound(model, eta)
+    from shoal.mechanisms.leakage import leakage
+
+    found = leakage((model,), eta)
     tied = model.tied
     return {
         "model": model.describe(),
@@ -83,23 +84,6 @@ def measured(model: Model, eta: Fraction) -> dict[str, Any]:
         "group_bound": math.inf if tied is None else float(tied * eta),
         "tied": tied,
     }
-
-
-def _bound(model: Model, eta: Fraction) -> Leakage:
-    """The least proved bound: the lift's, quilts where the start is open, else group privacy."""
-    from shoal.mechanisms import markov_quilt
-    from shoal.mechanisms.additive import eta_above
-    from shoal.mechanisms.leakage import Leakage, leakage
-    from shoal.models.chain import MarkovChain
-    from shoal.models.family import AnyInitialLaw, MixingSummary
-    from shoal.models.interval import IntervalChains
-
-    if isinstance(model, MarkovChain | MixingSummary | IntervalChains):
-        return leakage((model,), eta)
-    together = math.inf if model.tied is None else eta_above(model.tied * eta)
-    if isinstance(model, AnyInitialLaw):
-        together = min(together, markov_quilt.family_loss((model,), eta_above(eta)))
-    return Leakage(eta=eta, per_model=(together,))
 
 
 def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:

@@ -426,3 +426,18 @@ def test_vectors_with_too_many_values_are_refused_with_the_numbers() -> None:
     task = chain_sum([0.5, 0.5], [[0.9, 0.1], [0.4, 0.6]], [0, 1], 400)
     with pytest.raises(TooLarge, match="160801 values"):
         vector_sum(task, [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_compiled_sweeps_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    size, scale = 2 + seed % 2, float(rng.choice([0.5, 4.0]))
+    matrices = random_rows(rng, (1, size, size), ["dense", "zeros"][seed % 2])
+    initial = random_rows(rng, (size,), "zeros")
+    tasks = [_task(initial, matrices, [0, 1, 3][:size], length) for length in (17, None)]
+    plain = [window_loss(task, scale, 5) for task in tasks]
+    monkeypatch.setattr("shoal.loss.exact_cover.COMPILED", 0)
+    compiled = [window_loss(task, scale, 5) for task in tasks]
+    for one, other in zip(plain, compiled, strict=True):
+        assert other.value == pytest.approx(one.value, abs=CLOSE)
+        assert other.pair == one.pair or one.value in (0.0, math.inf)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_family import two_point_worst
 from shoal.loss.mixture import (
-    DEEPEST_LINEAR,
     NOTHING,
     Bools,
     Floats,
@@ -23,6 +23,8 @@ from shoal.loss.mixture import (
 )
 from shoal.loss.sums import Ints
 
+INSIDE = ("inside", 0)  # the place of nodes far from both ends
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Block:
@@ -32,6 +34,7 @@ class Block:
     total of a law that is not identically zero; `roundings` bounds the relative error of every
     entry in units of 2^-53. For every initial law at once, `starts` holds log P(secret | first
     state), (groups, first states, secrets), and `laws` has the first state as its second axis.
+    `compiled` blocks are part of a cover large enough for compiled sweeps.
     """
 
     laws: Floats
@@ -42,6 +45,7 @@ class Block:
     depth: float
     roundings: float
     starts: Floats | None = None
+    compiled: bool = False
 
     @property
     def span(self) -> int:
@@ -49,7 +53,7 @@ class Block:
 
     def fits(self, decay: float) -> bool:
         """Whether plain doubles are deep enough for noise exp(-decay·|j|)."""
-        return self.logs or self.span * decay + self.depth <= DEEPEST_LINEAR
+        return self.logs or self.span * decay + self.depth <= DEEPEST_TABLE
 
     def only(self, group: int) -> Block:
         """One group by itself."""
@@ -68,6 +72,8 @@ class Block:
         positions: Floats = decay * np.arange(self.span + 1, dtype=np.float64)
         if self.starts is not None:
             return self._worst_start(positions, self.starts)
+        if self.compiled and self.offset is None and not self.logs:
+            return self._worst_compiled(decay)
         return worst_of(
             self.laws,
             positions,
@@ -77,6 +83,21 @@ class Block:
             roundings=self.roundings,
             depth=self.depth,
         )
+
+    def _worst_compiled(self, decay: float) -> Worst:
+        from shoal.loss.exact_kernels import steepest_ratio
+
+        laws = np.ascontiguousarray(self.laws)
+        ratio, group, secret, other, output, least, most = steepest_ratio(
+            laws, np.ascontiguousarray(self.possible), math.exp(-decay)
+        )
+        if not 0 < ratio < math.inf:
+            return Worst(math.inf if ratio > 0 else -math.inf, group, secret, other, output)
+        largest = max(abs(math.log(least)), abs(math.log(most)))
+        # plain sweeps: three roundings a value and side, and the decay's own at each step
+        slack = 2.0**-50 * (4.0 + 4.0 * self.span + self.span * decay + largest)
+        value = math.log(ratio) + slack + self.roundings * 2.0**-52
+        return Worst(value, group, secret, other, output)
 
     def _worst_start(self, positions: Floats, starts: Floats) -> Worst:
         density = smoothed(self.laws, positions, logs=self.logs)
@@ -90,9 +111,15 @@ class Block:
 
 
 class Cell:
-    """One block, built when asked for and kept: in doubles, or in logarithms for deep tails."""
+    """One block, built when asked for and kept: in doubles, or in logarithms for deep tails.
 
-    def __init__(self, build: Callable[[bool], Block], *, keep: bool = True) -> None:
+    `place` says which nodes it covers, in words that larger windows use for the same nodes.
+    """
+
+    def __init__(
+        self, build: Callable[[bool], Block], *, keep: bool = True, place: tuple[str, int] = INSIDE
+    ) -> None:
+        self.place = place
         self._build = build
         self._keep = keep
         self._kept: dict[bool, Block] = {}
@@ -128,24 +155,64 @@ def worst_cell(cells: Sequence[Cell], decay: float) -> tuple[Worst, Cell | None]
 
 def scale_for(
     cells: Sequence[Cell], epsilon: float, step: float, lower: float, guess: float
-) -> float:
+) -> tuple[float, Worst, Cell | None]:
     """The smallest scale at which every cell costs at most epsilon, rounded up; inf when none.
 
-    The loss of each cell falls with the scale, so: find the scale the worst cell needs, look at
-    all cells there, and go on from the worst of those. The scale never passes the answer.
+    Also the loss there, and the cell that decides. The loss of each cell falls with the scale, so
+    one look at all of them is enough: with the scale the first one needs (best the most demanding
+    one), and then again only at those for which that was too small, the worst of them first.
     """
-    scale = lower
-    found, cell = worst_cell(cells, step_over(step, guess))
-    while cell is not None:
-        needed = _needed(cell.only(found.group), epsilon, step, scale)
-        if needed == math.inf:
-            return math.inf
-        # all groups together round up a little further than one alone: never stand still
-        scale = max(needed, scale * (1 + 2.0**-42)) if scale > lower else needed
-        found, cell = worst_cell(cells, step_over(step, scale))
+    within = epsilon * (1 - 2.0**-43)  # so that looking again, with its own rounding, meets epsilon
+    scale, worst, where = _first_scale(cells, within, step, lower, guess)
+    if scale == math.inf:
+        return scale, worst, where
+    behind: list[tuple[float, int, Cell]] = []
+    for cell in cells:
+        found = worst if cell is where else _at_scale(cell, step, scale)
+        if found.value > within:
+            behind.append((found.value, len(behind), cell))
+    for _, _, cell in sorted(behind, reverse=True):
+        found = _at_scale(cell, step, scale)
+        if found.value > within:
+            scale, worst = _raised(cell, found.group, within, step, scale)
+            where = cell
+        if scale == math.inf:
+            break
+    return scale, worst, where
+
+
+def _first_scale(
+    cells: Sequence[Cell], epsilon: float, step: float, lower: float, guess: float
+) -> tuple[float, Worst, Cell | None]:
+    """What the first cell with any loss needs; it is looked at from the guess down.
+
+    Tiny scales need logarithms, so they are not tried without need.
+    """
+    for cell in cells:
+        found = _at_scale(cell, step, max(lower, guess))
+        if found.value > -math.inf:
+            return *_raised(cell, found.group, epsilon, step, lower), cell
+    return lower, NOTHING, None
+
+
+def _raised(
+    cell: Cell, group: int, epsilon: float, step: float, lower: float
+) -> tuple[float, Worst]:
+    """The smallest scale from `lower` on at which a cell costs at most epsilon, and its loss."""
+    scale = _needed(cell.only(group), epsilon, step, lower)
+    while scale < math.inf:
+        found = _at_scale(cell, step, scale)
         if found.value <= epsilon:
-            return scale
-    return lower
+            return scale, found
+        needed = _needed(cell.only(found.group), epsilon, step, scale)
+        # all groups together round up a little further than one alone: never stand still
+        scale = max(needed, scale * (1 + 2.0**-42))
+    return math.inf, Worst(math.inf, group)
+
+
+def _at_scale(cell: Cell, step: float, scale: float) -> Worst:
+    decay = step_over(step, scale)
+    return cell.at(decay).worst(decay)
 
 
 def step_over(step: float, scale: float) -> float:
@@ -157,8 +224,7 @@ def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:
     """The smallest scale of one cell; inf when the facts held reveal too much by themselves."""
 
     def loss(scale: float) -> float:
-        decay = step_over(step, scale)
-        return cell.at(decay).worst(decay).value
+        return _at_scale(cell, step, scale).value
 
     if not cell.at(0.0).worst(0.0).value < epsilon:
         return math.inf

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shoal.loss.exact_blocks import Block
+from shoal.loss.exact_convolution import convolved, joined, no_mass
 from shoal.loss.exact_sides import Side
 from shoal.loss.mixture import Bools, Floats
-from shoal.loss.sums import (
-    ChainSum,
-    Ints,
-    by_secret,
-    convolved,
-    joined,
-    no_mass,
-    secrets_of,
-)
+from shoal.loss.sums import ChainSum, Ints, by_secret, secrets_of
 
 TINY = 1e-200  # a probability below this may have lost digits to underflow: use logarithms
 SMALL = 1e-10  # what may be added to a loss to save work
@@ -27,14 +21,15 @@ MANY = -1  # the node of a block that stands for many
 
 
 def from_start(
-    task: ChainSum, left: Side, right: Side, node: int, label: Ints, *, logs: bool
+    task: ChainSum, left: Side, right: Side, node: int, label: Ints, *, logs: bool, compiled: bool
 ) -> Block:
     """One node whose past is taken whole, for each of the facts held after it."""
     secrets = secrets_of(task, label)
-    laws = _laws(left, right, task.weights_at(node), label, secrets, logs)
+    laws = _laws(left, right, task.weights_at(node), label, secrets, logs, compiled)
     states = np.logaddexp.reduce(left.table, axis=-1) if logs else left.table.sum(axis=-1)
     nodes = np.array([node])
-    return _given_secret(task, laws, states, left, right, nodes, label, logs)
+    block = _given_secret(task, laws, states, left, right, nodes, label, logs)
+    return replace(block, compiled=compiled)
 
 
 def whole_nodes(
@@ -112,10 +107,12 @@ def _given_secret(
     )
 
 
-def tied(task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool) -> Block:
+def tied(
+    task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool, compiled: bool
+) -> Block:
     """All nodes with the same held states before them: joint laws, and the offsets of each pair."""
     secrets = secrets_of(task, task.label)
-    laws = _laws(left, right, task.weights, task.label, secrets, logs)
+    laws = _laws(left, right, task.weights, task.label, secrets, logs, compiled)
     laws = laws.reshape(-1, secrets, laws.shape[-1])
     compared = offset > -math.inf
     asked = np.asarray(compared.any(axis=0) | compared.any(axis=1))
@@ -133,6 +130,7 @@ def tied(task: ChainSum, left: Side, right: Side, offset: Floats, *, logs: bool)
         nodes=np.full(len(laws), MANY),
         depth=depth,
         roundings=roundings,
+        compiled=compiled,
     )
 
 
@@ -152,7 +150,7 @@ def per_node(
     `marginals` and `possible` are (nodes, states), `held` (nodes, states `lag` earlier).
     """
     secrets = secrets_of(task, task.label)
-    laws = _laws(left, right, task.weights, task.label, secrets, logs)
+    laws = _laws(left, right, task.weights, task.label, secrets, logs, False)
     laws = np.where(held[:, :, None, None, None], laws, -math.inf if logs else 0.0)
     known = by_secret(possible, task.label, secrets)
     totals = np.full(known.shape, -math.inf)
@@ -193,9 +191,17 @@ def _levels(offset: Floats, asked: Bools) -> tuple[Floats, float]:
     return levels, max(float(beyond.max()), 0.0) + 2.0**-50 * float(1 + np.abs(inner).max())
 
 
-def _laws(left: Side, right: Side, weights: Ints, label: Ints, secrets: int, logs: bool) -> Floats:
+def _laws(
+    left: Side,
+    right: Side,
+    weights: Ints,
+    label: Ints,
+    secrets: int,
+    logs: bool,
+    compiled: bool,
+) -> Floats:
     """Joint laws (nodes, held before, held after, secret, sum), without columns that are all 0."""
-    laws = joined(left.table, right.table, weights, label, secrets, logs=logs)
+    laws = joined(left.table, right.table, weights, label, secrets, logs=logs, compiled=compiled)
     filled = (laws > (-math.inf if logs else 0.0)).any(axis=(0, 1, 2, 3))
     width = int(np.flatnonzero(filled)[-1]) + 1 if filled.any() else 1
     return laws[..., :width]

@@ -14,15 +14,18 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.loss.exact_blocks import Block, Cell
+from shoal.loss.exact_blocks import INSIDE, Block, Cell
 from shoal.loss.exact_build import from_start, per_node, tied, whole_nodes
 from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
 from shoal.loss.exact_sides import HELD, Side, Sides, beside
 from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import ChainSum, Ints, supports
 
-MAX_WORK = 5_000_000_000  # multiplications a cover may cost to build
+MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
+MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
+NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
+COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
 CHUNK = 2_000_000  # numbers one block of many nodes may hold
 
 
@@ -33,6 +36,7 @@ class Cover:
         self.task = task
         self.sides = Sides(task)
         self._whole: list[Cell] | None = None
+        self._windows: tuple[int, list[Cell]] = (0, [])
 
     @property
     def every_length(self) -> bool:
@@ -48,17 +52,30 @@ class Cover:
         return self._starts * task.states * nodes * count * count / 2
 
     def window_work(self, size: int) -> float:
-        """Multiplications for windows of `size`; inf when the chain is too short for them."""
+        """What windows of `size` cost, counted in multiplications; inf when there are none.
+
+        The chain must be long enough; one matrix per step needs one length and one initial law.
+        """
         task = self.task
         if task.length is not None and 2 * size + 1 > task.length:
             return math.inf
         if not task.homogeneous and (task.shorter or task.initial is None):
             return math.inf
-        open_ends = size**2 / 3 if self.every_length else 0
-        ends = size * (self._starts + 1) * task.states + self._starts * open_ends
         nodes = 1 if task.homogeneous else (task.length or 1)
-        per_pair = task.states * (task.reach * size + 1.0) ** 2
-        return per_pair * (ends + nodes * task.states**2)
+        width = task.reach * size + 1.0
+        held = nodes * task.states**3 + size * (self._starts + 1) * task.states**2
+        whole = self._starts * size**2 * task.states if self.every_length else 0
+        return held * (width**2 + 2 * width * NUMBER + ROW) + whole * (
+            width**2 / 4 + width * NUMBER + ROW
+        )
+
+    def numbers(self, size: int) -> int:
+        """How many numbers the laws of windows of `size` hold on a chain with one matrix."""
+        states = self.task.states
+        rows = states**2 * (states + 2 * size * self._starts)
+        if self.every_length:
+            rows += self._starts * states * size**2
+        return rows * (2 * self.task.reach * size + 1)
 
     def whole(self) -> list[Cell]:
         """Every node with all that is before and after it: the loss itself."""
@@ -67,9 +84,14 @@ class Cover:
         return self._whole
 
     def windows(self, size: int) -> list[Cell]:
-        """Every node with at most `size` - 1 entries on each side, and a state held beyond."""
-        cells = self._shared_windows if self.task.homogeneous else self._separate_windows
-        return list(cells(size))
+        """Every node with at most `size` - 1 entries on each side, and a state held beyond.
+
+        The nodes far from both ends come first: they are the most demanding as a rule.
+        """
+        if self._windows[0] != size:
+            cells = self._shared_windows if self.task.homogeneous else self._separate_windows
+            self._windows = (size, list(cells(size)))
+        return self._windows[1]
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -107,22 +129,21 @@ class Cover:
     def _shared_windows(self, size: int) -> Iterator[Cell]:
         last = None if self.task.length is None else self.task.length - 1
         ends = range(size if self.every_length else 0)
-        keep = 2 * self.window_work(size) / (self.task.reach * size + 1) <= MAX_KEPT
-        for node in range(size):
-            yield from self._start_cells(node, size, ends, size, keep)
+        keep = self.numbers(size) <= MAX_KEPT
         for rest in (HELD, *range(size)):
             first, stop = size, last
             if last is not None and not self.every_length:
                 first, stop = (size, last - size) if rest == HELD else (last - rest, last - rest)
             for tie in self._ties(size, first, stop):
                 if (tie.offset > -math.inf).any():
-                    yield self._cell(self._tied_block, size, tie, rest, keep=keep)
+                    place = INSIDE if rest == HELD else ("end", rest)
+                    yield self._cell(self._tied_block, size, tie, rest, keep=keep, place=place)
+        for node in range(size):
+            yield from self._start_cells(node, size, ends, size, keep)
 
     def _separate_windows(self, size: int) -> Iterator[Cell]:
         length = self.task.length
         assert length is not None
-        for node in range(size):
-            yield from self._start_cells(node, size, range(0), size, True)
         width = self.task.states**3 * (2 * size * self.task.reach + 1)
         chunk = max(1, CHUNK // width)
         keep = length * width <= MAX_KEPT
@@ -132,9 +153,17 @@ class Cover:
         for rest in range(size):
             nodes = np.array([length - 1 - rest])
             yield self._cell(self._node_block, size, nodes, rest, keep=keep)
+        for node in range(size):
+            yield from self._start_cells(node, size, range(0), size, True)
 
-    def _cell(self, make: Callable[..., Block], *arguments: object, keep: bool) -> Cell:
-        return Cell(lambda logs: make(*arguments, logs=logs), keep=keep)
+    def _cell(
+        self,
+        make: Callable[..., Block],
+        *arguments: object,
+        keep: bool,
+        place: tuple[str, int] = INSIDE,
+    ) -> Cell:
+        return Cell(lambda logs: make(*arguments, logs=logs), keep=keep, place=place)
 
     def _start_cells(
         self, node: int, count: int, rests: range, size: int | None, keep: bool
@@ -142,7 +171,8 @@ class Cover:
         """A node whose past is taken whole: each of its secrets, with each of its futures."""
         labels = (self.task.label, *(self.task.first_labels if node == 0 else ()))
         for label in labels:
-            yield self._cell(self._start_block, node, count, rests, size, label, keep=keep)
+            parts = (node, count, rests, size, label)
+            yield self._cell(self._start_block, *parts, keep=keep, place=("start", node))
 
     def _ties(self, lag: int, first: int, last: int | None) -> tuple[Tie, ...]:
         if self.task.initial is None:
@@ -172,13 +202,15 @@ class Cover:
         if len(rests):
             futures.append(self.sides.future(node, rests, count, logs=logs))
         right, left = beside(futures, logs=logs), self.sides.past(node, count, logs=logs)
-        return from_start(self.task, left, right, node, label, logs=logs)
+        compiled = size is not None and self.numbers(size) > COMPILED
+        return from_start(self.task, left, right, node, label, logs=logs, compiled=compiled)
 
     def _tied_block(self, size: int, tie: Tie, rest: int, *, logs: bool) -> Block:
         """All nodes with a state held before them, and after them too unless `rest` are left."""
         left = self.sides.held_before(np.zeros(1, np.int64), size, logs=logs).holding(tie.held)
         right = self._after(np.zeros(1, np.int64), size, rest, logs)
-        return tied(self.task, left, right, tie.offset, logs=logs)
+        compiled = self.numbers(size) > COMPILED
+        return tied(self.task, left, right, tie.offset, logs=logs, compiled=compiled)
 
     def _node_block(self, size: int, nodes: Ints, rest: int, *, logs: bool) -> Block:
         """The same for nodes that each have their own matrices."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.loss.exact_convolution import no_mass
 from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import (
     ChainSum,
     Ints,
     bridges,
     future_tables,
-    no_mass,
     open_futures,
     past_tables,
     supports,

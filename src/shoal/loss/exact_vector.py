@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from shoal.core.errors import InputError
 from shoal.loss.exact_blocks import step_over
-from shoal.loss.exact_cover import MAX_WORK, Cover
+from shoal.loss.exact_convolution import DEEPEST_TABLE
+from shoal.loss.exact_cover import MAX_WHOLE, Cover
 from shoal.loss.mixture import (
     DEEPEST_LINEAR,
     Bools,
@@ -90,7 +91,7 @@ def vector_sum(task: ChainSum, weights: npt.ArrayLike, steps: npt.ArrayLike = 1.
     base = np.array([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
     coded: Ints = digits @ base
     flat = replace(task, weights=coded, first_weights=coded, step=1.0)
-    if task.initial is None or Cover(flat).whole_work() > MAX_WORK * 10:
+    if task.initial is None or Cover(flat).whole_work() > MAX_WHOLE * 10:
         raise TooLarge("the vector sum needs one initial law and a shorter chain")
     return VectorSum(flat, shape, tuple(np.broadcast_to(steps, len(shape)).tolist()))
 
@@ -119,7 +120,7 @@ def _blocks(task: VectorSum, cover: Cover, decays: Floats) -> Iterator[Worst]:
     deepest = float(decays @ (np.array(task.shape) - 1))
     for cell in cover.whole():
         plain = cell.block(False)
-        block = plain if deepest + plain.depth <= DEEPEST_LINEAR else cell.block(True)
+        block = plain if deepest + plain.depth <= DEEPEST_TABLE else cell.block(True)
         groups, secrets, width = block.laws.shape
         table = np.full((groups, secrets, math.prod(task.shape)), -math.inf if block.logs else 0.0)
         table[..., :width] = block.laws

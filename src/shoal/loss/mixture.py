@@ -230,7 +230,8 @@ def _gap(top: Floats, bottom: Floats) -> Floats:
     """top - bottom with 0/0 (-inf less -inf) and impossible secrets (nan) as no constraint."""
     with np.errstate(invalid="ignore"):
         gap = np.asarray(np.subtract(top, bottom))
-    if not math.isfinite(float(gap.sum())):  # only then may there be something to replace
+        settled = math.isfinite(float(gap.sum()))
+    if not settled:  # only then may there be something to replace
         gap[np.isnan(gap)] = -math.inf
     return gap
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
+from shoal.loss.exact_convolution import flushed, no_mass
 from shoal.loss.mixture import Bools, Floats
 
 Ints = npt.NDArray[np.int64]
@@ -135,7 +136,7 @@ def extended(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> F
     """
     moved = shifted(table, weights, logs=logs)
     if not logs:
-        return np.asarray(np.matmul(matrices[:, None], moved))
+        return flushed(np.asarray(np.matmul(matrices[:, None], moved)))
     out = np.full(np.broadcast_shapes(moved.shape, (len(matrices), 1, 1, 1)), -math.inf)
     with np.errstate(divide="ignore"):
         steps = np.log(matrices)
@@ -151,11 +152,6 @@ def shifted(table: Floats, weights: Ints, *, logs: bool) -> Floats:
     for state, weight in enumerate(weights.tolist()):
         out[..., state, weight : weight + count] = table[..., state, :]
     return out
-
-
-def no_mass(shape: tuple[int, ...], logs: bool) -> Floats:
-    """A table of probability 0."""
-    return np.full(shape, -math.inf) if logs else np.zeros(shape)
 
 
 def past_tables(task: ChainSum, count: int, *, logs: bool) -> list[Floats]:
@@ -209,52 +205,6 @@ def open_futures(task: ChainSum, node: int, count: int, *, logs: bool) -> list[F
         total = np.logaddexp.reduce(ended, axis=2) if logs else ended.sum(axis=2)
         tables.append(total[:, None])
     return tables
-
-
-def joined(
-    left: Floats, right: Floats, weights: Ints, label: Ints, secrets: int, *, logs: bool
-) -> Floats:
-    """Joint laws of (held before, held after, sum) for each secret, axes (n, e, f, secret, sum).
-
-    Convolves what lies before the node with what lies after it, adds the node's own weight and
-    adds up the states that show the same secret. Not divided by the secret's probability.
-    """
-    nodes = max(len(left), len(right))
-    count = left.shape[-1] + right.shape[-1] - 1
-    width = count + int(weights.max())
-    shape = (nodes, left.shape[1], right.shape[1], secrets, width)
-    out = no_mass(shape, logs)
-    for state, weight in enumerate(weights.tolist()):
-        law = convolved(left[:, :, None, state], right[:, None, :, state], logs=logs)
-        target = out[..., label[state], weight : weight + count]
-        if logs:
-            np.logaddexp(target, law, out=target)
-        else:
-            target += law
-    return out
-
-
-def convolved(left: Floats, right: Floats, *, logs: bool) -> Floats:
-    """Σ_c left[.., c] right[.., u - c], term by term so that small tails keep their accuracy."""
-    if left.shape[-1] > right.shape[-1]:
-        left, right = right, left
-    places, count = left.shape[-1], right.shape[-1]
-    shape = np.broadcast_shapes(left.shape[:-1], right.shape[:-1])
-    out = no_mass((*shape, places + count - 1), logs)
-    if not logs and math.prod(shape) <= 4 * places:
-        ones = np.broadcast_to(left, (*shape, places)).reshape(-1, places)
-        others = np.broadcast_to(right, (*shape, count)).reshape(-1, count)
-        rows = out.reshape(len(ones), -1)
-        for row, (one, other) in enumerate(zip(ones, others, strict=True)):
-            rows[row] = np.convolve(one, other)
-        return out
-    for place in range(places):
-        target = out[..., place : place + count]
-        if logs:
-            np.logaddexp(target, left[..., place, None] + right, out=target)
-        else:
-            target += left[..., place, None] * right
-    return out
 
 
 def supports(task: ChainSum, count: int) -> Bools:

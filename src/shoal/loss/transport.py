@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.loss.exact_cover import MAX_WORK, Cover
+from shoal.loss.exact_cover import MAX_WHOLE, Cover
 from shoal.loss.mixture import Bools, Floats, TooLarge
 from shoal.loss.sums import ChainSum
 
@@ -106,10 +106,10 @@ def sum_transport(task: ChainSum, *, tolerance: float = TOLERANCE) -> Transport:
     if task.initial is None:
         raise TooLarge("W∞ is computed for one initial law at a time, not for all of them")
     cover = Cover(task)
-    if cover.whole_work() > MAX_WORK:
+    if cover.whole_work() > MAX_WHOLE:
         raise TooLarge(
             f"W∞ needs the whole law of the sum at every node; length {task.length} with "
-            f"{task.states} states is beyond {MAX_WORK:.0e} multiplications: use exact or lift"
+            f"{task.states} states is beyond {MAX_WHOLE:.0e} multiplications: use exact or lift"
         )
     best = Transport(0.0)
     for cell in cover.whole():

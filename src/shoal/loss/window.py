@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from shoal.core.errors import InputError
-from shoal.loss.exact_blocks import Cell, scale_for, step_over, worst_cell
+from shoal.loss.exact_blocks import INSIDE, Cell, scale_for, step_over, worst_cell
 from shoal.loss.exact_build import MANY
-from shoal.loss.exact_cover import MAX_WORK, Cover
+from shoal.loss.exact_cover import MAX_WHOLE, MAX_WORK, Cover
 from shoal.loss.mixture import Worst
 from shoal.loss.sums import ChainSum
 from shoal.models.structure import communicating_classes
 
 TOLERANCE = 1e-6
+FIRST_SIZE = 2
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
 NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 
@@ -70,18 +72,13 @@ def sum_loss(
         return SumLoss(value=0.0)
     cover = cover or Cover(task)
     decay = step_over(task.step, scale)
-    best = SumLoss(value=math.inf, settled=False)
-    for size, cells in _covers(cover):
+
+    def measure(cells: Sequence[Cell]) -> Measured:
         found, cell = worst_cell(cells, decay)
-        if size is None:
-            return _told(task, cell, decay, found, size)
-        gain = best.value - found.value if best.value < math.inf else math.inf
-        if found.value < best.value:
-            best = _told(task, cell, decay, found, size, settled=gain <= tolerance)
-        near = enough is not None and enough < best.value <= enough + 10 * tolerance
-        if (gain <= tolerance and not near) or (enough is not None and best.value <= enough):
-            break
-    return best if best.value < math.inf else _refused(cover)
+        return Measured(max(found.value, 0.0), found, cell)
+
+    grown = _grown(cover, measure, tolerance, -math.inf if enough is None else enough)
+    return _refused(cover) if grown is None else _told(task, decay, grown)
 
 
 def least_scale(
@@ -104,20 +101,16 @@ def least_scale(
         return LeastScale(scale=floor, loss=SumLoss(value=0.0))
     cover = cover or Cover(task)
     guess = max(floor, task.reach * task.step / epsilon)
-    best, chosen, saved = math.inf, None, math.inf
-    for size, cells in _covers(cover):
-        scale = scale_for(cells, epsilon, task.step, floor, guess)
-        saved = (best - scale) / best if best < math.inf else math.inf
-        if scale < best:
-            best, chosen, guess = scale, (size, cells), scale
-        if size is None or saved <= tolerance:
-            break
-    if chosen is None:
+
+    def measure(cells: Sequence[Cell]) -> Measured:
+        scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
+        return Measured(math.log(scale), found, cell, scale)
+
+    grown = _grown(cover, measure, tolerance, -math.inf)
+    if grown is None:
         return LeastScale(scale=math.inf, loss=_refused(cover))
-    decay = step_over(task.step, best)
-    found, cell = worst_cell(chosen[1], decay)
-    settled = chosen[0] is None or saved <= tolerance
-    return LeastScale(scale=best, loss=_told(task, cell, decay, found, chosen[0], settled=settled))
+    scale = grown.measured.scale
+    return LeastScale(scale=scale, loss=_told(task, step_over(task.step, scale), grown))
 
 
 def window_loss(task: ChainSum, scale: float, size: int, *, cover: Cover | None = None) -> SumLoss:
@@ -132,7 +125,24 @@ def window_loss(task: ChainSum, scale: float, size: int, *, cover: Cover | None 
         raise InputError(f"size is {size}; a chain of length {task.length} has no such window")
     decay = step_over(task.step, scale)
     found, cell = worst_cell(cover.windows(size), decay)
-    return _told(task, cell, decay, found, size, settled=False)
+    return _told(task, decay, Grown(Measured(found.value, found, cell), size, False))
+
+
+class Measured(NamedTuple):
+    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides."""
+
+    amount: float
+    worst: Worst
+    cell: Cell | None
+    scale: float = math.nan
+
+
+class Grown(NamedTuple):
+    """The tightest cover found: its measure, its window (None: the whole chain), settled or not."""
+
+    measured: Measured
+    size: int | None
+    settled: bool
 
 
 def _check_positive(field: str, value: float) -> None:
@@ -140,38 +150,62 @@ def _check_positive(field: str, value: float) -> None:
         raise InputError(f"{field} is {value}; it must be positive and finite")
 
 
-def _covers(cover: Cover) -> Iterator[tuple[int | None, list[Cell]]]:
-    """Ever tighter covers: the whole chain at once when cheap, else windows, then the whole."""
+def _grown(
+    cover: Cover, measure: Callable[[Sequence[Cell]], Measured], tolerance: float, enough: float
+) -> Grown | None:
+    """The whole chain when it is cheap, else windows that grow until they gain no more.
+
+    The cells that decided smaller windows tell how tight a larger one is. All cells are measured
+    once those gain less than `tolerance` or come down to `enough`, or no larger window can be
+    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
+    """
     if cover.whole_work() <= WHOLE_WORK:
-        yield None, cover.whole()
-        return
-    size = 2
+        return Grown(measure(cover.whole()), None, True)
+    best: Grown | None = None
+    watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
     while cover.window_work(size) <= MAX_WORK:
-        yield size, cover.windows(size)
-        size += (size + 1) // 2
-    if cover.whole_work() <= MAX_WORK:
-        yield None, cover.whole()
+        larger = size + (size + 1) // 2
+        amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
+        settled = last - amount <= tolerance
+        due = best is None or settled or amount <= enough or cover.window_work(larger) > MAX_WORK
+        if due and amount < math.inf:
+            measured = measure(cover.windows(size))
+            if settled and measured.amount - amount > tolerance:  # some other cell decides
+                before = _at_place(cover, smaller, measured)
+                settled = bool(before) and measure(before).amount - measured.amount <= tolerance
+            if measured.cell is not None:
+                watched.add(measured.cell.place)
+            amount = measured.amount
+            if best is None or amount <= best.measured.amount + tolerance:
+                best = Grown(measured, size, settled)
+            near = enough < amount <= enough + 10 * tolerance
+            if amount <= enough or (settled and not near):
+                return best
+        last, size, smaller = amount, larger, size
+    if best is None and cover.whole_work() <= MAX_WHOLE:
+        return Grown(measure(cover.whole()), None, True)
+    return None if best is None or best.measured.amount == math.inf else best
 
 
-def _told(
-    task: ChainSum,
-    cell: Cell | None,
-    decay: float,
-    found: Worst,
-    size: int | None,
-    *,
-    settled: bool = True,
-) -> SumLoss:
+def _at_place(cover: Cover, size: int, measured: Measured) -> list[Cell]:
+    """The cells of smaller windows that cover the nodes of the cell that decides."""
+    if measured.cell is None:
+        return []
+    return [cell for cell in cover.windows(size) if cell.place == measured.cell.place]
+
+
+def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
+    _, found, cell, _ = grown.measured
     if cell is None:
-        return SumLoss(value=0.0, window=size, settled=settled)
+        return SumLoss(value=0.0, window=grown.size, settled=grown.settled)
     node = int(cell.at(decay).nodes[found.group])
     return SumLoss(
         value=max(found.value, 0.0),
         node=None if node == MANY else node,
         pair=(found.secret, found.other),
-        output=_answer(task, found.output) if size is None else None,
-        window=size,
-        settled=settled,
+        output=_answer(task, found.output) if grown.size is None else None,
+        window=grown.size,
+        settled=grown.settled,
     )
 
 
@@ -188,7 +222,7 @@ def _refused(cover: Cover) -> SumLoss:
     task = cover.task
     if not task.homogeneous and task.shorter:
         reason = "one matrix per step and every shorter length need the whole chain, too long here"
-    elif cover.window_work(2) > MAX_WORK:
+    elif cover.window_work(FIRST_SIZE) > MAX_WORK:
         reason = "the sum has too many values for the laws to be computed"
     else:
         reason = f"{_why_slow(task)}, so every window that could be tried reveals too much"

@@ -11,6 +11,7 @@ from shoal.audit.chains import chain_finding
 from shoal.audit.families import family_finding
 from shoal.audit.result import Audit, Finding
 from shoal.audit.setting import Setting
+from shoal.audit.suppression import suppression_audit
 from shoal.audit.tables import table_finding
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
@@ -20,6 +21,9 @@ from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.external import Measured
+from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
+from shoal.mechanisms.mask_machine_history import HistoryMask
+from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
 from shoal.models.interval import IntervalChains
@@ -186,5 +190,12 @@ def _measured(plan: Plan, curve: bool) -> Audit:
     )
 
 
-# kind of body -> how a plan with it is measured; streams and policies add their own rows
-BODIES: dict[type, Callable[[Plan, bool], Audit]] = {Additive: _additive, Measured: _measured}
+# kind of body -> how a plan with it is measured
+BODIES: dict[type, Callable[[Plan, bool], Audit]] = {
+    Additive: _additive,
+    Measured: _measured,
+    VectorMask: suppression_audit,
+    SegmentMask: suppression_audit,
+    SimulatableMask: suppression_audit,
+    HistoryMask: suppression_audit,
+}

@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import Any
 
-from shoal.audit.result import Audit, Witness
+from shoal.audit.result import Audit, StreamWitness, Witness
 from shoal.audit.statistical import NOT_CHECKED, Estimate
 from shoal.audit.svg import ALARM, GOOD, OTHER, QUIET, Bar, Line, bar_chart, line_chart
 
@@ -88,12 +88,14 @@ def as_html(audit: Audit | Estimate, *, title: str = "Audit") -> str:
 
 def _charts(audit: Audit) -> str:
     colour = ALARM if audit.violated or audit.lower > (audit.promised or math.inf) else GOOD
-    bars = [Bar("entry level", audit.entry_level, QUIET)]
+    rise = audit.notion == "delta-privacy"
+    bars = [] if rise else [Bar("entry level", audit.entry_level, QUIET)]
     if audit.promised is not None:
         bars.insert(0, Bar("promised", audit.promised, QUIET))
     low = None if audit.exact else audit.lower
     bars.append(Bar("measured", audit.upper, colour, low))
-    parts = [bar_chart(bars, title="Loss (epsilon)", mark=audit.promised)]
+    title = "Rise of a belief (delta)" if rise else "Loss (epsilon)"
+    parts = [bar_chart(bars, title=title, mark=audit.promised)]
     if audit.witness is not None:
         parts.append(_belief_chart(audit.witness))
         parts += _curve_charts(audit.witness, audit.promised)
@@ -116,14 +118,14 @@ def _estimate_charts(audit: Estimate) -> str:
     )
 
 
-def _belief_chart(witness: Witness) -> str:
+def _belief_chart(witness: Witness | StreamWitness) -> str:
     bars = []
     for fact, before, after in zip(witness.facts, witness.before, witness.after, strict=True):
         bars += [Bar(f"{fact} before", before, QUIET), Bar("after", after, OTHER)]
     return bar_chart(bars, title=f"Belief about {witness.subject} at the worst output")
 
 
-def _curve_charts(witness: Witness, promised: float | None) -> list[str]:
+def _curve_charts(witness: Witness | StreamWitness, promised: float | None) -> list[str]:
     if len(witness.curve) < 2:
         return []
     first, second = witness.facts
@@ -153,13 +155,13 @@ def _curve_charts(witness: Witness, promised: float | None) -> list[str]:
     ]
 
 
-def _witness_json(witness: Witness) -> dict[str, Any]:
+def _witness_json(witness: Witness | StreamWitness) -> dict[str, Any]:
     return {
         "model": witness.model,
         "law": witness.law,
         "subject": witness.subject,
         "facts": list(witness.facts),
-        "output": [_finite(value) for value in witness.output],
+        "output": [v if isinstance(v, str | None) else _finite(v) for v in witness.output],
         "output_in_words": witness.output_words(),
         "before": list(witness.before),
         "after": list(witness.after),

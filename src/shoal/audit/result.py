@@ -55,6 +55,53 @@ class Witness(Value):
         return f"an output ({', '.join(parts)})" if several else f"an output {parts[0]}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamWitness(Value):
+    """The output of a stream that raises a belief most: what was shown at each step, or None.
+
+    `facts` are a sensitive fact and its opposite; `before` and `after` the beliefs in them.
+    """
+
+    model: int
+    law: str
+    subject: str
+    facts: tuple[str, str]
+    output: tuple[str | None, ...]
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+    @property
+    def log_ratio(self) -> float:
+        """What was learned, as a change of log-odds; inf for certainty."""
+        with_zero = min(*self.before, self.after[1]) <= 0
+        return (
+            math.inf
+            if with_zero
+            else math.log(self.after[0] / self.after[1] / (self.before[0] / self.before[1]))
+        )
+
+    @property
+    def curve(self) -> tuple[tuple[float, float, float], ...]:
+        """No curve: outputs of a stream are no numbers."""
+        return ()
+
+    @property
+    def unit(self) -> str:
+        return "states"
+
+    def describe(self) -> str:
+        """Output and beliefs, in words."""
+        return (
+            f"under {self.law}, {self.output_words()} raises the belief in {self.facts[0]} at "
+            f"{self.subject} from {share(self.before[0])} to {share(self.after[0])}"
+        )
+
+    def output_words(self) -> str:
+        """The output as a person would say it; a dash is a gap."""
+        shown = ", ".join("–" if step is None else step for step in self.output)
+        return f"the stream ({shown})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What one model's audit gives: lower ≤ true loss ≤ upper, and where the lower one is seen.
@@ -78,10 +125,11 @@ class Audit(Value):
     """The loss of a release under a family of models, measured, and the claim it is held to.
 
     lower ≤ true loss ≤ upper; the loss is the most the log-odds between two secrets can change,
-    over every model, secret and output. `promised` and `notion` are the claim (None: no claim was
-    made), `claim` the interval of the quantity the claim limits: the same as (lower, upper) for
-    Pufferfish claims, the entry-level or group-level epsilon for those. `entry_level` is the
-    epsilon the noise gives when all other entries are fixed.
+    over every model, secret and output (for delta-privacy: the most a belief can rise).
+    `promised` and `notion` are the claim (None: no claim was made), `claim` the interval of the
+    quantity the claim limits: the same as (lower, upper) for Pufferfish claims, the entry-level or
+    group-level epsilon for those. `entry_level` is the epsilon the noise gives when all other
+    entries are fixed (inf: there is no noise).
     """
 
     mechanism: str
@@ -93,7 +141,7 @@ class Audit(Value):
     lower: float
     upper: float
     entry_level: float
-    witness: Witness | None
+    witness: Witness | StreamWitness | None
     assumptions: tuple[str, ...]
     not_checked: tuple[str, ...]
 
@@ -141,9 +189,15 @@ class Audit(Value):
     def _claim_words(self) -> str:
         if self.promised is None:
             return "none was made."
-        return f"{self.mechanism} promises {self.notion}, epsilon = {significant(self.promised)}."
+        amount = "delta" if self.notion == "delta-privacy" else "epsilon"
+        return f"{self.mechanism} promises {self.notion}, {amount} = {significant(self.promised)}."
 
     def _loss_words(self) -> str:
+        if self.notion == "delta-privacy":
+            return (
+                f"some output raises the belief in a sensitive fact by {significant(self.lower, 7)}"
+                + (", and none by more." if self.exact else f", none by more than {self.upper:g}.")
+            )
         if self.exact:
             return (
                 f"the loss is {significant(self.upper, 7)}, exactly: some output changes the odds "

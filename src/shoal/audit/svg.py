@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from shoal.core.numbers import significant
 
-WIDTH, LEFT, RIGHT = 680.0, 150.0, 70.0
+WIDTH, LEFT, RIGHT = 680.0, 170.0, 70.0
+LONGEST_LABEL = 24
 INK, QUIET, GOOD, ALARM, OTHER = "#1f2a30", "#b7c4cc", "#1b7f8c", "#c8553d", "#7a5ba6"
 
 
@@ -79,7 +80,7 @@ def line_chart(lines: Sequence[Line], *, title: str, across: str, up: str) -> st
         spot = float(place(first, y).split(",")[1])
         parts.append(_text(LEFT - 6, spot + 4, significant(y), anchor="end"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 34, across, anchor="middle"))
-    parts.append(_text(8, top + 4, up, anchor="start"))
+    parts.append(_text(8, top - 8, up, anchor="start"))
     for row, line in enumerate(lines):
         parts.append(_text(WIDTH - RIGHT, 18 + 15 * row, line.name, colour=line.colour))
     return _svg(height, title, parts)
@@ -92,13 +93,18 @@ def _bar(bar: Bar, y: float, top: float) -> list[str]:
     if bar.low is not None and bar.low < bar.value:
         text = f"{significant(bar.low)} to {text}"
     return [
-        _text(LEFT - 8, y + 14, bar.label, anchor="end"),
+        _text(LEFT - 8, y + 14, _short(bar.label), anchor="end"),
         f'<rect x="{LEFT}" y="{y}" width="{max(end - LEFT, 1):.1f}" height="20" '
         f'fill="{bar.colour}" opacity="0.35"/>',
         f'<rect x="{LEFT}" y="{y}" width="{max(solid - LEFT, 1):.1f}" height="20" '
         f'fill="{bar.colour}"/>',
         _text(end + 6, y + 14, text, anchor="start"),
     ]
+
+
+def _short(label: str) -> str:
+    """A label that fits left of the bars."""
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
 
 
 def _across(value: float, top: float) -> float:

@@ -33,6 +33,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         "shoal.experiments.chain_speed",
         "Pufferfish paper, Table 2: how long it takes to find the scale of the noise.",
     ),
+    "mask-checks": Experiment(
+        "shoal.experiments.mask_checks",
+        "MaskIt paper, Figures 4 and 5: what each check shows, and what naive masking gives away.",
+    ),
+    "mask-tradeoff": Experiment(
+        "shoal.experiments.mask_tradeoff",
+        "MaskIt paper, Figures 6 to 8: contexts shown against delta and weaker adversaries.",
+    ),
+    "mask-speed": Experiment(
+        "shoal.experiments.mask_speed",
+        "MaskIt paper, Table 1: how long a calibration and a decision take.",
+    ),
 }
 
 

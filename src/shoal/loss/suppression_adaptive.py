@@ -70,10 +70,13 @@ def next_release(day: Day, slot: int, state: int) -> int:
 def simulatable_segments(day: Day, table: Ints) -> Segments:
     """The simulatable check as suppression after each release: all, until the slot of `table`."""
     hidden: dict[Origin, Codes] = {}
-    for slot, state in _reached_by(day, table):
-        until = int(table[slot + 1, state])
-        if slot < until < day.slots:
-            hidden[slot, state] = _until(day, slot, state, until)
+    seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+    for slot in range(-1, day.slots):
+        for state in range(day.size if slot >= 0 else 1):
+            until = int(table[slot + 1, state])
+            if slot < until < day.slots and (slot < 0 or seen[slot, state]):
+                hidden[slot, state] = _until(day, slot, state, until)
+                seen[until] |= hidden[slot, state][-1] < LEVELS - 1
     return Segments(hidden, expected_releases(day, hidden))
 
 
@@ -212,7 +215,7 @@ def _better(
     other: Codes,
 ) -> tuple[float, Codes]:
     hidden = np.ones(value.shape)
-    hidden[origin[0] + 1 :] = decoded(other)
+    hidden[origin[0] + 1 : origin[0] + 1 + len(other)] = decoded(other)
     reached = kernels.policy_value(arrays, *origin, value, hidden)
     return (reached, other) if reached > best else (best, chosen)
 
@@ -224,18 +227,7 @@ def _until(day: Day, slot: int, state: int, until: int) -> Codes:
     for t in range(slot + 1, until):
         law = (day.moves[t][law] > 0).any(axis=0)
     codes[-1][law] = 0
-    rest = np.full((day.slots - 1 - until, day.size), LEVELS - 1, dtype=np.uint16)
-    return np.concatenate([codes, rest])
-
-
-def _reached_by(day: Day, table: Ints) -> list[Origin]:
-    policies = {}
-    for slot in range(-1, day.slots):
-        for state in range(day.size if slot >= 0 else 1):
-            until = int(table[slot + 1, state])
-            if slot < until < day.slots:
-                policies[slot, state] = _until(day, slot, state, until)
-    return reachable_origins(day, policies)
+    return codes
 
 
 def _habit(day: Day) -> tuple[Floats, Floats, Floats]:

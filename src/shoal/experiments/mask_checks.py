@@ -73,7 +73,7 @@ def _table(source: str, smoothing: float, studies: list[Study]) -> Table:
         rows=tuple(rows),
         notes=(
             f"simulatable better than probabilistic for {better:.0%} of people (paper: 45 %)",
-            f"the hybrid chose the better of the two on held-out days for {right:.0%} (paper: 95 %)",
-            f"{impossible:.1%} of held-out contexts are impossible under the fitted chain: suppressed",
+            f"the hybrid chose the better one on held-out days for {right:.0%} (paper: 95 %)",
+            f"{impossible:.1%} of held-out contexts are impossible under the chain: suppressed",
         ),
     )

@@ -74,7 +74,7 @@ def _weaker(persons: list[Person]) -> Table:
             shares.append(100 * -plan.cost / day.slots)
         rows.append((unsure + 1, float(wanted), float(delta), fmean(shares)))
     return Table(
-        title="generated phones: share of slots the adaptive check shows to weaker adversaries, in %",
+        title="generated phones: slots the adaptive check shows to weaker adversaries, in %",
         columns=("states that may be sensitive", "δ promised", "δ/μ used", "expected"),
         rows=tuple(rows),
         notes=("the paper's Figure 7 grows δ with the number of sensitive labels in the same way",),

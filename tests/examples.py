@@ -29,6 +29,7 @@ from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import histogram
 from shoal.secrets.contexts import SensitiveContexts
+from shoal.streams.mask import ContextStream
 
 BY_HAND: tuple[Any, ...] = (
     composition.SameQuilts("0f", Fraction(1, 3)),
@@ -109,6 +110,9 @@ def _made() -> Iterator[Any]:
             if plan is not None and not isinstance(plan.body, Sampler):
                 yield plan.start()
                 yield plan.start().step(task.query.states[0], rng=SeededRng(1))[0]
+    yield ContextStream.begin(
+        MECHANISMS["mask-hybrid"].calibrate(TASKS["contexts"], Fraction(1, 2))
+    )
     plan = MECHANISMS["group"].calibrate(TASKS["count"], Fraction(1))
     release = plan.release(["a", "b", "b"], rng=SeededRng(3))
     yield release

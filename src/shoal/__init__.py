@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
     from shoal.mechanisms.external import attach as attach, lift as lift
     from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
+    from shoal.mechanisms.mask_choice import mask as mask
     from shoal.models.chain import MarkovChain as MarkovChain
+    from shoal.models.day import DayChain as DayChain
+    from shoal.models.day_fit import fit_day as fit_day
     from shoal.models.family import AnyInitialLaw as AnyInitialLaw, MixingSummary as MixingSummary
     from shoal.models.fit import (
         fit_chain as fit_chain,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
         non_negative as non_negative,
         simplex as simplex,
     )
+    from shoal.queries.current import CurrentState as CurrentState
     from shoal.queries.linear import (
         LinearQuery as LinearQuery,
         count as count,
@@ -61,8 +65,10 @@ if TYPE_CHECKING:
         mean as mean,
         weighted_sum as weighted_sum,
     )
+    from shoal.secrets.contexts import SensitiveContexts as SensitiveContexts, jointly as jointly
     from shoal.secrets.entries import EachEntry as EachEntry
     from shoal.secrets.pairs import Event as Event, SecretPairs as SecretPairs
+    from shoal.streams.mask import ContextStream as ContextStream
 
 __version__ = "0.1.0"
 
@@ -70,7 +76,10 @@ _HOME = {
     "AnyInitialLaw": "models.family",
     "BudgetError": "core.errors",
     "CannotCompose": "core.errors",
+    "ContextStream": "streams.mask",
+    "CurrentState": "queries.current",
     "DataError": "core.errors",
+    "DayChain": "models.day",
     "EachEntry": "secrets.entries",
     "Event": "secrets.pairs",
     "Guarantee": "core.guarantee",
@@ -91,6 +100,7 @@ _HOME = {
     "Release": "core.release",
     "SecretPairs": "secrets.pairs",
     "SeededRng": "noise.bits",
+    "SensitiveContexts": "secrets.contexts",
     "Session": "ledger.session",
     "ShoalError": "core.errors",
     "SpecError": "core.errors",
@@ -108,13 +118,16 @@ _HOME = {
     "dumps": "kinds",
     "epsilon_for": "mechanisms.calibration",
     "fit_chain": "models.fit",
+    "fit_day": "models.day_fit",
     "fit_groups": "models.fit",
     "fit_order": "models.fit",
     "fit_private": "models.fit",
     "histogram": "queries.linear",
+    "jointly": "secrets.contexts",
     "leakage": "mechanisms.leakage",
     "lift": "mechanisms.external",
     "loads": "kinds",
+    "mask": "mechanisms.mask_choice",
     "mean": "queries.linear",
     "non_negative": "queries.after",
     "open_ledger": "ledger.store",

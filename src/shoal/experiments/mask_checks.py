@@ -18,7 +18,7 @@ PAPER = {
     "mask-simulatable": "at least 87 % of mask-sensitive",
     "mask-hybrid": "75.8 %",
 }
-MOST_PEOPLE = 12
+MOST_PEOPLE = 5
 
 
 def run() -> Report:

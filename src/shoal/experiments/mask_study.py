@@ -27,7 +27,7 @@ CHECKS = (
     "mask-optimal",
 )
 DELTA = Fraction(1, 10)
-SECONDS = 1.0
+SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)

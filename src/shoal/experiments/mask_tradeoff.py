@@ -13,7 +13,7 @@ from shoal.mechanisms.mask_choice import mask
 from shoal.models.day_fit import fit_day
 from shoal.secrets.contexts import SensitiveContexts, for_set_labels
 
-DELTAS = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(3, 10), Fraction(1, 2))
+DELTAS = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(2, 5))
 CHECKS = (
     "mask-sensitive",
     "mask-probabilistic",
@@ -21,7 +21,7 @@ CHECKS = (
     "mask-hybrid",
     "mask-adaptive",
 )
-MOST_PEOPLE = 6
+MOST_PEOPLE = 3
 
 
 def run() -> Report:

@@ -258,3 +258,19 @@ def test_a_plan_prints_its_day(tmp_path: Path) -> None:
     assert len(found["calendar"]) == 8
     assert sum(row["shown"] for row in found["calendar"]) == pytest.approx(-found["cost"])
     assert CliRunner().invoke(app, ["plan", str(spec)]).exit_code == 0
+
+
+def test_an_attack_shows_the_belief_over_a_day(tmp_path: Path) -> None:
+    spec, data = tmp_path / "mask.toml", tmp_path / "days.csv"
+    spec.write_text(SPEC + '[data]\nstate = "state"\n')
+    data.write_text("state\n" + "\n".join(PATH) + "\n")
+    done = CliRunner().invoke(app, ["attack", str(spec), str(data), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["highest_rise"]["naive"] > 0.5
+    assert found["highest_rise"]["checked"] <= 0.1 * (1 + 1e-9)
+    assert found["truth"] == PATH
+    data.write_text("state\n" + "\n".join(PATH[:5]) + "\n")
+    short = CliRunner().invoke(app, ["attack", str(spec), str(data)])
+    assert short.exit_code == 2
+    assert "no chain of the data has the 8 slots" in short.output

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
+from shoal.cli.attack_contexts import attack_day
+from shoal.cli.calendar import shows_contexts
 from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
 from shoal.cli.outputs import check_chart
 
@@ -68,6 +70,9 @@ def attack(
     dataset = read_data(data, columns)
     name = series if series is not None else dataset.names[0]
     records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
+    if shows_contexts(plan):
+        attack_day(plan, records, seed, as_json=as_json, plot=plot)
+        return
     held = _member(plan, model)
     with show.working("attacking"):
         release, found, note = _attacked(plan, held, records, seed)

@@ -1,0 +1,125 @@
+"""`shoal attack` for context streams: an adversary's belief over one day, naive and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli import show
+from shoal.core.errors import DataError
+
+if TYPE_CHECKING:
+    from shoal.attacks.contexts import ContextCurves
+    from shoal.core.plan import Plan
+    from shoal.core.records import Sequences
+
+MOST_ROWS = 24
+
+
+def attack_day(
+    plan: Plan, records: Sequences, seed: int, *, as_json: bool, plot: Path | None
+) -> None:
+    """Runs one whole day of the data through the plan and prints what it gives away.
+
+    The first day with a sensitive context, where naive masking shows its worst; else the first.
+    """
+    from shoal.attacks.contexts import attack_contexts
+    from shoal.noise.bits import SeededRng
+
+    slots = plan.task.family[0].tied
+    whole = [chain for chain in records.chains if len(chain) == slots]
+    if not whole:
+        raise DataError(
+            f"no chain of the data has the {slots} slots of the model's day; cut the data into "
+            "days, with a gap, or fit a day of another length"
+        )
+    days = [[records.states[int(state)] for state in chain] for chain in whole]
+    sensitive = set(secret_names(plan))
+    names = next((day for day in days if sensitive & set(day)), days[0])
+    curves = attack_contexts(plan, names, SeededRng(seed))
+    if as_json:
+        show.print_json(curves_object(curves))
+    else:
+        print_curves(plan, curves)
+    if plot is not None:
+        from shoal.data.files import atomic_write
+
+        atomic_write(plot, curves_chart(plan, curves))
+
+
+def secret_names(plan: Plan) -> list[str]:
+    """The contexts that are sensitive at some slot."""
+    from shoal.mechanisms.mask_task import parts
+
+    day, secrets = parts(plan.task)
+    shares = secrets.shares(day)
+    return [name for j, name in enumerate(day.states) if shares[:, j].any()]
+
+
+def print_curves(plan: Plan, curves: ContextCurves) -> None:
+    """The day in rows: truth, what was shown, and the belief in the context at risk."""
+    out = show.console()
+    naive, checked = curves.highest_rise()
+    out.print(
+        f"Showing all but what is sensitive raises a belief by up to {naive:.2f}; "
+        f"{plan.mechanism} by up to {checked:.2f} (allowed: {float(plan.guarantee.amount):g})."
+    )
+    rows = []
+    step = -(-len(curves.clock) // MOST_ROWS)
+    for t in range(0, len(curves.clock), step):
+        worst = int((curves.naive[t] - curves.before[t]).argmax())
+        rows.append(
+            (
+                curves.clock[t],
+                str(curves.truth[t]),
+                curves.outputs[t] or "-",
+                curves.contexts[worst],
+                f"{curves.before[t, worst]:.2f}",
+                f"{curves.naive[t, worst]:.2f}",
+                f"{curves.after[t, worst]:.2f}",
+            )
+        )
+    columns = ("slot", "truth", "shown", "belief in", "before", "naive", plan.mechanism)
+    out.print(show.table(columns, rows, numbers=(4, 5, 6)))
+
+
+def curves_object(curves: ContextCurves) -> dict[str, Any]:
+    """The attack as one JSON object."""
+    naive, checked = curves.highest_rise()
+    return {
+        "slots": list(curves.clock),
+        "contexts": list(curves.contexts),
+        "truth": list(curves.truth),
+        "shown": list(curves.outputs),
+        "before": curves.before.tolist(),
+        "naive": curves.naive.tolist(),
+        "after": curves.after.tolist(),
+        "highest_rise": {"naive": naive, "checked": checked},
+    }
+
+
+def curves_chart(plan: Plan, curves: ContextCurves) -> bytes:
+    """A PNG: the belief in each sensitive context over the day, and the line it may not cross."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.4 * len(curves.contexts) + 0.6), layout="constrained")
+    panels = figure.subplots(len(curves.contexts), 1, squeeze=False, sharex=True)
+    slots = range(len(curves.clock))
+    for column, (name, axes) in enumerate(zip(curves.contexts, panels[:, 0], strict=True)):
+        before = curves.before[:, column]
+        limit = before + float(plan.guarantee.amount)
+        axes.plot(slots, curves.naive[:, column], color="#c8553d", label="naive masking")
+        axes.plot(slots, curves.after[:, column], color="#1b7f8c", label=plan.mechanism)
+        axes.plot(slots, before, color="#7a7a7a", label="before")
+        axes.plot(slots, limit, color="#7a7a7a", linestyle=":", label="before + δ")
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_ylabel(f"belief in {name}")
+        axes.spines[["top", "right"]].set_visible(False)
+    ticks = list(slots)[:: max(1, len(curves.clock) // 8)]
+    panels[-1, 0].set_xticks(ticks, [curves.clock[t] for t in ticks])
+    panels[0, 0].legend(frameon=False, ncols=4, fontsize="small")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()

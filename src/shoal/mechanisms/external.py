@@ -91,19 +91,16 @@ def lift(
     reason = rows.refuse(task)
     if reason is not None:
         raise Refused(f"lift does not apply: {reason}")
-    found = [rows.largest(model, None, float_below(budget)) for model in members]
-    eta = Fraction(min(result.eta for result in found))
+    models = tuple(rows.largest(model, None, float_below(budget)) for model in members)
+    eta = Fraction(min(model.eta for model in models))
     mechanism = factory(float(eta) * (1 - ROUNDING))
-    certificate = rows.LiftCertificate(
-        models=tuple(rows.LiftedModel.of(result) for result in found)
-    )
     return Plan(
         mechanism=rows.NAME,
         task=task,
         body=Measured(name, _checked(mechanism, eta, name), mechanism),
         cost=float("inf"),
         guarantee=pufferfish(task, budget),
-        certificate=certificate,
+        certificate=rows.LiftCertificate(models=models),
         composition=(AsEntryDP(eta),),
     )
 

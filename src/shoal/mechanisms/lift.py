@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -14,6 +15,7 @@ from shoal.core.task import Model, Query, Task
 from shoal.core.value import Floats, Value
 from shoal.loss.lift import ChainLift
 from shoal.loss.lift_loss import LiftLoss
+from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -37,7 +39,8 @@ class LiftedModel(Value):
     """One model's answer: the largest eta it allows, and where its loss reaches the budget.
 
     loss = at_node + future + past: what the release tells about the entry itself, and what the
-    entries after and before it add.
+    entries after and before it add. With rule "quilt" the bound is the quilt's: at_node covers
+    all entries nearby and future the influence on the quilt.
     """
 
     eta: float
@@ -60,6 +63,21 @@ class LiftedModel(Value):
             future=found.future,
             past=found.past,
             rule=found.rule,
+        )
+
+    @classmethod
+    def by_quilt(cls, found: QuiltResult) -> LiftedModel:
+        """The quilt's answer, where no lag that was tried does better: |N|·eta and e."""
+        eta = math.nextafter(1 / found.sigma, 0.0)
+        return cls(
+            eta=eta,
+            loss=found.nearby * eta + found.influence,
+            node=found.node,
+            pair=None,
+            at_node=found.nearby * eta,
+            future=found.influence,
+            past=0.0,
+            rule="quilt",
         )
 
 
@@ -96,9 +114,9 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    found = [largest(model, task.query, float_below(epsilon)) for model in task.family]
-    eta = Fraction(min(result.eta for result in found))
-    certificate = LiftCertificate(models=tuple(LiftedModel.of(result) for result in found))
+    models = tuple(largest(model, task.query, float_below(epsilon)) for model in task.family)
+    eta = Fraction(min(model.eta for model in models))
+    certificate = LiftCertificate(models=models)
     noise = quietest_noise(task.query, task.query.lipschitz / eta)
     return noisy_plan(task, NAME, pufferfish(task, epsilon), noise, certificate)
 
@@ -113,9 +131,12 @@ def model_loss(model: Model, query: Query | None, eta: float) -> float:
     """What a release that is eta-DP for one entry tells about an entry of `model`. Rounds up.
 
     With a linear query the metric is the query's own: entries whose weights are close are told
-    apart less. Without one any change of an entry counts eta.
+    apart less. Without one any change of an entry counts eta. The smaller of the lift and the
+    quilt bound, which covers the lags a long chain does not try.
     """
-    return chain_lift(model, query).loss(eta).value
+    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
+    quilt = quilt_loss(model.transition, model.initial, model.length, eta)
+    return min(chain_lift(model, query).loss(eta).value, quilt)
 
 
 @lru_cache(maxsize=32)
@@ -136,25 +157,34 @@ def metric_of(query: Query | None, size: int) -> Floats:
     return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
 
 
-def largest(model: Model, query: Query | None, epsilon: float) -> LiftLoss:
-    """The lift at the largest eta whose loss is at most epsilon; refused when there is none.
+def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
+    """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
+    found = _largest_lift(chain_lift(model, query), epsilon)
+    assert isinstance(model, MarkovChain)
+    quilt = quilt_scale(model.transition, model.initial, model.length, epsilon)
+    if found is None and not math.isfinite(quilt.sigma):
+        raise Refused(
+            f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
+            "has no finite bound, because the chain never forgets; give the model a length"
+        )
+    if found is None or found.eta * quilt.sigma < 1:
+        return LiftedModel.by_quilt(quilt)
+    return LiftedModel.of(found)
+
+
+def _largest_lift(lifted: ChainLift, epsilon: float) -> LiftLoss | None:
+    """The lift at the largest eta that fits, evaluated afresh.
 
     A certified fixed point depends, in its tenth digit, on where the search began. So the search
     aims a little lower, and its answer is evaluated afresh until it fits, as `loss` will do.
     """
-    lifted = chain_lift(model, query)
     found = lifted.largest_eta(epsilon * (1 - MARGIN))
     found = None if found is None else lifted.loss(found.eta)
     for _ in range(ATTEMPTS):
         if found is None or found.value <= epsilon * (1 - MARGIN / 2):
             break
         found = lifted.loss(found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value))
-    if found is None or not found.value <= epsilon:
-        raise Refused(
-            f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
-            "has no finite bound, because the chain never forgets; give the model a length"
-        )
-    return found
+    return found if found is not None and found.value <= epsilon else None
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss)

@@ -13,9 +13,10 @@ import shoal.audit
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.result import Audit, factor, share
 from shoal.core.errors import InputError, Refused
+from shoal.core.task import Task
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw
+from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.table import JointTable
 from shoal.queries.linear import count, histogram
 from shoal.secrets.entries import EachEntry
@@ -137,6 +138,30 @@ def test_a_broken_plan_is_found_out() -> None:
     assert found.violated
     assert "THE CLAIM IS VIOLATED" in found.describe()
     assert 1.3 < found.loss < 1.6
+
+
+def test_a_mechanism_that_flatters_itself_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the loss can be computed, what the mechanism says of itself is not used."""
+    plan = calibrated(MECHANISMS["exact"], TASK, Fraction(1))
+    less = with_scale(plan, plan.body.noise.scale * Fraction(2, 3))  # type: ignore[union-attr]
+    monkeypatch.setattr("shoal.audit.exact.recheck", lambda plan: 0.0)
+    found = audit(less)
+    assert found.violated
+    assert found.exact
+
+
+def test_an_upper_bound_only_the_mechanism_vouches_for_is_named() -> None:
+    family = MixingSummary(pi_min=0.25, gap=0.9, length=40)
+    task = Task(query=ONES, secrets=EachEntry(), family=(family,))
+    plan = calibrated(MECHANISMS["markov-quilt-bound"], task, Fraction(1))
+    found = audit(plan)
+    assert 0 < found.lower < found.upper <= 1 + 1e-9
+    assert not found.exact
+    assert any("members of this family" in note for note in found.not_checked)
+    flattering = with_scale(plan, plan.body.noise.scale)  # type: ignore[union-attr]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.audit.exact.recheck", lambda plan: 0.5)
+        assert any("mechanism's own evaluation" in n for n in audit(flattering).not_checked)
 
 
 def test_curves_are_made_only_when_asked_for() -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from shoal.audit.result import TOLERANCE
+from shoal.audit.setting import Setting
 from shoal.core.errors import ShoalError
 from shoal.core.task import Model, Query
 from shoal.loss.mixing import bound_loss
@@ -16,6 +18,8 @@ from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 
+VOUCHED = "the upper bound by itself: it is the mechanism's own evaluation of its promise"
+
 
 def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
     """The least of the bounds that apply to `model`; inf when none does.
@@ -24,6 +28,20 @@ def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
     uses how far apart two values of an entry move the answer of `query`.
     """
     return min(bound(model, query, eta) for bound in BOUNDS)
+
+
+def least_upper(setting: Setting, computed: float = math.inf) -> tuple[float, tuple[str, ...]]:
+    """The least upper bound at hand, and a note when only the mechanism vouches for it.
+
+    `computed` is what the auditor found by itself; the bounds for any entry-level release are
+    asked only where that is no help.
+    """
+    own = computed
+    if computed > (setting.promised or 0.0):
+        own = min(own, entry_bound(setting.model, setting.query, setting.eta))
+    if setting.known < own * (1 - TOLERANCE):
+        return setting.known, (VOUCHED,)
+    return own, ()
 
 
 def _group(model: Model, query: Query | None, eta: Fraction) -> float:

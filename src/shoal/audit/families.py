@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.audit.bounds import entry_bound
+from shoal.audit.bounds import least_upper
 from shoal.audit.chains import chain_finding
 from shoal.audit.result import Finding
 from shoal.audit.setting import Setting
@@ -52,10 +52,10 @@ def slowest_member(model: MixingSummary, states: tuple[str, ...]) -> MarkovChain
 
 def family_finding(setting: Setting) -> Finding:
     """The largest loss of the members tried, and a bound that covers the whole family."""
-    upper = min(setting.known, entry_bound(setting.model, setting.query, setting.eta))
+    upper, own = least_upper(setting)
     found = [
         chain_finding(replace(setting, model=member))
         for member in members(setting.model, setting.query.states)
     ]
     worst = max(found, key=lambda finding: finding.lower)
-    return replace(worst, upper=max(upper, worst.lower), notes=(*worst.notes, MEMBERS_ONLY))
+    return replace(worst, upper=max(upper, worst.lower), notes=(*worst.notes, *own, MEMBERS_ONLY))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.audit.bounds import entry_bound
+from shoal.audit.bounds import least_upper
 from shoal.audit.corners import corner_sighting
 from shoal.audit.evidence import Coded
 from shoal.audit.laws import density_curve, laws_of_node
@@ -36,17 +36,16 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     code, divisor = coprime(setting.multiples[:, 0])
     coded, scale = Coded(walk, code), setting.scale / divisor
     found = _upper(setting, coded, scale)
-    upper = min(found.value, setting.known)
-    if not math.isfinite(upper):
-        upper = min(upper, entry_bound(setting.model, setting.query, setting.eta))
+    whole = found.window is None and math.isfinite(found.value)
+    upper, notes = (found.value, ()) if whole else least_upper(setting, found.value)
     seen, belief = _seen(coded, scale, found, upper)
     if belief is None or seen is None or belief.log_ratio <= 0:
-        return Finding(lower=0.0, upper=max(upper, 0.0))
+        return Finding(lower=0.0, upper=max(upper, 0.0), notes=notes)
     told = witness(setting, seen._replace(output=seen.output * divisor), belief)
     if setting.curve:
         told = replace(told, curve=density_curve(setting, coded, seen, belief, scale))
     lower = max(belief.log_ratio, 0.0)
-    return Finding(lower=lower, upper=max(upper, lower), witness=told)
+    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
 
 
 def _task(coded: Coded, *, shorter: bool) -> ChainSum:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.bounds import entry_bound
+from shoal.audit.bounds import least_upper
 from shoal.audit.corners import corner_sighting, sign_patterns
 from shoal.audit.evidence import Coded
 from shoal.audit.laws import EntryLaws, entry_laws
@@ -54,16 +54,17 @@ def vector_finding(setting: Setting, walk: Walk) -> Finding:
     """
     if walk.initial is not None and _work(setting, walk) <= MOST_WORK:
         return _exact(setting, walk)
-    upper = min(setting.known, entry_bound(setting.model, setting.query, setting.eta))
+    upper, own = least_upper(setting)
+    notes = (*own, TOO_MANY)
     weights = setting.multiples.astype(np.float64)
     signs = sign_patterns(weights.shape[1], zero_sum=isinstance(setting.noise, ZeroSumLaplace))
     seen = corner_sighting(walk, weights, 1 / setting.scale, signs)
     if seen is None:
-        return Finding(lower=0.0, upper=upper, notes=(TOO_MANY,))
+        return Finding(lower=0.0, upper=upper, notes=notes)
     belief = beliefs(seen)
     lower = max(belief.log_ratio, 0.0)
     told = witness(setting, seen, belief)
-    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=(TOO_MANY,))
+    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
 
 
 def radix(setting: Setting, nodes: int, order: int) -> Radix:

@@ -75,7 +75,8 @@ def _write(folder: Path, report: Report) -> None:
     from shoal.data.files import atomic_write
 
     folder.mkdir(parents=True, exist_ok=True)
-    command = f"shoal reproduce {report.name} --out {folder.name}"
+    shown = folder.name if folder.is_absolute() else folder.as_posix()
+    command = f"shoal reproduce {report.name} --out {shown}"
     atomic_write(folder / f"{report.name}.md", f"{report.markdown()}\nMade by `{command}`.\n")
     for figure in report.figures:
         canvas = Canvas(figsize=(11, 3.8), layout="constrained")

@@ -63,7 +63,7 @@ def _table(epsilon: Fraction) -> Table:
             )
         )
     return Table(
-        title=f"Expected error of the share of state 1, ε = {epsilon}, T = {LENGTH}",
+        title=f"Expected error of the share of state 1, ε = {float(epsilon):g}, T = {LENGTH}",
         columns=("α", "group", "influence-matrix*", "quilt-bound", "quilt", "exact*", "lift*"),
         rows=tuple(rows),
         notes=(
@@ -94,9 +94,11 @@ def _draw(figure: Any, tables: tuple[Table, ...]) -> None:
     for axis, table, epsilon in zip(axes, tables, EPSILONS, strict=True):
         for column, label in enumerate(table.columns[2:], start=2):
             points = [(row[0], row[column]) for row in table.rows if row[column] is not None]
-            axis.plot(*zip(*points, strict=True), marker="o", label=label) if points else None
+            if points:
+                style = "--" if label.startswith("lift") else "-"  # it lies on exact here
+                axis.plot(*zip(*points, strict=True), style, marker="o", ms=4, label=label)
         axis.set_yscale("log")
-        axis.set_title(f"ε = {epsilon}")
+        axis.set_title(f"ε = {float(epsilon):g}")
         axis.set_xlabel("α: the family is [α, 1 - α]")
     axes[0].set_ylabel("expected error of the share of state 1")
-    axes[-1].legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)

@@ -225,7 +225,7 @@ def test_every_initial_law_is_covered_and_the_worst_one_is_reached(seed: int) ->
 @pytest.mark.parametrize("seed", range(24))
 def test_windows_are_never_below_the_loss_and_nested_ones_never_grow(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    size, length, scale = 2 + seed % 2, 11, float(rng.choice([0.5, 2.0, 10.0]))
+    size, length, scale = 2 + seed % 2, 11, float(rng.choice([0.01, 0.5, 2.0, 10.0]))
     kind = ["dense", "sharp", "zeros"][seed % 3]
     several = seed % 4 == 0
     matrices = random_rows(rng, (length - 1 if several else 1, size, size), kind)
@@ -298,6 +298,15 @@ def test_a_law_whose_tail_underflows_keeps_its_say() -> None:
     found = sum_loss(chain_sum([0.5, 0.5], rows, [0, 1], 200), 0.05).value
     expected = _logarithmic_truth(0.5, 1e-6, 200, 0.05)
     assert expected - 1e-9 <= found <= expected + 1e-6
+
+
+def test_outputs_far_beyond_underflow_can_decide() -> None:
+    # independent entries, each 1 with chance 1e-6: only at a sum of 200, of chance 1e-1200, do
+    # the laws given 0 and given 1 differ by a whole step of the noise
+    rows = [[1 - 1e-6, 1e-6]] * 2
+    found = sum_loss(chain_sum(rows[0], rows, [0, 1], 200), 0.05)
+    assert found.value == pytest.approx(20.0, abs=1e-6)
+    assert found.output == 200
 
 
 def _logarithmic_truth(start: float, flip: float, length: int, scale: float) -> float:
@@ -429,15 +438,21 @@ def test_vectors_with_too_many_values_are_refused_with_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_compiled_sweeps_say_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "other_way", [("exact_cover.COMPILED", 0), ("exact_blocks.DEEPEST_TABLE", -1.0)]
+)
+def test_compiled_sweeps_and_logarithms_say_the_same(
+    seed: int, other_way: tuple[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(seed)
     size, scale = 2 + seed % 2, float(rng.choice([0.5, 4.0]))
     matrices = random_rows(rng, (1, size, size), ["dense", "zeros"][seed % 2])
     initial = random_rows(rng, (size,), "zeros")
+    settled = np.linalg.matrix_power(matrices[0], 4096)[0]
     tasks = [_task(initial, matrices, [0, 1, 3][:size], length) for length in (17, None)]
+    tasks += [_task(law, matrices, [0, 1, 3][:size], None) for law in (settled, None)]
     plain = [window_loss(task, scale, 5) for task in tasks]
-    monkeypatch.setattr("shoal.loss.exact_cover.COMPILED", 0)
-    compiled = [window_loss(task, scale, 5) for task in tasks]
-    for one, other in zip(plain, compiled, strict=True):
+    monkeypatch.setattr("shoal.loss." + other_way[0], other_way[1])
+    again = [window_loss(task, scale, 5) for task in tasks]
+    for one, other in zip(plain, again, strict=True):
         assert other.value == pytest.approx(one.value, abs=CLOSE)
-        assert other.pair == one.pair or one.value in (0.0, math.inf)

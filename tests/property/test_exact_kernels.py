@@ -133,6 +133,17 @@ def test_least_scales_meet_their_budget_and_fall_with_it(
     assert looser.scale <= found.scale * (1 + 1e-9)
 
 
+def test_rows_that_miss_1_by_rounding_are_the_chain_they_round() -> None:
+    rows = np.array([[0.9, 0.1], [0.4, 0.6]])
+    off = rows * np.array([[1 + 4e-7], [1 - 4e-7]])
+    exact, rounded = (
+        sum_loss(chain_sum([0.8, 0.2], r, [0, 1], 60), 3.0).value for r in (rows, off)
+    )
+    assert rounded == pytest.approx(exact, abs=1e-12)
+    with pytest.raises(InputError, match="must sum to 1"):
+        chain_sum([0.8, 0.2], 1.01 * rows, [0, 1], 60)
+
+
 def test_the_smallest_scale_is_bracketed_and_says_when_there_is_none() -> None:
     found = smallest_scale(lambda scale: 3 / scale, 0.7, 1e-3, 1e3)
     assert 3 / found <= 0.7

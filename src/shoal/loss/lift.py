@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.loss.cone import CEILING, Floats, Rule
+from shoal.loss.cone import CEILING, Bools, Floats, Rule
 from shoal.loss.kernels import Powers, Segments, Walk
 from shoal.loss.lift_eta import largest_eta
 from shoal.loss.lift_loss import LiftLoss
@@ -108,7 +108,7 @@ class ChainLift:
         worst = LiftLoss.none(rule, eta, future.limit, past.limit)
         metric = entry.metrics[0]
         for node in self._nodes(future, past):
-            possible = self._behind.support(node)
+            possible = self._possible(node, past)
             after = None if count is None else count - node
             before = None if count is None and node > past.last else node
             worst = worst.or_at(node, possible, metric, future.at(after), past.at(before))
@@ -150,6 +150,12 @@ class ChainLift:
     @cached_property
     def _behind(self) -> Behind:
         return behind(self.initial, self._walk, None if self.length is None else self.length - 1)
+
+    def _possible(self, node: int, past: Side) -> Bools:
+        """The values the node can take, or that any node it stands for can."""
+        if node > past.last and self._behind.settled is None:
+            return np.ones(len(self.states), dtype=np.bool_)
+        return self._behind.support(node)
 
     def _nodes(self, future: Side, past: Side) -> list[int]:
         """The nodes among which the worst one is.

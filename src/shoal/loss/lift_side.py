@@ -15,7 +15,6 @@ from shoal.loss.lift_walk import Ahead, Behind, Steps
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
 ENDLESS = 256  # explicit steps when there is no finite limit
-UNSETTLED = 512  # explicit steps while the law of the entries keeps changing
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
 
@@ -139,7 +138,7 @@ def _steps_back(past: Behind, settled: Limit, count: int | None) -> int:
         return past.last
     room = max(ENDLESS, MEMORY // past.walk.size**2)
     if past.settled is None:
-        return 0 if count is None else min(count, past.last, UNSETTLED)
+        return 0 if count is None else min(count, past.last, room)
     more = past.settled + max(settled.lags) + ENDLESS
     return min(more if count is None else count, more, room)
 

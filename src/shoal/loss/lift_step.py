@@ -16,7 +16,8 @@ from shoal.loss.cone import CEILING, Floats, Laws, Rule, least_off_diagonal, low
 
 LAGS = 512  # longer lags are not tried
 ALL_LAGS = 64  # up to this many entries every lag that might win is tried
-PATIENCE = 8  # and beyond, until this many in a row did not
+RESCAN = 16  # and beyond, at every multiple of this
+PATIENCE = 8  # until this many more failed than won
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +85,15 @@ class View(Protocol):
 
 
 class History:
-    """D_{n-1}, D_{n-2}, …, as far back as lags reach, with the least entry of each."""
+    """D_{n-1}, D_{n-2}, …, as far back as lags reach, with the least entry of each.
+
+    winners are the lags beyond the first that lowered a bound when all were last tried.
+    """
 
     def __init__(self, first: Floats) -> None:
         self.bounds = deque([first], maxlen=LAGS)
         self.least = deque([least_off_diagonal(first)], maxlen=LAGS)
+        self.winners: list[int] = []
 
     def append(self, bound: Floats) -> None:
         self.bounds.append(bound)
@@ -100,20 +105,25 @@ def next_bound(
 ) -> Floats:
     """D_n from the D of fewer entries, with n = entries.
 
-    D_n(x,x') = min( nη, min over lags a of  price_a + Λ(P^a(x,·), P^a(x',·); E_a + D_{n-a}) ),
-    over every lag that can still win. MATHS 3. Rounds up.
+    D_n(x,x') = min( nη, min over lags a of  price_a + Λ(P^a(x,·), P^a(x',·); E_a + D_{n-a}) ).
+    Up to ALL_LAGS entries every lag that can win is tried; later, all of them only now and then,
+    and in between those that won. Any choice of lags gives a bound. MATHS 3. Rounds up.
     """
     size = len(history.bounds[-1])
     best = off_diagonal(size, entries * entry.eta * (1.0 + 2.0**-52))
     lower(best, 0.0, view.laws(1), entry.at(1)[0] + history.bounds[-1], rule)
-    vain = 0
-    for lag in _promising(best, entries, history, view, entry):
+    scan = entries <= ALL_LAGS or entries % RESCAN == 0
+    lags = _promising(best, entries, history, view, entry) if scan else history.winners
+    won: list[int] = []
+    for tried, lag in enumerate(lags):
         metric, price = entry.at(lag)
         before = best.copy()
         lower(best, price, view.laws(lag), metric + history.bounds[-lag], rule)
-        vain = 0 if (best < before).any() else vain + 1
-        if vain > PATIENCE and entries > ALL_LAGS:
+        if (best < before).any():
+            won.append(lag)
+        elif entries > ALL_LAGS and tried >= PATIENCE + 2 * len(won):
             break
+    history.winners = won if scan else history.winners
     return best
 
 

@@ -13,6 +13,7 @@ from shoal.models.structure import recurrent_classes, stationary_law, time_rever
 
 DRIFT = 1e-9  # a marginal this close to its limit, in log-ratio, is treated as the limit
 PATIENCE = 20_000  # steps after which a marginal that has not settled is not waited for
+LOOK = 16  # steps between two looks at whether the marginal has settled, after as many in a row
 FAINT = 1e-150  # rows of values less likely than this are not trusted
 
 
@@ -172,16 +173,22 @@ def _promise(laws: Floats) -> tuple[Floats, Floats]:
 
 
 def behind(initial: Floats, walk: Walk, count: int | None) -> Behind:
-    """The past of a chain, followed until entry `count` or until its law has settled."""
+    """The past of a chain, followed until entry `count` or until its law has settled.
+
+    A transient state that is still possible after k steps stays possible: then nothing settles.
+    """
     arrival = Arrival(walk.kernel(0, 1).values) if isinstance(walk, Powers) else None
     marginals, supports = [initial], [initial > 0]
     settled, reversal = None, None
     end = PATIENCE if count is None else min(count, PATIENCE) if arrival else count
     for t in range(end + 1):
-        reversal = arrival.reversal(marginals[-1], supports[-1]) if arrival else None
-        if reversal is not None:
-            settled = t
-            break
+        if arrival and (t < LOOK or t % LOOK == 0):
+            reversal = arrival.reversal(marginals[-1], supports[-1])
+            if reversal is not None:
+                settled = t
+                break
+            if count is None and t > walk.size and (supports[-1] & arrival.transient).any():
+                break
         if t < end:
             step = walk.kernel(t, 1).values
             marginals.append(marginals[-1] @ step)
@@ -201,6 +208,9 @@ class Arrival:
         self._groups = [np.array(group) for group in recurrent_classes(transition)]
         self._shapes = [stationary_law(transition[np.ix_(g, g)]) for g in self._groups]
         self._rounding = 4.0 * len(transition) ** 2 * UNIT
+        self.transient: Bools = np.ones(len(transition), dtype=np.bool_)
+        for group in self._groups:
+            self.transient[group] = False
 
     def reversal(self, law: Floats, support: Bools) -> Ahead | None:
         """The reversed chain of the limit law, once `law` is within DRIFT of it; else None."""

@@ -249,7 +249,10 @@ def _arrays(day: Day) -> tuple[Any, Truths]:
 
 
 def _passes(day: Day, origins: list[Origin], work: float) -> list[int]:
-    """How many forward passes each origin gets: λ·√prior, at least 3, λ spending the work."""
+    """How many forward passes each origin gets: λ·√prior, λ such that the work is spent.
+
+    At least 3, or 1 when the work does not allow that.
+    """
     edges = float((day.moves > 0).sum()) / day.slots
     cost = np.empty(len(origins))
     weight = np.empty(len(origins))
@@ -259,8 +262,10 @@ def _passes(day: Day, origins: list[Origin], work: float) -> list[int]:
         cost[place] = length * (edges * later / 2 + 2 * day.size * later) + 1e4
         weight[place] = np.sqrt(day.prior[slot, state]) if slot >= 0 else 1.0
 
+    least = LEAST_PASSES if (LEAST_PASSES * cost).sum() <= work else 1
+
     def passes(rate: float) -> Floats:
-        return np.clip(np.floor(rate * weight), LEAST_PASSES, MOST_PASSES)
+        return np.clip(np.floor(rate * weight), least, MOST_PASSES)
 
     low, high = 0.0, 1e9
     for _ in range(60):

@@ -130,14 +130,20 @@ def _spend(
     gap = np.empty((size, count))
     room = np.zeros(count)
     for j in range(size):
+        for c in range(first, known):
+            gap[j, c] = bound[c] - belief[j, c]
+        for c in range(known, count):
+            gap[j, c] = bound[c] - future[j, c]
         for c in range(first, count):
-            gap[j, c] = bound[c] - (belief[j, c] if c < known else future[j, c])
             room[c] += law[j] * gap[j, c]
+    scarcity = np.empty(count)
+    for c in range(first, count):
+        scarcity[c] = 1.0 / max(room[c], 1e-300)
     worth = np.full(size, -1.0)
     for j in range(size):
         gain = 1.0 + value[j] - waiting[j]
         if law[j] > 0 and shown[j] and caps[j] > 0 and gain > 1e-12:
-            worth[j] = _worth(gain, gap[j], room, first)
+            worth[j] = _worth(gain, gap[j], scarcity, first)
     for c in range(first, count):
         room[c] = max(room[c], 0.0) * share
     for _ in range(size):
@@ -152,14 +158,13 @@ def _spend(
 
 
 @njit(cache=True, error_model="numpy")
-def _worth(gain: float, gap: Any, room: Any, first: Any) -> float:
+def _worth(gain: float, gap: Any, scarcity: Any, first: Any) -> float:
     """Gain per room of the scarcest secret; -1 when showing the state breaks a bound itself."""
-    use = 0.0
+    use, least = 0.0, 0.0
     for c in range(first, gap.size):
-        if gap[c] < 0:
-            return -1.0
-        use = max(use, gap[c] / max(room[c], 1e-300))
-    return gain / (use + 1e-9)
+        use = max(use, gap[c] * scarcity[c])
+        least = min(least, gap[c])
+    return gain / (use + 1e-9) if least >= 0 else -1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -184,13 +189,13 @@ def _settle(law: Any, gap: Any, first: Any, hidden: Any) -> float:
         left = 0.0
         for j in range(law.size):
             left += law[j] * hidden[j]
-        fine = left == 0.0 or left > THIN
-        for c in range(first, gap.shape[1]):
-            rest = 0.0
-            for j in range(law.size):
-                rest += law[j] * hidden[j] * gap[j, c]
-            fine = fine and rest >= 0.0
-        if fine:
+        rest = np.zeros(gap.shape[1])
+        for j in range(law.size):
+            mass = law[j] * hidden[j]
+            if mass > 0:
+                for c in range(first, gap.shape[1]):
+                    rest[c] += mass * gap[j, c]
+        if (left == 0.0 or left > THIN) and rest.min() >= 0.0:
             return left
         for j in range(law.size):
             if hidden[j] < 1:

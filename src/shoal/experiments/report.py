@@ -52,7 +52,7 @@ class Report:
     figures: tuple[Figure, ...] = ()
 
     def markdown(self) -> str:
-        parts = [f"## {self.name}", "", self.source, ""]
+        parts = [f"# {self.name}", "", self.source, ""]
         for table in self.tables:
             parts += [table.markdown()]
         parts += [f"![{figure.caption}]({figure.name}.png)\n" for figure in self.figures]

@@ -21,6 +21,7 @@ from shoal.core.task import Task
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
+from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.secrets.pairs import SecretPairs
@@ -58,7 +59,15 @@ def oracle(task: Task, noise: Any) -> float:
             pairs = [(a.mapping(), b.mapping()) for a, b in task.secrets.pairs]
             worst = max(worst, event_loss(model, pairs, query, noise))
         else:
-            worst = max([worst, *(entry_loss(law, query, noise) for law in laws(model, LONGEST))])
+            shortest = model.order if isinstance(model, OrderChain) else 1
+            worst = max(
+                [worst]
+                + [
+                    entry_loss(law, query, noise)
+                    for law in laws(model, LONGEST)
+                    if len(next(iter(law))) >= shortest
+                ]
+            )
     return worst
 
 

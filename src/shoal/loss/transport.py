@@ -104,11 +104,13 @@ def sum_transport(task: ChainSum, *, tolerance: float = TOLERANCE) -> Transport:
     length is any. As for `quantile_gap` the promise must be re-certified by the exact loss.
     """
     if task.initial is None:
-        raise TooLarge("W∞ is computed for one initial law at a time, not for all of them")
+        raise TooLarge(
+            "the distance W∞ is computed for one initial law at a time, not for all of them"
+        )
     cover = Cover(task)
     if cover.whole_work() > MAX_WHOLE:
         raise TooLarge(
-            f"W∞ needs the whole law of the sum at every node; length {task.length} with "
+            f"the distance W∞ needs the whole law of the sum at every node; length {task.length} with "
             f"{task.states} states is beyond {MAX_WHOLE:.0e} multiplications: use exact or lift"
         )
     best = Transport(0.0)

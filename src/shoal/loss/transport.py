@@ -110,8 +110,9 @@ def sum_transport(task: ChainSum, *, tolerance: float = TOLERANCE) -> Transport:
     cover = Cover(task)
     if cover.whole_work() > MAX_WHOLE:
         raise TooLarge(
-            f"the distance W∞ needs the whole law of the sum at every node; length {task.length} with "
-            f"{task.states} states is beyond {MAX_WHOLE:.0e} multiplications: use exact or lift"
+            "the distance W∞ needs the whole law of the sum at every node; length "
+            f"{task.length} with {task.states} states is beyond "
+            f"{MAX_WHOLE:.0e} multiplications: use exact or lift"
         )
     best = Transport(0.0)
     for cell in cover.whole():

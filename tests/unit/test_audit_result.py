@@ -199,6 +199,16 @@ def test_what_cannot_be_measured_is_refused_by_name() -> None:
         audit(stream_plan())
 
 
+@pytest.mark.parametrize("query", [ONES, histogram(["0", "1"])], ids=["count", "histogram"])
+def test_one_matrix_per_step_fixes_the_length(query: Any) -> None:
+    """Two entries that always differ tell nothing together; one of them alone would."""
+    swap = [[0.0, 1.0], [1.0, 0.0]]
+    fixed = MarkovChain.of([swap], initial=[0.5, 0.5], length=2)
+    shorter = MarkovChain.of(swap, initial=[0.5, 0.5], length=2)
+    assert audit_noise(query, EachEntry(), fixed, scale=1).upper == pytest.approx(0, abs=1e-12)
+    assert audit_noise(query, EachEntry(), shorter, scale=1).lower >= 1 - 1e-9
+
+
 def test_impossible_values_are_no_secrets() -> None:
     """A chain that never leaves its certain start has nothing to tell."""
     frozen = MarkovChain.of([[1.0, 0.0], [0.5, 0.5]], initial=[1, 0], length=6)

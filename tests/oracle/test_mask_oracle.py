@@ -19,14 +19,18 @@ from tests.mask_enumeration import (
     vector,
 )
 
+from shoal.attacks.contexts import context_beliefs
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.loss.suppression import decoded
+from shoal.loss.suppression_adaptive import search
 from shoal.loss.suppression_history import fine_decoded
+from shoal.loss.suppression_window import windowed
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.mechanisms.mask_task import arrays
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
@@ -172,3 +176,28 @@ def test_moments_are_secret_at_their_slots_only() -> None:
     assert body.codes[0].tolist() == [0, 0]
     assert body.codes[1, 0] == 65535
     assert body.codes[1, 1] / 65536 == pytest.approx(1 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize("nodes", [4, 13, 1500])
+def test_a_window_shorter_than_the_segment_is_private_and_its_beliefs_are_exact(nodes: int) -> None:
+    """Histories are told apart for some slots only, then a table without memory takes over."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        initial, transition = random_chain(rng, states=3, slots=4)
+        task = mask_task(initial, transition, ["0"])
+        day = arrays(task, Fraction(1, 10))
+        found = windowed(day, 0.1, search(day, 0.1, work=1e6), programs=100, nodes=nodes)
+        body = HistoryMask.of(("0", "1", "2"), 4, found.policies, found.digits)
+        plan = replace(MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)), body=body)
+        outputs = joint(initial, transition, policy_of(plan))
+        rise = highest_rise(initial, transition, policy_of(plan), [(t, 0) for t in range(4)])
+        assert rise <= 0.1 * (1 + 1e-10)
+        assert expected_releases(initial, transition, policy_of(plan)) == pytest.approx(
+            found.expected
+        )
+        for shown, paths in outputs.items():
+            beliefs = context_beliefs(plan, [None if x < 0 else str(x) for x in shown])
+            total = sum(paths.values())
+            for slot in range(4):
+                truth = sum(w for path, w in paths.items() if path[slot] == 0) / total
+                assert beliefs[slot, 0] == pytest.approx(truth, abs=1e-10)

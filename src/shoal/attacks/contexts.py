@@ -116,6 +116,8 @@ def between(
         for j in range(day.size):
             rows = np.arange(len(kept)) * base + digits[j]
             fresh[rows] += np.outer(kept[:, j], day.moves[slot + 1 + k, j])
+        if k + 1 >= len(hidden) or len(hidden[k + 1]) == 1:
+            fresh = fresh.sum(axis=0, keepdims=True)  # nothing later looks at the history
         total = fresh.sum()
         if total <= 0:
             raise InputError("the output cannot occur under the model")
@@ -126,6 +128,7 @@ def between(
     found = np.zeros((until - slot - 1, day.size))
     for k in range(until - slot - 2, -1, -1):
         rows = np.arange(len(forward[k]))[:, None] * base + digits[None, :]
+        rows = rows if len(onward) > 1 else np.zeros_like(rows)
         onward = hidden[k] * np.einsum("hjl,jl->hj", onward[rows], day.moves[slot + 1 + k])
         joint = (forward[k] * onward).sum(axis=0)
         if joint.sum() <= 0:
@@ -155,16 +158,11 @@ def _suppression(body: Any, day: Day, origin: Origin) -> tuple[list[Floats], Int
 
 def _remembered(body: HistoryMask, day: Day, origin: Origin) -> list[Floats]:
     plan = body.policies().get(origin)
-    base = int(body.digits.max(initial=0)) + 1
     length = day.slots - 1 - origin[0]
     windows = () if plan is None else plan.codes
     hidden: list[Floats] = [fine_decoded(codes) for codes in windows]
     tail = np.ones((length, day.size))
     if plan is not None:
         tail[: len(plan.tail)] = decoded(plan.tail)
-    while len(hidden) < length:
-        histories = len(hidden[-1]) * base if hidden else 1
-        if histories > 1_000_000:
-            raise InputError("the segment is too long to follow all its histories")
-        hidden.append(np.repeat(tail[len(hidden)][None, :], histories, axis=0))
+    hidden += [row[None, :] for row in tail[len(hidden) :]]
     return hidden

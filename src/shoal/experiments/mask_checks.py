@@ -18,7 +18,7 @@ PAPER = {
     "mask-simulatable": "at least 87 % of mask-sensitive",
     "mask-hybrid": "75.8 %",
 }
-MOST_PEOPLE = 5
+MOST_PEOPLE = 3
 
 
 def run() -> Report:
@@ -48,13 +48,14 @@ def _table(source: str, smoothing: float, studies: list[Study]) -> Table:
     rows = []
     for check in CHECKS:
         outcomes = [one.outcomes[check] for one in studies]
-        breached = fmean(one.breached for one in studies) if check == "mask-sensitive" else 0.0
+        measured = [one.breached for one in outcomes if one.breached is not None]
         rows.append(
             (
                 check,
                 100 * fmean(outcome.expected for outcome in outcomes),
                 100 * fmean(outcome.shown for outcome in outcomes),
-                100 * breached,
+                100 * fmean(measured) if measured else None,
+                100 * fmean(outcome.inside for outcome in outcomes),
                 PAPER.get(check, ""),
             )
         )
@@ -69,11 +70,13 @@ def _table(source: str, smoothing: float, studies: list[Study]) -> Table:
             f"{source}, smoothing {smoothing:g}, {len(studies)} people: share of slots shown "
             "(in expectation, on held-out days) and of sensitive slots breached, in %"
         ),
-        columns=("check", "expected", "held out", "breached", "paper"),
+        columns=("check", "expected", "held out", "breached", "days inside", "paper"),
         rows=tuple(rows),
         notes=(
             f"simulatable better than probabilistic for {better:.0%} of people (paper: 45 %)",
             f"the hybrid chose the better one on held-out days for {right:.0%} (paper: 95 %)",
             f"{impossible:.1%} of held-out contexts are impossible under the chain: suppressed",
+            "breaches are measured on held-out days whose output can occur under the fitted chain "
+            "(days inside); on other days no belief is defined, and nothing is promised",
         ),
     )

@@ -11,8 +11,9 @@ import numpy as np
 from shoal.attacks.contexts import context_beliefs, run
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.experiments.mask_traces import NOTHING, Person
+from shoal.experiments.mask_traces import NOTHING, Person, Trace
 from shoal.mechanisms.mask_choice import mask
+from shoal.mechanisms.mask_task import parts
 from shoal.models.day import DayChain
 from shoal.models.day_fit import fit_day
 from shoal.noise.bits import SeededRng
@@ -32,21 +33,26 @@ SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A check on one person: shares of slots, the expected one and that of the held-out days."""
+    """A check on one person: shares of slots, the expected one and that of the held-out days.
+
+    `breached` is the share of held-out sensitive slots whose belief rose by more than delta, over
+    the days whose output can occur under the fitted chain: `inside` is the share of those days.
+    None when there is no such slot: no belief is defined outside the model.
+    """
 
     expected: float
     shown: float
+    breached: float | None
+    inside: float
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """All checks on one person; breaches are shares of the held-out sensitive slots."""
+    """All checks on one person, and the share of held-out contexts the chain calls impossible."""
 
     outcomes: dict[str, Outcome]
     impossible: float
-    sensitive: float
-    breached: float
 
     def hybrid_was_right(self) -> bool:
         """Whether the check the hybrid chose did at least as well as the other one."""
@@ -72,15 +78,15 @@ def study(
     outcomes = {}
     for check in checks:
         plan = mask(day, secrets, delta=delta, check=check, seconds=SECONDS)
-        shown = [out for trace in held for out in run(plan, trace, rng)]
-        share = sum(out is not None for out in shown) / len(shown)
-        outcomes[check] = Outcome(-plan.cost / day.slots, share, plan)
+        outputs = [run(plan, trace, rng) for trace in held]
+        shown = [out is not None for output in outputs for out in output]
+        breached, inside = _breaches(plan, day, held, outputs)
+        share = sum(shown) / len(shown)
+        outcomes[check] = Outcome(-plan.cost / day.slots, share, breached, inside, plan)
     support = day.support()
     index = {name: place for place, name in enumerate(day.states)}
     impossible = np.mean([not support[t, index[c]] for d in held for t, c in enumerate(d)])
-    breached, total = _breaches(day, secrets, held, delta)
-    slots = len(held) * day.slots
-    return Study(outcomes, float(impossible), total / slots, breached / max(1, total))
+    return Study(outcomes, float(impossible))
 
 
 def choose_sensitive(person: Person, count: int, seed: int) -> list[str]:
@@ -91,22 +97,21 @@ def choose_sensitive(person: Person, count: int, seed: int) -> list[str]:
 
 
 def _breaches(
-    day: DayChain, secrets: SensitiveContexts, held: Sequence[list[str]], delta: Fraction
-) -> tuple[int, int]:
-    """Held-out sensitive slots, and those naive masking gives away. Days outside the model count
-    as sensitive slots that are not breached, since no belief is defined for them."""
-    plan = mask(day, secrets, delta=delta, check="mask-sensitive")
-    prior = day.marginals()
-    index = {name: place for place, name in enumerate(day.states)}
-    breached = total = 0
-    for trace in held:
-        slots = [t for t, context in enumerate(trace) if context in secrets.contexts]
-        total += len(slots)
+    plan: Plan, day: DayChain, held: Sequence[Trace], outputs: Sequence[tuple[str | None, ...]]
+) -> tuple[float | None, float]:
+    """The share of breached sensitive slots inside the model, and the share of days inside it."""
+    _, sensitive = parts(plan.task)
+    secrets = set(sensitive.contexts)
+    prior, index = day.marginals(), {name: place for place, name in enumerate(day.states)}
+    breached = total = inside = 0
+    for trace, output in zip(held, outputs, strict=True):
         try:
-            beliefs = context_beliefs(plan, run(plan, trace, SeededRng(1)))
+            beliefs = context_beliefs(plan, output)
         except InputError:
-            continue
-        for t in slots:
-            state = index[trace[t]]
-            breached += bool(beliefs[t, state] - prior[t, state] > float(delta) * (1 + 1e-9))
-    return breached, total
+            continue  # the output cannot occur under the fitted chain
+        inside += 1
+        for t in (t for t, context in enumerate(trace) if context in secrets):
+            rise = beliefs[t, index[trace[t]]] - prior[t, index[trace[t]]]
+            breached += bool(rise > float(plan.guarantee.amount) * (1 + 1e-9))
+            total += 1
+    return (breached / total if total else None), inside / len(held)

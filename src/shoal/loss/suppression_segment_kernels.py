@@ -195,7 +195,7 @@ def _settle(law: Any, gap: Any, first: Any, hidden: Any) -> float:
             if mass > 0:
                 for c in range(first, gap.shape[1]):
                     rest[c] += mass * gap[j, c]
-        if (left == 0.0 or left > THIN) and rest.min() >= 0.0:
+        if (left == 0.0 or left > THIN) and (rest >= 0.0).all():  # also with no secret at all
             return left
         for j in range(law.size):
             if hidden[j] < 1:

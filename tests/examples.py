@@ -110,6 +110,8 @@ def _made() -> Iterator[Any]:
             if plan is not None and not isinstance(plan.body, Sampler):
                 yield plan.start()
                 yield plan.start().step(task.query.states[0], rng=SeededRng(1))[0]
+                if name == "contexts":
+                    yield ContextStream.begin(plan, "monday")
     yield ContextStream.begin(
         MECHANISMS["mask-hybrid"].calibrate(TASKS["contexts"], Fraction(1, 2))
     )

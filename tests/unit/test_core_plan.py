@@ -33,7 +33,7 @@ DATA = ["rest", "run", "run", "rest"]
 
 @pytest.fixture
 def plan() -> Plan:
-    return calibrate(TASK.query, TASK.secrets, CHAIN, epsilon=1)
+    return calibrate(TASK.query, TASK.secrets, CHAIN, epsilon=1, mechanism="group")
 
 
 def test_a_release_carries_its_plan_and_promise(plan: Plan) -> None:

@@ -61,7 +61,7 @@ def check(row: str, wanted: int, seed: int) -> None:
         own = max(recheck(plan), 0.0)
         # the optimal check evaluates only the secrets that delta could leave breached
         same = own == pytest.approx(found.loss, abs=1e-9)
-        assert same or (row == "mask-optimal" and own <= found.loss)
+        assert same or (row == "mask-optimal" and own <= found.loss + 1e-8)
         assert found.holds, f"{row} on {plan.task.family} at {plan.guarantee.amount}"
         rises.append(found.loss / float(plan.guarantee.amount))
     print(f"{row:20} {wanted:4} audits, rise / delta: mean {np.mean(rises):.4f}, "

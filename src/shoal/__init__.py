@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shoal.attacks.bayes import attack as attack
+    from shoal.audit import audit as audit
+    from shoal.audit.exact import audit_noise as audit_noise
+    from shoal.audit.result import Audit as Audit
+    from shoal.audit.statistical import audit_black_box as audit_black_box
     from shoal.core.errors import (
         BudgetError as BudgetError,
         CannotCompose as CannotCompose,
@@ -74,6 +79,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AnyInitialLaw": "models.family",
+    "Audit": "audit.result",
     "BudgetError": "core.errors",
     "CannotCompose": "core.errors",
     "ContextStream": "streams.mask",
@@ -109,6 +115,10 @@ _HOME = {
     "SystemRng": "noise.bits",
     "Task": "core.task",
     "attach": "mechanisms.external",
+    "attack": "attacks.bayes",
+    "audit": "audit",
+    "audit_black_box": "audit.statistical",
+    "audit_noise": "audit.exact",
     "calibrate": "mechanisms.calibration",
     "check_fit": "models.fit_check",
     "choose": "mechanisms",

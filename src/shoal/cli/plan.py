@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,8 +98,20 @@ def print_noise(comparison: Comparison) -> None:
     if refused:
         out.print()
         out.print("These do not apply:")
-        lines = [f"{n}: {why.removeprefix(f'{n} does not apply: ')}" for n, why in refused.items()]
-        out.print(show.paragraphs("\n".join(lines)))
+        out.print(show.paragraphs("\n".join(_reasons(refused))))
+
+
+def _reasons(refused: dict[str, str]) -> list[str]:
+    """ "name: why" for each row refused; rows of one kind with one reason share a line."""
+    sharing: dict[str, list[str]] = {}
+    for name, why in refused.items():
+        sharing.setdefault(why.removeprefix(f"{name} does not apply: "), []).append(name)
+    lines = []
+    for why, names in sharing.items():
+        kind = os.path.commonprefix(names)
+        shared = len(names) > 1 and kind.endswith("-")
+        lines += [f"{title}: {why}" for title in ([f"{kind}*"] if shared else names)]
+    return lines
 
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:

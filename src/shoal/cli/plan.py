@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,8 +107,8 @@ def _reasons(refused: dict[str, str]) -> list[str]:
         sharing.setdefault(why.removeprefix(f"{name} does not apply: "), []).append(name)
     lines = []
     for why, names in sharing.items():
-        kind = os.path.commonprefix(names)
-        shared = len(names) > 1 and kind.endswith("-")
+        kind = names[0].partition("-")[0] + "-"
+        shared = len(names) > 1 and all(name.startswith(kind) for name in names)
         lines += [f"{title}: {why}" for title in ([f"{kind}*"] if shared else names)]
     return lines
 

@@ -68,7 +68,7 @@ def _seconds(name: str, task: Task) -> Cell:
         task = entry_task(count(task.query.states, task.query.states[0]), *task.family)
 
     def work() -> object:
-        lift.chain_lift.cache_clear()
+        lift.model_lift.cache_clear()
         return row.calibrate(task, Fraction(1))
 
     try:

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.loss.cone import CEILING, Bools, Floats, Rule
 from shoal.loss.kernels import Powers, Segments, Walk
-from shoal.loss.lift_eta import largest_eta
+from shoal.loss.lift_eta import search
 from shoal.loss.lift_loss import LiftLoss
-from shoal.loss.lift_side import Side, future_side, past_side, stepwise_future
+from shoal.loss.lift_side import Side, deciding_nodes, future_side, past_side, stepwise_future
 from shoal.loss.lift_step import EntryMetric
 from shoal.loss.lift_walk import Ahead, Behind, Steps, behind
 
@@ -80,7 +80,7 @@ class ChainLift:
                 f"transitions holds {len(steps)} matrices and length is {length}; "
                 f"one matrix per step needs length {len(steps) + 1}"
             )
-        states = np.arange(size) if steps.ndim == 3 else _reached(start, steps)
+        states = np.arange(size) if steps.ndim == 3 else reached(start, steps)
         chosen = np.ix_(states, states)
         kept = steps if steps.ndim == 3 else steps[chosen]
         return cls(states, start[states], kept, entry.restricted(states), length)
@@ -107,7 +107,7 @@ class ChainLift:
             future = future_side(self._ahead, entry, count, rule, guesses[0], enough)
         worst = LiftLoss.none(rule, eta, future.limit, past.limit)
         metric = entry.metrics[0]
-        for node in self._nodes(future, past):
+        for node in deciding_nodes(self.length, future, past):
             possible = self._possible(node, past)
             after = None if count is None else count - node
             before = None if count is None and node > past.last else node
@@ -121,21 +121,12 @@ class ChainLift:
         return ChainLift(self.states, self.initial, self.transitions, self.metric, None)
 
     def largest_eta(self, epsilon: float, rule: Rule = "cone") -> LiftLoss | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
+        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
+        return search(self, epsilon, rule)
 
-        Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
-        length: each is at most the one before, so an eta that was enough stays enough.
-        """
-        endless = self.endless()
-        enough = 4.0 * epsilon
-        stages = [
-            lambda eta, start: endless.loss(eta, "largest", start, enough),
-            lambda eta, start: endless.loss(eta, rule, start, enough),
-            lambda eta, start: self.loss(eta, rule, start, enough),
-        ]
-        most = epsilon / max(self.metric.eta, 1e-300)
-        least = most * 1e-9 if self.length is None else most / self.length / 4.0
-        return largest_eta(stages if endless is not self else stages[:2], epsilon, most, least)
+    @property
+    def unit(self) -> float:
+        return self.metric.eta
 
     @cached_property
     def _walk(self) -> Walk:
@@ -157,21 +148,8 @@ class ChainLift:
             return np.ones(len(self.states), dtype=np.bool_)
         return self._behind.support(node)
 
-    def _nodes(self, future: Side, past: Side) -> list[int]:
-        """The nodes among which the worst one is.
 
-        Where neither side is explicit the bounds are constant or linear in the position, so the
-        two ends of that stretch stand for it.
-        """
-        if self.length is None:
-            return list(range(past.last + 2))
-        last = self.length - 1
-        early = range(min(past.last + 2, self.length))
-        late = range(max(0, last - future.last - 1), self.length)
-        return sorted({*early, *late})
-
-
-def _reached(initial: Floats, transition: Floats) -> npt.NDArray[np.intp]:
+def reached(initial: Floats, transition: Floats) -> npt.NDArray[np.intp]:
     """The states a homogeneous chain can ever take."""
     seen = initial > 0
     while True:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from shoal.loss.cone import CEILING, Rule
 from shoal.loss.lift_loss import LiftLoss
 
 CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
@@ -13,6 +15,48 @@ ROUGH = 0.02  # and the searches before it
 ROUNDS = 60
 
 LossOfEta = Callable[[float, LiftLoss | None], LiftLoss]
+
+
+class Lift(Protocol):
+    """A model and a metric per unit of eta, ready to be evaluated at any eta."""
+
+    @property
+    def length(self) -> int | None: ...
+
+    @property
+    def unit(self) -> float:
+        """The largest entry of the metric."""
+        ...
+
+    def loss(
+        self,
+        eta: float = 1.0,
+        rule: Rule = "cone",
+        start: LiftLoss | None = None,
+        enough: float = CEILING,
+    ) -> LiftLoss: ...
+
+    def endless(self) -> Lift:
+        """The same model at any length: never a smaller loss, and no slower for long chains."""
+        ...
+
+
+def search(lift: Lift, epsilon: float, rule: Rule) -> LiftLoss | None:
+    """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
+
+    Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
+    length: each is at most the one before, so an eta that was enough stays enough.
+    """
+    endless = lift.endless()
+    enough = 4.0 * epsilon
+    stages: list[LossOfEta] = [
+        lambda eta, start: endless.loss(eta, "largest", start, enough),
+        lambda eta, start: endless.loss(eta, rule, start, enough),
+        lambda eta, start: lift.loss(eta, rule, start, enough),
+    ]
+    most = epsilon / max(lift.unit, 1e-300)
+    least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
+    return largest_eta(stages if endless is not lift else stages[:2], epsilon, most, least)
 
 
 def largest_eta(

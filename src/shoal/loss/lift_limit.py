@@ -55,34 +55,28 @@ def limit(
     `start` is a guess that may save time. Entries that grow past `enough` are given up as
     infinite, and so are pairs with an impossible value. Rounds up.
     """
+
+    def with_lags(lags: tuple[int, ...]) -> Step:
+        return lambda bound: image(bound, lags, ahead, entry, rule)
+
     guess = np.where(ahead.pairs, 0.0, np.inf)
     np.fill_diagonal(guess, 0.0)
     lags: tuple[int, ...] = (1,)
     if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
         guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
-    bound = _fixed_point(ahead, entry, rule, lags, guess, enough)
+    bound = certified_fixed_point(with_lags(lags), guess, enough)
     for _ in range(ROUNDS):
         useful, bound = _scan(bound, lags, ahead, entry, rule)
         if useful == lags:
             break
         lags = useful
-        bound = np.minimum(bound, _fixed_point(ahead, entry, rule, lags, bound, np.inf))
+        bound = np.minimum(bound, certified_fixed_point(with_lags(lags), bound, np.inf))
     return Limit(bound, lags)
 
 
-def _fixed_point(
-    ahead: Ahead,
-    entry: EntryMetric,
-    rule: Rule,
-    lags: tuple[int, ...],
-    start: Floats,
-    enough: float,
-) -> Floats:
-    """A certified bound near the fixed point of the step with these lags; else inf."""
-
-    def step(bound: Floats) -> Floats:
-        return image(bound, lags, ahead, entry, rule)
-
+def certified_fixed_point(step: Step, start: Floats, enough: float) -> Floats:
+    """A bound near the least fixed point of an increasing step that lies above its image, or the
+    image of one; inf where none was found. `start` is where the search begins."""
     return _certified_near(step, _settle(step, start, enough))
 
 

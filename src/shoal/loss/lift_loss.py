@@ -61,6 +61,11 @@ class LiftLoss:
             past=float(past[x, other]),
         )
 
+    def or_told(self, node: int, at_node: Floats, told: Floats) -> LiftLoss:
+        """This loss, or the worst pair of a bound that does not split into its sides."""
+        everywhere = np.ones(len(told), np.bool_)
+        return self.or_at(node, everywhere, at_node, told - at_node, np.zeros_like(told))
+
     def named(self, states: npt.NDArray[np.intp]) -> LiftLoss:
         """The same loss with the pair in the numbering of the whole chain."""
         if self.pair is None:

@@ -53,6 +53,19 @@ class Side:
         return np.where(np.isfinite(beyond), beyond, whole) * (1.0 + 2.0**-51)
 
 
+def deciding_nodes(length: int | None, future: Side, past: Side) -> list[int]:
+    """The nodes among which the worst one is.
+
+    Where neither side is explicit the bounds are constant or linear in the position, so the two
+    ends of that stretch stand for it; at any length its first node does.
+    """
+    if length is None:
+        return list(range(past.last + 2))
+    early = range(min(past.last + 2, length))
+    late = range(max(0, length - future.last - 2), length)
+    return sorted({*early, *late})
+
+
 def future_side(
     ahead: Ahead,
     entry: EntryMetric,

@@ -12,7 +12,6 @@ from shoal.core.numbers import Number, positive, significant
 from shoal.core.task import Model
 from shoal.core.value import Value
 from shoal.loss.mixing import bound_loss
-from shoal.loss.quilt_any_initial import any_initial_loss
 from shoal.loss.quilt_interval import interval_loss
 from shoal.mechanisms import lift
 from shoal.mechanisms.additive import eta_above
@@ -20,6 +19,7 @@ from shoal.mechanisms.external import entry_eta
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
 from shoal.models.interval import IntervalChains
+from shoal.models.order import OrderChain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,8 +77,6 @@ def _model(model: Model, eta: Fraction) -> float:
         return min(together, interval_loss(model.low, model.high, model.length, above))
     if isinstance(model, MixingSummary):
         return min(together, bound_loss(model.pi_min, model.gap, model.length, above))
-    if isinstance(model, AnyInitialLaw):
-        return min(together, any_initial_loss(model.transition, model.length, above))
-    if isinstance(model, MarkovChain):
+    if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
         return min(together, lift.model_loss(model, None, above))
     return together

@@ -14,8 +14,11 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Task
 from shoal.core.value import Floats, Value
 from shoal.loss.lift import ChainLift
+from shoal.loss.lift_family import AnyInitialLift
 from shoal.loss.lift_loss import LiftLoss
+from shoal.loss.lift_tuples import TupleLift
 from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
+from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -26,6 +29,8 @@ from shoal.mechanisms.additive import (
 from shoal.mechanisms.knorm import quietest_noise
 from shoal.mechanisms.row import Mechanism
 from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw
+from shoal.models.order import OrderChain
 from shoal.queries.linear import LinearQuery
 from shoal.secrets.entries import EachEntry
 
@@ -103,11 +108,11 @@ class LiftCertificate(Value):
 
 
 def refuse(task: Task) -> str | None:
-    """The lift needs single entries of chains whose law is given."""
+    """The lift needs single entries of chains whose laws are given."""
     if not isinstance(task.secrets, EachEntry):
         return "the lift protects single entries; named pairs of events need another mechanism"
     for model in task.family:
-        if not isinstance(model, MarkovChain):
+        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
             return f"the lift needs the law of a Markov chain, not {model.describe()}"
     return None
 
@@ -134,16 +139,19 @@ def model_loss(model: Model, query: Query | None, eta: float) -> float:
     apart less. Without one any change of an entry counts eta. The smaller of the lift and the
     quilt bound, which covers the lags a long chain does not try.
     """
-    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
-    quilt = quilt_loss(model.transition, model.initial, model.length, eta)
-    return min(chain_lift(model, query).loss(eta).value, quilt)
+    return min(model_lift(model, query).loss(eta).value, _quilt_loss(model, eta))
 
 
 @lru_cache(maxsize=32)
-def chain_lift(model: Model, query: Query | None) -> ChainLift:
+def model_lift(model: Model, query: Query | None) -> ChainLift | AnyInitialLift | TupleLift:
     """The lift of a model with the metric of `query` per unit of eta, its powers kept."""
-    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
-    return ChainLift.of(model.initial, model.transition, metric_of(query, model.size), model.length)
+    assert isinstance(model, MarkovChain | AnyInitialLaw | OrderChain)  # as `refuse` has it
+    metric = metric_of(query, len(model.states))
+    if isinstance(model, AnyInitialLaw):
+        return AnyInitialLift.of(model.transition, metric, model.length)
+    if isinstance(model, OrderChain):
+        return TupleLift.of(model.initial, model.conditional, metric, model.length)
+    return ChainLift.of(model.initial, model.transition, metric, model.length)
 
 
 def metric_of(query: Query | None, size: int) -> Floats:
@@ -159,20 +167,41 @@ def metric_of(query: Query | None, size: int) -> Floats:
 
 def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
-    found = _largest_lift(chain_lift(model, query), epsilon)
-    assert isinstance(model, MarkovChain)
-    quilt = quilt_scale(model.transition, model.initial, model.length, epsilon)
-    if found is None and not math.isfinite(quilt.sigma):
+    found = _largest_lift(model_lift(model, query), epsilon)
+    quilt = _quilt(model, epsilon)
+    if found is None and quilt is None:
         raise Refused(
             f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
             "has no finite bound, because the chain never forgets; give the model a length"
         )
-    if found is None or found.eta * quilt.sigma < 1:
+    if quilt is not None and (found is None or found.eta * quilt.sigma < 1):
         return LiftedModel.by_quilt(quilt)
+    assert found is not None
     return LiftedModel.of(found)
 
 
-def _largest_lift(lifted: ChainLift, epsilon: float) -> LiftLoss | None:
+def _quilt(model: Model, epsilon: float) -> QuiltResult | None:
+    """The quilt's answer where there is one: it covers the lags a long chain does not try."""
+    if isinstance(model, MarkovChain):
+        found = quilt_scale(model.transition, model.initial, model.length, epsilon)
+    elif isinstance(model, AnyInitialLaw):
+        found = any_initial_scale(model.transition, model.length, epsilon)
+    else:
+        return None
+    return found if math.isfinite(found.sigma) else None
+
+
+def _quilt_loss(model: Model, eta: float) -> float:
+    if isinstance(model, MarkovChain):
+        return quilt_loss(model.transition, model.initial, model.length, eta)
+    if isinstance(model, AnyInitialLaw):
+        return any_initial_loss(model.transition, model.length, eta)
+    return math.inf
+
+
+def _largest_lift(
+    lifted: ChainLift | AnyInitialLift | TupleLift, epsilon: float
+) -> LiftLoss | None:
     """The lift at the largest eta that fits, evaluated afresh.
 
     A certified fixed point depends, in its tenth digit, on where the search began. So the search

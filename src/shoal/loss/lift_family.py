@@ -1,0 +1,177 @@
+"""The lift of all chains with one transition matrix, whatever the law of the first entry.
+
+The future does not depend on the first entry's law. Of the past, two bounds hold for every law:
+
+* Compare X_{i-a} given X_i = x and x'. Its odds between two sets differ by at most e^δ,
+  δ_a(x,x') = log max P^a(y,x) P^a(z,x') / (P^a(z,x) P^a(y,x')), and v by at most e^g, so the
+  log-ratio is at most L(g, δ), tanh(L/4) = tanh(g/4) tanh(δ/4): the lag-a term with the worst law.
+* Split by the first entry: given X_1 = s the past is that of a chain that starts in s, and the law
+  of s itself is compared at full length: max_s D^{X_1 = s}(x,x') + L(tη, δ_t), t entries back.
+
+Both are computed and the smaller counts. Proof: shoal/mechanisms/lift.md. Rounds up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+from shoal.loss.cone import CEILING, Floats, Rule
+from shoal.loss.kernels import Powers
+from shoal.loss.lift_eta import search
+from shoal.loss.lift_limit import Limit, certified_fixed_point
+from shoal.loss.lift_loss import LiftLoss
+from shoal.loss.lift_odds import Odds, both, two_odds
+from shoal.loss.lift_side import Side, deciding_nodes, future_side, past_side
+from shoal.loss.lift_step import EntryMetric, off_diagonal
+from shoal.loss.lift_walk import Ahead, Behind, behind
+
+STEPS = 64  # entries back that are followed one by one
+WORTH = 2_000  # entries the second bound may follow, over all states; beyond, it is left out
+
+
+@dataclass(frozen=True, eq=False)
+class AnyInitialLift:
+    """A transition matrix and a metric per unit of eta, ready for any eta and any first law."""
+
+    transition: Floats
+    metric: EntryMetric
+    length: int | None
+
+    @classmethod
+    def of(
+        cls, transition: npt.ArrayLike, metric: npt.ArrayLike | EntryMetric, length: int | None
+    ) -> AnyInitialLift:
+        """The lift of the family given by plain arrays, checked for shape."""
+        matrix = np.asarray(transition, dtype=np.float64)
+        entry = metric if isinstance(metric, EntryMetric) else EntryMetric.of(metric)
+        if matrix.ndim != 2 or matrix.shape != entry.metrics[0].shape:
+            raise InputError(
+                f"transition has shape {matrix.shape} and metric {entry.metrics[0].shape}; "
+                "both must be square and of one size"
+            )
+        return cls(matrix, entry, length)
+
+    @property
+    def unit(self) -> float:
+        return self.metric.eta
+
+    def endless(self) -> AnyInitialLift:
+        """The same family at any length."""
+        return self if self.length is None else AnyInitialLift(self.transition, self.metric, None)
+
+    def largest_eta(self, epsilon: float, rule: Rule = "cone") -> LiftLoss | None:
+        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
+        return search(self, epsilon, rule)
+
+    def loss(
+        self,
+        eta: float = 1.0,
+        rule: Rule = "cone",
+        start: LiftLoss | None = None,
+        enough: float = CEILING,
+    ) -> LiftLoss:
+        """The largest loss over all first laws, at metric · eta. Rounds up.
+
+        A value is a secret at a node if some first law makes it possible there.
+        """
+        entry = self.metric.scaled(eta)
+        count = None if self.length is None else self.length - 1
+        guess = None if start is None else start.guesses(eta, rule)[0]
+        future = future_side(self._ahead, entry, count, rule, guess, enough)
+        past = self._past(entry, count, rule, enough)
+        worst = LiftLoss.none(rule, eta, future.limit, past.limit)
+        for node in deciding_nodes(self.length, future, past):
+            after = None if count is None else count - node
+            before = None if count is None and node > past.last else node
+            possible = self._odds.reach(node)
+            worst = worst.or_at(node, possible, entry.metrics[0], future.at(after), past.at(before))
+        return worst
+
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead(Powers(self.transition))
+
+    @cached_property
+    def _odds(self) -> Odds:
+        return Odds(Powers(self.transition))
+
+    @cached_property
+    def _starts(self) -> list[Behind]:
+        """The pasts of the chains that start in each state; none when that is too much work."""
+        size = len(self.transition)
+        count = None if self.length is None else self.length - 1
+        walk = Powers(self.transition)
+        starts = [behind(np.eye(size)[s], walk, count) for s in range(size)]
+        return starts if sum(start.last for start in starts) <= WORTH else []
+
+    def _past(self, entry: EntryMetric, count: int | None, rule: Rule, enough: float) -> Side:
+        """D_t over all first laws: step by step up to STEPS, then one bound for all t."""
+        size, odds = len(self.transition), self._odds
+        sides = [past_side(start, entry, count, rule, None, enough) for start in self._starts]
+        explicit = [off_diagonal(size, 0.0)]
+        for t in range(1, (STEPS if count is None else min(count, STEPS)) + 1):
+            bound = off_diagonal(size, t * entry.eta * (1.0 + 2.0**-52))
+            for lag in range(1, t + 1):
+                metric, price = entry.at(lag)
+                if price >= bound.max():
+                    break
+                odds.lower(bound, lag, t - lag, metric + explicit[t - lag], price)
+            explicit.append(np.minimum(bound, self._split(t, sides, entry)))
+        endless = Limit.unknown(size)
+        if count is None or count > STEPS:
+            endless = Limit(self._beyond(explicit, sides, entry, enough), (1,))
+        return Side(np.array(explicit), entry.eta, endless, off_diagonal(size, np.inf), 0.0)
+
+    def _split(self, t: int, sides: list[Side], entry: EntryMetric) -> Floats:
+        """max over s of D^{X_1 = s} + L(tη, δ_t); inf when the second bound is left out."""
+        size = len(self.transition)
+        if not sides:
+            return off_diagonal(size, np.inf)
+        inside = np.zeros((size, size))
+        for side, start in zip(sides, self._starts, strict=True):
+            here = start.support(t)
+            inside = np.maximum(inside, np.where(both(here), side.at(t), 0.0))
+        return inside + two_odds(t * entry.eta, self._odds.spread(t, 0))
+
+    def _beyond(
+        self, explicit: list[Floats], sides: list[Side], entry: EntryMetric, enough: float
+    ) -> Floats:
+        """A bound for every t beyond those followed, by either of the two bounds."""
+        odds, last = self._odds, len(explicit) - 1
+        lags = range(1, last - odds.stable + 1)
+
+        def step(bound: Floats) -> Floats:
+            best = np.where(both(odds.reach(last)), np.inf, 0.0)
+            np.fill_diagonal(best, 0.0)
+            for lag in lags:
+                metric, price = entry.at(lag)
+                odds.lower(best, lag, last, metric + bound, price)
+            return best
+
+        if not lags:
+            return self._split_beyond(last, sides)
+        reached = both(odds.reach(last))
+        seen = np.where(reached, np.max(explicit[-len(lags) - 1 :], axis=0), 0.0)
+        found = certified_fixed_point(step, np.where(reached, explicit[-1], 0.0), enough)
+        if not (seen <= found).all():
+            found = np.maximum(found, seen) * (1.0 + 1e-9)
+            found = found if (step(found) <= found).all() else off_diagonal(len(found), np.inf)
+        return np.minimum(found, self._split_beyond(last, sides))
+
+    def _split_beyond(self, last: int, sides: list[Side]) -> Floats:
+        """The second bound for every t > last: δ only falls with t, and L(g, δ) ≤ δ."""
+        size = len(self.transition)
+        if not sides or any(start.settled is None for start in self._starts):
+            return off_diagonal(size, np.inf)
+        inside = np.zeros((size, size))
+        for side, start in zip(sides, self._starts, strict=True):
+            for t in range(last + 1, side.last + 1):
+                inside = np.maximum(inside, np.where(both(start.support(t)), side.at(t), 0.0))
+            later = np.where(both(start.possible[-1]), side.limit.bound, 0.0)
+            inside = np.maximum(inside, later)
+        return inside + self._odds.spread(last, 0)

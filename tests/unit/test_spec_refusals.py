@@ -54,7 +54,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
-REMOVED = object()
+class _Removed:
+    """A key taken out; its name is the same in every process, as parallel runs need."""
+
+    def __repr__(self) -> str:
+        return "removed"
+
+
+REMOVED = _Removed()
 
 CASES = [
     # the five sections

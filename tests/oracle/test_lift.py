@@ -1,8 +1,8 @@
 """The lift against the worst of ALL entry-level mechanisms, found by a linear program.
 
 For a chain written out, the largest E[h | X_i = x] / E[h | X_i = x'] over h > 0 that changes by at
-most e^eta when one entry changes is a linear program over the sequences. Its optimum is closed under
-the constraints before it is compared, so it is a value some mechanism really has.
+most e^eta when one entry changes is a linear program over the sequences. Its optimum is closed
+under the constraints before it is compared, so it is a value some mechanism really has.
 """
 
 from __future__ import annotations

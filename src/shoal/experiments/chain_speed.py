@@ -48,7 +48,10 @@ def run() -> Report:
                 title="Seconds to find the scale, ε = 1, quickest of three",
                 columns=("mechanism", *problems, "paper (synthetic, cyclists, electricity)"),
                 rows=tuple(rows),
-                notes=("exact is timed on the count of one state, the others on the histogram",),
+                notes=(
+                    "exact is timed on the count of one state, the others on the histogram",
+                    "wall time on a machine shared with other work: orders of magnitude only",
+                ),
             ),
         ),
     )

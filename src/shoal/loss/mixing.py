@@ -18,8 +18,6 @@ from shoal.loss.quilt_search import least_quilt
 from shoal.loss.quilt_survey import worst_where_they_meet
 from shoal.models import structure
 
-REVERSIBLE = 1e-9  # relative difference of opposite flows up to which a chain is called reversible
-
 
 class ChainConstants(NamedTuple):
     """What the bound needs to know of a chain; pi_min and gap are rounded down.
@@ -109,13 +107,8 @@ def chain_constants(transition: Floats) -> ChainConstants:
     pi_min = float(law.min()) * (1.0 - error)
     if pi_min <= 0.0:
         return ChainConstants(law, 0.0, False, 0.0)
-    flow = law[:, None] * transition
-    reversible = bool((np.abs(flow - flow.T) <= REVERSIBLE * np.maximum(flow, flow.T)).all())
-    root = np.sqrt(law)
-    balanced = root[:, None] * transition / root[None, :]
-    second = float(np.linalg.svd(balanced, compute_uv=False)[1]) if size > 1 else 0.0
-    gap = (2.0 * (1.0 - second) if reversible else 1.0 - second**2) - 2.0 * error
-    return ChainConstants(law, pi_min, reversible, max(0.0, gap))
+    gap = structure.spectral_gap(transition) - 2.0 * error
+    return ChainConstants(law, pi_min, structure.is_reversible(transition), max(0.0, gap))
 
 
 def interval_constants(low: Pair, high: Pair) -> tuple[float, float]:

@@ -105,7 +105,8 @@ class ChainLift:
             future = stepwise_future(steps, entry, len(self.transitions), rule)
         else:
             future = future_side(self._ahead, entry, count, rule, guesses[0], enough)
-        worst = LiftLoss.none(rule, eta, future.limit, past.limit)
+        others = np.inf if count is None else count * entry.eta
+        worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         metric = entry.metrics[0]
         for node in deciding_nodes(self.length, future, past):
             possible = self._possible(node, past)

@@ -30,7 +30,7 @@ from shoal.loss.lift_side import Side, deciding_nodes, future_side, past_side
 from shoal.loss.lift_step import EntryMetric, off_diagonal
 from shoal.loss.lift_walk import Ahead, Behind, behind
 
-STEPS = 64  # entries back that are followed one by one
+STEPS = 256  # entries back that are followed one by one
 WORTH = 2_000  # entries the second bound may follow, over all states; beyond, it is left out
 
 
@@ -84,7 +84,8 @@ class AnyInitialLift:
         guess = None if start is None else start.guesses(eta, rule)[0]
         future = future_side(self._ahead, entry, count, rule, guess, enough)
         past = self._past(entry, count, rule, enough)
-        worst = LiftLoss.none(rule, eta, future.limit, past.limit)
+        others = np.inf if count is None else count * entry.eta
+        worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         for node in deciding_nodes(self.length, future, past):
             after = None if count is None else count - node
             before = None if count is None and node > past.last else node
@@ -111,17 +112,17 @@ class AnyInitialLift:
 
     def _past(self, entry: EntryMetric, count: int | None, rule: Rule, enough: float) -> Side:
         """D_t over all first laws: step by step up to STEPS, then one bound for all t."""
-        size, odds = len(self.transition), self._odds
+        size, metric = len(self.transition), entry.metrics[0]
         sides = [past_side(start, entry, count, rule, None, enough) for start in self._starts]
         explicit = [off_diagonal(size, 0.0)]
+        growths = [self._odds.largest(metric, 0)]
         for t in range(1, (STEPS if count is None else min(count, STEPS)) + 1):
             bound = off_diagonal(size, t * entry.eta * (1.0 + 2.0**-52))
-            for lag in range(1, t + 1):
-                metric, price = entry.at(lag)
-                if price >= bound.max():
-                    break
-                odds.lower(bound, lag, t - lag, metric + explicit[t - lag], price)
-            explicit.append(np.minimum(bound, self._split(t, sides, entry)))
+            lags = min(t, 2 + int(explicit[-1].max() / entry.eta)) if entry.eta > 0.0 else 1
+            told = self._odds.told(t, np.array(growths[::-1]), entry.eta, lags)
+            bound = np.minimum(np.minimum(bound, told), self._split(t, sides, entry))
+            explicit.append(bound)
+            growths.append(self._odds.largest(metric + bound, t))
         endless = Limit.unknown(size)
         if count is None or count > STEPS:
             endless = Limit(self._beyond(explicit, sides, entry, enough), (1,))
@@ -143,20 +144,17 @@ class AnyInitialLift:
     ) -> Floats:
         """A bound for every t beyond those followed, by either of the two bounds."""
         odds, last = self._odds, len(explicit) - 1
-        lags = range(1, last - odds.stable + 1)
+        lags = last - odds.stable
+        reached = both(odds.reach(last))
 
         def step(bound: Floats) -> Floats:
-            best = np.where(both(odds.reach(last)), np.inf, 0.0)
-            np.fill_diagonal(best, 0.0)
-            for lag in lags:
-                metric, price = entry.at(lag)
-                odds.lower(best, lag, last, metric + bound, price)
-            return best
+            growth = np.full(lags, odds.largest(entry.metrics[0] + bound, last))
+            told = odds.told(last, growth, entry.eta, lags)
+            return np.where(reached, told, 0.0)
 
-        if not lags:
+        if lags < 1:
             return self._split_beyond(last, sides)
-        reached = both(odds.reach(last))
-        seen = np.where(reached, np.max(explicit[-len(lags) - 1 :], axis=0), 0.0)
+        seen = np.where(reached, np.max(explicit[-lags - 1 :], axis=0), 0.0)
         found = certified_fixed_point(step, np.where(reached, explicit[-1], 0.0), enough)
         if not (seen <= found).all():
             found = np.maximum(found, seen) * (1.0 + 1e-9)

@@ -15,11 +15,12 @@ from shoal.loss.lift_limit import Limit
 class LiftLoss:
     """The largest loss over nodes and pairs, where it occurs, and the numbers it rests on.
 
-    value = at_node + future + past, rounded up, for the pair (x, x') at `node` (counted from 0;
-    in a chain of any length the last node stands for all later ones). node and pair are None when
-    no node has two possible values. future_limit and past_limit bound the two sides for every
-    number of entries: each lies above its own image under lift_step.image, or is such an image;
-    inf where none is certified. certified is False exactly when value is inf.
+    value = at_node + min(future + past, others), rounded up, for the pair (x, x') at `node`
+    (counted from 0; in a chain of any length the last node stands for all later ones); others is
+    what all other entries can add by group privacy. node and pair are None when no node has two
+    possible values. future_limit and past_limit bound the two sides for every number of entries:
+    each lies above its own image under lift_step.image, or is such an image; inf where none is
+    certified. certified is False exactly when value is inf.
     """
 
     value: float
@@ -30,6 +31,7 @@ class LiftLoss:
     at_node: float
     future: float
     past: float
+    others: float
     future_limit: Limit
     past_limit: Limit
 
@@ -38,15 +40,15 @@ class LiftLoss:
         return bool(np.isfinite(self.value))
 
     @classmethod
-    def none(cls, rule: Rule, eta: float, future_limit: Limit, past_limit: Limit) -> LiftLoss:
+    def none(cls, rule: Rule, eta: float, others: float, future: Limit, past: Limit) -> LiftLoss:
         """Nothing leaked yet."""
-        return cls(0.0, eta, rule, None, None, 0.0, 0.0, 0.0, future_limit, past_limit)
+        return cls(0.0, eta, rule, None, None, 0.0, 0.0, 0.0, others, future, past)
 
     def or_at(
         self, node: int, possible: Bools, at_node: Floats, future: Floats, past: Floats
     ) -> LiftLoss:
         """This loss, or the worst pair of possible values at `node` if that is larger."""
-        total = (at_node + future + past) * (1.0 + 2.0**-51)
+        total = (at_node + np.minimum(future + past, self.others)) * (1.0 + 2.0**-51)
         total = np.where(possible[:, None] & possible[None, :], total, 0.0)
         x, other = (int(i) for i in np.unravel_index(int(total.argmax()), total.shape))
         if not total[x, other] > self.value:

@@ -17,6 +17,7 @@ class Odds:
     def __init__(self, walk: Powers) -> None:
         self._walk = walk
         self._spreads: dict[tuple[int, int], Floats] = {}
+        self._stack: Floats = np.empty((0, walk.size, walk.size))
         transition = walk.kernel(0, 1).values
         self._reach = [np.ones(walk.size, dtype=np.bool_)]
         while True:
@@ -30,14 +31,32 @@ class Odds:
         """The states that some first law makes possible after `steps` steps."""
         return self._reach[min(steps, self.stable)]
 
-    def lower(self, best: Floats, lag: int, before: int, growth: Floats, price: float) -> None:
-        """best becomes min(best, price + L(g, δ_lag)) in place, g the largest growth.
+    def told(self, entries: int, growths: Floats, eta: float, lags: int) -> Floats:
+        """min over a = 1 … lags of  (a-1)·eta + L(g_a, δ_a), for a node with `entries` before it.
 
-        The entry `lag` back has `before` entries before it, which limits the states it can take.
+        g_a = growths[a-1] bounds how far the function of the entry a steps back can grow.
         """
+        if entries - lags >= self.stable:
+            spreads = self._stacked(lags)
+        else:
+            spreads = np.array([self.spread(a, entries - a) for a in range(1, lags + 1)])
+        prices = eta * np.arange(lags)[:, None, None]
+        shown = prices + two_odds(growths[:lags, None, None], spreads)
+        return np.asarray(shown.min(axis=0))
+
+    def largest(self, growth: Floats, before: int) -> float:
+        """The largest growth between states possible after `before` steps."""
         reach = self.reach(before)
-        largest = float(growth[np.ix_(reach, reach)].max())
-        np.minimum(best, price + two_odds(largest, self.spread(lag, before)), out=best)
+        return float(growth[np.ix_(reach, reach)].max())
+
+    def _stacked(self, lags: int) -> Floats:
+        """δ_1, …, δ_lags over the states that stay reachable, kept together."""
+        kept = self._stack
+        if len(kept) < lags:
+            more = range(len(kept) + 1, max(lags, 2 * len(kept)) + 1)
+            kept = np.array([*kept, *(self.spread(a, self.stable) for a in more)])
+            self._stack = kept
+        return kept[:lags]
 
     def spread(self, lag: int, before: int) -> Floats:
         """δ(x,x') = log max over y, z of P^lag(y,x) P^lag(z,x') / (P^lag(z,x) P^lag(y,x')).
@@ -67,22 +86,20 @@ class Odds:
         return spread
 
 
-def two_odds(growth: float, spread: Floats) -> Floats:
+def two_odds(growth: Floats | float, spread: Floats) -> Floats:
     """L(g, δ) with tanh(L/4) = tanh(g/4)·tanh(δ/4): the most two laws with odds within e^δ show.
 
     e^{L/2} = (1 + e^{(g+δ)/2}) / (e^{g/2} + e^{δ/2}). Rounds up; L(inf, δ) = δ, L(g, inf) = g.
     """
-    if np.isinf(growth):
-        return spread
-    half, other = growth / 2.0, np.minimum(spread, 1400.0) / 2.0
-    far = np.maximum(half, other) > 20.0
-    small = np.where(far, 0.0, other)
-    near_half = min(half, 20.0)
-    excess = np.expm1(near_half) * np.expm1(small) / (np.exp(near_half) + np.exp(small))
-    direct = 2.0 * np.log1p(excess)
-    large = 2.0 * (np.logaddexp(0.0, half + other) - np.logaddexp(half, other))
-    value = np.where(far, large + 1e-12, direct) * (1.0 + 1e-14)
-    return np.minimum(np.minimum(value, growth), spread)
+    half, other = np.broadcast_arrays(np.asarray(growth) / 2.0, spread / 2.0)
+    near, small = np.minimum(half, 20.0), np.minimum(other, 20.0)
+    excess = np.expm1(near) * np.expm1(small) / (np.exp(near) + np.exp(small))
+    top, low = np.minimum(np.maximum(half, other), 1e6), np.minimum(np.minimum(half, other), 1e6)
+    # beyond 20 the smaller exponential decides: 1 + e^{g/2 + δ/2} over e^top (1 + e^{low - top})
+    large = low + np.log1p(np.exp(-top - low)) - np.log1p(np.exp(low - top))
+    value = np.where(top > 20.0, large + 1e-12, np.log1p(excess)) * (2.0 + 4e-14)
+    least = np.minimum(2.0 * half, 2.0 * other)
+    return np.asarray(np.where(np.isinf(least), np.inf, np.minimum(value, least)))
 
 
 def both(states: Bools) -> Bools:

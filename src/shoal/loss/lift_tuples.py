@@ -112,10 +112,10 @@ class TupleLift:
         ahead, back = self._metrics(False).scaled(eta), self._metrics(True).scaled(eta)
         future = future_side(self._ahead, ahead, self._count, rule, guesses[0], enough)
         past = past_side(self._behind, back, self._count, rule, guesses[1], enough)
-        worst = LiftLoss.none(rule, eta, future.limit, past.limit)
-        whole = np.inf if self.length is None else self.length * self.unit * eta
+        others = np.inf if self.length is None else (self.length - 1) * self.unit * eta
+        worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         for entry, shown in self._entries(future, past, ahead.metrics[-1], rule).items():
-            worst = worst.or_told(entry, eta * self.metric, np.minimum(shown, whole))
+            worst = worst.or_told(entry, eta * self.metric, shown)
         return worst
 
     @cached_property

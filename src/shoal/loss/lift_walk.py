@@ -27,7 +27,7 @@ class Ahead:
         self._walk = walk
         self._own_error = own_error
         self._drift = drift
-        self._known: list[Laws] = []
+        self._known: dict[int, Laws] = {}
         self._promise = np.empty((2, 0, walk.size, walk.size))
         present = np.asarray(walk.kernel(0, 1).possible.any(axis=1))
         self.pairs: Bools = present[:, None] & present[None, :]
@@ -37,19 +37,21 @@ class Ahead:
 
     def laws(self, lag: int) -> Laws:
         """Rows of the lag-step law; their error counts every rounding."""
-        while len(self._known) < lag:
-            steps = len(self._known) + 1
-            kernel = self._walk.kernel(0, steps)
-            error = self._drift + steps * self._own_error + _rounding(steps, self._walk.size)
-            self._known.append(prepare(kernel.values, possible=kernel.possible, error=error))
-        return self._known[lag - 1]
+        known = self._known.get(lag)
+        if known is None:
+            kernel = self._walk.kernel(0, lag)
+            error = self._drift + lag * self._own_error + _rounding(lag, self._walk.size)
+            known = prepare(kernel.values, possible=kernel.possible, error=error)
+            self._known[lag] = known
+        return known
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
-        if self._promise.shape[1] < lags:
-            lags_kept = max(lags, 2 * self._promise.shape[1])
-            laws = [self.laws(lag) for lag in range(1, lags_kept + 1)]
-            self._promise = np.array([[law.gained for law in laws], [law.held for law in laws]])
-        return self._promise[0, :lags], self._promise[1, :lags]
+        kept = self._promise
+        if kept.shape[1] < lags:
+            laws = [self.laws(lag) for lag in range(1, max(lags, 2 * kept.shape[1]) + 1)]
+            kept = np.array([[law.gained for law in laws], [law.held for law in laws]])
+            self._promise = kept
+        return kept[0, :lags], kept[1, :lags]
 
 
 def _rounding(steps: int, size: int) -> float:

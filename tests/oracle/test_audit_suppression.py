@@ -10,7 +10,7 @@ import pytest
 
 from shoal.audit.exact import audit
 from shoal.audit.report import as_html, as_json
-from shoal.audit.suppression import hide_chance
+from shoal.audit.suppression import hide_chance, suppression_audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
@@ -116,15 +116,13 @@ def test_the_witness_is_a_stream_in_words() -> None:
 
 
 def test_long_days_are_left_to_the_mechanism(monkeypatch: pytest.MonkeyPatch) -> None:
-    import shoal.audit.suppression
-
     plan = calibrated(MECHANISMS["mask-simulatable"], clinic(), Fraction(1, 10))
     whole = audit(plan)
-    monkeypatch.setattr(shoal.audit.suppression, "MOST_BRANCHES", 1)
+    monkeypatch.setattr("shoal.audit.suppression.MOST_BRANCHES", 1)
     found = audit(plan)
     assert found.loss == pytest.approx(whole.loss, abs=1e-9)
     assert found.witness is None
-    assert "judges itself" in str(shoal.audit.suppression.suppression_audit.__doc__)
+    assert "judges itself" in str(suppression_audit.__doc__)
     assert any("too long" in note for note in found.not_checked)
 
 

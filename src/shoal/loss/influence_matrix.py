@@ -13,6 +13,7 @@ from shoal.loss.kernels import UNIT
 from shoal.loss.quilt_nodes import ChainNodes
 
 CERTIFIED = 1e-11  # relative amount by which row sums and norms are raised before they are used
+LONG = 10_000  # a longer chain gets the row sums of an endless one
 PROBE = 512  # entries on which the norm of a chain of any length is taken
 
 
@@ -49,8 +50,8 @@ def influence_matrix_scale(
     chain = ChainNodes(transition, initial)
     if not _positive(chain, length):
         return _refused(math.inf, "some transition between possible values has probability 0")
-    if length is None:
-        norm, row_sum = _any_length(chain)
+    if length is None or (chain.homogeneous and length > LONG):
+        norm, row_sum = _any_length(chain)  # never less than that of a finite chain
     else:
         edges = influence_edges(chain, length)
         norm, row_sum = spectral_norm(edges), _largest_row_sum(edges)

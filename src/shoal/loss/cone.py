@@ -39,15 +39,26 @@ ROUND = 2.0**-52
 UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
 
 
+class Optima:
+    """The tree on which the cone rule last found each pair's optimum, as lift_tree codes it."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self._shape = rows, rows, columns
+
+    @cached_property
+    def trees(self) -> Indices:
+        return np.full(self._shape, UNKNOWN, dtype=np.int16)
+
+
 @dataclass(frozen=True, eq=False)
 class Laws:
     """The rows of a law (k×m), sorted once for every ordered pair of rows.
 
     upper and lower bracket the probabilities; present marks the rows that may be compared.
     ranking is (order, count): order[x,x'] lists the states that x or x' can take, by falling p/p',
-    and count[x,x'] says how many. gained and held are Σ (p-p') and Σ p' over the states with p > p'. slack is what errors
-    of the law add to a log-ratio. trees is only a memory of the last optimum of each pair: a
-    bound never depends on it except through a certificate.
+    and count[x,x'] says how many. gained and held are Σ (p-p') and Σ p' over the states with
+    p > p'. slack is what errors of the law add to a log-ratio. optima only remembers the last
+    optimum of each pair: a bound never depends on it except through a certificate.
     """
 
     upper: Floats
@@ -55,7 +66,7 @@ class Laws:
     present: Bools
     gained: Floats
     held: Floats
-    trees: Indices
+    optima: Optima
     slack: float
 
     @cached_property
@@ -89,30 +100,46 @@ def prepare(
     present = np.asarray(upper.any(axis=1))
     if unsure is not None:
         present &= ~unsure
-    shape = (len(upper), len(upper), upper.shape[1])
-    trees = np.full(shape, UNKNOWN, dtype=np.int16) if like is None else like.trees
+    optima = Optima(*upper.shape) if like is None else like.optima
     gained, held = two_valued(upper, lower)
-    return Laws(upper, lower, present, gained, held, trees, 2.0 * error)
+    return Laws(upper, lower, present, gained, held, optima, 2.0 * error)
 
 
 def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
     """States by falling upper[x]/lower[x'], those neither row can take left out at the end."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = upper[:, None, :] / lower[None, :, :]
-    absent = np.isnan(ratio)
-    ratio[absent] = -1.0
-    order = np.argsort(-ratio, axis=-1, kind="stable").astype(np.int16)
-    count = ratio.shape[-1] - absent.sum(axis=-1)
-    return order, count.astype(np.int16)
+    order = np.empty((len(upper), *lower.shape), dtype=np.int16)
+    count = np.empty(order.shape[:2], dtype=np.int16)
+    for x, row in enumerate(upper):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = row / lower
+        ratio[np.isnan(ratio)] = -1.0
+        order[x] = np.argsort(-ratio, axis=-1, kind="stable")
+        count[x] = (ratio >= 0.0).sum(axis=-1)
+    return order, count
 
 
 def two_valued(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
     """Σ (p-p') and Σ p' over the states with p > p', for every pair of rows (last two axes)."""
-    difference = upper[..., :, None, :] - lower[..., None, :, :]
-    rising = difference > 0.0
-    gained = np.where(rising, difference, 0.0).sum(axis=-1)
-    held = np.where(rising, lower[..., None, :, :], 0.0).sum(axis=-1)
+    gained = np.empty((*upper.shape[:-1], lower.shape[-2]))
+    held = np.empty_like(gained)
+    for x in range(upper.shape[-2]):
+        row = upper[..., x, None, :]
+        gained[..., x, :] = np.maximum(row - lower, 0.0).sum(axis=-1)
+        held[..., x, :] = np.where(row > lower, lower, 0.0).sum(axis=-1)
     return gained, held
+
+
+def bearable_rule(transition: Floats) -> Rule:
+    """The tightest rule that a chain of this size and density can be calibrated with in minutes.
+
+    With c states possible after a state, two rows share up to 2c; a pair costs the cone rule
+    about (2c)³ and the caps (2c)².
+    """
+    size = transition.shape[-1]
+    shared = min(size, 2 * int((transition > 0).sum(axis=-1).max()))
+    if size**2 * shared**3 <= 40**5:
+        return "cone"
+    return "caps" if size**2 * shared**2 <= 100**4 else "largest"
 
 
 def leak(laws: Laws, growth: Floats, rule: Rule) -> Floats:
@@ -162,7 +189,7 @@ def _lower_cone(best: Floats, cost: float, extra: float, laws: Laws, growth: Flo
     closed = closure(growth)
     excess = _exponential_less_one(closed)
     floor = least_off_diagonal(excess)
-    if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.trees, floor):
+    if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.optima.trees, floor):
         lower(best, cost, laws, closed, "caps")
 
 

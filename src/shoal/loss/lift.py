@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.loss.cone import CEILING, Bools, Floats, Rule
+from shoal.loss.cone import CEILING, Bools, Floats, Rule, bearable_rule
 from shoal.loss.kernels import Powers, Segments, Walk
 from shoal.loss.lift_eta import search
 from shoal.loss.lift_loss import LiftLoss
@@ -32,7 +32,7 @@ def lift_loss(
     transitions: npt.ArrayLike,
     metric: npt.ArrayLike | EntryMetric,
     length: int | None,
-    rule: Rule = "cone",
+    rule: Rule | None = None,
 ) -> LiftLoss:
     """max over nodes i and values x, x' possible there of  E(x,x') + D^future + D^past.
 
@@ -88,7 +88,7 @@ class ChainLift:
     def loss(
         self,
         eta: float = 1.0,
-        rule: Rule = "cone",
+        rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
     ) -> LiftLoss:
@@ -96,6 +96,7 @@ class ChainLift:
 
         Sides whose limit passes `enough` may be reported as infinite. Rounds up.
         """
+        rule = rule or self.rule
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
         guesses = (None, None) if start is None else start.guesses(eta, rule)
@@ -121,9 +122,13 @@ class ChainLift:
             return self
         return ChainLift(self.states, self.initial, self.transitions, self.metric, None)
 
-    def largest_eta(self, epsilon: float, rule: Rule = "cone") -> LiftLoss | None:
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
         """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
         return search(self, epsilon, rule)
+
+    @cached_property
+    def rule(self) -> Rule:
+        return bearable_rule(self.transitions)
 
     @property
     def unit(self) -> float:

@@ -28,10 +28,15 @@ class Lift(Protocol):
         """The largest entry of the metric."""
         ...
 
+    @property
+    def rule(self) -> Rule:
+        """The rule used when none is asked for."""
+        ...
+
     def loss(
         self,
         eta: float = 1.0,
-        rule: Rule = "cone",
+        rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
     ) -> LiftLoss: ...
@@ -41,7 +46,7 @@ class Lift(Protocol):
         ...
 
 
-def search(lift: Lift, epsilon: float, rule: Rule) -> LiftLoss | None:
+def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 
     Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
@@ -49,14 +54,15 @@ def search(lift: Lift, epsilon: float, rule: Rule) -> LiftLoss | None:
     """
     endless = lift.endless()
     enough = 4.0 * epsilon
-    stages: list[LossOfEta] = [
-        lambda eta, start: endless.loss(eta, "largest", start, enough),
-        lambda eta, start: endless.loss(eta, rule, start, enough),
-        lambda eta, start: lift.loss(eta, rule, start, enough),
-    ]
+    chosen = rule or lift.rule
+    stages: list[LossOfEta] = [lambda eta, start: endless.loss(eta, chosen, start, enough)]
+    if chosen != "largest":
+        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough))
+    if endless is not lift:
+        stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
-    return largest_eta(stages if endless is not lift else stages[:2], epsilon, most, least)
+    return largest_eta(stages, epsilon, most, least)
 
 
 def largest_eta(

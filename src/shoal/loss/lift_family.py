@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.loss.cone import CEILING, Floats, Rule
+from shoal.loss.cone import CEILING, Floats, Rule, bearable_rule
 from shoal.loss.kernels import Powers
 from shoal.loss.lift_eta import search
 from shoal.loss.lift_limit import Limit, certified_fixed_point
@@ -56,6 +56,10 @@ class AnyInitialLift:
             )
         return cls(matrix, entry, length)
 
+    @cached_property
+    def rule(self) -> Rule:
+        return bearable_rule(self.transition)
+
     @property
     def unit(self) -> float:
         return self.metric.eta
@@ -64,14 +68,14 @@ class AnyInitialLift:
         """The same family at any length."""
         return self if self.length is None else AnyInitialLift(self.transition, self.metric, None)
 
-    def largest_eta(self, epsilon: float, rule: Rule = "cone") -> LiftLoss | None:
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
         """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
         return search(self, epsilon, rule)
 
     def loss(
         self,
         eta: float = 1.0,
-        rule: Rule = "cone",
+        rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
     ) -> LiftLoss:
@@ -79,6 +83,7 @@ class AnyInitialLift:
 
         A value is a secret at a node if some first law makes it possible there.
         """
+        rule = rule or self.rule
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
         guess = None if start is None else start.guesses(eta, rule)[0]

@@ -131,7 +131,7 @@ def past_side(
             return Side(np.array(explicit), entry.eta, covered, covered.bound, 0.0)
     onward, slope = off_diagonal(size, np.inf), 0.0
     if past.reversal is not None and past.settled is not None and len(explicit) > past.settled:
-        onward, slope = _onward(explicit[-1], settled.bound, past.reversal, entry, rule)
+        onward, slope = _onward(explicit[-1], onward, past.reversal, entry, rule)
     return Side(np.array(explicit), entry.eta, Limit.unknown(size), onward, slope)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
-from shoal.loss.cone import CEILING, Floats, Rule, leak, prepare
+from shoal.loss.cone import CEILING, Floats, Rule, bearable_rule, leak, prepare
 from shoal.loss.kernels import UNIT, Powers
 from shoal.loss.lift import reached
 from shoal.loss.lift_eta import search
@@ -82,6 +82,10 @@ class TupleLift:
     def order(self) -> int:
         return int(self.tuples.shape[1])
 
+    @cached_property
+    def rule(self) -> Rule:
+        return bearable_rule(self.transition)
+
     @property
     def unit(self) -> float:
         return float(self.metric.max(initial=0.0))
@@ -92,14 +96,14 @@ class TupleLift:
             return self
         return TupleLift(self.tuples, self.initial, self.transition, self.metric, None)
 
-    def largest_eta(self, epsilon: float, rule: Rule = "cone") -> LiftLoss | None:
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
         """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
         return search(self, epsilon, rule)
 
     def loss(
         self,
         eta: float = 1.0,
-        rule: Rule = "cone",
+        rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
     ) -> LiftLoss:
@@ -108,6 +112,7 @@ class TupleLift:
         What the rest of the tuple and both sides add cannot be told apart: all of it is in
         `future`, and `past` is 0. Rounds up.
         """
+        rule = rule or self.rule
         guesses = (None, None) if start is None else start.guesses(eta, rule)
         ahead, back = self._metrics(False).scaled(eta), self._metrics(True).scaled(eta)
         future = future_side(self._ahead, ahead, self._count, rule, guesses[0], enough)

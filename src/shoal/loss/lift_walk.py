@@ -86,7 +86,8 @@ class StepView(NamedTuple):
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
         kernels = [self.steps.walk.kernel(self.start, lag) for lag in range(1, lags + 1)]
-        return _promise(np.array([kernel.values for kernel in kernels]))
+        laws = np.array([kernel.values for kernel in kernels])
+        return two_valued(laws, laws)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +154,8 @@ class BehindView(NamedTuple):
             return self.past.reversal.promise(lags)
         joint = np.array([self._joint(lag) for lag in range(1, lags + 1)])
         total = joint.sum(axis=-1, keepdims=True)
-        return _promise(np.divide(joint, total, out=np.zeros_like(joint), where=total > 0))
+        laws = np.divide(joint, total, out=np.zeros_like(joint), where=total > 0)
+        return two_valued(laws, laws)
 
     def _joint(self, lag: int) -> Floats:
         """The joint law, or the settled one where the law is no longer followed."""
@@ -161,17 +163,6 @@ class BehindView(NamedTuple):
         if self.t - lag > past.last and past.reversal is not None:
             return past.reversal.kernel(lag).values
         return past.joint(self.t, lag)
-
-
-def _promise(laws: Floats) -> tuple[Floats, Floats]:
-    """gained and held of a stack of laws, a few at a time: the difference cube is large."""
-    size = laws.shape[-1]
-    chunk = max(1, 2_000_000 // size**3)
-    parts = [
-        two_valued(laws[i : i + chunk], laws[i : i + chunk]) for i in range(0, len(laws), chunk)
-    ]
-    gained, held = zip(*parts, strict=True)
-    return np.concatenate(gained), np.concatenate(held)
 
 
 def behind(initial: Floats, walk: Walk, count: int | None) -> Behind:

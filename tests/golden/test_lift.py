@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.loss.cone import Rule
+from shoal.loss.cone import Rule, leak, prepare
 from shoal.loss.kernels import Powers
 from shoal.loss.lift import ChainLift
 from shoal.loss.lift_side import future_side
 from shoal.loss.lift_step import EntryMetric
 from shoal.loss.lift_walk import Ahead
+from shoal.models.structure import time_reversal
 
 CASES = json.loads((Path(__file__).parent / "data" / "lift.json").read_text())["cases"]
 COLUMNS: dict[Rule, str] = {
@@ -58,6 +59,68 @@ def test_most_bounds_equal_the_stored_ones() -> None:
         for rule, column in COLUMNS.items()
     }
     assert all(same[rule] >= stored[rule] - 2 for rule in COLUMNS), (same, stored)
+
+
+def one_step_loss(case: dict[str, Any], rule: Rule) -> float:
+    """The recursion with lag 1 alone, written out: D_n = Λ(P_t; E + D_{n-1}) on either side."""
+    size, length = case["k"], case["T"]
+    steps = [np.array(case["P"])] * (length - 1) if case["homogeneous"] else case["Ps"]
+    metric = case["eta"] * (1 - np.eye(size))
+    laws = [np.array(case["initial"])]
+    for step in steps:
+        laws.append(laws[-1] @ np.array(step))
+    after, before = [np.zeros((size, size))], [np.zeros((size, size))]
+    for t in range(length - 1):
+        backwards = time_reversal(np.array(steps[t]), laws[t])
+        before.append(leak(prepare(backwards), metric + before[-1], rule))
+        onwards = np.array(steps[length - 2 - t])
+        after.append(leak(prepare(onwards), metric + after[-1], rule))
+    worst = 0.0
+    for t in range(length):
+        total = metric + before[t] + after[length - 1 - t]
+        worst = max(worst, float(total[np.ix_(laws[t] > 0, laws[t] > 0)].max()))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("rule", "column", "differ"),
+    [("largest", "one_step_bound", 2), ("caps", "row_one_bound", 2), ("cone", "cone_one_bound", 0)],
+)
+def test_one_step_alone(rule: Rule, column: str, differ: int) -> None:
+    """Never below the program and never above the stored bound; nearly always equal to it.
+
+    Ours may be lower: `largest` looks only at states that either row can take, and `caps` takes
+    the smaller cap prefix by prefix.
+    """
+    lower = 0
+    for case in CASES:
+        if case.get(column) is None:
+            continue
+        found = one_step_loss(case, rule)
+        assert found <= case[column] + 1e-9
+        assert case["lp_optimum"] is None or found >= case["lp_optimum"] - 1e-9
+        lower += found < case[column] - 1e-6
+    assert lower <= differ
+
+
+def test_largest_eta_and_never_more_noise_than_the_quilt() -> None:
+    for case in CASES:
+        found = chain(case).largest_eta(case["epsilon"], "largest")
+        assert found is not None
+        assert found.value <= case["epsilon"]
+        assert 1 / found.eta <= case["multi_step_scale_at_epsilon"] * (1 + 1e-6)
+        assert 1 / found.eta <= case["mqm_exact_scale"] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("rule", COLUMNS)
+def test_shift_register_needs_every_lag(rule: Rule) -> None:
+    """Three bits, one new each step: a grid of lags gives 7, the quilt 5."""
+    step = np.zeros((8, 8))
+    for state in range(8):
+        step[state, [2 * state % 8, 2 * state % 8 + 1]] = 0.5
+    found = ChainLift.of(np.full(8, 1 / 8), step, 1 - np.eye(8), 16).largest_eta(1.0, rule)
+    assert found is not None
+    assert 1 / found.eta == pytest.approx(5.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(

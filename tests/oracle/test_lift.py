@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import linprog
 
 from shoal.core.value import Floats
+from shoal.loss.cone import RULES
 from shoal.loss.lift import ChainLift
 from shoal.loss.lift_family import AnyInitialLift
 from shoal.loss.lift_tuples import TupleLift
@@ -31,16 +32,19 @@ def chain_law(initial: Floats, steps: list[Floats]) -> Law:
     return paths, np.array(weights)
 
 
-def worst_mechanism(law: Law, eta: float) -> float:
-    """The largest log-ratio any entry-level eta-DP mechanism has about any entry."""
+def worst_mechanism(law: Law, eta: float, metric: Floats | None = None) -> float:
+    """The largest log-ratio any entry-level eta-DP mechanism has about any entry.
+
+    With a metric, changing an entry from y to z moves the density by at most e^{eta·metric}.
+    """
     paths, weights = law
-    distance = np.array(
-        [[sum(a != b for a, b in zip(p, q, strict=True)) for q in paths] for p in paths]
-    )
-    near = np.argwhere(distance == 1)
+    seen = np.array(paths)
+    metric = 1 - np.eye(seen.max() + 1) if metric is None else metric
+    distance = metric[seen[:, None, :], seen[None, :, :]].sum(axis=-1)
+    near = np.argwhere((seen[:, None, :] != seen[None, :, :]).sum(axis=-1) == 1)
     rows = np.zeros((len(near), len(paths)))
     rows[np.arange(len(near)), near[:, 0]] = 1.0
-    rows[np.arange(len(near)), near[:, 1]] = -np.exp(eta)
+    rows[np.arange(len(near)), near[:, 1]] = -np.exp(eta * distance[near[:, 0], near[:, 1]])
     worst = 0.0
     for node in range(len(paths[0])):
         given = _conditionals(paths, weights, node)
@@ -93,6 +97,45 @@ def test_one_matrix_per_step(seed: int) -> None:
     found = ChainLift.of(initial, np.array(steps), 1 - np.eye(2), 4).loss(0.7).value
     assert truth <= found + 1e-9
     assert found == pytest.approx(truth, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_three_states_one_matrix_per_step_with_zeros(seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    steps = [random_rows(rng, 3, 3, zeros=True) for _ in range(2)]
+    steps[seed % 2] = np.eye(3)[rng.permutation(3)] * 0.999 + random_rows(rng, 3, 3, True) * 0.001
+    initial = random_rows(rng, 1, 3, zeros=seed % 2 == 0)[0]
+    truth = worst_mechanism(chain_law(initial, steps), 0.4)
+    for rule in RULES:
+        found = ChainLift.of(initial, np.array(steps), 1 - np.eye(3), 3).loss(0.4, rule).value
+        assert truth <= found + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_weighted_sums_have_their_own_metric(seed: int) -> None:
+    """Laplace noise on Σ w(X_t) tells close weights apart less: E = |w(y) - w(z)|."""
+    rng = np.random.default_rng(200 + seed)
+    weights = rng.random(3)
+    metric = np.abs(weights[:, None] - weights[None, :])
+    step = random_rows(rng, 3, 3, zeros=seed % 2 == 0)
+    initial = random_rows(rng, 1, 3, zeros=False)[0]
+    truth = worst_mechanism(chain_law(initial, [step] * 2), 0.8, metric)
+    found = ChainLift.of(initial, step, metric, 3).loss(0.8).value
+    assert truth <= found + 1e-9
+    assert found <= ChainLift.of(initial, step, metric.max() * (1 - np.eye(3)), 3).loss(0.8).value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_length_covers_every_length(seed: int) -> None:
+    rng = np.random.default_rng(300 + seed)
+    step = random_rows(rng, 2, 2, zeros=seed % 3 == 0)
+    initial = random_rows(rng, 1, 2, zeros=seed % 2 == 0)[0]
+    endless = ChainLift.of(initial, step, 1 - np.eye(2), None).loss(0.3)
+    for length in (2, 5):
+        truth = worst_mechanism(chain_law(initial, [step] * (length - 1)), 0.3)
+        assert truth <= endless.value + 1e-9
+    far = ChainLift.of(initial, step, 1 - np.eye(2), 5000).loss(0.3)
+    assert far.value <= endless.value * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -13,7 +13,7 @@ from shoal.loss.cone import RULES, Floats, Rule, closure, leak, prepare
 from shoal.loss.kernels import Powers
 from shoal.loss.lift import ChainLift, lift_loss
 from shoal.loss.lift_family import AnyInitialLift
-from shoal.loss.lift_limit import limit
+from shoal.loss.lift_limit import certified_fixed_point, limit
 from shoal.loss.lift_odds import two_odds
 from shoal.loss.lift_step import EntryMetric, History, hamming, image, next_bound
 from shoal.loss.lift_tuples import TupleLift
@@ -168,6 +168,69 @@ def test_an_underflowed_probability_stays_a_possibility() -> None:
     free = np.array([[0.0, np.inf], [np.inf, 0.0]])
     for rule in RULES:
         assert np.isinf(leak(prepare(law, possible=possible), free, rule)[0, 1])
+
+
+def test_a_tiny_probability_below_the_line_counts_as_none() -> None:
+    law = np.array([[0.5, 0.5], [1.0, 1e-120]])
+    free = np.array([[0.0, np.inf], [np.inf, 0.0]])
+    for rule in RULES:
+        assert np.isinf(leak(prepare(law), free, rule)[0, 1])
+
+
+@quick
+@given(seeds)
+def test_no_tree_proves_a_ratio_below_the_optimum(seed: int) -> None:
+    from shoal.loss.lift_branches import walk
+    from shoal.loss.lift_tree import proves
+
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 7))
+    p, q = rng.dirichlet(np.ones(size), size=2)
+    growth = closure(rng.random((size, size)) * (1 - np.eye(size)))
+    ratio = np.exp(leak(prepare(np.array([p, q])), growth, "cone")[0, 1])
+    for _ in range(10):  # any tree, right or wrong
+        parent = np.array([-1, *(rng.integers(i) for i in range(1, size))])
+        high = rng.integers(2, size=size)
+        order, head, after, balance = (np.zeros(size, dtype=np.int64) for _ in range(4))
+        walk(parent, order, head, after, size)
+        below = ratio * (1 - 1e-9)
+        assert not proves(
+            p, q, np.exp(growth), below, parent, high, order, balance.astype(np.float64)
+        )
+
+
+def test_a_step_that_always_grows_is_never_certified() -> None:
+    """Also when it grows by little: an iterate that seems to stand still proves nothing."""
+    for drift in (1.0, 1e-3, 1e-7):
+        found = certified_fixed_point(
+            lambda bound, up=drift: bound + up * (1 - np.eye(2)),  # type: ignore[misc]
+            1 - np.eye(2),
+            1e6,
+        )
+        assert np.isinf(found[0, 1])
+    half = certified_fixed_point(lambda bound: 0.5 * bound + (1 - np.eye(2)), np.zeros((2, 2)), 1e6)
+    assert 2.0 <= half[0, 1] <= 2.0 * (1 + 1e-7)
+
+
+def test_a_value_that_only_later_nodes_take_is_a_secret_too() -> None:
+    """0 -> 1 -> 2 or 3 -> 0: the first two entries are certain, the third is not."""
+    step = np.array([[0, 1, 0, 0], [0, 0, 0.5, 0.5], [1, 0, 0, 0], [1, 0, 0, 0]], dtype=float)
+    metric = 1 - np.eye(4)
+    long = ChainLift.of([1, 0, 0, 0], step, metric, 9).loss(0.1)
+    endless = ChainLift.of([1, 0, 0, 0], step, metric, None).loss(0.1)
+    assert long.value == pytest.approx(0.1)
+    assert long.node == 2
+    assert endless.value >= long.value
+
+
+@quick
+@given(seeds)
+def test_longer_memory_of_any_length_covers_long_chains(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = 0.9 * random_law(rng, 4, 2) + 0.05
+    initial = rng.dirichlet(np.ones(4))
+    lift = TupleLift.of(initial, rows, 1 - np.eye(2), 60)
+    assert lift.loss(0.3).value <= lift.endless().loss(0.3).value * (1 + 1e-7)
 
 
 @quick

@@ -184,14 +184,14 @@ def _certified(
     widening = v.size * ROUND
     for _ in range(30):
         candidate = float(ratio * (1.0 + widening))
-        if _proves(p, q, weight, candidate, parent, high, order, balance):
+        if proves(p, q, weight, candidate, parent, high, order, balance):
             return candidate
         widening *= 2.0
     return 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def _proves(
+def proves(
     p: Any, q: Any, weight: Any, ratio: float, parent: Any, high: Any, order: Any, balance: Any
 ) -> bool:
     """Whether multipliers f ≥ 0 on the tree give  p + in - out ≤ ratio·q  at every state."""

@@ -96,7 +96,7 @@ def check_kills(kind: str, folder: Path, kills: int) -> None:
     bad = ("uncharged", "altered", "unasked", "changed by a retry", "lost")
     assert {name: outcome[name] for name in bad} == dict.fromkeys(bad, 0)
     # the kills did hit releases: one of these per kill, unless the worker had not begun
-    assert 0.2 * kills <= outcome["charged_but_not_told"] + outcome["neither"] <= kills
+    assert 0.5 * kills <= outcome["charged_but_not_told"] + outcome["neither"] <= kills
 
 
 @pytest.mark.parametrize("kind", KINDS)

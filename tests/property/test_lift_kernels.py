@@ -223,14 +223,33 @@ def test_a_value_that_only_later_nodes_take_is_a_secret_too() -> None:
     assert endless.value >= long.value
 
 
-@quick
+@settings(max_examples=15, deadline=None)
 @given(seeds)
 def test_longer_memory_of_any_length_covers_long_chains(seed: int) -> None:
+    """From the stationary law, where the middle of the chain decides, and from another."""
     rng = np.random.default_rng(seed)
     rows = 0.9 * random_law(rng, 4, 2) + 0.05
-    initial = rng.dirichlet(np.ones(4))
-    lift = TupleLift.of(initial, rows, 1 - np.eye(2), 60)
-    assert lift.loss(0.3).value <= lift.endless().loss(0.3).value * (1 + 1e-7)
+    law = np.full(4, 0.25)
+    for _ in range(300):
+        law = np.array([law[[0, 2]] @ rows[[0, 2]], law[[1, 3]] @ rows[[1, 3]]]).ravel()
+    for initial in (law, rng.dirichlet(np.ones(4))):
+        lift = TupleLift.of(initial, rows, 1 - np.eye(2), 60)
+        assert lift.loss(0.3).value <= lift.endless().loss(0.3).value * (1 + 1e-7)
+
+
+def test_chains_that_never_forget_leak_on_at_a_steady_pace() -> None:
+    """Beyond the steps taken one by one the bound grows linearly, as fast as it must."""
+    frozen = ChainLift.of([0.5, 0.5], np.eye(2), 1 - np.eye(2), 1000)
+    assert frozen.loss(1e-3).value == pytest.approx(1.0)
+    rows = np.array([[0.7, 0.3], [0.2, 0.8]])
+    apart = np.kron(np.eye(2), np.ones((2, 1)) @ np.ones((1, 2)))
+    step = apart * np.vstack([np.tile(rows[0], (2, 2)), np.tile(rows[1], (2, 2))])
+    # two kinds of chain, each without memory: 999 independent entries tell which kind
+    metric = np.tile(1 - np.eye(2), (2, 2))
+    each = np.log((0.7 * np.exp(0.01) + 0.3) / (0.2 * np.exp(0.01) + 0.8))
+    lift = ChainLift.of(np.full(4, 0.25), step, metric, 1000)
+    assert lift.loss(0.01).value >= 999 * each
+    assert lift.loss(0.01).value <= (999 * each + 0.01) * 1.01
 
 
 @quick

@@ -166,12 +166,14 @@ def _covering(
     if len(explicit) - 1 - longest < past.settled:
         return None
     pairs = past.reversal.pairs
+    if not np.isfinite(settled.bound[pairs]).all():
+        return None
     seen = np.where(pairs, np.max(explicit[-longest - 1 :], axis=0), np.inf)
     np.fill_diagonal(seen, 0.0)
     if (seen <= settled.bound).all():
         return settled
     candidate = np.maximum(seen, settled.bound) * (1.0 + NEAR)
-    if len(explicit) % WAIT or not np.isfinite(candidate[pairs]).all():
+    if len(explicit) % WAIT:
         return None
     mapped = image(candidate, settled.lags, past.reversal, entry, rule)
     return Limit(candidate, settled.lags) if (mapped <= candidate).all() else None

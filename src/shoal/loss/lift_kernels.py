@@ -32,21 +32,21 @@ def lower_largest(
     rows = (upper, lower, present, gained, held) as in cone.Laws; growth = e^G - 1. The largest
     entry is over the states that row x or row x' can take.
     """
-    upper, lower, present, _, _ = rows
+    upper, lower, present, gained, held = rows
     size = upper.shape[1]
-    p = np.empty(size)
-    q = np.empty(size)
     everywhere = growth.max()
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
             if cost >= best[x, other] or not (present[x] and present[other]):
                 continue
             states = order[x, other, : count[x, other]]
-            rising = _gather(upper[x], lower[other], states, p, q)
             largest = everywhere
             if states.size < size:
                 largest = _largest_entry(growth, states)
-            excess = _largest_excess(p, q, rising, largest)
+            if hopeless(gained[x, other], held[x, other], largest, best[x, other] - cost):
+                continue
+            excess = _largest_excess(upper[x], lower[other], states, largest)
+            rising = int(gained[x, other] > 0.0)
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
 
 
@@ -127,15 +127,24 @@ def _largest_entry(growth: Any, states: Any) -> float:
 
 
 @njit(cache=True, error_model="numpy", fastmath=_MATHS)
-def _largest_excess(p: Any, q: Any, rising: int, growth: float) -> float:
-    """Best ratio minus 1 of v = 1 + growth on a prefix and 1 elsewhere."""
+def _largest_excess(upper: Any, lower: Any, states: Any, growth: float) -> float:
+    """Best ratio minus 1 of v = 1 + growth on a prefix and 1 elsewhere.
+
+    A state raises the ratio exactly while its own p/q exceeds it, so the first fall is the end.
+    """
     gained = 0.0
     held = 0.0
     best = 0.0
-    for i in range(rising):
-        gained += p[i] - q[i]
-        held += q[i]
-        best = max(best, gained * growth / (1.0 + held * growth))
+    for i in range(states.size):
+        p, q = upper[states[i]], lower[states[i]]
+        if p <= q:
+            break
+        gained += p - q
+        held += q
+        excess = gained * growth / (1.0 + held * growth)
+        if excess < best * (1.0 - TIE):
+            break
+        best = max(best, excess)
     return best
 
 

@@ -1,0 +1,1 @@
+"""Convex bodies on integer lattices: hulls, norms, moments, decided on integers."""

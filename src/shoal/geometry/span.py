@@ -1,0 +1,150 @@
+"""The lattice inside the span of a flat body: integer coordinates, one to one.
+
+A unimodular U with V U = [H 0] (V holds the vectors as rows, H has independent columns) turns the
+span into the first d' coordinates: x lies in the span exactly when the other coordinates of x U
+are 0, and then y = (x U)[:d'] runs through all of Z^d' as x runs through the lattice points of the
+span. Cohen 1993, "A course in computational algebraic number theory", section 2.4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from shoal.geometry.integers import Integers, product
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """`inward` is U (d, d); `basis` is (d', d): lattice points of the span are y @ basis."""
+
+    inward: Integers
+    basis: Integers
+
+    @property
+    def dimension(self) -> int:
+        return len(self.basis)
+
+    @property
+    def full(self) -> bool:
+        """Whether the span is the whole space, with its own coordinates."""
+        return len(self.basis) == len(self.inward)
+
+    def coordinates(self, vectors: Integers) -> tuple[Integers, np.ndarray[tuple[int], np.dtype]]:
+        """y of every vector, and whether the vector lies in the span (else y means nothing)."""
+        if self.full:
+            return vectors, np.ones(len(vectors), dtype=bool)
+        moved = product(vectors, self.inward)
+        rest = moved[:, self.dimension :]
+        return moved[:, : self.dimension], (rest == 0).all(axis=1).astype(bool)
+
+    def vectors(self, coordinates: Integers) -> Integers:
+        """The lattice points y @ basis."""
+        return coordinates if self.full else product(coordinates, self.basis)
+
+    def gram(self) -> list[list[int]]:
+        """G = basis basisᵀ: |y @ basis|² = y G yᵀ."""
+        rows = [[int(value) for value in row] for row in self.basis]
+        return [[sum(a * b for a, b in zip(u, v, strict=True)) for v in rows] for u in rows]
+
+
+def span_of(vectors: Integers) -> Span:
+    """The span of the rows of `vectors` (n, d), with lattice coordinates.
+
+    The identity when they span the space, so that a full body keeps its own coordinates.
+    """
+    width = vectors.shape[1]
+    rows = [[int(value) for value in row] for row in vectors]
+    change, inverse, rank = _column_echelon(rows, width)
+    if rank == width:
+        change = inverse = _identity(width)
+    return Span(
+        inward=np.array(change, dtype=object).reshape(width, width),
+        basis=np.array(inverse[:rank], dtype=object).reshape(rank, width),
+    )
+
+
+def determinant(matrix: list[list[int]]) -> int:
+    """The determinant of a square matrix of integers, by fraction-free elimination."""
+    rows = [list(row) for row in matrix]
+    sign, previous = 1, 1
+    for k in range(len(rows) - 1):
+        pivot = next((i for i in range(k, len(rows)) if rows[i][k]), None)
+        if pivot is None:
+            return 0
+        if pivot != k:
+            rows[k], rows[pivot], sign = rows[pivot], rows[k], -sign
+        for i in range(k + 1, len(rows)):
+            for j in range(k + 1, len(rows)):
+                value = rows[i][j] * rows[k][k] - rows[i][k] * rows[k][j]
+                rows[i][j] = value // previous
+        previous = rows[k][k]
+    return sign * rows[-1][-1] if rows else 1
+
+
+def cell_volume(span: Span) -> float:
+    """The volume of one lattice cell of the span, √det(basis basisᵀ)."""
+    return math.sqrt(determinant(span.gram())) if not span.full else 1.0
+
+
+def trace_with(gram: list[list[int]], moments: list[list[Fraction]]) -> Fraction:
+    """tr(G M) for symmetric G and M."""
+    size = range(len(gram))
+    return sum((gram[i][j] * moments[i][j] for i in size for j in size), Fraction(0))
+
+
+def _identity(width: int) -> list[list[int]]:
+    return [[int(i == j) for j in range(width)] for i in range(width)]
+
+
+def _column_echelon(
+    rows: list[list[int]], width: int
+) -> tuple[list[list[int]], list[list[int]], int]:
+    """U and its inverse with rows @ U = [H 0], and the rank: Euclid's algorithm on columns.
+
+    A row that is 0 beyond the columns fixed so far is spanned already and is passed over.
+    """
+    change, inverse, rank = _identity(width), _identity(width), 0
+    for row in rows:
+        image = [sum(row[i] * change[i][j] for i in range(width)) for j in range(width)]
+        while rank < width and any(image[rank:]):
+            live = [j for j in range(rank, width) if image[j]]
+            pivot = min(live, key=lambda j: abs(image[j]))
+            if len(live) == 1:
+                _swap(change, inverse, image, rank, pivot)
+                rank += 1
+                break
+            for j in live:
+                if j != pivot:
+                    _subtract(change, inverse, image, j, pivot, image[j] // image[pivot])
+        if rank == width:
+            break
+    return change, inverse, rank
+
+
+def _swap(
+    change: list[list[int]], inverse: list[list[int]], image: list[int], a: int, b: int
+) -> None:
+    """Exchanges columns a and b of U, and rows a and b of its inverse."""
+    image[a], image[b] = image[b], image[a]
+    inverse[a], inverse[b] = inverse[b], inverse[a]
+    for row in change:
+        row[a], row[b] = row[b], row[a]
+
+
+def _subtract(
+    change: list[list[int]],
+    inverse: list[list[int]],
+    image: list[int],
+    target: int,
+    source: int,
+    times: int,
+) -> None:
+    """Column target minus `times` column source; the inverse adds the rows back."""
+    image[target] -= times * image[source]
+    for row in change:
+        row[target] -= times * row[source]
+    inverse[source] = [a + times * b for a, b in zip(inverse[source], inverse[target], strict=True)]

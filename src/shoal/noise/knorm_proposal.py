@@ -1,0 +1,122 @@
+"""The product law that lattice K-norm noise is drawn from, before rejection.
+
+In coordinates w = y T, T unimodular, the diamond {w : Σ rate_j |w_j| <= 1} contains K, so that
+Σ rate_j |w_j| <= |y|_K everywhere, and discrete Laplace draws of rates ε rate_j dominate the law
+wanted. T reduces K's inertia form (Lagrange and Gauss in the plane, the same pair by pair in more
+dimensions), which makes the diamond fit slivers too: about half of the draws are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from shoal.core.value import Floats, Ints
+from shoal.geometry.body import Body
+from shoal.geometry.integers import Integers
+from shoal.geometry.reach import facet_reach
+
+RATE_BITS = 30  # rates are m / 2^k with m below 2^30, rounded down: the diamond only grows
+TILTS = np.linspace(-2.0, 2.0, 65)  # log2 of the tilt of the diamond tried in the plane
+MOST_ROUNDS = 200  # of reduction; stopping early costs acceptance, never exactness
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """rates in w coordinates, `outwards` the inverse of T: y = w @ outwards."""
+
+    rates: tuple[Fraction, ...]
+    outwards: Ints
+
+    def outward(self, inner: Sequence[int]) -> Ints:
+        """y = w @ outwards as one row, in Python's integers when they need more than 62 bits."""
+        columns = self.outwards.T.tolist()
+        row = [sum(w * t for w, t in zip(inner, column, strict=True)) for column in columns]
+        fits = all(abs(value) < 2**62 for value in row)
+        return np.array([row], dtype=np.int64 if fits else object).reshape(1, len(row))
+
+    def height(self, inner: Sequence[int]) -> Fraction:
+        """Σ rate_j |w_j|."""
+        terms = (rate * abs(w) for rate, w in zip(self.rates, inner, strict=True))
+        return sum(terms, Fraction(0))
+
+
+def proposal_for(body: Body) -> Proposal:
+    """A proposal whose diamond contains the body in force."""
+    d = body.dimension
+    if d == 0:
+        return Proposal((), np.zeros((0, 0), dtype=np.int64))
+    if d == 1:
+        return Proposal((Fraction(1, int(abs(body.flat[0, 0]))),), np.eye(1, dtype=np.int64))
+    inertia = np.array([[float(value) for value in row] for row in body.moments.second])
+    inwards, outwards = reduced(inertia)
+    corners = body.flat.astype(object) @ np.array(inwards, dtype=object).T
+    shares = planar_shares(corners) if d == 2 else 1 / np.abs(corners).max(axis=0).astype(float)
+    rates = [dyadic_below(float(share)) for share in shares]
+    reach = _corner_reach(corners, rates)
+    if body.facets is not None:
+        reach = max(reach, facet_reach(body.facets, rates, inwards))
+    rates = [dyadic_below(rate / reach) for rate in rates]
+    return Proposal(tuple(rates), np.array(outwards, dtype=np.int64))
+
+
+def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows t_j of T, short and nearly orthogonal under t·inertia·t, and T's inverse transposed.
+
+    Lagrange's step on every pair until nothing changes. Floats only choose the steps: T is a
+    product of integer shears, unimodular whatever they are.
+    """
+    d = len(inertia)
+    rows, inverse = np.eye(d, dtype=int).tolist(), np.eye(d, dtype=int).tolist()
+    for _ in range(MOST_ROUNDS):
+        changed = False
+        for i in range(d):
+            for j in range(d):
+                times = _shear(inertia, rows[j], rows[i]) if i != j else 0
+                if times:
+                    rows[j] = [a - times * b for a, b in zip(rows[j], rows[i], strict=True)]
+                    inverse[i] = [
+                        a + times * b for a, b in zip(inverse[i], inverse[j], strict=True)
+                    ]
+                    changed = True
+        if not changed:
+            break
+    return rows, inverse
+
+
+def _shear(inertia: Floats, row: list[int], by: list[int]) -> int:
+    """How often `by` is taken from `row`; 0 unless that shortens it clearly."""
+    own = np.array(by, dtype=np.float64)
+    times = round(float(own @ inertia @ row) / float(own @ inertia @ own))
+    left = np.array(row, dtype=np.float64) - times * own
+    shorter = float(left @ inertia @ left) < (1 - 1e-9) * float(row @ inertia @ np.array(row))
+    return times if shorter else 0
+
+
+def planar_shares(corners: Integers) -> Floats:
+    """Rates that make the diamond around the corners nearly the smallest, found on a grid."""
+    sizes = np.abs(corners).astype(np.float64)
+    widest = sizes.max(axis=0)
+    tilts = np.stack([np.exp2(TILTS), np.exp2(-TILTS)]) / widest[:, None]
+    reach = (sizes @ tilts).max(axis=0)
+    return np.asarray(tilts[:, reach.argmin()] / reach.min())
+
+
+def dyadic_below(value: float | Fraction) -> Fraction:
+    """The largest m / 2^k <= value with m below 2^30: a float holds it exactly."""
+    exact = Fraction(value)
+    shift = RATE_BITS - 1 - math.floor(math.log2(exact))
+    scale = Fraction(2) ** shift
+    return math.floor(exact * scale) / scale
+
+
+def _corner_reach(corners: Integers, rates: Sequence[Fraction]) -> Fraction:
+    """max over corners of Σ rate_j |w_j|, exact: the diamond divided by it contains them all."""
+    return max(
+        sum((rate * abs(int(w)) for rate, w in zip(rates, corner, strict=True)), Fraction(0))
+        for corner in corners
+    )

@@ -1,0 +1,178 @@
+"""What somebody who knows a chain believes: one step of a hidden Markov model, pure.
+
+Beliefs are floats and only ever steer utility. What must be exact is the support, the set of
+states still possible: it is followed as booleans, so no underflow can drop a state from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+from shoal.core.task import Model
+from shoal.core.value import Floats, Ints
+from shoal.models.chain import MarkovChain
+from shoal.models.day import DayChain
+from shoal.models.grid_chain import SparseChain
+from shoal.models.order import OrderChain
+
+Truths = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Motion:
+    """How beliefs move: the hidden states, their law, and the state each shows.
+
+    For chains of order m the hidden states are tuples: the first m entries are drawn at once and
+    shown one after the other, then the tuple moves. `shown[t]` holds the state each hidden state
+    shows at step t, its last row that of every later step. `forward` holds the transposed sparse
+    matrix of each step, a single one when all steps are alike.
+    """
+
+    size: int
+    initial: Floats
+    shown: Ints
+    forward: tuple[Any, ...]
+    length: int | None
+    homogeneous: bool
+
+    @property
+    def hidden(self) -> int:
+        """How many hidden states there are."""
+        return len(self.initial)
+
+    @property
+    def memory(self) -> int:
+        """m: the order of the chain."""
+        return len(self.shown)
+
+    def begin(self) -> Floats:
+        """The belief about the first entry's hidden state, before any output."""
+        return self.initial.copy()
+
+    def predict(self, step: int, belief: Floats) -> Floats:
+        """p⁻ at `step` (from 0) from the belief p⁺ at the step before: p⁻ = p⁺ M.
+
+        Xiao & Xiong 2016, Section 3.3.
+        """
+        matrix = self._matrix(step)
+        if matrix is None:
+            return belief
+        moved: Floats = matrix @ belief
+        return moved
+
+    def reach(self, step: int, support: Truths) -> Truths:
+        """Which hidden states are possible at `step` when `support` was, the step before."""
+        matrix = self._matrix(step)
+        if matrix is None:
+            return support
+        # weights are above 0 and counted one by one: nothing can underflow
+        moves = np.repeat(np.arange(self.hidden), np.diff(matrix.indptr))
+        possible = np.zeros(self.hidden, dtype=np.bool_)
+        possible[moves[support[matrix.indices]]] = True
+        return possible
+
+    def on_states(self, step: int, weights: npt.NDArray[Any]) -> Floats:
+        """The mass of each state, from that of the hidden states."""
+        if self.memory == 1:
+            return np.asarray(weights, dtype=np.float64)
+        return np.bincount(self.at(step), weights=weights, minlength=self.size)
+
+    def states_possible(self, step: int, support: Truths) -> Truths:
+        """Which states are possible, from which hidden states are."""
+        if self.memory == 1:
+            return support
+        possible = np.zeros(self.size, dtype=np.bool_)
+        possible[self.at(step)[support]] = True
+        return possible
+
+    def at(self, step: int) -> Ints:
+        """The state each hidden state shows at `step`."""
+        shown: Ints = self.shown[min(step, self.memory - 1)]
+        return shown
+
+    def _matrix(self, step: int) -> Any:
+        """The transposed matrix into `step`; None when nothing moves."""
+        if self.length is not None and step >= self.length:
+            raise InputError(
+                f"step {step + 1} is beyond length {self.length} of the model; begin a new stream, "
+                "or give the model a longer length"
+            )
+        if step < self.memory:
+            return None
+        return self.forward[0] if self.homogeneous else self.forward[step - 1]
+
+
+def motion_of(model: Model) -> Motion:
+    """The motion of a Markov chain, dense or sparse, of any order, or with a matrix per step."""
+    match model:
+        case MarkovChain(transition=transition, initial=initial):
+            matrices = [transition] if transition.ndim == 2 else list(transition)
+            return _first_order(matrices, initial, model.length, model.homogeneous)
+        case DayChain(transition=transition, initial=initial):
+            return _first_order(list(transition), initial, model.slots, homogeneous=False)
+        case SparseChain():
+            return _first_order([model.matrix()], model.initial, model.length, homogeneous=True)
+        case OrderChain():
+            tuples = model.on_tuples()
+            return Motion(
+                size=len(model.states),
+                initial=tuples.initial,
+                shown=np.ascontiguousarray(model.tuples().T),
+                forward=(_transposed(tuples.transition),),
+                length=model.length,
+                homogeneous=True,
+            )
+    raise InputError(
+        f"the model is {model.describe()}; a stream of beliefs needs one Markov chain with a given "
+        "first law"
+    )
+
+
+def posterior(prior: Floats, log_weights: Floats) -> Floats:
+    """p⁺(s) ∝ p⁻(s) e^{w(s)}, with p⁻ = prior and w = log_weights, as floats that sum to 1.
+
+    Adding a constant to all weights changes nothing; -inf rules a state out. Where all products
+    would underflow they are formed in logarithms. All zeros when no state of positive prior has
+    a finite weight: the floats have then lost what the support still knows.
+    Xiao & Xiong 2016, Eq. (2).
+    """
+    possible = (prior > 0) & (log_weights > -np.inf)
+    if not possible.any():
+        return np.zeros_like(prior)
+    highest = log_weights[possible].max()
+    with np.errstate(under="ignore"):
+        product = np.where(possible, prior * np.exp(np.minimum(log_weights - highest, 0.0)), 0.0)
+        total = product.sum()
+        if total < 1e-250:
+            logs = np.full(len(prior), -np.inf)
+            logs[possible] = np.log(prior[possible]) + log_weights[possible]
+            product = np.exp(logs - logs.max())
+            total = product.sum()
+        return product / total
+
+
+def _first_order(
+    matrices: list[Any], initial: Floats, length: int | None, homogeneous: bool
+) -> Motion:
+    return Motion(
+        size=len(initial),
+        initial=initial,
+        shown=np.arange(len(initial))[None, :],
+        forward=tuple(_transposed(matrix) for matrix in matrices),
+        length=length,
+        homogeneous=homogeneous,
+    )
+
+
+def _transposed(matrix: Any) -> Any:
+    """The transposed matrix in sparse rows, for products with a column of beliefs."""
+    from scipy.sparse import csr_array
+
+    rows = csr_array(csr_array(matrix).T)
+    rows.eliminate_zeros()
+    return rows

@@ -14,12 +14,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.core.numbers import positive
+from shoal.core.numbers import positive, whole
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints, Value
 from shoal.geometry.body import Body
+from shoal.noise.knorm_batch import compiled_draws, exact_draws
 from shoal.noise.knorm_proposal import Proposal, proposal_for
-from shoal.noise.primitives import bernoulli_exp, discrete_laplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,30 +36,22 @@ class LatticeKNorm(Value):
         object.__setattr__(self, "proposal", proposal_for(self.body))
 
     def draw(self, rng: Rng) -> tuple[int, ...]:
-        """One draw, exact: a product of discrete Laplace draws, kept with probability exp(-γ).
-
-        γ = ε (|z|_K - Σ rate_j |w_j|) >= 0, because the diamond of the proposal contains K.
-        """
-        proposal = self.proposal
-        while True:
-            inner = [
-                discrete_laplace(rate.numerator, rate.denominator, rng)
-                for rate in (self.epsilon * rate for rate in proposal.rates)
-            ]
-            z = proposal.outward(inner)
-            gamma = self.epsilon * (self._norm(z) - proposal.height(inner))
-            if bernoulli_exp(gamma.numerator, gamma.denominator, rng):
-                return tuple(int(value) for value in self.body.span.vectors(z)[0])
+        """One draw with exactly the stated law, in lattice units."""
+        return tuple(int(value) for value in self._draws(1, rng)[0])
 
     def draws(self, count: int, rng: Rng) -> Ints:
-        """`count` independent draws, one a row."""
-        rows = [self.draw(rng) for _ in range(count)]
-        return np.array(rows, dtype=np.int64).reshape(count, self.body.ambient)
+        """`count` independent draws, one a row; Python's integers when one exceeds 62 bits."""
+        return self._draws(whole(count, "count", least=0), rng)
 
-    def _norm(self, inner: Ints) -> Fraction:
-        norm = self.body.inner_norm(inner).fraction(0)
-        assert norm is not None
-        return norm
+    def _draws(self, count: int, rng: Rng) -> Ints:
+        match self.body.dimension:
+            case 0:
+                return np.zeros((count, self.body.ambient), dtype=np.int64)
+            case 1 | 2:
+                inner = compiled_draws(self.body, self.epsilon, self.proposal, count, rng)
+            case _:
+                inner = exact_draws(self.body, self.epsilon, self.proposal, count, rng)
+        return self.body.span.vectors(inner)
 
     def log_weight(self, z: tuple[int, ...]) -> float:
         """-epsilon |z|_K as a float; -inf outside the span."""

@@ -24,6 +24,7 @@ from shoal.mechanisms.leakage import Leakage
 from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import PrivateFit
+from shoal.models.friends import FriendModel
 from shoal.noise.bits import SeededRng
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.external import ExternalQuery
@@ -32,6 +33,7 @@ from shoal.secrets.contexts import SensitiveContexts
 from shoal.streams.mask import ContextStream
 
 BY_HAND: tuple[Any, ...] = (
+    FriendModel(b=0.5, c=2.0),
     composition.SameQuilts("0f", Fraction(1, 3)),
     composition.PerStep(Fraction(2)),
     composition.Alone("two exact counts may reveal what neither does"),
@@ -71,7 +73,11 @@ QUICK = (
     "order-2",
     "table",
     "pairs",
+    "dependence",
     "contexts",
+    "kmeans",
+    "classifier",
+    "degrees",
 )
 
 

@@ -39,12 +39,24 @@ if TYPE_CHECKING:
     from shoal.loss.closeness import closeness as closeness
     from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
+    from shoal.mechanisms.estimators import (
+        PrivateKMeans as PrivateKMeans,
+        PrivateLinearSVC as PrivateLinearSVC,
+        PrivateLogisticRegression as PrivateLogisticRegression,
+    )
     from shoal.mechanisms.external import attach as attach, lift as lift
     from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
     from shoal.mechanisms.mask_choice import mask as mask
     from shoal.models.chain import MarkovChain as MarkovChain
     from shoal.models.day import DayChain as DayChain
     from shoal.models.day_fit import fit_day as fit_day
+    from shoal.models.dependence import Dependence as Dependence
+    from shoal.models.dependence_domain import RecordDomain as RecordDomain
+    from shoal.models.dependence_sources import (
+        pairs_of_counts as pairs_of_counts,
+        pairs_of_network as pairs_of_network,
+        pairs_of_table as pairs_of_table,
+    )
     from shoal.models.family import AnyInitialLaw as AnyInitialLaw, MixingSummary as MixingSummary
     from shoal.models.fit import (
         fit_chain as fit_chain,
@@ -53,6 +65,12 @@ if TYPE_CHECKING:
         fit_private as fit_private,
     )
     from shoal.models.fit_check import check_fit as check_fit
+    from shoal.models.friends import (
+        FriendModel as FriendModel,
+        affinity_ties as affinity_ties,
+        fit_friends as fit_friends,
+    )
+    from shoal.models.groups import RecordGroups as RecordGroups
     from shoal.models.interval import IntervalChains as IntervalChains
     from shoal.models.order import OrderChain as OrderChain
     from shoal.models.table import JointTable as JointTable
@@ -62,7 +80,17 @@ if TYPE_CHECKING:
         non_negative as non_negative,
         simplex as simplex,
     )
+    from shoal.queries.centroids import Centroids as Centroids, centroids as centroids
+    from shoal.queries.classifier import (
+        LinearClassifier as LinearClassifier,
+        linear_classifier as linear_classifier,
+    )
     from shoal.queries.current import CurrentState as CurrentState
+    from shoal.queries.graph import (
+        DegreeDistribution as DegreeDistribution,
+        degree_accuracy as degree_accuracy,
+        degree_distribution as degree_distribution,
+    )
     from shoal.queries.linear import (
         LinearQuery as LinearQuery,
         count as count,
@@ -82,18 +110,23 @@ _HOME = {
     "Audit": "audit.result",
     "BudgetError": "core.errors",
     "CannotCompose": "core.errors",
+    "Centroids": "queries.centroids",
     "ContextStream": "streams.mask",
     "CurrentState": "queries.current",
     "DataError": "core.errors",
     "DayChain": "models.day",
+    "DegreeDistribution": "queries.graph",
+    "Dependence": "models.dependence",
     "EachEntry": "secrets.entries",
     "Event": "secrets.pairs",
+    "FriendModel": "models.friends",
     "Guarantee": "core.guarantee",
     "InputError": "core.errors",
     "IntervalChains": "models.interval",
     "JointTable": "models.table",
     "Leakage": "mechanisms.leakage",
     "LedgerError": "core.errors",
+    "LinearClassifier": "queries.classifier",
     "LinearQuery": "queries.linear",
     "MECHANISMS": "mechanisms",
     "MarkovChain": "models.chain",
@@ -101,7 +134,12 @@ _HOME = {
     "OrderChain": "models.order",
     "OverBudget": "core.errors",
     "Plan": "core.plan",
+    "PrivateKMeans": "mechanisms.estimators",
+    "PrivateLinearSVC": "mechanisms.estimators",
+    "PrivateLogisticRegression": "mechanisms.estimators",
     "PromiseBroken": "core.errors",
+    "RecordDomain": "models.dependence_domain",
+    "RecordGroups": "models.groups",
     "Refused": "core.errors",
     "Release": "core.release",
     "SecretPairs": "secrets.pairs",
@@ -114,21 +152,26 @@ _HOME = {
     "Stream": "core.plan",
     "SystemRng": "noise.bits",
     "Task": "core.task",
+    "affinity_ties": "models.friends",
     "attach": "mechanisms.external",
     "attack": "attacks.bayes",
     "audit": "audit",
     "audit_black_box": "audit.statistical",
     "audit_noise": "audit.exact",
     "calibrate": "mechanisms.calibration",
+    "centroids": "queries.centroids",
     "check_fit": "models.fit_check",
     "choose": "mechanisms",
     "closeness": "loss.closeness",
     "consistent": "queries.after",
     "count": "queries.linear",
+    "degree_accuracy": "queries.graph",
+    "degree_distribution": "queries.graph",
     "dumps": "kinds",
     "epsilon_for": "mechanisms.calibration",
     "fit_chain": "models.fit",
     "fit_day": "models.day_fit",
+    "fit_friends": "models.friends",
     "fit_groups": "models.fit",
     "fit_order": "models.fit",
     "fit_private": "models.fit",
@@ -136,11 +179,15 @@ _HOME = {
     "jointly": "secrets.contexts",
     "leakage": "mechanisms.leakage",
     "lift": "mechanisms.external",
+    "linear_classifier": "queries.classifier",
     "loads": "kinds",
     "mask": "mechanisms.mask_choice",
     "mean": "queries.linear",
     "non_negative": "queries.after",
     "open_ledger": "ledger.store",
+    "pairs_of_counts": "models.dependence_sources",
+    "pairs_of_network": "models.dependence_sources",
+    "pairs_of_table": "models.dependence_sources",
     "read": "data.read",
     "recheck": "mechanisms",
     "sequences": "core.records",

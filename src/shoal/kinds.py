@@ -8,6 +8,11 @@ from shoal.core import additive, codec, composition, guarantee, plan, release, t
 from shoal.core.codec import Fingerprinted, kind_of
 from shoal.loss import closeness
 from shoal.mechanisms import (
+    correlated_sensitivity,
+    dependent_additive,
+    dependent_baseline,
+    dependent_means,
+    dependent_published,
     exact,
     external,
     group,
@@ -24,12 +29,19 @@ from shoal.mechanisms import (
     mask_task,
     wasserstein,
 )
-from shoal.models import chain, day, family, interval, order, table
+from shoal.models import chain, day, family, groups, interval, order, table
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_domain import RecordDomain
 from shoal.models.fit import PrivateFit
+from shoal.models.friends import FriendModel
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.centroids import Centroids
+from shoal.queries.classifier import LinearClassifier
 from shoal.queries.current import CurrentState
 from shoal.queries.external import ExternalQuery
+from shoal.queries.graph import DegreeDistribution
+from shoal.queries.learning import Rounds
 from shoal.queries.linear import LinearQuery
 from shoal.secrets import contexts, entries, pairs
 from shoal.streams.mask import ContextStream
@@ -77,6 +89,11 @@ CLASSES: tuple[type, ...] = (
     ExternalQuery,
     PrivateFit,
     day.DayChain,
+    groups.RecordGroups,
+    Centroids,
+    LinearClassifier,
+    DegreeDistribution,
+    Rounds,
     CurrentState,
     contexts.SensitiveContexts,
     mask_machine.MaskState,
@@ -86,6 +103,14 @@ CLASSES: tuple[type, ...] = (
     mask_machine_simulatable.LiveSimulatable,
     mask_machine_simulatable.SimulatableMask,
     mask_task.MaskCertificate,
+    RecordDomain,
+    Dependence,
+    FriendModel,
+    dependent_means.MeanTiesCertificate,
+    dependent_additive.AdditiveTiesCertificate,
+    dependent_baseline.BaselineCertificate,
+    dependent_published.PublishedCertificate,
+    correlated_sensitivity.CorrelatedCertificate,
     ContextStream,
 )
 KINDS: dict[str, type] = {kind_of(cls): cls for cls in CLASSES}

@@ -15,11 +15,18 @@ import numpy as np
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.models.chain import MarkovChain
 from shoal.models.day import DayChain
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_domain import RecordDomain
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.groups import RecordGroups
+from shoal.models.friends import FriendModel
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.queries.centroids import centroids
+from shoal.queries.classifier import linear_classifier
 from shoal.queries.current import CurrentState, current_state
+from shoal.queries.graph import degree_distribution
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
@@ -57,6 +64,12 @@ def short_day() -> DayChain:
     step = [[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.5, 0.2, 0.3]]
     late = [[0.9, 0.1, 0.0], [0.5, 0.4, 0.1], [0.4, 0.1, 0.5]]
     return DayChain.of([step, late, step], initial=[0.8, 0.15, 0.05], states=PLACES)
+
+
+def friends() -> Dependence:
+    """Seven people on a line of three places: a chain of three friends, a couple, two strangers."""
+    places = RecordDomain.points([0, 1, 3], states=ABC)
+    return FriendModel(b=0.5, c=2.0).ties(places, 7, [[0, 1], [2, 1], [3, 4]])
 
 
 def task(query: Query, *family: Model, secrets: Secrets | None = None) -> Task:
@@ -105,7 +118,12 @@ TASKS: dict[str, Task] = {
     "order-2-any-length": task(count(AB, "b"), second_order(None)),
     "table": task(count(["well", "ill"], "ill"), flu_table()),
     "table-histogram": task(histogram(["well", "ill"]), flu_table()),
+    "dependence": task(count(ABC, "c"), friends()),
+    "dependence-sum": task(weighted_sum(ABC, weights), friends()),
     "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
+    "kmeans": task(centroids("xy", low=0, high=1, clusters=2), RecordGroups(3)),
+    "classifier": task(linear_classifier("xy", records=50), RecordGroups(3)),
+    "degrees": task(degree_distribution(9, cap=3, level="node"), RecordGroups(3)),
     "pairs": task(
         count(["well", "ill"], "ill"),
         flu_table(),
@@ -117,6 +135,8 @@ TASKS: dict[str, Task] = {
 def relabelled(original: Task) -> Task:
     """The same task with its states in reverse order; only the order of writing differs."""
     query = original.query
+    if not query.states:  # records of numbers have none
+        return original
     turn = list(reversed(range(len(query.states))))
     states = tuple(query.states[i] for i in turn)
     turned: Query
@@ -154,6 +174,12 @@ def _turned(model: Model, turn: Sequence[int]) -> Model:
         case IntervalChains():
             low, high = ((bounds[1], bounds[0]) for bounds in (model.low, model.high))
             return replace(model, states=states, low=low, high=high)
+        case Dependence():
+            at = list(turn)
+            domain = replace(
+                model.domain, low=model.domain.low[at], high=model.domain.high[at], states=states
+            )
+            return replace(model, domain=domain, laws=model.laws[:, at][:, :, at])
         case MixingSummary():
             return model
     raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")

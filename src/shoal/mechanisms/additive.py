@@ -13,6 +13,7 @@ from shoal.core.plan import Certificate, Plan
 from shoal.core.task import Task
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
+from shoal.queries.learning import sampler_for
 
 NOISE_SERVES = ("entry-dp", "group", "pufferfish", "dependent")  # notions of a noisy number
 
@@ -47,7 +48,7 @@ def noisy_plan(
     rules: Callable[[Fraction], tuple[Composition, ...]] = lambda eta: (),
 ) -> Plan:
     """A plan that adds `noise`, whose entry-level eta is the query's Lipschitz constant / scale."""
-    body = Additive(task.query, noise)
+    body = sampler_for(task.query, noise)
     return Plan(
         mechanism=mechanism,
         task=task,

@@ -1,0 +1,164 @@
+"""What one entry moves a learning query by, against all changes of small data sets."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from shoal.queries.centroids import GRID, Centroids, Points, centroids
+from shoal.queries.classifier import LinearClassifier, linear_classifier
+from shoal.queries.graph import DegreeDistribution, capped_degrees, graph
+from shoal.queries.learning import Answered
+
+PAIRS = list(itertools.combinations(range(4), 2))
+
+
+def apart(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return sum(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def all_graphs(nodes: int) -> list[tuple[tuple[int, int], ...]]:
+    pairs = list(itertools.combinations(range(nodes), 2))
+    return [
+        tuple(pair for pair, kept in zip(pairs, choice, strict=True) if kept)
+        for choice in itertools.product((0, 1), repeat=len(pairs))
+    ]
+
+
+def largest_move(query: DegreeDistribution, *, nodes: int) -> int:
+    """The most any edge, or any node with all its edges, moves the answer on all small graphs."""
+    worst = 0
+    answers = {edges: query.evaluate(graph(nodes, edges)) for edges in all_graphs(nodes)}
+    for edges, answer in answers.items():
+        if query.level == "edge":
+            neighbours = [
+                tuple(sorted(set(edges) ^ {pair}))
+                for pair in itertools.combinations(range(nodes), 2)
+            ]
+        else:
+            last = [e for e in edges if 0 not in e]
+            star = [(0, other) for other in range(1, nodes)]
+            neighbours = [
+                tuple(sorted([*last, *chosen]))
+                for size in range(nodes)
+                for chosen in itertools.combinations(star, size)
+            ]
+        worst = max([worst, *(apart(answer, answers[other]) for other in neighbours)])
+    return worst
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("cap", [1, 2, 3])
+@pytest.mark.parametrize("level", ["edge", "node"])
+def test_degree_sensitivity_holds_on_all_graphs_of_four_nodes(
+    level: str, cap: int, cumulative: bool
+) -> None:
+    query = DegreeDistribution(nodes=4, cap=cap, level=level, cumulative=cumulative)
+    assert largest_move(query, nodes=4) <= query.lipschitz
+
+
+def test_degree_sensitivity_is_reached_at_edge_level() -> None:
+    for cumulative, most in ((False, 4), (True, 2)):
+        query = DegreeDistribution(nodes=4, cap=3, level="edge", cumulative=cumulative)
+        assert largest_move(query, nodes=4) == most == query.lipschitz
+
+
+def test_naive_truncation_would_break_the_node_sensitivity() -> None:
+    """Dropping full nodes instead of late edges: one node moves everybody (a control)."""
+
+    def naive(edges: list[tuple[int, int]], cap: int) -> list[int]:
+        degrees = np.bincount(np.array(edges, dtype=int).ravel(), minlength=12)
+        kept = [e for e in edges if max(degrees[list(e)]) <= cap]
+        return np.bincount(np.array(kept, dtype=int).ravel(), minlength=12).tolist()
+
+    ring = [(i, i % 11 + 1) if i < i % 11 + 1 else (1, i) for i in range(1, 12)]
+    star = [(0, i) for i in range(1, 12)]
+    before, after = naive(ring, 2), naive(ring + star, 2)
+    moved = sum(abs(a - b) for a, b in zip(before, after, strict=True))
+    query = DegreeDistribution(nodes=12, cap=2, level="node")
+    assert 2 * moved > query.lipschitz
+    answers = [query.evaluate(graph(12, edges)) for edges in (ring, ring + star)]
+    assert apart(*answers) <= query.lipschitz
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_degree_sensitivity_holds_on_random_graphs(data: st.DataObject) -> None:
+    nodes, cap = data.draw(st.integers(5, 9)), data.draw(st.integers(1, 4))
+    pairs = list(itertools.combinations(range(nodes), 2))
+    edges = set(data.draw(st.lists(st.sampled_from(pairs), max_size=30)))
+    node = data.draw(st.integers(0, nodes - 1))
+    at_node = [pair for pair in pairs if node in pair]
+    rewired = {e for e in edges if node not in e} | set(
+        data.draw(st.lists(st.sampled_from(at_node)))
+    )
+    for cumulative in (False, True):
+        query = DegreeDistribution(nodes=nodes, cap=cap, level="node", cumulative=cumulative)
+        moved = apart(
+            query.evaluate(graph(nodes, sorted(edges))),
+            query.evaluate(graph(nodes, sorted(rewired))),
+        )
+        assert moved <= query.lipschitz
+    assert capped_degrees(graph(nodes, sorted(edges)), cap).max(initial=0) <= cap
+
+
+def two_clusters(rounds: int = 1) -> Centroids:
+    return centroids(
+        "xy", low=0, high=1, clusters=2, rounds=rounds, start=[[0, 0], [1, 1]], count_weight="1/2"
+    )
+
+
+def test_one_round_of_kmeans_moves_by_its_stated_sensitivity_and_no_more() -> None:
+    """All changes of one record among the corners and edges of the box, two others fixed."""
+    query = two_clusters()
+    values = [0, GRID // 2 - 1, GRID // 2, GRID]
+    places = list(itertools.product(values, repeat=2))
+    others = [[0, GRID], [GRID, GRID]]
+    worst = 0
+    for start in ([[0, 0], [GRID, GRID]], [[0, GRID], [GRID, 0]]):
+        moved = replace(query, start=np.array(start))
+        answers = [moved.ask(Points(np.array([place, *others])), ()) for place in places]
+        worst = max(worst, *(apart(a, b) for a, b in itertools.combinations(answers, 2)))
+    assert Fraction(worst, GRID) == query.lipschitz == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_round_moves_by_no_more_given_the_same_answers(data: st.DataObject) -> None:
+    query = two_clusters(rounds=3)
+    cell = st.integers(0, GRID)
+    rows = data.draw(st.lists(st.tuples(cell, cell), min_size=2, max_size=6))
+    other = data.draw(st.tuples(cell, cell))
+    noise = st.tuples(*[st.integers(-3 * GRID, 3 * GRID)] * 6)
+    answered: Answered = ()
+    for _ in range(query.rounds):
+        one = query.ask(Points(np.array(rows)), answered)
+        two = query.ask(Points(np.array([other, *rows[1:]])), answered)
+        assert Fraction(apart(one, two), GRID) * query.rounds <= query.lipschitz
+        drawn = data.draw(noise)
+        answered += (tuple(a + z for a, z in zip(one, drawn, strict=True)),)
+
+
+def small_classifier(loss: str) -> LinearClassifier:
+    return linear_classifier("ab", records=4, loss=loss, regularisation="0.2", norm=1)
+
+
+@pytest.mark.parametrize("loss", ["huber", "logistic"])
+def test_classifier_sensitivity_holds_for_all_changes_of_a_small_data_set(loss: str) -> None:
+    query = small_classifier(loss)
+    places = [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.6, -0.8), (0.0, 0.0)]
+    records = list(itertools.product(places, (-1.0, 1.0)))
+    rest = [((0.8, 0.6), 1.0), ((-0.6, 0.8), -1.0), ((0.1, 0.1), 1.0)]
+    answers = []
+    for first in records:
+        rows, classes = zip(first, *rest, strict=True)
+        answers.append(query.evaluate(query.read((rows, classes))))
+    worst = max(apart(a, b) for a, b in itertools.combinations(answers, 2)) * query.lattice
+    assert worst <= query.lipschitz
+    # far below would mean that the bound, or this test, looks at something else
+    assert worst >= query.lipschitz / 6

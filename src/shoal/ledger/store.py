@@ -189,7 +189,7 @@ class SqlLedger:
             self._decide(connection, state, charge, conversions)
             last = state.head
             if not state.has_plan:
-                last = _keep_plan(connection, last, charge.plan)
+                last = keep_plan(connection, last, charge.plan)
             release = checked_release(sample(), charge.plan)
             links.append(connection, CHARGES, last, **fields(charge, release))
             return release
@@ -236,7 +236,7 @@ class SqlLedger:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
 
 
-def _keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:
+def keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:
     """Store the plan; the head of the chain afterwards."""
     document = dumps(plan, indent=None)
     loads(document)  # a plan that cannot be loaded again could never be added to

@@ -1,0 +1,162 @@
+"""One shard of rows, counted: who is in it, how often each state occurs, how long chains are.
+
+All of a subject's rows are in one shard, whatever files they came from, so the chains are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.core.records import Sequences
+from shoal.core.value import Ints
+from shoal.engines.layout import Layout
+from shoal.engines.tidy import NO_STATE, NO_TIME, UNKNOWN, coded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PROBLEMS = {
+    UNKNOWN: "a state the model does not know",
+    NO_STATE: "a row without a state",
+    NO_TIME: "a row without a time",
+}
+TWICE = "two rows at the same time"
+GROUPS = "rows in more than one group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """What the rows say, unit by unit; a unit is one subject in one period.
+
+    `rows` are the rows of each unit, `counts[u, s]` how many are in state s. The rows themselves
+    are in `values` and `times`, ordered by unit, series and time: unit u has
+    values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
+    first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released.
+    """
+
+    subjects: list[str]
+    periods: list[str]
+    groups: list[str]
+    rows: Ints
+    counts: Ints
+    values: Ints
+    times: Ints | None
+    bounds: Ints
+    starts: Ints
+    first_chain: Ints
+    problems: dict[int, str]
+
+    @property
+    def units(self) -> int:
+        return len(self.subjects)
+
+    def lengths(self) -> Ints:
+        """The number of entries of every chain."""
+        return np.diff(np.append(self.starts, len(self.values)))
+
+    def sequences(self, unit: int, states: tuple[str, ...]) -> Sequences:
+        """The chains of one unit."""
+        own = self.starts[self.first_chain[unit] : self.first_chain[unit + 1]]
+        ends = [*own.tolist(), int(self.bounds[unit + 1])]
+        return Sequences(states, tuple(self.values[a:b] for a, b in pairwise(ends)))
+
+
+def take_census(rows: pl.DataFrame, layout: Layout, size: int) -> Census:
+    """The census of tidy rows (see `tidy`) over `size` states."""
+    unit, subjects, periods = _units(rows)
+    total = len(subjects)
+    series = coded(rows["series"])[0] if "series" in rows.columns else None
+    time = rows["time"].to_numpy() if "time" in rows.columns else None
+    order = _order(unit, series, time)
+    unit, values = unit[order], rows["state"].to_numpy()[order].astype(np.int64)
+    key_changes = np.diff(unit) != 0
+    if series is not None:
+        key_changes |= np.diff(series[order]) != 0
+    times = None if time is None else time[order]
+    problems = _twice(unit, key_changes, times)
+    breaks = key_changes.copy()
+    if times is not None and layout.gap_microseconds is not None:
+        breaks |= np.diff(times) > layout.gap_microseconds
+    starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]) if len(unit) else np.empty(0, int)
+    problems |= _unusable(unit, values)
+    groups = _groups(rows, unit, order, total, problems)
+    counted = unit * size + np.maximum(values, 0)
+    return Census(
+        subjects=subjects,
+        periods=periods,
+        groups=groups,
+        rows=np.bincount(unit, minlength=total),
+        counts=np.bincount(counted, minlength=total * size).reshape(total, size),
+        values=values,
+        times=times,
+        bounds=np.searchsorted(unit, np.arange(total + 1)),
+        starts=starts,
+        first_chain=np.searchsorted(unit[starts], np.arange(total + 1)),
+        problems=problems,
+    )
+
+
+def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
+    """The unit of each row, and the subject and period of each unit, in their order."""
+    subject, names = coded(rows["subject"])
+    if "period" not in rows.columns:
+        return subject, names, [""] * len(names)
+    period, labels = coded(rows["period"])
+    both = subject * len(labels) + period
+    distinct, unit = np.unique(both, return_inverse=True)
+    owners, parts = np.divmod(distinct, max(len(labels), 1))
+    return unit, [names[i] for i in owners], [labels[i] for i in parts]
+
+
+def _order(unit: Ints, series: Ints | None, time: Ints | None) -> Ints:
+    """The rows by unit, series and time; stable, so that without a time their order counts."""
+    key = unit if series is None else unit * (int(series.max(initial=0)) + 1) + series
+    # numpy sorts 16-bit keys by radix, several times faster
+    narrow = key.astype(np.uint16) if key.max(initial=0) < 2**16 else key
+    order = np.argsort(narrow, kind="stable")
+    if time is None:
+        return order
+    sorted_key, sorted_time = key[order], time[order]
+    backwards = (np.diff(sorted_time) < 0) & (np.diff(sorted_key) == 0)
+    return np.lexsort((time, key)) if backwards.any() else order
+
+
+def _twice(
+    unit: Ints, key_changes: np.ndarray[tuple[int], np.dtype[np.bool_]], times: Ints | None
+) -> dict[int, str]:
+    """The units with two rows of one series at one time."""
+    if times is None:
+        return {}
+    twice = np.flatnonzero((np.diff(times) == 0) & ~key_changes)
+    return dict.fromkeys(np.unique(unit[twice]).tolist(), TWICE)
+
+
+def _unusable(unit: Ints, values: Ints) -> dict[int, str]:
+    """The units with a row that has no time, no state, or one nobody knows."""
+    bad = values < 0
+    if not bad.any():
+        return {}
+    found: dict[int, str] = {}
+    for code, reason in PROBLEMS.items():
+        found |= dict.fromkeys(np.unique(unit[values == code]).tolist(), reason)
+    return found
+
+
+def _groups(
+    rows: pl.DataFrame, unit: Ints, order: Ints, total: int, problems: dict[int, str]
+) -> list[str]:
+    """The group of each unit; a unit in two is a problem."""
+    if "group" not in rows.columns:
+        return [""] * total
+    group, names = coded(rows["group"])
+    ordered = group[order]
+    least = np.full(total, len(names), dtype=np.int64)
+    most = np.full(total, -1, dtype=np.int64)
+    np.minimum.at(least, unit, ordered)
+    np.maximum.at(most, unit, ordered)
+    problems |= dict.fromkeys(np.flatnonzero(least != most).tolist(), GROUPS)
+    return [names[i] for i in least]

@@ -1,0 +1,173 @@
+"""A job: a plan for everybody or one per group, the files, the columns, and where it all goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from shoal.core.errors import DataError, InputError, StoredError
+from shoal.core.plan import Plan
+from shoal.data.files import atomic_write
+from shoal.engines.inputs import InputFile, find_inputs, guessed_rows
+from shoal.engines.layout import Layout
+from shoal.kinds import dumps, loads
+
+NOTES = "_shoal"  # the folder inside the output that holds what is not for publication
+SCHEMA = "shoal-job/1"
+MEMORY = 512 * 2**20  # bytes a shard may take
+ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
+MOST_SHARDS = 512
+ALL = ""  # the group of everybody when there are none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything that decides what a job releases; stored before it begins.
+
+    `plans` maps each group to its plan, or "" to the one for all. `name` is the first part of
+    every ledger key: the same name brings stored values back, another name is another release.
+    """
+
+    out: Path
+    name: str
+    plans: Mapping[str, Plan]
+    layout: Layout
+    inputs: tuple[InputFile, ...]
+    shards: int
+    ledger: str | None = None
+    period: str = ""
+    requester: str = ""
+    skip_bad: bool = False
+    seed: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plans: Plan | Mapping[str, Plan],
+        data: str | os.PathLike[str],
+        *,
+        out: str | os.PathLike[str],
+        layout: Layout,
+        name: str | None = None,
+        memory: int = MEMORY,
+        **rest: Any,
+    ) -> Self:
+        """A job over the files `data` names; `memory` bounds what a shard of subjects may take."""
+        folder = Path(out)
+        files = find_inputs(data, folder)
+        rows = sum(map(guessed_rows, files))
+        return cls(
+            out=folder,
+            name=name or secrets.token_hex(8),
+            plans={ALL: plans} if isinstance(plans, Plan) else dict(plans),
+            layout=layout,
+            inputs=files,
+            shards=min(MOST_SHARDS, max(1, -(-rows * ROW_BYTES // memory))),
+            **rest,
+        )
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise InputError("the job has no plan; give one, or one per group")
+        if (ALL in self.plans) != (self.layout.group is None):
+            raise InputError(
+                "plans per group need the column that names the group, and one plan for all needs "
+                "none; give both or neither"
+            )
+        if self.seed is not None and self.ledger is not None:
+            raise InputError("seed is given with a ledger; a ledger takes only real releases")
+        streams = {_is_stream(plan) for plan in self.plans.values()}
+        if len(streams) > 1:
+            raise InputError("some plans are for streams and some for single releases; split them")
+
+    @property
+    def notes(self) -> Path:
+        """The folder of the journal, the stored plans and the refusals: for the curator only."""
+        return self.out / NOTES
+
+    @property
+    def stream(self) -> bool:
+        """Whether the plans answer row by row."""
+        return any(_is_stream(plan) for plan in self.plans.values())
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The states of all plans, each once."""
+        named = (state for plan in self.plans.values() for state in plan.task.query.states)
+        return tuple(dict.fromkeys(named))
+
+    def store(self) -> None:
+        """Write the definition and the plans into the notes; refused when a job is there."""
+        if (self.notes / "job.json").exists():
+            raise DataError(
+                f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
+                f"{self.out}`, or choose another folder"
+            )
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise DataError(f"{str(self.out)!r} is not an empty folder; choose another one")
+        (self.notes / "plans").mkdir(parents=True)
+        self.notes.chmod(0o700)  # refusals and intermediate rows are as private as the data
+        for plan in self.plans.values():
+            atomic_write(self.notes / "plans" / f"{plan.fingerprint}.json", dumps(plan))
+        text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
+        atomic_write(self.notes / "job.json", text + "\n")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON data, without the plans themselves and without a password of the ledger."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "plans": {group: plan.fingerprint for group, plan in self.plans.items()},
+            "layout": self.layout.as_dict(),
+            "inputs": [list(file) for file in self.inputs],
+            "shards": self.shards,
+            "ledger": None if self.ledger is None else _without_password(self.ledger),
+            "period": self.period,
+            "requester": self.requester,
+            "skip_bad": self.skip_bad,
+            "seed": self.seed,
+        }
+
+
+def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
+    """The job stored in a folder; `ledger` is given again when its address holds a password."""
+    notes = Path(out) / NOTES
+    try:
+        found = json.loads((notes / "job.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{str(out)!r} holds no job; check the folder") from None
+    except ValueError:
+        raise StoredError(f"the job in {str(out)!r} is damaged; start it again elsewhere") from None
+    if found.pop("schema", None) != SCHEMA:
+        raise StoredError(f"the job in {str(out)!r} was made by another version of this program")
+    stored = {
+        group: loads((notes / "plans" / f"{name}.json").read_text(encoding="utf-8"))
+        for group, name in found.pop("plans").items()
+    }
+    return Job(
+        out=Path(out),
+        plans=stored,
+        layout=Layout.of(found.pop("layout")),
+        inputs=tuple(InputFile(*file) for file in found.pop("inputs")),
+        ledger=ledger or found.pop("ledger"),
+        **{name: value for name, value in found.items() if name != "ledger"},
+    )
+
+
+def _is_stream(plan: Plan) -> bool:
+    from shoal.core.plan import Sampler
+
+    return not isinstance(plan.body, Sampler)
+
+
+def _without_password(url: str) -> str:
+    if "://" not in url:
+        return os.path.abspath(url)
+    from sqlalchemy.engine import make_url
+
+    return make_url(url).set(password=None).render_as_string(hide_password=False)

@@ -1,0 +1,148 @@
+"""Jobs on one machine: read once, shard by subject, release shard by shard, go on after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import DataError
+from shoal.data.files import atomic_write
+from shoal.engines.drawing import Charging
+from shoal.engines.inputs import changed
+from shoal.engines.job import Job
+from shoal.engines.journal import Journal, alone
+from shoal.engines.report import Report, report_of
+from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
+from shoal.engines.shard import Outcome, Recipe, release_shard
+from shoal.engines.tables import part_name, write_parquet
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
+    """The report of a new job, done to its end; its folder must not exist or be empty."""
+    job.store()
+    return resume(job, notify=notify)
+
+
+def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
+    """The report of a stored job after doing what is left of it.
+
+    Finished shards are not done again. With a ledger, subjects of an unfinished shard that were
+    charged before the crash get their stored values; without one, nothing of that shard was ever
+    visible, so drawing it again tells nothing twice.
+    """
+    with alone(job.notes):
+        journal = Journal(job.notes)
+        done = journal.recover()
+        if not any(event["event"] == "finished" for event in journal.events()):
+            _check_unchanged(job)
+            _finish(job, journal, set(done), notify)
+        return _reported(job, journal)
+
+
+def status(job: Job) -> Report:
+    """How far a job is, from its journal alone."""
+    return _report(job, Journal(job.notes))
+
+
+def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
+    store = store_for(job)
+    scan = _scanned(journal, store, job) if done and job.shards > 1 else None
+    if scan is None:
+        scan = read_all(job, store, notify)
+        journal.write(
+            "scanned",
+            rows=scan.rows,
+            unowned=scan.unowned,
+            shard_rows=scan.shard_rows,
+            bad=[list(file) for file in scan.bad],
+        )
+    left = [shard for shard in range(job.shards) if shard not in done]
+    finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
+    total = sum(scan.shard_rows)
+    with _charging(job) as charging, ThreadPoolExecutor(_workers(len(left))) as pool:
+        results = pool.map(lambda shard: _one(job, journal, store, shard, charging), left)
+        for shard, _ in zip(left, results, strict=True):
+            finished += scan.shard_rows[shard]
+            notify("releasing", finished, total)
+    journal.write("finished")
+    store.clear()
+
+
+def _one(job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None) -> None:
+    """One shard: made in a hidden folder, committed by its line in the journal, then shown."""
+    outcome = outcome_of(job, store.shard(shard), charging)
+    folder = journal.staged(shard)
+    for group, table in outcome.releases.items():
+        write_parquet(folder / part_name(shard, job.layout.group, group), table)
+    if outcome.refused.height:
+        write_parquet(folder / "_shoal" / "refused" / f"{shard:05d}.parquet", outcome.refused)
+    journal.commit(shard, **outcome.event)
+
+
+def outcome_of(job: Job, rows: pl.DataFrame, charging: Charging | None) -> Outcome:
+    """What comes of the rows of one shard."""
+    recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
+    if not rows.height:
+        import polars as pl
+
+        roles = [role for role in job.layout.columns if role not in ("time", "state")]
+        empty: Any = dict.fromkeys(roles, pl.String)
+        rows = pl.DataFrame(schema={**empty, "time": pl.Int64, "state": pl.Int32})
+    return release_shard(rows, recipe, charging)
+
+
+def _scanned(journal: Journal, store: Store, job: Job) -> Scan | None:
+    """What an earlier run read, when all of it is still on the disk; None when not."""
+    events = [event for event in journal.events() if event["event"] == "scanned"]
+    if not events:
+        return None
+    last = events[-1]
+    done = journal.recover()
+    for shard, rows in enumerate(last["shard_rows"]):
+        if shard not in done and store.shard(shard).height != rows:
+            return None
+    return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"])
+
+
+def _workers(shards: int) -> int:
+    return max(1, min(shards, os.cpu_count() or 1))
+
+
+@contextmanager
+def _charging(job: Job) -> Iterator[Charging | None]:
+    """The ledger of the job, open while it runs."""
+    if job.ledger is None:
+        yield None
+        return
+    from shoal.ledger.store import open_ledger
+
+    with open_ledger(job.ledger) as ledger:
+        yield Charging(ledger=ledger, job=job.name, period=job.period, requester=job.requester)
+
+
+def _check_unchanged(job: Job) -> None:
+    path = changed(job.inputs)
+    if path is not None:
+        raise DataError(
+            f"{path!r} changed since the job began, so it is other data now; start a new job in "
+            "another folder"
+        )
+
+
+def _report(job: Job, journal: Journal) -> Report:
+    return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
+
+
+def _reported(job: Job, journal: Journal) -> Report:
+    """The report, also written into the notes."""
+    report = _report(job, journal)
+    text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
+    atomic_write(job.notes / "report.json", text)
+    return report

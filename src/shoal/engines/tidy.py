@@ -1,0 +1,152 @@
+"""From the columns of a file to the columns of a job: text, microseconds and state codes."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.core.errors import DataError
+from shoal.core.records import label
+from shoal.data.times import holds_seconds, microseconds
+from shoal.engines.layout import Layout
+
+if TYPE_CHECKING:
+    import polars as pl
+
+UNKNOWN, NO_STATE, NO_TIME = -1, -2, -3  # codes of rows that say nothing usable
+
+
+def tidy(
+    frame: pl.DataFrame, layout: Layout, states: tuple[str, ...], source: str
+) -> tuple[pl.DataFrame, int]:
+    """The rows with a subject, in the columns of a job, and how many rows had none.
+
+    Columns: subject, and where the layout has them period, group, series (text), time (whole
+    microseconds), and state: an index into `states`, or UNKNOWN, NO_STATE or NO_TIME. A row with
+    an empty subject, series, period or group belongs to nobody. `source` names the file in
+    refusals of whole columns.
+    """
+    import polars as pl
+
+    columns = {
+        role: texts(frame[column], source)
+        for role, column in layout.columns.items()
+        if role not in ("time", "state")
+    }
+    codes = state_codes(texts(frame[layout.state], source), states)
+    if layout.time is not None:
+        columns["time"], missing = _times(frame[layout.time], source)
+        if missing is not None:
+            codes = codes.set(missing, NO_TIME)
+    whole = pl.DataFrame({**columns, "state": codes})
+    owned = [role for role in columns if role != "time"]
+    kept = whole.drop_nulls(owned) if any(whole[role].null_count() for role in owned) else whole
+    return kept, whole.height - kept.height
+
+
+def texts(column: pl.Series, source: str) -> pl.Series:
+    """Each value as its label, as `core.records.label` writes it; nulls and NaN stay null."""
+    import polars as pl
+
+    kind = column.dtype
+    if kind == pl.String:
+        return column
+    if kind.is_integer() or kind in (pl.Categorical, pl.Enum, pl.Date):
+        return column.cast(pl.String)
+    if kind == pl.Null:
+        return column.cast(pl.String)
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        raise DataError(
+            f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
+            "a number or a truth value"
+        )
+    filled = column.fill_nan(None) if kind.is_float() else column
+    distinct = filled.drop_nulls().unique()
+    written = pl.Series([label(value) for value in distinct.to_numpy()], dtype=pl.String)
+    return filled.replace_strict(distinct, written, default=None, return_dtype=pl.String)
+
+
+def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
+    """The index of each state; UNKNOWN for one that is not in `states`, NO_STATE for none."""
+    import polars as pl
+
+    codes = column.replace_strict(
+        list(states), list(range(len(states))), default=UNKNOWN, return_dtype=pl.Int32
+    )
+    return codes.set(column.is_null(), NO_STATE) if column.null_count() else codes
+
+
+def shard_of(subjects: pl.Series, shards: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The shard of each subject: CRC-32 of its name modulo `shards`, the same on every machine."""
+    codes, names = coded(subjects)
+    place = np.fromiter(
+        (zlib.crc32(name.encode()) % shards for name in names), dtype=np.int64, count=len(names)
+    )
+    return place[codes]
+
+
+def coded(
+    column: pl.Series,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[str]]:
+    """Each row as an index into the distinct texts, and those, sorted."""
+    import polars as pl
+
+    distinct = column.unique().sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical().to_numpy()
+    return codes.astype(np.int64), distinct.to_list()
+
+
+def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
+    """Column to the kind of its values; files of one job must agree on them.
+
+    Whole numbers of any width are one kind, and so are text and categories. Numbers of seconds
+    and calendar times cannot be compared, nor can times with an offset and without.
+    """
+    found = {column: _kind(frame[column]) for column in layout.columns.values()}
+    if layout.time is not None:
+        found[layout.time] = _time_kind(frame[layout.time])
+    return found
+
+
+def _kind(column: pl.Series) -> str:
+    import polars as pl
+
+    kind = column.dtype
+    if kind.is_integer():
+        return "whole numbers"
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        return "text"
+    return "nothing" if kind == pl.Null or column.null_count() == len(column) else str(kind)
+
+
+def _time_kind(column: pl.Series) -> str:
+    import polars as pl
+
+    present = column.drop_nulls()
+    if not len(present):
+        return "nothing"
+    if holds_seconds(present):
+        return "numbers of seconds"
+    if column.dtype == pl.String:
+        zoned = present.head(1).str.contains(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\s*$").item()
+    else:
+        zoned = getattr(column.dtype, "time_zone", None) is not None
+    return "times with an offset" if zoned else "times without an offset"
+
+
+def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]:
+    """Microseconds (0 where there is no time), and where there is none; None when all have one."""
+    import polars as pl
+
+    missing = column.is_null()
+    if column.dtype.is_float():
+        missing = missing | column.is_nan().fill_null(False)
+    if not missing.any():
+        return microseconds(column, source), None
+    parsed = np.zeros(len(column), dtype=np.int64)
+    present = column.filter(~missing)
+    if len(present):
+        parsed[(~missing).to_numpy()] = microseconds(present, source).to_numpy()
+    return pl.Series(parsed), missing

@@ -18,8 +18,8 @@ from shoal.models.day import DayChain
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.groups import RecordGroups
 from shoal.models.friends import FriendModel
+from shoal.models.groups import RecordGroups
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable

@@ -9,6 +9,11 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms import (
+    correlated_sensitivity,
+    dependent_additive,
+    dependent_baseline,
+    dependent_means,
+    dependent_published,
     exact,
     group,
     influence_matrix,
@@ -40,6 +45,12 @@ MECHANISMS: dict[str, Mechanism] = {
         markov_quilt_bound.ROW,
         influence_matrix.ROW,
         group.ROW,
+        dependent_means.ROW,
+        dependent_additive.ROW,
+        dependent_baseline.ROW,
+        dependent_published.ROW,
+        dependent_published.ROW_18,
+        correlated_sensitivity.ROW,
         mask_sensitive.ROW,
         mask_simulatable.ROW,
         mask_probabilistic.ROW,

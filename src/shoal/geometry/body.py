@@ -20,6 +20,7 @@ from shoal.geometry.norms import Norms, facet_norms, linear_norms, planar_norms
 from shoal.geometry.span import Span, cell_volume, span_of, trace_with
 
 Bools = npt.NDArray[np.bool_]
+PLANE = span_of(np.eye(2, dtype=np.int64))
 _DERIVED = {"stored": False}
 
 
@@ -50,7 +51,9 @@ class Body(Value):
 
     def _settle(self, vertices: Ints) -> None:
         """Sets the vertices and what follows from them."""
-        span = span_of(vertices)
+        # three vertices or more of a planar body span the plane
+        plane = vertices.shape[1] == 2 and len(vertices) > 2
+        span = PLANE if plane else span_of(vertices)
         flat = vertices if span.full else _in_span(span, vertices)
         facets = facets_of(flat) if span.dimension >= 3 else None
         object.__setattr__(self, "vertices", locked(vertices, np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+
 import numpy as np
 
 from shoal.core.rng import Rng
@@ -27,7 +28,6 @@ def compiled_draws(
     width = 1 if body.dimension == 1 else 3
     drawn: Integers = np.empty((count, body.dimension), dtype=np.int64)
     rate = float(epsilon * proposal.rates[0])
-    shares = np.array([float(share) for share in proposal.rates])
     filled = 0
     while filled < count and drawn.dtype != object:
         size = min(MOST_ATTEMPTS, 3 * (count - filled) + SPARE)
@@ -39,7 +39,13 @@ def compiled_draws(
                 state = knorm_kernels.line_attempts(block, rate, drawn, filled)
             else:
                 state = knorm_kernels.plane_attempts(
-                    block, float(epsilon), shares, proposal.outwards, body.flat, drawn, filled
+                    block,
+                    float(epsilon),
+                    proposal.shares,
+                    proposal.outwards,
+                    body.flat,
+                    drawn,
+                    filled,
                 )
             filled, used, undecided = state
             start += used + undecided

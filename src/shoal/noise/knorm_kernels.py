@@ -46,7 +46,7 @@ def exp_minus(x: float) -> float:
 
 
 @njit(cache=True)
-def geometric(word: int, rate: float) -> int:
+def geometric(word: Any, rate: float) -> int:
     """The largest k with U < exp(-rate k), where the first 63 bits of U are `word`; -1: undecided.
 
     `rate` is within a relative 2^-52 of the exact rate.
@@ -74,7 +74,7 @@ def geometric(word: int, rate: float) -> int:
 
 
 @njit(cache=True)
-def keep(word: int, gamma: float, error: float) -> int:
+def keep(word: Any, gamma: float, error: float) -> int:
     """Whether U < exp(-γ), with γ known up to `error` and 63 bits of U; -1: undecided."""
     slack = EXP_ERROR + 2 * error
     if slack > 0.001:
@@ -88,7 +88,7 @@ def keep(word: int, gamma: float, error: float) -> int:
 
 
 @njit(cache=True)
-def signed(word: int, rate: float) -> tuple[int, int]:
+def signed(word: Any, rate: float) -> tuple[int, int]:
     """A discrete Laplace draw from one 64-bit word, and whether it is one.
 
     The lowest bit is the sign; minus zero is rejected, or 0 would come out twice as often.
@@ -153,10 +153,9 @@ def plane_attempt(
     """One attempt: a draw of the product law, kept with probability exp(-γ)."""
     first, verdict = signed(words[0], epsilon * shares[0])
     second, other = signed(words[1], epsilon * shares[1])
-    if verdict == UNDECIDED or other == UNDECIDED:
-        return UNDECIDED, 0, 0
-    if verdict == REJECTED or other == REJECTED:
-        return REJECTED, 0, 0
+    worse = min(verdict, other)
+    if worse != ACCEPTED:
+        return worse, 0, 0
     wide = abs(first) * 1.0, abs(second) * 1.0
     for axis in range(2):
         reach = wide[0] * abs(outwards[0, axis]) + wide[1] * abs(outwards[1, axis])

@@ -2,13 +2,13 @@
 
 In coordinates w = y T, T unimodular, the diamond {w : Σ rate_j |w_j| <= 1} contains K, so that
 Σ rate_j |w_j| <= |y|_K everywhere, and discrete Laplace draws of rates ε rate_j dominate the law
-wanted. T reduces K's inertia form (Lagrange and Gauss in the plane, the same pair by pair in more
-dimensions), which makes the diamond fit slivers too: about half of the draws are kept.
+wanted. T reduces K's inertia form (Lagrange and Gauss in the plane, compiled in geometry; the same
+pair by pair in more dimensions), which makes the diamond fit slivers too: about half of the draws
+are kept.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,20 +17,21 @@ import numpy as np
 
 from shoal.core.value import Floats, Ints
 from shoal.geometry.body import Body
-from shoal.geometry.integers import Integers
 from shoal.geometry.reach import facet_reach
 
-RATE_BITS = 30  # rates are m / 2^k with m below 2^30, rounded down: the diamond only grows
-TILTS = np.linspace(-2.0, 2.0, 65)  # log2 of the tilt of the diamond tried in the plane
 MOST_ROUNDS = 200  # of reduction; stopping early costs acceptance, never exactness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """rates in w coordinates, `outwards` the inverse of T: y = w @ outwards."""
+    """rates in w coordinates, `outwards` the inverse of T: y = w @ outwards.
+
+    `shares` are the rates as floats; in the plane they are exact.
+    """
 
     rates: tuple[Fraction, ...]
     outwards: Ints
+    shares: Floats
 
     def outward(self, inner: Sequence[int]) -> Ints:
         """y = w @ outwards as one row, in Python's integers when they need more than 62 bits."""
@@ -47,21 +48,34 @@ class Proposal:
 
 def proposal_for(body: Body) -> Proposal:
     """A proposal whose diamond contains the body in force."""
-    d = body.dimension
-    if d == 0:
-        return Proposal((), np.zeros((0, 0), dtype=np.int64))
-    if d == 1:
-        return Proposal((Fraction(1, int(abs(body.flat[0, 0]))),), np.eye(1, dtype=np.int64))
+    match body.dimension:
+        case 0:
+            return _proposal((), np.zeros((0, 0), dtype=np.int64))
+        case 1:
+            rate = Fraction(1, int(abs(body.flat[0, 0])))
+            return _proposal((rate,), np.eye(1, dtype=np.int64))
+        case 2:
+            from shoal.geometry.diamond_kernels import diamond
+
+            shares, outwards = diamond(body.flat)
+            return Proposal(tuple(map(Fraction, shares.tolist())), outwards, shares)
+    return _several(body)
+
+
+def _several(body: Body) -> Proposal:
+    """The proposal in three dimensions or more, under the body of its facets."""
+    assert body.facets is not None
     inertia = np.array([[float(value) for value in row] for row in body.moments.second])
     inwards, outwards = reduced(inertia)
     corners = body.flat.astype(object) @ np.array(inwards, dtype=object).T
-    shares = planar_shares(corners) if d == 2 else 1 / np.abs(corners).max(axis=0).astype(float)
-    rates = [dyadic_below(float(share)) for share in shares]
-    reach = _corner_reach(corners, rates)
-    if body.facets is not None:
-        reach = max(reach, facet_reach(body.facets, rates, inwards))
-    rates = [dyadic_below(rate / reach) for rate in rates]
-    return Proposal(tuple(rates), np.array(outwards, dtype=np.int64))
+    widest = np.abs(corners).max(axis=0)
+    rates = [Fraction(1, int(width)) for width in widest]
+    reach = facet_reach(body.facets, rates, inwards)
+    return _proposal(tuple(rate / reach for rate in rates), np.array(outwards, dtype=np.int64))
+
+
+def _proposal(rates: tuple[Fraction, ...], outwards: Ints) -> Proposal:
+    return Proposal(rates, outwards, np.array([float(rate) for rate in rates]))
 
 
 def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
@@ -95,28 +109,3 @@ def _shear(inertia: Floats, row: list[int], by: list[int]) -> int:
     left = np.array(row, dtype=np.float64) - times * own
     shorter = float(left @ inertia @ left) < (1 - 1e-9) * float(row @ inertia @ np.array(row))
     return times if shorter else 0
-
-
-def planar_shares(corners: Integers) -> Floats:
-    """Rates that make the diamond around the corners nearly the smallest, found on a grid."""
-    sizes = np.abs(corners).astype(np.float64)
-    widest = sizes.max(axis=0)
-    tilts = np.stack([np.exp2(TILTS), np.exp2(-TILTS)]) / widest[:, None]
-    reach = (sizes @ tilts).max(axis=0)
-    return np.asarray(tilts[:, reach.argmin()] / reach.min())
-
-
-def dyadic_below(value: float | Fraction) -> Fraction:
-    """The largest m / 2^k <= value with m below 2^30: a float holds it exactly."""
-    exact = Fraction(value)
-    shift = RATE_BITS - 1 - math.floor(math.log2(exact))
-    scale = Fraction(2) ** shift
-    return math.floor(exact * scale) / scale
-
-
-def _corner_reach(corners: Integers, rates: Sequence[Fraction]) -> Fraction:
-    """max over corners of Σ rate_j |w_j|, exact: the diamond divided by it contains them all."""
-    return max(
-        sum((rate * abs(int(w)) for rate, w in zip(rates, corner, strict=True)), Fraction(0))
-        for corner in corners
-    )

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Command] = {
     "stream": Command("shoal.cli.stream", "Show or hide each reading as it comes."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
+    "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
     "reproduce": Command(
         "shoal.cli.reproduce",
         "Make the papers' tables and figures again, with the paper's number beside ours.",

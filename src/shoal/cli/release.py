@@ -28,6 +28,7 @@ Examples:
   shoal release shoal.toml days.csv -o release.json
   shoal release plan.json days.parquet -o release.parquet --state activity --series person
   shoal release shoal.toml days.csv -o release.json --ledger budget.db --requester anna
+  shoal release shoal.toml 'in/**/*.parquet' -o out --by user --ledger budget.db
 """
 
 Column = typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
@@ -41,7 +42,10 @@ def release(
     data: DataPath,
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="Written whole: .json or .parquet.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Written whole: .json or .parquet; --by: a folder."
+        ),
     ],
     state: Annotated[str | None, Column] = None,
     series: Annotated[str | None, Column] = None,
@@ -67,14 +71,56 @@ def release(
     seed: Annotated[
         int | None, typer.Option(help="For demos only: predictable noise, which protects nothing.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="A job over many files: one release per value of it."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Where a job runs: local or spark.")] = "local",
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="A job with a plan per group; SPEC is a folder."),
+    ] = None,
+    period_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
+    ] = None,
+    bad_files: Annotated[
+        str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
+    ] = "stop",
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Release data under a spec or a stored plan.
 
     Draws noise from the operating system's randomness and writes one release per series, or one
-    for all together. All data is checked before anything is charged or drawn.
+    for all together. All data is checked before anything is charged or drawn. With --by it is a
+    job: any number of files, in bounded memory, that can be resumed (`shoal job`).
     """
+    if by is not None:
+        from shoal.cli.job import start
+        from shoal.cli.sources import Columns as Named
+
+        start(
+            source,
+            data,
+            out=out,
+            by=by,
+            columns=Named(state, series, time, gap, together),
+            engine=engine,
+            group=group,
+            period_column=period_column,
+            bad_files=bad_files,
+            ledger=ledger,
+            key=key,
+            period=period,
+            requester=requester,
+            seed=seed,
+            as_json=as_json,
+        )
+        return
+    if group is not None or period_column is not None or engine != "local":
+        from shoal.core.errors import InputError
+
+        raise InputError("--group, --period-column and --engine are for jobs; name --by too")
     from shoal.cli.account import Account
     from shoal.cli.sources import Columns, load_plan, read_data
 

@@ -75,7 +75,7 @@ def find_inputs(pattern: str | os.PathLike[str], out: Path) -> tuple[InputFile, 
     )
     if not files:
         raise DataError(f"no file matches {text!r}; check the path, or name a folder of data files")
-    return tuple(InputFile.of(name) for name in files)
+    return tuple(InputFile.of(os.path.abspath(name)) for name in files)
 
 
 def changed(files: tuple[InputFile, ...]) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, InputError
 from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
     """The report of a new job, done to its end; its folder must not exist or be empty."""
     job.store()
-    return resume(job, notify=notify)
+    try:
+        return resume(job, notify=notify)
+    except InputError:
+        if not status(job).shards_done:  # nothing was released: the next attempt starts afresh
+            shutil.rmtree(job.notes)
+        raise
 
 
 def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:

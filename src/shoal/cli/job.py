@@ -1,0 +1,235 @@
+"""`shoal job`: how far a job of many subjects is, and going on with one that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, new_app
+from shoal.core.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.cli.sources import Columns
+    from shoal.engines.job import Job
+    from shoal.engines.report import Report
+    from shoal.engines.rows import Notify
+
+app = new_app()
+
+Folder = Annotated[Path, typer.Argument(metavar="OUT", help="The output folder of the job.")]
+LedgerAgain = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="URL", help="Only when the ledger's address has a password."),
+]
+
+STATUS_EXAMPLES = """\b
+Examples:
+  shoal job status out
+  shoal job status out --json
+"""
+RESUME_EXAMPLES = """\b
+Examples:
+  shoal job resume out
+"""
+
+
+@app.callback()
+def job() -> None:
+    """Look at a job of many subjects, or go on with it.
+
+    `shoal release SPEC 'in/**/*.parquet' -o OUT --by COLUMN` starts one.
+    """
+
+
+@app.command(epilog=STATUS_EXAMPLES)
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """Say how far a job is, from its journal."""
+    from shoal.engines.job import load_job
+    from shoal.engines.local import status as found
+
+    stored = load_job(folder)
+    tell(stored, found(stored), as_json=as_json)
+
+
+@app.command(epilog=RESUME_EXAMPLES)
+def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) -> None:
+    """Do what is left of a job that was stopped; each subject is released once."""
+    from shoal.engines.job import load_job
+    from shoal.engines.local import resume as go_on
+
+    stored = load_job(folder, ledger=ledger)
+    with progress() as notify:
+        report = go_on(stored, notify=notify)
+    tell(stored, report, as_json=as_json)
+
+
+def start(
+    source: Path,
+    data: str,
+    *,
+    out: Path,
+    by: str,
+    columns: Columns,
+    engine: str,
+    group: str | None,
+    period_column: str | None,
+    bad_files: str,
+    ledger: str | None,
+    key: str | None,
+    period: str,
+    requester: str,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """What `shoal release --by` does: one release for each value of a column."""
+    from shoal.engines.job import Job
+    from shoal.engines.plans import job_plans
+
+    if bad_files not in ("stop", "skip"):
+        raise InputError(f"--bad-files is {bad_files!r}; it must be 'stop' or 'skip'")
+    if engine not in ("local", "spark"):
+        raise InputError(f"--engine is {engine!r}; it must be 'local' or 'spark'")
+    if columns.together is not None:
+        raise InputError("--together and --each do not go with --by: each subject gets a release")
+    if ledger is None and (key or period or requester):
+        raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
+    with show.working("calibrating"):
+        plans, section = job_plans(source)
+    made = Job.of(
+        plans[""] if group is None and "" in plans else plans,
+        data,
+        out=out,
+        layout=_layout(by, columns, section, group, period_column),
+        name=key,
+        ledger=ledger,
+        period=period,
+        requester=requester,
+        skip_bad=bad_files == "skip",
+        seed=seed,
+    )
+    if seed is not None:
+        typer.echo("WARNING: --seed makes the noise predictable. It protects nothing.", err=True)
+    tell(made, _run(made, engine), as_json=as_json)
+
+
+def _run(made: Job, engine: str) -> Report:
+    if engine == "spark":
+        from shoal.engines.spark import run as run_spark
+
+        with show.working("running on Spark"):
+            return run_spark(made)
+    from shoal.engines.local import run
+
+    with progress() as notify:
+        return run(made, notify=notify)
+
+
+def _layout(
+    by: str, columns: Columns, section: Any, group: str | None, period_column: str | None
+) -> Any:
+    from shoal.cli.sources import Columns as Named
+    from shoal.data.durations import parse_duration
+    from shoal.engines.layout import Layout
+
+    if section is not None:
+        columns = columns.over(
+            Named(section.state, section.series, section.time, section.gap, None)
+        )
+    if columns.state is None:
+        raise InputError(
+            "no column of states is named; give [data] state in the spec, or --state COLUMN"
+        )
+    return Layout(
+        by=by,
+        state=columns.state,
+        series=columns.series,
+        time=columns.time,
+        gap=None if columns.gap is None else parse_duration(columns.gap),
+        group=group,
+        period=period_column,
+    )
+
+
+@contextmanager
+def progress() -> Iterator[Notify]:
+    """A bar on stderr with the rate and the time that is left."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    screen = show.console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%", markup=False),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left", markup=False),
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    tasks: dict[str, Any] = {}
+    units = {"reading": "MB", "releasing": "rows"}
+
+    def notify(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            tasks[stage] = bar.add_task(stage, total=total, rate="")
+        shown = next(task for task in bar.tasks if task.id == tasks[stage])
+        speed = (shown.speed or 0) / (1e6 if stage == "reading" else 1)
+        rate = f"{speed:,.0f} {units.get(stage, '')}/s" if speed else ""
+        bar.update(tasks[stage], completed=done, total=total, rate=rate)
+
+    with bar:
+        yield notify
+
+
+def tell(made: Job, report: Report, *, as_json: bool) -> None:
+    """The report, as text or as one JSON object."""
+    if as_json:
+        show.print_json({"path": str(made.out), "job": made.name, **report.as_dict()})
+        return
+    screen = show.console()
+    screen.print(show.paragraphs("\n".join(_lines(made, report))))
+    if report.refusals:
+        rows = [
+            (f"{units:,}", f"{rows:,}", reason) for reason, (units, rows) in report.refusals.items()
+        ]
+        screen.print(show.table(("refused", "rows", "reason"), rows, numbers=(0, 1)))
+    for file in report.bad_files:
+        count = "an unknown number of rows" if file.rows is None else f"{file.rows:,} rows"
+        screen.print(f"skipped {file.path} ({count}): {file.reason}")
+
+
+def _lines(made: Job, report: Report) -> Iterator[str]:
+    state = "finished" if report.finished else "not finished; go on with `shoal job resume`"
+    yield f"Job: {made.name}, {state}, in {made.out}"
+    yield f"Shards: {report.shards_done:,} of {report.shards:,} done"
+    yield f"Subjects: {report.subjects:,}, {report.releases:,} release(s)"
+    yield (
+        f"Rows: {report.rows:,} read: {report.rows_released:,} released, "
+        f"{report.rows_refused:,} refused, {report.rows_without_subject:,} of no subject; "
+        f"{report.files:,} file(s), {len(report.bad_files):,} bad"
+    )
+    for spent in report.spend:
+        eta = "" if spent["eta_each"] is None else f", eta {float(_ratio(spent['eta_each'])):.4g}"
+        yield (
+            f"Spend: {spent['notion']} {float(_ratio(spent['amount_each'])):g}{eta} for each of "
+            f"{spent['releases']:,} release(s) by {spent['mechanism']}"
+        )
+
+
+def _ratio(text: str) -> Any:
+    from fractions import Fraction
+
+    return Fraction(text)

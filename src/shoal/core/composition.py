@@ -60,9 +60,14 @@ class AsGroupDP(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerStep(Value):
-    """A stream whose promise holds at each step given the past outputs."""
+    """A stream whose promise holds at each step given the past outputs.
+
+    `eta` bounds what one output tells between any two states, joined or not; None when no bound
+    is known beforehand.
+    """
 
     epsilon: Fraction
+    eta: Fraction | None = None
 
     def describe(self) -> str:
         return f"per step, given what was released before: epsilon = {significant(self.epsilon)}"

@@ -80,7 +80,7 @@ class Motion:
         """The mass of each state, from that of the hidden states."""
         if self.memory == 1:
             return np.asarray(weights, dtype=np.float64)
-        return np.bincount(self.at(step), weights=weights, minlength=self.size)
+        return np.bincount(self.at(step), weights=weights, minlength=self.size).astype(np.float64)
 
     def states_possible(self, step: int, support: Truths) -> Truths:
         """Which states are possible, from which hidden states are."""
@@ -153,7 +153,7 @@ def posterior(prior: Floats, log_weights: Floats) -> Floats:
             logs[possible] = np.log(prior[possible]) + log_weights[possible]
             product = np.exp(logs - logs.max())
             total = product.sum()
-        return product / total
+        return np.asarray(product / total)
 
 
 def _first_order(

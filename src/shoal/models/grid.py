@@ -101,6 +101,13 @@ class SquareGrid(Value):
         row, column = np.divmod(np.asarray(cell, np.int64), self.columns)
         return np.stack([column, row], axis=-1)
 
+    def lattice_near(self, latitude: float, longitude: float) -> Ints:
+        """(column, row) of a point, also of one beyond the edge of the map."""
+        metres = EARTH_RADIUS_M * math.pi / 180 / float(self.cell_m)
+        column = (longitude - float(self.west)) * metres * self._shrink
+        row = (latitude - float(self.south)) * metres
+        return np.array([math.floor(column), math.floor(row)], dtype=np.int64)
+
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
         moved = np.asarray(kilometres, np.float64) * 1000 + float(self.cell_m) / 2
@@ -199,8 +206,15 @@ class HexGrid(Value):
 
     def lattice_of(self, cell: Any) -> Ints:
         """(east, north) of each centre from the first hexagon's, in metres."""
+        return self._metres(self.centre_of(cell))
+
+    def lattice_near(self, latitude: float, longitude: float) -> Ints:
+        """(east, north) of any point from the first hexagon's centre, in metres."""
+        return self._metres(np.array([latitude, longitude]))
+
+    def _metres(self, places: Floats) -> Ints:
         origin = self.centre_of(0)
-        degrees = self.centre_of(cell) - origin
+        degrees = places - origin
         metres = EARTH_RADIUS_M * math.pi / 180
         east = degrees[..., 1] * metres * math.cos(math.radians(float(origin[0])))
         return np.rint(np.stack([east, degrees[..., 0] * metres], axis=-1)).astype(np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import InputError
-from shoal.core.numbers import Number, common_step, exact, positive
+from shoal.core.numbers import Number, common_step, exact, positive, whole
 from shoal.core.records import Sequences, label, sequences
 from shoal.core.value import Floats, Ints, Value, locked
 from shoal.geometry.integers import POINT_LIMIT
@@ -133,13 +133,12 @@ def coordinates(model: SparseChain, *, parts: int = 1) -> Measurement:
     """
     if model.grid is None or model.cells is None:
         raise InputError("the model has no grid; give each state its numbers with measurement()")
-    if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
-        raise InputError(f"parts is {parts!r}; it must be a whole number of at least 1")
+    fine = whole(parts, "parts")
     return Measurement(
         states=model.states,
         labels=("east", "north"),
-        points=model.grid.lattice_of(model.cells) * parts,
-        step=model.grid.step_km / parts,
+        points=model.grid.lattice_of(model.cells) * fine,
+        step=model.grid.step_km / fine,
         unit="km",
     )
 

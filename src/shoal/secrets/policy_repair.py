@@ -55,10 +55,10 @@ def sensitivity_hull(policy: PolicyGraph, points: Ints, members: Truths) -> Body
     kept = policy.edges[members[policy.edges[:, 0]] & members[policy.edges[:, 1]]]
     parts = [points[kept[:, 0]] - points[kept[:, 1]]]
     groups = np.where(members, policy.groups, -1)
-    for group in np.unique(groups[groups >= 0]):
-        parts.append(difference_body(points[groups == group]).vertices)
-    if len(parts) == 2 and not len(kept):
+    names = np.unique(groups[groups >= 0])
+    if len(names) == 1 and not len(kept):
         return difference_body(points[groups >= 0])
+    parts += [difference_body(points[groups == name]).vertices for name in names]
     return symmetric_hull(np.concatenate(parts))
 
 
@@ -86,15 +86,20 @@ def degrees(points: Ints, members: Truths, body: Body) -> dict[int, int]:
 
 
 def protect(
-    policy: PolicyGraph, points: Ints, members: Truths, shape: Shape = same
+    policy: PolicyGraph,
+    points: Ints,
+    members: Truths,
+    shape: Shape = same,
+    hull: Body | None = None,
 ) -> Protected:
     """The policy under the constraint, repaired until nobody is exposed.
 
     Exposed states in index order, exposure checked again after every edge; each is joined to its
     partner, or to the nearest member, or to the one of least area (ties by error) or of least
-    error; the last ties by index. Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
+    error; the last ties by index. `hull` is where to begin, when more than G ∩ C must hold.
+    Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
     """
-    before = sensitivity_hull(policy, points, members)
+    before = sensitivity_hull(policy, points, members) if hull is None else hull
     hull, body = before, shape(before)
     exposed = exposed_states(policy, points, members, body)
     added: list[tuple[int, int]] = []

@@ -1,0 +1,73 @@
+"""What all outputs of a stream tell about one position: scalar bounds that a live step can keep."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shoal.core.value import Floats
+from shoal.models.filter import Motion
+
+MOST_STATES = 64  # beyond, a position is taken to give its predecessor away entirely
+SETTLED = 1e-12  # change of the marginal after which the last factor is kept
+MARGIN = 1 + 1e-9
+
+
+class Forgetting:
+    """How much of what was known about the last position carries over to the current one.
+
+    factor(t) = max over x, x' of the total variation distance between P(X_{t-1} | X_t = x) and
+    P(X_{t-1} | X_t = x'), under the chain and its first law, rounded up; 1 when chains are large
+    (sparse maps always have two positions with no common predecessor). Computed once per step and
+    kept: it does not depend on outputs.
+    """
+
+    def __init__(self, motion: Motion) -> None:
+        self._motion = motion
+        self._marginal = motion.begin()
+        self._factors: list[float] = [0.0]
+        self._settled = motion.hidden > MOST_STATES or motion.memory > 1
+        if self._settled:
+            self._factors.append(1.0)
+
+    def factor(self, step: int) -> float:
+        """The factor into `step` (from 0); nothing comes before the first."""
+        while step >= len(self._factors) and not self._settled:
+            self._advance(len(self._factors))
+        return self._factors[min(step, len(self._factors) - 1)]
+
+    def _advance(self, step: int) -> None:
+        matrix = self._motion.forward[0 if self._motion.homogeneous else step - 1].toarray().T
+        after = self._motion.predict(step, self._marginal)
+        joint = (self._marginal[:, None] * matrix)[:, after > 0]
+        backward = joint / joint.sum(axis=0)
+        self._factors.append(_largest_distance(backward.T))
+        change = np.abs(after - self._marginal).max()
+        self._settled = self._motion.homogeneous and change < SETTLED
+        self._marginal = after
+
+
+def carried(before: float, factor: float) -> float:
+    """Λ ≤ log(1 + τ (e^g - 1)), and ≤ g: what a bound g about X_{t-1} says about X_t.
+
+    g = before, τ = factor. For weights v in [1, e^g] and laws p, p' at distance τ the ratio
+    Σ p v / Σ p' v is largest when p' puts no mass where v is e^g. MATHS, section 3. Rounds up.
+    """
+    if before <= 0 or factor <= 0:
+        return 0.0
+    if factor >= 1 or math.isinf(before):
+        return before
+    if before < 700:
+        grown = math.log1p(factor * math.expm1(before))
+    else:
+        grown = before + math.log(factor) + 1e-9
+    return min(before, grown * MARGIN)
+
+
+def _largest_distance(rows: Floats) -> float:
+    """max over pairs of rows of ½ Σ |p - p'|, rounded up, at most 1."""
+    largest = 0.0
+    for row in rows:
+        largest = max(largest, float(np.abs(rows - row).sum(axis=1).max()) / 2)
+    return min(1.0, largest * MARGIN)

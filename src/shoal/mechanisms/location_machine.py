@@ -1,0 +1,248 @@
+"""The machine of location streams: follow the belief, cut and repair the policy, release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+from shoal.core.guarantee import Guarantee
+from shoal.core.numbers import positive, significant
+from shoal.core.rng import Rng
+from shoal.core.task import Model
+from shoal.core.value import Floats, Value, locked
+from shoal.mechanisms.location_leakage import carried
+from shoal.mechanisms.location_place import Reading
+from shoal.mechanisms.location_release import (
+    FAR_OFF,
+    NOTHING_LEFT,
+    ON_A_LINE,
+    POLICY_SILENT,
+    LocationRelease,
+)
+from shoal.mechanisms.location_remap import ERRORS, ErrorKind, remapped
+from shoal.mechanisms.location_runtime import Runtime, Scene
+from shoal.mechanisms.location_stage import NOISES, Places, Stage
+from shoal.models.filter import posterior
+from shoal.queries.measurement import Measurement
+from shoal.secrets.policy_repair import degree
+
+FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
+SHOWN = 3  # most probable states that a release names
+
+Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocationState(Value):
+    """Where a stream stands: made from its outputs alone, so as public as they are.
+
+    `belief` is P(hidden state | outputs so far) in single precision: it steers estimates and
+    δ-location sets, never the noise a state gets. `support` is the exact set of hidden states
+    still possible, eight to a byte. `time` counts the steps taken.
+    """
+
+    time: int
+    belief: npt.NDArray[np.float32]
+    support: npt.NDArray[np.uint8]
+    about_now: float = 0.0
+    about_all: float = 0.0
+
+    def __post_init__(self) -> None:
+        # arrays that are locked already are shared, not copied: many streams have equal supports
+        for name, dtype in (("belief", np.float32), ("support", np.uint8)):
+            array = getattr(self, name)
+            shared = isinstance(array, np.ndarray) and array.dtype == dtype
+            if not shared or array.flags.writeable:
+                object.__setattr__(self, name, locked(array, dtype))
+
+
+class Running(Value):
+    """A value that keeps what follows from its fields; not stored, made again on load."""
+
+    __slots__ = ("_runtime",)
+    _runtime: Runtime
+
+    @property
+    def runtime(self) -> Runtime:
+        """What is kept between steps, by all streams of the machine together."""
+        return self._runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocationMachine(Running):
+    """Releases a measurement of the current state at every step, ε-indistinguishable by policy.
+
+    `noise` names the law ("k-norm" is the planar isotropic mechanism too: its transform does not
+    change the distribution), `estimate` the error that the estimate minimises, "squared" or "absolute".
+    Xiao & Xiong 2016, Algorithm 2; Xiao 2017, Algorithm 1.
+    """
+
+    chain: Model
+    query: Measurement
+    places: Places
+    epsilon: Fraction
+    noise: str = "k-norm"
+    estimate: ErrorKind = "squared"
+
+    def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
+        if self.estimate not in ERRORS:
+            raise InputError(f"estimate is {self.estimate!r}; it must be one of {list(ERRORS)}")
+        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "_runtime", Runtime(self))
+
+    def init(self, start: Any = None) -> LocationState:
+        """Before the first step; with `start`, after a first step whose state everybody knows."""
+        motion = self.runtime.motion
+        if start is None:
+            belief, time = motion.begin(), 0
+        else:
+            if motion.memory > 1:
+                raise InputError("start is given, but the chain has a longer memory; leave it out")
+            belief, time = np.zeros(motion.hidden), 1
+            belief[self.runtime.atlas.state_of(start)] = 1.0
+        return LocationState(time, _single(belief), self.runtime.packed(belief > 0))
+
+    def step(
+        self, state: LocationState, observed: Reading, rng: Rng
+    ) -> tuple[LocationState, LocationRelease]:
+        """The state after this step, and what may be shown. None observed: a skipped step."""
+        scene = self.scene(state)
+        z = None if observed is None else self._drawn(scene, observed, rng)
+        return self._absorbed(state, scene, () if z is None else ((self, z),), rng.secure)
+
+    def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
+        """One output for the state observed; None when only one state is possible."""
+        return self._drawn(self.scene(state), observed, rng)
+
+    def absorb(
+        self, state: LocationState, outputs: Outputs, *, secure: bool = True
+    ) -> tuple[LocationState, LocationRelease]:
+        """The state after outputs that were drawn, by this machine first: public, no randomness.
+
+        Several machines on the same chain and policy may answer at one step; epsilons add.
+        Xiao & Xiong 2016, Theorem 7.1.
+        """
+        return self._absorbed(state, self.scene(state), outputs, secure)
+
+    def scene(self, state: LocationState) -> Scene:
+        """Prior, support and stage of the next step."""
+        return self.runtime.scene(state.time, state.belief, state.support)
+
+    def _drawn(self, scene: Scene, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
+        place = self.runtime.atlas.state_of(observed)
+        if scene.stage.count < 2:
+            return None
+        return scene.stage.law.draw(place, rng)
+
+    def _absorbed(
+        self, state: LocationState, scene: Scene, outputs: Outputs, secure: bool
+    ) -> tuple[LocationState, LocationRelease]:
+        runtime, time = self.runtime, state.time
+        shown = runtime.motion.at(time)
+        stages = [machine.runtime.stage(scene.stage.members) for machine, _ in outputs]
+        weights = np.zeros(runtime.motion.size)
+        for stage, (_, z) in zip(stages, outputs, strict=True):
+            weights = weights + stage.law.log_likelihood(z)
+        support = scene.support
+        if any(stage.tells for stage in stages):
+            support = support & (weights[shown] > -np.inf)
+        belief = scene.prior
+        if outputs:
+            belief = posterior(scene.prior, weights[shown])
+            if not belief.any():  # the floats lost every state that is left: all count alike
+                belief = support / support.sum()
+        eta = sum(stage.spread for stage in stages)
+        now = carried(state.about_now, runtime.forgetting.factor(time)) + eta
+        after = LocationState(
+            time + 1, _single(belief), runtime.packed(support), now, state.about_all + eta
+        )
+        release = self._release(after, scene, belief, outputs, stages, weights, secure)
+        return after, release
+
+    def _release(
+        self,
+        after: LocationState,
+        scene: Scene,
+        belief: Floats,
+        outputs: Outputs,
+        stages: list[Stage],
+        weights: Floats,
+        secure: bool,
+    ) -> LocationRelease:
+        runtime, query = self.runtime, self.query
+        states = runtime.motion.on_states(after.time - 1, belief)
+        estimate, spread = remapped(states, runtime.values, self.estimate)
+        top = _largest(states, SHOWN)
+        stage = scene.stage
+        most = int(top[0])
+        known = stage.members[most]
+        return LocationRelease(
+            time=after.time,
+            z=tuple(int(k) for k in outputs[0][1]) if outputs else None,
+            step=query.step,
+            labels=query.labels,
+            unit=query.unit,
+            estimate=tuple(float(value) for value in estimate),
+            likely=tuple((query.states[i], float(states[i])) for i in top),
+            spread=spread,
+            possible=stage.count,
+            degree=degree(query.points, stage.members, stage.protected.body, most) if known else 0,
+            added=tuple((query.states[a], query.states[b]) for a, b in stage.protected.added),
+            guarantee=runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
+            about_now=after.about_now,
+            about_all=after.about_all,
+            warnings=_warnings(stage, stages, weights, -FAR * len(outputs)),
+            secure=secure,
+        )
+
+    def promise(self, epsilon: Fraction) -> Guarantee:
+        """The guarantee of one step at which `epsilon` is spent in all."""
+        return Guarantee(
+            notion=self.places.notion,
+            amount=epsilon,
+            over=f"{self.places.subject}, for an adversary who knows the chain and the policy",
+        )
+
+    def describe(self) -> str:
+        return (
+            f"at every step {self.noise} noise at epsilon = {significant(self.epsilon)} on "
+            f"{' and '.join(self.query.labels)} ({self.query.unit}), shaped by the policy among "
+            f"the states still possible; the estimate is the best under {self.estimate} error"
+        )
+
+
+def _warnings(stage: Stage, stages: list[Stage], weights: Floats, far: float) -> tuple[str, ...]:
+    found = []
+    if stage.count < 2:
+        found.append(NOTHING_LEFT)
+    elif not stage.joined:
+        found.append(POLICY_SILENT)
+    if stage.tells and stage.count > 1:
+        found.append(ON_A_LINE)
+    if stages and weights[stage.members].max() < far:
+        found.append(FAR_OFF)
+    return tuple(found)
+
+
+def _single(belief: Floats) -> npt.NDArray[np.float32]:
+    """Beliefs in single precision, locked."""
+    with np.errstate(under="ignore"):
+        short = belief.astype(np.float32)
+    short.setflags(write=False)
+    return short
+
+
+def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
+    """The places of the largest values, the largest first, ties by index."""
+    if len(values) <= count:
+        return np.argsort(-values, kind="stable")
+    top = np.sort(np.argpartition(-values, count)[:count])
+    return top[np.argsort(-values[top], kind="stable")]

@@ -1,0 +1,221 @@
+"""What all rows for location streams share: which tasks they take, what they promise and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from shoal.core.composition import PerStep
+from shoal.core.errors import InputError
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+from shoal.core.value import Floats, Value
+from shoal.mechanisms.location_machine import LocationMachine
+from shoal.mechanisms.location_remap import ErrorKind, remapped
+from shoal.mechanisms.location_stage import Places, Stage, edge_loss
+from shoal.models.filter import motion_of, posterior
+from shoal.models.sampling import categorical, uniforms
+from shoal.noise.bits import SeededRng
+from shoal.queries.measurement import Measurement
+from shoal.secrets.location import LocationSet
+from shoal.secrets.policy import PolicyGraph
+
+HORIZON = 32  # steps after which the chain's own law is the prior that errors are stated for
+STAGES = 16  # constraints followed from the first one, each held to the promise
+DRAWS = 200  # from which expected errors are estimated, always the same ones
+
+ASSUMPTIONS = (
+    "positions follow the chain, and everything released about them comes from this one stream",
+    "the promise is about each single step given the outputs before it; what the whole stream "
+    "tells is reported as about_now and about_all",
+    "which steps are skipped does not depend on where one is",
+    "a state that the model calls impossible answers as the nearest possible one",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocationCertificate(Value):
+    """The numbers of a location plan, at the chain's own law after some steps.
+
+    `loss` is the largest log-ratio over all edges of the policy, repaired, over `stages`
+    constraints. `eta` bounds that between any two states over the same constraints (None: no
+    bound is known beforehand). Errors are root mean squares in the query's unit: of the released
+    point, of the estimate, and of the best guess without any release.
+    """
+
+    reason: str
+    loss: float
+    stages: int
+    eta: float | None
+    possible: int
+    repaired: int
+    raw_error: float
+    estimate_error: float
+    guess_error: float
+
+    @property
+    def theorem(self) -> str:
+        beyond = (
+            "between two states that are not joined nothing is promised beforehand"
+            if self.eta is None
+            else f"between any two states they change by at most {significant(self.eta)}"
+        )
+        return (
+            f"{self.reason}; over {self.stages} constraint(s) the log-odds between joined states "
+            f"change by at most {significant(self.loss)}, and {beyond}; among {self.possible} "
+            f"states the point is off by {significant(self.raw_error)}, the estimate by "
+            f"{significant(self.estimate_error)}, a guess without release by "
+            f"{significant(self.guess_error)} (root mean squares)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return ASSUMPTIONS
+
+
+def refuse(task: Task) -> str | None:
+    """Location rows are for a measurement under a policy or a location set, and one chain."""
+    if not isinstance(task.secrets, PolicyGraph | LocationSet):
+        return "the secrets are not a policy on states, so there is no graph to shape noise by"
+    if not isinstance(task.query, Measurement):
+        return "the query is not a measurement of the current state, which a policy of secrets asks"
+    if len(task.family) != 1:
+        return "the family holds several models, and beliefs are followed under one chain only"
+    try:
+        motion_of(task.family[0])
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def parts(task: Task) -> tuple[Measurement, Places]:
+    """The query and the secrets of a task that `refuse` takes."""
+    if not isinstance(task.query, Measurement):
+        raise TypeError("calibrate called on a task that `refuse` refuses")
+    if not isinstance(task.secrets, PolicyGraph | LocationSet):
+        raise TypeError("calibrate called on a task that `refuse` refuses")
+    return task.query, task.secrets
+
+
+def location_plan(
+    task: Task,
+    name: str,
+    epsilon: Fraction,
+    noise: str,
+    reason: str,
+    estimate: ErrorKind = "squared",
+) -> Plan:
+    """A plan around a machine, with the numbers that certify it."""
+    query, places = parts(task)
+    machine = LocationMachine(
+        chain=task.family[0],
+        query=query,
+        places=places,
+        epsilon=epsilon,
+        noise=noise,
+        estimate=estimate,
+    )
+    stages = list(reachable(machine))
+    reference, prior = reference_stage(machine)
+    errors = expected_errors(machine, reference, prior)
+    bounded = isinstance(places, PolicyGraph) and not any(stage.tells for stage in stages)
+    eta = max(stage.spread for stage in stages) if bounded else None
+    certificate = LocationCertificate(
+        reason=reason,
+        loss=max(edge_loss(places, query, stage) for stage in [*stages, reference]),
+        stages=len(stages) + 1,
+        eta=eta,
+        possible=reference.count,
+        repaired=len(reference.protected.added),
+        raw_error=errors[0],
+        estimate_error=errors[1],
+        guess_error=errors[2],
+    )
+    return Plan(
+        mechanism=name,
+        task=task,
+        body=machine,
+        cost=errors[1],
+        guarantee=machine.promise(epsilon),
+        certificate=certificate,
+        composition=(PerStep(epsilon, None if not eta else Fraction(eta)),),
+    )
+
+
+def loss(plan: Plan) -> float:
+    """The largest log-ratio over all edges that must hold, over the constraints that can follow.
+
+    From the plan as stored: hulls are made anew from the policy and compared with the noise.
+    """
+    machine = machine_of(plan)
+    stages = [*reachable(machine), reference_stage(machine)[0]]
+    return max(edge_loss(machine.places, machine.query, stage) for stage in stages)
+
+
+def machine_of(plan: Plan) -> LocationMachine:
+    """The machine of a location plan; refused for any other plan."""
+    if not isinstance(plan.body, LocationMachine):
+        raise InputError(f"{plan.mechanism} is not a plan for a location stream")
+    return plan.body
+
+
+def reachable(machine: LocationMachine) -> Iterator[Stage]:
+    """The stages of the supports that follow the first law one after the other, each once.
+
+    With a body of full dimension no output changes the support, so for a policy these are the
+    stages of every stream, up to STAGES of them.
+    """
+    motion, runtime = machine.runtime.motion, machine.runtime
+    support, seen, last = motion.initial > 0, set(), motion.length or STAGES * 2
+    for time in range(min(STAGES * 2, last)):
+        support = motion.reach(time, support) if time else support
+        members = motion.states_possible(time, support)
+        key = members.tobytes()
+        if key not in seen:
+            seen.add(key)
+            yield runtime.stage(members)
+        if len(seen) >= STAGES:
+            return
+
+
+def reference_stage(machine: LocationMachine) -> tuple[Stage, Floats]:
+    """The stage and prior that expected errors are stated for: the chain's law after HORIZON."""
+    motion = machine.runtime.motion
+    steps = min(HORIZON, (motion.length or HORIZON) - 1)
+    belief, support = motion.begin(), motion.initial > 0
+    for time in range(1, steps + 1):
+        belief, support = motion.predict(time, belief), motion.reach(time, support)
+    scene = machine.runtime.scene(
+        0, np.asarray(belief, np.float32), machine.runtime.packed(support)
+    )
+    return scene.stage, motion.on_states(steps, belief)
+
+
+def expected_errors(
+    machine: LocationMachine, stage: Stage, prior: Floats
+) -> tuple[float, float, float]:
+    """Root mean square errors of the point, of the estimate, and of a guess without release.
+
+    Means over DRAWS outputs of a fixed seed, so that calibration stays deterministic; it says
+    which mechanism is better on average, and promises nothing.
+    """
+    values = machine.runtime.values
+    guess = remapped(prior, values, machine.estimate)[1]
+    if stage.count < 2:
+        return 0.0, guess, guess
+    rng = SeededRng(0)
+    raw = best = 0.0
+    step = float(machine.query.step)
+    for uniform in uniforms(DRAWS, rng):
+        state = categorical(prior, float(uniform))
+        z = stage.law.draw(state, rng)
+        belief = posterior(prior, stage.law.log_likelihood(z))
+        estimate, _ = remapped(belief, values, machine.estimate)
+        raw += float(((np.array(z, dtype=np.float64) * step - values[state]) ** 2).sum())
+        best += float(((estimate - values[state]) ** 2).sum())
+    return math.sqrt(raw / DRAWS), math.sqrt(best / DRAWS), guess

@@ -1,0 +1,138 @@
+"""A location stream through time: readings, skipped steps, several questions, one charge a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from shoal.core.errors import InputError
+from shoal.core.ledger import Charge, Ledger
+from shoal.core.plan import Plan
+from shoal.core.release import Answer, Release
+from shoal.core.rng import Rng, SystemRng
+from shoal.core.value import Value
+from shoal.mechanisms.location_machine import LocationMachine, LocationState
+from shoal.mechanisms.location_release import LocationRelease
+from shoal.mechanisms.location_task import machine_of
+from shoal.secrets.policy_repair import degree
+
+Step = tuple["LocationStream", LocationRelease]
+
+
+class Aside(NamedTuple):
+    """What only the person may know about a step: it depends on where they are.
+
+    `drifted`: the true state is not among those the step protects, so the nearest one answers.
+    `degree`: the degree of protection of the state that answers.
+    """
+
+    state: str
+    answering: str
+    drifted: bool
+    degree: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocationStream(Value):
+    """One person's stream; reading returns the next stream, so it can be stored and taken up again.
+
+    The state is made from what was released, so it is no more private than that.
+    """
+
+    plan: Plan
+    state: LocationState
+
+    @classmethod
+    def begin(cls, plan: Plan, start: Any = None) -> LocationStream:
+        """Before the first step; `start` is a first position that everybody knows already."""
+        return cls(plan, machine_of(plan).init(start))
+
+    @property
+    def machine(self) -> LocationMachine:
+        return machine_of(self.plan)
+
+    def read(
+        self,
+        observed: Any,
+        *,
+        rng: Rng | None = None,
+        ledger: Ledger | None = None,
+        subject: str = "",
+        period: str = "",
+        requester: str = "",
+        key: str | None = None,
+    ) -> Step:
+        """The stream after a reading, and what may be shown.
+
+        `observed` is a state's name or (latitude, longitude). With a ledger the step is charged
+        first, then drawn, in one transaction; the same `key` gives the stored output again. A
+        step at which only one state is possible releases nothing and costs nothing.
+        """
+        source = rng if rng is not None else SystemRng()
+        machine, state = self.machine, self.state
+        if ledger is None:
+            return self._after(machine.step(state, observed, source))
+        if not source.secure:
+            raise InputError("rng is seeded; a ledger takes only releases of system randomness")
+        if not subject:
+            raise InputError("subject is empty; a ledger needs to know whose data is released")
+        if machine.scene(state).stage.count < 2:
+            return self.skip()
+        charge = Charge(
+            plan=self.plan, subject=subject, period=period, requester=requester, key=key
+        )
+        release = ledger.settle(charge, lambda: self._release(observed, source))
+        return self._after(machine.absorb(state, ((machine, release.answer.multiples),)))
+
+    def ask(self, observed: Any, others: Sequence[Plan], *, rng: Rng | None = None) -> Step:
+        """One step at which several measurements are released; their epsilons add.
+
+        `others` are plans on the same chain and policy with other queries or noise. The release
+        shows this stream's own `z`; the estimate uses all. Xiao & Xiong 2016, Theorem 7.1.
+        """
+        source = rng if rng is not None else SystemRng()
+        machine = self.machine
+        machines = [machine, *(machine_of(plan) for plan in others)]
+        for other in machines[1:]:
+            if (other.chain, other.places) != (machine.chain, machine.places):
+                raise InputError("the plans have different models or policies; one step needs one")
+        drawn = [each.answer(self.state, observed, source) for each in machines]
+        outputs = [(each, z) for each, z in zip(machines, drawn, strict=True) if z is not None]
+        return self._after(machine.absorb(self.state, outputs, secure=source.secure))
+
+    def skip(self, steps: int = 1) -> Step:
+        """The stream after steps at which nothing is released: the belief moves on."""
+        if steps < 1:
+            raise InputError(f"steps is {steps}; skip at least one")
+        state = self.state
+        for _ in range(steps):
+            state, release = self.machine.absorb(state, ())
+        return self._after((state, release))
+
+    def aside(self, observed: Any) -> Aside:
+        """For the person alone, before the reading is released: drift and degree of protection."""
+        machine = self.machine
+        stage = machine.scene(self.state).stage
+        place = machine.runtime.atlas.state_of(observed)
+        answering = int(stage.answering[place])
+        points, names = machine.query.points, machine.query.states
+        held = degree(points, stage.members, stage.protected.body, answering)
+        return Aside(names[place], names[answering], not stage.members[place], held)
+
+    def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:
+        return replace(self, state=moved[0]), moved[1]
+
+    def _release(self, observed: Any, rng: Rng) -> Release:
+        machine = self.machine
+        z = machine.answer(self.state, observed, rng)
+        assert z is not None  # `read` has seen that two states are possible
+        query = machine.query
+        return Release(
+            answer=Answer(query.labels, z, query.step, query.unit),
+            plan=self.plan.fingerprint,
+            mechanism=self.plan.mechanism,
+            guarantee=self.plan.guarantee,
+            error=None,
+            secure=rng.secure,
+        )

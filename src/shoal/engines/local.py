@@ -14,12 +14,12 @@ from shoal.core.errors import DataError, InputError
 from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
-from shoal.engines.job import Job
+from shoal.engines.job import NOTES, Job
 from shoal.engines.journal import Journal, alone
 from shoal.engines.report import Report, report_of
 from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
 from shoal.engines.shard import Outcome, Recipe, release_shard
-from shoal.engines.tables import part_name, write_parquet
+from shoal.engines.tables import part_name, write_lines, write_parquet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,7 +88,7 @@ def _one(job: Job, journal: Journal, store: Store, shard: int, charging: Chargin
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)
     if outcome.refused.height:
-        write_parquet(folder / "_shoal" / "refused" / f"{shard:05d}.parquet", outcome.refused)
+        write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
     journal.commit(shard, **outcome.event)
 
 

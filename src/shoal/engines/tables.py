@@ -112,6 +112,12 @@ def write_parquet(path: Path, table: pl.DataFrame) -> None:
     atomic_write(path, buffer.getvalue())
 
 
+def write_lines(path: Path, table: pl.DataFrame) -> None:
+    """The same as JSON Lines: refusals, which a pattern for Parquet files must not find."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, table.write_ndjson())
+
+
 def _kind(value: object) -> Any:
     import polars as pl
 

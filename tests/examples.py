@@ -74,6 +74,7 @@ QUICK = (
     "table",
     "pairs",
     "dependence",
+    "pairwise-field",
     "contexts",
     "kmeans",
     "classifier",

@@ -46,12 +46,18 @@ if TYPE_CHECKING:
     )
     from shoal.mechanisms.external import attach as attach, lift as lift
     from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
+    from shoal.mechanisms.location_release import LocationRelease as LocationRelease
     from shoal.mechanisms.mask_choice import mask as mask
     from shoal.models.chain import MarkovChain as MarkovChain
     from shoal.models.day import DayChain as DayChain
     from shoal.models.day_fit import fit_day as fit_day
     from shoal.models.dependence import Dependence as Dependence
     from shoal.models.dependence_domain import RecordDomain as RecordDomain
+    from shoal.models.dependence_field import (
+        PairwiseField as PairwiseField,
+        field_of_pairs as field_of_pairs,
+        friend_field as friend_field,
+    )
     from shoal.models.dependence_sources import (
         pairs_of_counts as pairs_of_counts,
         pairs_of_network as pairs_of_network,
@@ -70,6 +76,8 @@ if TYPE_CHECKING:
         affinity_ties as affinity_ties,
         fit_friends as fit_friends,
     )
+    from shoal.models.grid import HexGrid as HexGrid, SquareGrid as SquareGrid
+    from shoal.models.grid_chain import SparseChain as SparseChain
     from shoal.models.groups import RecordGroups as RecordGroups
     from shoal.models.interval import IntervalChains as IntervalChains
     from shoal.models.order import OrderChain as OrderChain
@@ -98,9 +106,17 @@ if TYPE_CHECKING:
         mean as mean,
         weighted_sum as weighted_sum,
     )
+    from shoal.queries.measurement import (
+        Measurement as Measurement,
+        coordinates as coordinates,
+        measurement as measurement,
+    )
     from shoal.secrets.contexts import SensitiveContexts as SensitiveContexts, jointly as jointly
     from shoal.secrets.entries import EachEntry as EachEntry
+    from shoal.secrets.location import LocationSet as LocationSet
     from shoal.secrets.pairs import Event as Event, SecretPairs as SecretPairs
+    from shoal.secrets.policy import PolicyGraph as PolicyGraph
+    from shoal.streams.location import LocationStream as LocationStream
     from shoal.streams.mask import ContextStream as ContextStream
 
 __version__ = "0.1.0"
@@ -121,6 +137,7 @@ _HOME = {
     "Event": "secrets.pairs",
     "FriendModel": "models.friends",
     "Guarantee": "core.guarantee",
+    "HexGrid": "models.grid",
     "InputError": "core.errors",
     "IntervalChains": "models.interval",
     "JointTable": "models.table",
@@ -128,12 +145,18 @@ _HOME = {
     "LedgerError": "core.errors",
     "LinearClassifier": "queries.classifier",
     "LinearQuery": "queries.linear",
+    "LocationRelease": "mechanisms.location_release",
+    "LocationSet": "secrets.location",
+    "LocationStream": "streams.location",
     "MECHANISMS": "mechanisms",
     "MarkovChain": "models.chain",
+    "Measurement": "queries.measurement",
     "MixingSummary": "models.family",
     "OrderChain": "models.order",
     "OverBudget": "core.errors",
+    "PairwiseField": "models.dependence_field",
     "Plan": "core.plan",
+    "PolicyGraph": "secrets.policy",
     "PrivateKMeans": "mechanisms.estimators",
     "PrivateLinearSVC": "mechanisms.estimators",
     "PrivateLogisticRegression": "mechanisms.estimators",
@@ -147,7 +170,9 @@ _HOME = {
     "SensitiveContexts": "secrets.contexts",
     "Session": "ledger.session",
     "ShoalError": "core.errors",
+    "SparseChain": "models.grid_chain",
     "SpecError": "core.errors",
+    "SquareGrid": "models.grid",
     "StoredError": "core.errors",
     "Stream": "core.plan",
     "SystemRng": "noise.bits",
@@ -164,17 +189,20 @@ _HOME = {
     "choose": "mechanisms",
     "closeness": "loss.closeness",
     "consistent": "queries.after",
+    "coordinates": "queries.measurement",
     "count": "queries.linear",
     "degree_accuracy": "queries.graph",
     "degree_distribution": "queries.graph",
     "dumps": "kinds",
     "epsilon_for": "mechanisms.calibration",
+    "field_of_pairs": "models.dependence_field",
     "fit_chain": "models.fit",
     "fit_day": "models.day_fit",
     "fit_friends": "models.friends",
     "fit_groups": "models.fit",
     "fit_order": "models.fit",
     "fit_private": "models.fit",
+    "friend_field": "models.dependence_field",
     "histogram": "queries.linear",
     "jointly": "secrets.contexts",
     "leakage": "mechanisms.leakage",
@@ -183,6 +211,7 @@ _HOME = {
     "loads": "kinds",
     "mask": "mechanisms.mask_choice",
     "mean": "queries.linear",
+    "measurement": "queries.measurement",
     "non_negative": "queries.after",
     "open_ledger": "ledger.store",
     "pairs_of_counts": "models.dependence_sources",

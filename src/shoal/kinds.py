@@ -11,6 +11,7 @@ from shoal.mechanisms import (
     correlated_sensitivity,
     dependent_additive,
     dependent_baseline,
+    dependent_field,
     dependent_means,
     dependent_published,
     exact,
@@ -21,6 +22,9 @@ from shoal.mechanisms import (
     laplace,
     leakage,
     lift,
+    location_machine,
+    location_release,
+    location_task,
     markov_quilt,
     markov_quilt_bound,
     mask_machine,
@@ -29,9 +33,10 @@ from shoal.mechanisms import (
     mask_task,
     wasserstein,
 )
-from shoal.models import chain, day, family, groups, interval, order, table
+from shoal.models import chain, day, family, grid, grid_chain, groups, interval, order, table
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.fit import PrivateFit
 from shoal.models.friends import FriendModel
 from shoal.noise.laplace import LatticeLaplace
@@ -43,7 +48,9 @@ from shoal.queries.external import ExternalQuery
 from shoal.queries.graph import DegreeDistribution
 from shoal.queries.learning import Rounds
 from shoal.queries.linear import LinearQuery
-from shoal.secrets import contexts, entries, pairs
+from shoal.queries.measurement import Measurement
+from shoal.secrets import contexts, entries, location, pairs, policy
+from shoal.streams.location import LocationStream
 from shoal.streams.mask import ContextStream
 
 CLASSES: tuple[type, ...] = (
@@ -103,9 +110,22 @@ CLASSES: tuple[type, ...] = (
     mask_machine_simulatable.LiveSimulatable,
     mask_machine_simulatable.SimulatableMask,
     mask_task.MaskCertificate,
+    grid.SquareGrid,
+    grid.HexGrid,
+    grid_chain.SparseChain,
+    Measurement,
+    policy.PolicyGraph,
+    location.LocationSet,
+    location_machine.LocationMachine,
+    location_machine.LocationState,
+    location_release.LocationRelease,
+    location_task.LocationCertificate,
+    LocationStream,
     RecordDomain,
     Dependence,
     FriendModel,
+    PairwiseField,
+    dependent_field.FieldCertificate,
     dependent_means.MeanTiesCertificate,
     dependent_additive.AdditiveTiesCertificate,
     dependent_baseline.BaselineCertificate,

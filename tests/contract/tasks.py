@@ -17,6 +17,7 @@ from shoal.models.chain import MarkovChain
 from shoal.models.day import DayChain
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
+from shoal.models.dependence_field import PairwiseField, friend_field
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.friends import FriendModel
 from shoal.models.groups import RecordGroups
@@ -72,6 +73,13 @@ def friends() -> Dependence:
     return FriendModel(b=0.5, c=2.0).ties(places, 7, [[0, 1], [2, 1], [3, 4]])
 
 
+def weak_field() -> PairwiseField:
+    """Six people, weakly tied along a loop of three and a tail; one alone."""
+    places = RecordDomain.points([0, 1, 3], states=ABC)
+    edges = [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]
+    return friend_field(FriendModel(b=4.0, c=0.5), places, 6, edges)
+
+
 def task(query: Query, *family: Model, secrets: Secrets | None = None) -> Task:
     return Task(query=query, secrets=secrets or EachEntry(), family=family)
 
@@ -120,6 +128,7 @@ TASKS: dict[str, Task] = {
     "table-histogram": task(histogram(["well", "ill"]), flu_table()),
     "dependence": task(count(ABC, "c"), friends()),
     "dependence-sum": task(weighted_sum(ABC, weights), friends()),
+    "pairwise-field": task(count(ABC, "c"), weak_field()),
     "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
     "kmeans": task(centroids("xy", low=0, high=1, clusters=2), RecordGroups(3)),
     "classifier": task(linear_classifier("xy", records=50), RecordGroups(3)),
@@ -180,6 +189,13 @@ def _turned(model: Model, turn: Sequence[int]) -> Model:
                 model.domain, low=model.domain.low[at], high=model.domain.high[at], states=states
             )
             return replace(model, domain=domain, laws=model.laws[:, at][:, :, at])
+        case PairwiseField():
+            at = list(turn)
+            domain = replace(
+                model.domain, low=model.domain.low[at], high=model.domain.high[at], states=states
+            )
+            tables = model.potentials[:, at][:, :, at]
+            return replace(model, domain=domain, potentials=tables, own=model.own[:, at])
         case MixingSummary():
             return model
     raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")

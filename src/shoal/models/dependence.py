@@ -51,7 +51,7 @@ class Dependence(Value):
 
     def __post_init__(self) -> None:
         count = whole(self.records, "records")
-        ties = _checked_ties(self.ties, count)
+        ties = checked_ties(self.ties, count)
         size = self.domain.size
         laws = numbers(self.laws, "laws")
         if laws.ndim != 3 or laws.shape[1:] != (size, size):
@@ -189,15 +189,7 @@ class Dependence(Value):
 
     def admit(self, records: Any) -> None:
         """Refuse data that does not hold exactly one value per record."""
-        if isinstance(records, Sequences):
-            fits = len(records.chains) == 1 and records.total == self.records
-        else:
-            fits = not hasattr(records, "__len__") or len(records) == self.records
-        if not fits:
-            raise DataError(
-                f"the model ties {self.records} records; the data must hold exactly one value for "
-                "each, in order"
-            )
+        admit_records(records, self.records)
 
     def describe(self) -> str:
         return (
@@ -222,7 +214,20 @@ def component_names(records: int, ties: Ints) -> Ints:
     return locked(names, np.int64)
 
 
-def _checked_ties(ties: npt.ArrayLike, records: int) -> Ints:
+def admit_records(records: Any, count: int) -> None:
+    """Refuse data that does not hold exactly one value for each of `count` records."""
+    if isinstance(records, Sequences):
+        fits = len(records.chains) == 1 and records.total == count
+    else:
+        fits = not hasattr(records, "__len__") or len(records) == count
+    if not fits:
+        raise DataError(
+            f"the model ties {count} records; the data must hold exactly one value for each, in "
+            "order"
+        )
+
+
+def checked_ties(ties: npt.ArrayLike, records: int) -> Ints:
     """Locked (t, 2) pairs, the smaller record first, in order, none twice."""
     array = np.asarray(ties)
     array = array.reshape(0, 2) if array.size == 0 else array

@@ -136,8 +136,7 @@ class RecordDomain(Value):
         found = np.empty(len(rows), dtype=np.int64)
         for start in range(0, len(rows), 4096):
             part = rows[start : start + 4096, None, :]
-            held = np.asarray((self.low <= part) & (part <= self.high))
-            inside: npt.NDArray[np.bool_] = held.all(axis=2)
+            inside = np.asarray(((self.low <= part) & (part <= self.high)).all(axis=2))
             if not inside.any(axis=1).all():
                 raise InputError("a value lies outside the domain; widen it or clip the values")
             found[start : start + 4096] = inside.argmax(axis=1)

@@ -112,12 +112,17 @@ class Task(Value):
 
     @property
     def tied(self) -> int | None:
-        """The most entries any model lets depend on each other; None when unlimited."""
+        """The most entries any model lets depend on each other; None when unlimited.
+
+        Secrets about entries that do not depend on each other say themselves how many they reach.
+        """
+        under = getattr(self.secrets, "tied_under", lambda model: model.tied)
         most = 0
         for model in self.family:
-            if model.tied is None:
+            tied = under(model)
+            if tied is None:
                 return None
-            most = max(most, model.tied)
+            most = max(most, tied)
         return most
 
     def read(self, data: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from shoal.core.task import Secrets
 from shoal.core.value import Floats, Ints
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import SecretPairs
 
@@ -22,12 +24,16 @@ class SecretLaws:
     `values` are the distinct answers as rows of integer multiples of the query's lattice, in
     increasing order; `pairs` is a symmetric boolean table over the secrets; `names` says what each
     secret is. Secrets of probability 0 are left out: nothing can be learned about them.
+    `roundings` bounds the relative error of each law in units of 2^-53, and `lossy` says that
+    masses below 1e-290 may have been lost to underflow.
     """
 
     values: Ints
     laws: Floats
     pairs: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
     names: tuple[str, ...]
+    roundings: float = 0.0
+    lossy: bool = False
 
     def on_grid(self) -> Floats:
         """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
@@ -38,7 +44,34 @@ class SecretLaws:
         return grid
 
 
-def table_laws(table: JointTable, query: LinearQuery, secrets: Secrets) -> SecretLaws:
+class Given(NamedTuple):
+    """The law of a sum on values known from elsewhere, and the probability of what was given."""
+
+    law: Floats
+    probability: float
+
+
+def contributions(
+    query: LinearQuery | VariableSum,
+    variables: tuple[str, ...],
+    domains: tuple[tuple[str, ...], ...],
+) -> list[Ints]:
+    """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
+    rows = query.multiples()
+    if isinstance(query, VariableSum):
+        if (query.variables, query.domains) != (variables, domains):
+            raise InputError("the query is about other variables or values than the model")
+        return [np.array(row, dtype=np.int64)[:, None] for row in rows]
+    if any(domain != query.states for domain in domains):
+        raise InputError(
+            "a linear query needs every variable to have the query's states "
+            f"{list(query.states)}; use variable_sum for variables that differ"
+        )
+    shared = np.array(rows, dtype=np.int64)
+    return [shared] * len(variables)
+
+
+def table_laws(table: JointTable, query: LinearQuery | VariableSum, secrets: Secrets) -> SecretLaws:
     """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
     values, place = _answers(table, query)
     masks, groups, names = _secrets(table, secrets)
@@ -52,21 +85,17 @@ def table_laws(table: JointTable, query: LinearQuery, secrets: Secrets) -> Secre
     return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible))
 
 
-def _answers(table: JointTable, query: LinearQuery) -> tuple[Ints, Ints]:
+def _answers(table: JointTable, query: LinearQuery | VariableSum) -> tuple[Ints, Ints]:
     """The distinct answers, and which of them each outcome gives."""
-    if table.states != query.states:
-        raise InputError(
-            "a linear query over a table needs every variable to have the query's states; "
-            f"the states of the query are {list(query.states)}"
-        )
-    weights = np.array(query.multiples(), dtype=np.int64)
+    added = contributions(query, table.variables, table.domains)
+    labels = added[0].shape[1]
     count = len(table.variables)
-    total = np.zeros((*table.probability.shape, weights.shape[1]), dtype=np.int64)
-    for axis in range(count):
+    total = np.zeros((*table.probability.shape, labels), dtype=np.int64)
+    for axis, weights in enumerate(added):
         shape = [1] * (count + 1)
         shape[axis], shape[-1] = weights.shape
         total += weights.reshape(shape)
-    values, place = np.unique(total.reshape(-1, weights.shape[1]), axis=0, return_inverse=True)
+    values, place = np.unique(total.reshape(-1, labels), axis=0, return_inverse=True)
     return values, place.ravel()
 
 

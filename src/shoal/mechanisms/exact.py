@@ -15,23 +15,28 @@ from shoal.core.value import Value
 from shoal.loss.exact_vector import (
     VectorSum,
     least_vector_scale,
-    vector_loss,
     vector_sum,
     vector_sum_loss,
 )
 from shoal.loss.frameworks import SecretLaws, table_laws
-from shoal.loss.mixture import smallest_scale, worst_of
+from shoal.loss.mixture import smallest_scale
+from shoal.loss.network_exact import least_parts_scale, parts_loss, secret_loss
+from shoal.loss.network_laws import independent
 from shoal.loss.sums import ChainSum, chain_sum
 from shoal.loss.window import NO_NOISE, least_scale, sum_loss
 from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
 from shoal.mechanisms.row import Mechanism
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 
 NAME = "exact"
+NAMED = JointTable | BayesNet | Contagion  # laws of named variables, each observed once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,12 +66,14 @@ class ExactCertificate(Value):
 
 def refuse(task: Task) -> str | None:
     """Exact losses need a linear query, and laws that can be followed."""
-    if not isinstance(task.query, LinearQuery):
+    if not isinstance(task.query, LinearQuery | VariableSum):
         return "the exact loss is computed for sums over entries only"
     for model in task.family:
-        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | JointTable):
+        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED):
             return f"the exact loss needs a law that can be followed, not {model.describe()}"
-        if len(task.query.labels) > 1 and not isinstance(model, MarkovChain | JointTable):
+        if isinstance(task.query, VariableSum) and not isinstance(model, JointTable | BayesNet):
+            return f"weights per variable need named variables, not {model.describe()}"
+        if len(task.query.labels) > 1 and not isinstance(model, MarkovChain | NAMED):
             return (
                 f"the exact loss of {len(task.query.labels)} values at once is computed for one "
                 f"Markov chain or table, not for {model.describe()}; use lift"
@@ -128,18 +135,16 @@ def model_sum(query: LinearQuery, model: Model) -> ChainSum:
 
 def table_loss(laws: SecretLaws, steps: float) -> float:
     """The exact loss of noise of scale `steps` on a query with these laws. Rounds up."""
-    if laws.values.shape[1] > 1:
-        return vector_loss(laws.on_grid(), steps, pairs=laws.pairs)
-    offset = np.where(laws.pairs, 0.0, -math.inf)
-    positions = laws.values[:, 0].astype(np.float64) / steps
-    return worst_of(
-        laws.laws[None], positions, offset=offset, roundings=float(laws.laws.size)
-    ).value
+    return secret_loss(laws, steps)
 
 
 def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None, str | None]:
     """The least scale in lattice steps for one model, its window, and why it is infinite."""
-    assert isinstance(task.query, LinearQuery)
+    assert isinstance(task.query, LinearQuery | VariableSum)
+    if isinstance(model, BayesNet | Contagion):
+        parts = independent(model, task.query, task.secrets)
+        scale = least_parts_scale(parts, epsilon, 1 / NO_NOISE)
+        return scale, None, "no finite noise is enough for this network"
     if isinstance(model, JointTable):
         laws = table_laws(model, task.query, task.secrets)
         reach = float(np.ptp(laws.values, axis=0).sum()) or 1.0
@@ -147,6 +152,7 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
             lambda steps: table_loss(laws, steps), epsilon, 1 / NO_NOISE, 1.001 * reach / epsilon
         )
         return scale, None, "no finite noise is enough for this table"
+    assert isinstance(task.query, LinearQuery)
     if len(task.query.labels) > 1:
         return least_vector_scale(_model_vector(task.query, model), epsilon), None, "it is endless"
     found = least_scale(model_sum(task.query, model), epsilon)
@@ -154,9 +160,12 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
 
 
 def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
-    assert isinstance(task.query, LinearQuery)
+    assert isinstance(task.query, LinearQuery | VariableSum)
+    if isinstance(model, BayesNet | Contagion):
+        return parts_loss(independent(model, task.query, task.secrets), steps)
     if isinstance(model, JointTable):
         return table_loss(table_laws(model, task.query, task.secrets), steps)
+    assert isinstance(task.query, LinearQuery)
     if len(task.query.labels) > 1:
         return vector_sum_loss(_model_vector(task.query, model), steps)
     return sum_loss(model_sum(task.query, model), steps, enough=enough).value

@@ -13,15 +13,19 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
 from shoal.loss.frameworks import SecretLaws, table_laws
+from shoal.loss.network_laws import independent
 from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
 from shoal.loss.window import NO_NOISE
 from shoal.mechanisms import exact
 from shoal.mechanisms.additive import laplace_body, laplace_plan, pufferfish
 from shoal.mechanisms.row import Mechanism
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 
 NAME = "wasserstein"
 
@@ -53,11 +57,11 @@ def refuse(task: Task) -> str | None:
     if reason is not None:
         return reason.replace("exact loss", "Wasserstein distance")
     for model in task.family:
-        if not isinstance(model, MarkovChain | OrderChain | JointTable):
+        if not isinstance(model, MarkovChain | OrderChain | exact.NAMED):
             return f"the Wasserstein distance is that of one law at a time, not {model.describe()}"
         if model.tied is None:
             return "the Wasserstein distance needs the whole law; give the model a length"
-        if len(task.query.labels) > 1 and not isinstance(model, JointTable):
+        if len(task.query.labels) > 1 and not isinstance(model, exact.NAMED):
             return "the Wasserstein distance of several values needs a table; ask for one number"
     return None
 
@@ -93,9 +97,14 @@ def table_distance(laws: SecretLaws) -> float:
 
 
 def _distance(task: Task, model: Model) -> float:
-    assert isinstance(task.query, LinearQuery)
+    assert isinstance(task.query, LinearQuery | VariableSum)
+    if isinstance(model, BayesNet | Contagion):
+        # what is added to a part independently of the secrets moves no mass further
+        parts = independent(model, task.query, task.secrets).parts
+        return max((table_distance(part.laws) for part in parts), default=0.0)
     if isinstance(model, JointTable):
         return table_distance(table_laws(model, task.query, task.secrets))
+    assert isinstance(task.query, LinearQuery)
     distance = sum_transport(exact.model_sum(task.query, model)).distance
     return math.ceil(distance - 1e-9)  # a gap between multiples of the lattice is a whole number
 

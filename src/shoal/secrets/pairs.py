@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from shoal.core.errors import InputError
 from shoal.core.task import Model
 from shoal.core.value import Value
+from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
 from shoal.models.table import JointTable
 
 
@@ -53,13 +55,34 @@ class SecretPairs(Value):
     def check(self, family: tuple[Model, ...]) -> None:
         """Named events need models that have their variables and values."""
         for model in family:
-            if not isinstance(model, JointTable):
+            if not isinstance(model, JointTable | BayesNet | Contagion):
                 raise InputError(
                     f"secrets name events over variables, but {model.describe()} has none; "
                     "use EachEntry for a time series"
                 )
             for event in {event for pair in self.pairs for event in pair}:
-                model.event(event.mapping())
+                if isinstance(model, JointTable):
+                    model.event(event.mapping())
+                else:
+                    model.evidence(event.mapping())
+
+    def tied_under(self, model: Model) -> int | None:
+        """The most entries that depend on what one pair is about.
+
+        A pair may be about variables of several independent components: then all of them count,
+        not only the largest.
+        """
+        if isinstance(model, BayesNet):
+            home = {v: part for part in model.parts for v in part}
+        elif isinstance(model, Contagion):
+            home = {v: group for group in model.groups for v in group}
+        else:
+            return model.tied
+        reached = (
+            {home[v] for event in pair for v in model.evidence(event.mapping())}
+            for pair in self.pairs
+        )
+        return max(1, *(sum(map(len, parts)) for parts in reached))
 
     def describe(self) -> str:
         names = [f"{a.name!r} against {b.name!r}" for a, b in self.pairs]

@@ -1,0 +1,242 @@
+"""Sums of products of tables over some variables, in a good order: variable elimination.
+
+A factor is a table with one axis per variable of its scope. With weights a factor has one more
+axis, last: entry [.., c] is the part of it whose weights add up to c, and factors are multiplied
+by convolution along it. Everything adds and multiplies non-negative numbers, so every entry of a
+result has a small relative error, whatever the order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import Refused
+from shoal.core.value import Floats
+
+Scope = tuple[int, ...]
+Places = tuple[int, ...]
+MAX_CELLS = 2**25  # numbers the largest table of an elimination may hold
+_einsum: Callable[..., Floats] = np.einsum
+SMALL = 2**15  # products up to this many terms are summed without calling BLAS
+
+
+class Factor(NamedTuple):
+    """A table over the variables of `scope`, in that order of axes."""
+
+    scope: Scope
+    table: Floats
+
+
+class Step(NamedTuple):
+    """Join the factors at one or two places of the list, and append the result to it.
+
+    The scopes are written with small numbers, as np.einsum takes them.
+    """
+
+    places: Places
+    labels: tuple[list[int], list[int]]
+    kept: list[int]
+    out: Scope
+    summed: Scope
+    terms: int
+
+
+class Elimination(NamedTuple):
+    """The steps, the axes of the last result in the order wanted, the cells of the largest table,
+    and how often a cell of the result was rounded."""
+
+    steps: tuple[Step, ...]
+    axes: list[int]
+    largest: int
+    roundings: int
+
+
+def joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Floats:
+    """Σ over all variables but `keep` of the product of the factors; axes as in `keep`.
+
+    sizes[v] is the number of values of variable v; `order` is a good order for the whole network,
+    when known. Refused beyond 2^25 numbers in one table.
+    """
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest, len(keep))
+    return _run(chosen, [factor.table for factor in factors], _multiplied)
+
+
+def weighted_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
+) -> Floats:
+    """The same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest * width, len(keep))
+    return _run(chosen, [factor.table for factor in factors], _convolved)
+
+
+def _affordable(cells: int, kept: int) -> None:
+    if cells > MAX_CELLS:
+        raise Refused(
+            f"the joint law of {kept} variable(s) needs a table of {cells:.2g} numbers on the way; "
+            f"at most {MAX_CELLS} are handled: ask about fewer variables, or use a network with "
+            "fewer parents per variable"
+        )
+
+
+@lru_cache(maxsize=8192)
+def elimination(
+    scopes: tuple[Scope, ...], sizes: tuple[int, ...], keep: Scope, order: Scope = ()
+) -> Elimination:
+    """The steps of an elimination with small tables; nothing is computed yet.
+
+    Variable by variable in the given order; greedily (opt_einsum) when there is none or it leads
+    to large tables.
+    """
+    given = _planned(scopes, sizes, keep, _by_order(scopes, keep, order)) if order else None
+    if given is not None and given.largest <= SMALL:
+        return given
+    greedily = _planned(scopes, sizes, keep, _greedy(scopes, sizes, keep))
+    return greedily if given is None or greedily.largest < given.largest else given
+
+
+def good_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
+    """The order in which a greedy elimination of everything sums the variables out."""
+    left = {v for scope in scopes for v in scope}
+    order: list[int] = []
+    for step in _planned(scopes, sizes, (), _greedy(scopes, sizes, ())).steps:
+        gone = sorted(left.intersection(step.summed))
+        order += gone
+        left.difference_update(gone)
+    return tuple(order)
+
+
+def _greedy(scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope) -> Iterator[Places]:
+    """opt_einsum's greedy path: which places of the list of factors are joined next."""
+    from opt_einsum.paths import greedy
+
+    named = [frozenset(map(str, scope)) for scope in scopes]
+    extent = {str(v): sizes[v] for scope in scopes for v in scope}
+    path = greedy(named, frozenset(map(str, keep)), extent) if len(scopes) > 1 else [(0,)]
+    count = len(scopes)
+    for places in path:
+        first, *rest = sorted(places, reverse=True)
+        if not rest:
+            yield (first,)
+        for place in rest:  # several at once: one after the other with the last result
+            yield first, place
+            count -= 1
+            first = count - 1
+
+
+def _by_order(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[Places]:
+    """Bucket elimination: join the factors that hold a variable, smallest scopes first."""
+    pool = [frozenset(scope) for scope in scopes]
+    kept = frozenset(keep)
+    for variable in order:
+        if variable in kept:
+            continue
+        while True:
+            places = [i for i, scope in enumerate(pool) if variable in scope]
+            if not places:
+                break
+            pair = tuple(sorted(places, key=lambda i: len(pool[i]))[:2])
+            joined = frozenset().union(*(pool[i] for i in pair))
+            yield pair
+            if len(places) <= 2:
+                joined -= {variable}
+            pool = [scope for i, scope in enumerate(pool) if i not in pair]
+            pool.append(joined)
+    while len(pool) > 1:
+        yield len(pool) - 1, len(pool) - 2
+        pool = [*pool[:-2], pool[-1] | pool[-2]]
+    if len(scopes) == 1 and not order:
+        yield (0,)
+
+
+def _planned(
+    scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope, path: Iterator[Places]
+) -> Elimination:
+    pool = list(scopes)
+    uses = Counter(v for scope in (*scopes, keep) for v in scope)
+    steps: list[Step] = []
+    largest, roundings = 1, 0
+    for places in path:
+        taken = [pool[place] for place in places]
+        uses.subtract(v for scope in taken for v in scope)
+        step = _step(places, taken, sizes, uses)
+        for place in sorted(places, reverse=True):
+            pool.pop(place)
+        pool.append(step.out)
+        uses.update(step.out)
+        steps.append(step)
+        cells = math.prod(sizes[v] for v in step.out)
+        largest = max(largest, cells)
+        roundings += step.terms // max(cells, 1) + 2
+    axes = [pool[-1].index(v) for v in keep]
+    return Elimination(tuple(steps), axes, largest, roundings)
+
+
+def _step(places: Places, taken: list[Scope], sizes: Sequence[int], uses: Counter[int]) -> Step:
+    """Join the factors `taken` from their places, summing out what nothing else uses."""
+    used = list(dict.fromkeys(v for scope in taken for v in scope))
+    kept = tuple(v for v in used if uses[v] > 0)
+    code = {v: i for i, v in enumerate(used)}
+    labels = [[code[v] for v in scope] for scope in taken]
+    return Step(
+        places=places,
+        labels=(labels[0], labels[1] if len(labels) > 1 else []),
+        kept=[code[v] for v in kept],
+        out=kept,
+        summed=tuple(v for v in used if uses[v] <= 0),
+        terms=math.prod(sizes[v] for v in used),
+    )
+
+
+def _run(
+    chosen: Elimination,
+    tables: list[Floats],
+    product: Callable[[Floats, Floats | None, Step], Floats],
+) -> Floats:
+    pool = list(tables)
+    for step in chosen.steps:
+        one, *other = (pool[place] for place in step.places)
+        result = product(one, other[0] if other else None, step)
+        for place in sorted(step.places, reverse=True):
+            pool.pop(place)
+        pool.append(result)
+    extra = list(range(len(chosen.axes), pool[-1].ndim))  # the axis of weights stays last
+    return np.transpose(pool[-1], [*chosen.axes, *extra])
+
+
+def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
+    if two is None:
+        return _einsum(one, step.labels[0], step.kept)
+    return _einsum(one, step.labels[0], two, step.labels[1], step.kept, optimize=step.terms > SMALL)
+
+
+def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """The product of two weighted factors: one contraction per weight of the shorter one."""
+    if two is None:
+        return _einsum(one, [*step.labels[0], 51], [*step.kept, 51])
+    if one.shape[-1] < two.shape[-1]:
+        one, two = two, one
+        step = step._replace(labels=(step.labels[1], step.labels[0]))
+    wide = one.shape[-1]
+    out: Floats | None = None
+    for weight in range(two.shape[-1]):
+        part = two[..., weight]
+        if not part.any():
+            continue
+        found = _einsum(one, [*step.labels[0], 51], part, step.labels[1], [*step.kept, 51])
+        if out is None:
+            out = np.zeros((*found.shape[:-1], wide + two.shape[-1] - 1))
+        out[..., weight : weight + wide] += found
+    if out is None:  # everything is impossible
+        empty = _einsum(one, [*step.labels[0], 51], two[..., 0], step.labels[1], [*step.kept, 51])
+        out = np.zeros((*empty.shape[:-1], wide + two.shape[-1] - 1))
+    return out

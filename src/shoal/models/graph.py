@@ -1,0 +1,142 @@
+"""Graphs of who depends on whom: order, moral graph, connected parts, d-separation.
+
+A directed graph is given as `parents`: for every node, numbered from 0, the nodes it depends on.
+An undirected one is a tuple of sets of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+Parents = Sequence[Sequence[int]]
+Neighbours = tuple[frozenset[int], ...]
+
+
+def topological(parents: Parents) -> tuple[int, ...] | None:
+    """The nodes with every parent before its children, smallest number first; None on a cycle."""
+    import heapq
+
+    waiting = [len(set(own)) for own in parents]
+    children = children_of(parents)
+    ready = [node for node, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for child in children[node]:
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                heapq.heappush(ready, child)
+    return tuple(order) if len(order) == len(parents) else None
+
+
+def children_of(parents: Parents) -> Neighbours:
+    """For every node, the nodes that depend on it."""
+    children: list[set[int]] = [set() for _ in parents]
+    for node, own in enumerate(parents):
+        for parent in own:
+            children[parent].add(node)
+    return tuple(frozenset(several) for several in children)
+
+
+def ancestors(parents: Parents, nodes: Iterable[int]) -> frozenset[int]:
+    """The nodes and everything they depend on, directly or not."""
+    found: set[int] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(parents[node])
+    return frozenset(found)
+
+
+def moral(parents: Parents) -> Neighbours:
+    """The moral graph: every node tied to its parents, and the parents of a node to each other."""
+    tied: list[set[int]] = [set() for _ in parents]
+    for node, own in enumerate(parents):
+        family = {node, *own}
+        for member in family:
+            tied[member] |= family - {member}
+    return tuple(frozenset(several) for several in tied)
+
+
+def undirected(count: int, edges: Iterable[tuple[int, int]]) -> Neighbours:
+    """The neighbours of each of `count` nodes, from pairs of nodes; loops are left out."""
+    tied: list[set[int]] = [set() for _ in range(count)]
+    for one, two in edges:
+        if one != two:
+            tied[one].add(two)
+            tied[two].add(one)
+    return tuple(frozenset(several) for several in tied)
+
+
+def connected_parts(neighbours: Neighbours, among: Iterable[int] | None = None) -> list[list[int]]:
+    """The connected components, each in increasing order, ordered by their first node.
+
+    With `among`, those of the graph on these nodes only.
+    """
+    left = set(range(len(neighbours)) if among is None else among)
+    parts: list[list[int]] = []
+    for start in sorted(left):
+        if start not in left:
+            continue
+        left.remove(start)
+        part, waiting = [start], [start]
+        while waiting:
+            near = neighbours[waiting.pop()] & left
+            left -= near
+            part.extend(near)
+            waiting.extend(near)
+        parts.append(sorted(part))
+    return parts
+
+
+def distances(neighbours: Neighbours, start: int) -> dict[int, int]:
+    """Edges on the shortest path from `start` to every node it is connected with."""
+    far = {start: 0}
+    layer = [start]
+    while layer:
+        step = far[layer[0]] + 1
+        layer = sorted({near for node in layer for near in neighbours[node]} - far.keys())
+        far.update((node, step) for node in layer)
+    return far
+
+
+def d_connected(parents: Parents, start: int, given: Collection[int]) -> frozenset[int]:
+    """The nodes, `given` left out, that are NOT d-separated from `start` by `given`.
+
+    A path may pass a node in the middle of a chain or below a common cause unless it is given,
+    and a collider (two arrows meet) only when it or something below it is given: conditioning on
+    a collider opens the path. So a set that cuts every path of the skeleton need not separate.
+    By composition, all the others together are independent of `start` given `given`.
+    Walks over (node, came from a child or from a parent), each once.
+    """
+    blocked = frozenset(given)
+    opened = ancestors(parents, blocked)
+    children = children_of(parents)
+    seen: set[tuple[int, bool]] = set()
+    waiting = [(start, True)]  # as if from a child: both directions are open at the start
+    while waiting:
+        node, from_child = waiting.pop()
+        if (node, from_child) in seen:
+            continue
+        seen.add((node, from_child))
+        if from_child and node not in blocked:
+            waiting += [(parent, True) for parent in parents[node]]
+            waiting += [(child, False) for child in children[node]]
+        elif not from_child:
+            if node not in blocked:
+                waiting += [(child, False) for child in children[node]]
+            if node in opened:
+                waiting += [(parent, True) for parent in parents[node]]
+    return frozenset(node for node, _ in seen) - blocked
+
+
+def d_separated(
+    parents: Parents, one: Iterable[int], other: Collection[int], given: Collection[int]
+) -> bool:
+    """Whether `given` d-separates every node of `one` from every node of `other`."""
+    targets = set(other) - set(given)
+    starts = set(one) - set(given)
+    return not any(d_connected(parents, start, given) & targets for start in starts)

@@ -18,6 +18,7 @@ from shoal.core.numbers import positive, whole
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints, Value
 from shoal.geometry.body import Body
+from shoal.geometry.integers import VECTOR_LIMIT, largest
 from shoal.noise.knorm_batch import compiled_draws, exact_draws
 from shoal.noise.knorm_proposal import Proposal, proposal_for
 
@@ -58,7 +59,11 @@ class LatticeKNorm(Value):
         return float(self.log_weights(np.array([z], dtype=np.int64))[0])
 
     def log_weights(self, vectors: Ints) -> Floats:
-        """-epsilon |z|_K of each row; -inf outside the span."""
+        """-epsilon |z|_K of each row, within a relative 2^-50; -inf outside the span."""
+        if self.body.ambient == self.body.dimension == 2 and largest(vectors) <= VECTOR_LIMIT:
+            from shoal.noise.knorm_kernels import norms_of
+
+            return np.asarray(-float(self.epsilon) * norms_of(self.body.flat, vectors))
         return -float(self.epsilon) * self.body.norm_upper(vectors)
 
     def log_ratios(self, shifts: Ints) -> Floats:

@@ -179,3 +179,12 @@ def norm_of(vertices: Any, x: int, y: int) -> float:
     ax, ay = vertices[i, 0], vertices[i, 1]
     bx, by = vertices[j, 0], vertices[j, 1]
     return cross(x, y, bx - ax, by - ay) / cross(ax, ay, bx, by)
+
+
+@njit(cache=True)
+def norms_of(vertices: Any, vectors: Any) -> Any:
+    """norm_of every row."""
+    found = np.empty(len(vectors))
+    for k in range(len(vectors)):
+        found[k] = norm_of(vertices, vectors[k, 0], vectors[k, 1])
+    return found

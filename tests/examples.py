@@ -21,15 +21,18 @@ from shoal.loss.closeness import Closeness
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.external import Measured
 from shoal.mechanisms.leakage import Leakage
+from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import PrivateFit
 from shoal.models.friends import FriendModel
+from shoal.models.grid import HexGrid
 from shoal.noise.bits import SeededRng
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import histogram
 from shoal.secrets.contexts import SensitiveContexts
+from shoal.streams.location import LocationStream
 from shoal.streams.mask import ContextStream
 
 BY_HAND: tuple[Any, ...] = (
@@ -45,6 +48,8 @@ BY_HAND: tuple[Any, ...] = (
     Measured("other", Fraction(1, 3)),
     LiveSimulatable(short_day(), SensitiveContexts.of("hospital"), 0.25),
     ExternalQuery("other", ("a", "b")),
+    HexGrid(indexes=np.array([612630286862614527, 612630286896168959])),
+    composition.PerStep(Fraction(2), Fraction(5, 2)),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
     Closeness(0.25, 3, "a", 10),
     PrivateFit(
@@ -76,6 +81,9 @@ QUICK = (
     "dependence",
     "pairwise-field",
     "contexts",
+    "policy",
+    "location-set",
+    "map",
     "kmeans",
     "classifier",
     "degrees",
@@ -117,6 +125,10 @@ def _made() -> Iterator[Any]:
             if plan is not None and not isinstance(plan.body, Sampler):
                 yield plan.start()
                 yield plan.start().step(task.query.states[0], rng=SeededRng(1))[0]
+                if isinstance(plan.body, LocationMachine):
+                    yield from LocationStream.begin(plan).read(
+                        task.query.states[0], rng=SeededRng(2)
+                    )
                 if name == "contexts":
                     yield ContextStream.begin(plan, "monday")
     yield ContextStream.begin(

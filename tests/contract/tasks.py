@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from tests.locations import running_task, town_task
 
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.models.chain import MarkovChain
@@ -20,6 +22,7 @@ from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import PairwiseField, friend_field
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.friends import FriendModel
+from shoal.models.grid_chain import SparseChain
 from shoal.models.groups import RecordGroups
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
@@ -29,9 +32,12 @@ from shoal.queries.classifier import linear_classifier
 from shoal.queries.current import CurrentState, current_state
 from shoal.queries.graph import degree_distribution
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.queries.measurement import Measurement
 from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
+from shoal.secrets.location import LocationSet
 from shoal.secrets.pairs import Event, SecretPairs
+from shoal.secrets.policy import PolicyGraph
 
 TWO = [[0.8, 0.2], [0.3, 0.7]]
 THREE = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
@@ -133,6 +139,9 @@ TASKS: dict[str, Task] = {
     "kmeans": task(centroids("xy", low=0, high=1, clusters=2), RecordGroups(3)),
     "classifier": task(linear_classifier("xy", records=50), RecordGroups(3)),
     "degrees": task(degree_distribution(9, cap=3, level="node"), RecordGroups(3)),
+    "policy": running_task(),
+    "location-set": running_task(delta=Fraction(1, 5)),
+    "map": town_task(3, 3),
     "pairs": task(
         count(["well", "ill"], "ill"),
         flu_table(),
@@ -152,11 +161,13 @@ def relabelled(original: Task) -> Task:
     if isinstance(query, LinearQuery):
         weights = tuple(query.weights[i] for i in turn)
         turned = replace(query, states=states, weights=weights)
+    elif isinstance(query, Measurement):
+        turned = replace(query, states=states, points=query.points[turn])
     else:
         assert isinstance(query, CurrentState)
         turned = replace(query, states=states)
     family = tuple(_turned(model, turn) for model in original.family)
-    return Task(query=turned, secrets=original.secrets, family=family)
+    return Task(query=turned, secrets=_turned_secrets(original.secrets, turn), family=family)
 
 
 def _turned(model: Model, turn: Sequence[int]) -> Model:
@@ -196,9 +207,29 @@ def _turned(model: Model, turn: Sequence[int]) -> Model:
             )
             tables = model.potentials[:, at][:, :, at]
             return replace(model, domain=domain, potentials=tables, own=model.own[:, at])
+        case SparseChain():
+            matrix = model.matrix().toarray()[turn][:, turn]
+            return SparseChain.of(matrix, initial=model.initial[turn], states=states)
         case MixingSummary():
             return model
     raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")
+
+
+def _turned_secrets(secrets: Secrets, turn: Sequence[int]) -> Secrets:
+    match secrets:
+        case PolicyGraph():
+            places = np.argsort(turn)
+            return replace(
+                secrets,
+                states=tuple(secrets.states[i] for i in turn),
+                edges=places[secrets.edges],
+                groups=secrets.groups[list(turn)],
+            )
+        case LocationSet():
+            policy = _turned_secrets(secrets.policy, turn)
+            assert isinstance(policy, PolicyGraph)
+            return replace(secrets, policy=policy)
+    return secrets
 
 
 def _shape(model: OrderChain) -> tuple[int, ...]:

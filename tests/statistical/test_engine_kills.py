@@ -1,0 +1,109 @@
+"""Jobs killed with -9 at random moments, again and again: each subject is released exactly once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.engine_jobs import days, job, released, spread
+
+from shoal.engines import local
+from shoal.engines.job import load_job
+from shoal.ledger import open_ledger
+
+USERS = 60
+RESUME = """
+import sys
+from shoal.engines.job import load_job
+from shoal.engines import local
+made = load_job(sys.argv[1])
+print("ready", flush=True)
+local.resume(made)
+"""
+
+
+def killed(out: Path, after: float) -> bool:
+    """Whether a run that goes on with the job was killed `after` seconds of work."""
+    with subprocess.Popen(
+        [sys.executable, "-c", RESUME, str(out)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        return process.returncode == -signal.SIGKILL
+
+
+def shown(out: Path) -> dict[str, object]:
+    """Subject to its visible values; fails when one is there twice or a file is torn."""
+    files = sorted(out.glob("*.parquet"))
+    if not files:
+        return {}
+    table = pl.concat([pl.read_parquet(file) for file in files])
+    assert table["subject"].is_unique().all()
+    return {row["subject"]: row["multiples"] for row in table.to_dicts()}
+
+
+def endure(out: Path, kills: int, *, seed: int) -> int:
+    """Kill the job until it survives or `kills` are used up; how many runs got somewhere."""
+    draw = random.Random(seed)
+    before: dict[str, object] = {}
+    moments = 0
+    for _ in range(kills):
+        if not killed(out, draw.uniform(0.0, 0.35)):
+            break
+        after = shown(out)
+        # what was visible once stays as it was
+        assert {name: after[name] for name in before} == before
+        moments += len(before) < len(after) < USERS
+        before = after
+    report = local.resume(load_job(out))
+    assert report.finished
+    assert report.adds_up
+    assert report.releases == USERS
+    final = shown(out)
+    assert {name: final[name] for name in before} == before
+    assert len(final) == USERS
+    return moments
+
+
+@pytest.mark.parametrize(
+    ("kills", "ledger"),
+    [
+        pytest.param(3, False, id="a-few"),
+        pytest.param(40, False, id="many", marks=pytest.mark.slow),
+        pytest.param(40, True, id="many-charged", marks=pytest.mark.slow),
+    ],
+)
+def test_each_subject_is_released_once_however_often_the_job_is_killed(
+    kills: int, ledger: bool, tmp_path: Path
+) -> None:
+    data = spread(days(users=USERS), tmp_path / "in", 3)
+    where = str(tmp_path / "budget.db") if ledger else None
+    moments = 0
+    for number in range(1 if kills < 10 else 8):
+        out = tmp_path / f"out{number}"
+        made = job(data, out, memory=12_000, ledger=where, name=f"job-{number}")
+        assert made.shards > 10
+        made.store()
+        moments += endure(out, kills, seed=number)
+    if kills >= 10:
+        assert moments > 0  # some kills came between the first and the last release
+    if where is not None:
+        with open_ledger(where) as found:
+            assert found.verify().intact
+            assert found.verify().charges == 8 * USERS
+            last = {
+                entry.subject: json.loads(entry.release)["value"]["answer"]["multiples"]
+                for entry in found.charges()[-USERS:]
+            }
+        table = released(tmp_path / "out7")
+        assert {row["subject"]: list(row["multiples"].values()) for row in table.to_dicts()} == last

@@ -79,7 +79,8 @@ class LocationMachine(Running):
     """Releases a measurement of the current state at every step, ε-indistinguishable by policy.
 
     `noise` names the law ("k-norm" is the planar isotropic mechanism too: its transform does not
-    change the distribution), `estimate` the error that the estimate minimises, "squared" or "absolute".
+    change the distribution), `estimate` the error that the estimate minimises, "squared" or
+    "absolute".
     Xiao & Xiong 2016, Algorithm 2; Xiao 2017, Algorithm 1.
     """
 

@@ -13,9 +13,10 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.value import Floats
 from shoal.mechanisms.location_leakage import Forgetting
 from shoal.mechanisms.location_place import Atlas
-from shoal.mechanisms.location_stage import Stage, stage_of
+from shoal.mechanisms.location_stage import Stage, policy_of, stage_of
 from shoal.models.filter import Truths, motion_of
 from shoal.secrets.location import LocationSet, location_set
+from shoal.secrets.policy_index import PolicyIndex
 
 if TYPE_CHECKING:
     from shoal.mechanisms.location_machine import LocationMachine
@@ -42,6 +43,7 @@ class Runtime:
         self.atlas = Atlas(machine.chain)
         self.forgetting = Forgetting(self.motion)
         self.values = machine.query.values
+        self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
         self._stages: OrderedDict[bytes, Stage] = OrderedDict()
         self._reached: OrderedDict[tuple[int, bytes], Truths] = OrderedDict()
         self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
@@ -56,7 +58,7 @@ class Runtime:
         states = motion.on_states(time, prior)
         members = motion.states_possible(time, support)
         if isinstance(self._machine.places, LocationSet) and states.any():
-            members = members & location_set(states, self._machine.places.delta)
+            members = members & _likely(states, self._machine.places.delta)
         return Scene(prior, support, self.stage(members))
 
     def stage(self, members: Truths) -> Stage:
@@ -65,7 +67,7 @@ class Runtime:
         found = self._stages.get(key)
         if found is None:
             machine = self._machine
-            found = stage_of(machine.places, machine.query, members, machine.epsilon, machine.noise)
+            found = stage_of(machine.places, self.index, members, machine.epsilon, machine.noise)
             _keep(self._stages, key, found)
         return found
 
@@ -99,6 +101,14 @@ class Runtime:
             found = motion.reach(time, before) if time else before
             _keep(self._reached, key, found)
         return found
+
+
+def _likely(prior: Floats, delta: Fraction) -> Truths:
+    """`location_set`, by a partition where the sums are clear and exactly where they are not."""
+    from shoal.loss.location_kernels import threshold
+
+    least, clear = threshold(prior, float(1 - delta))
+    return (prior >= least) & (prior > 0) if clear else location_set(prior, delta)
 
 
 def _keep(kept: OrderedDict[Any, Any], key: Any, item: Any) -> None:

@@ -13,23 +13,23 @@ from fractions import Fraction
 import numpy as np
 
 from shoal.core.value import Ints
-from shoal.geometry.body import difference_body
+from shoal.geometry.body import Body
 from shoal.noise.emission import EmissionLaw, LatticeEmission
 from shoal.noise.knorm import LatticeKNorm
 from shoal.queries.measurement import Measurement
-from shoal.secrets.location import LocationSet, surrogates
+from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph, Truths
+from shoal.secrets.policy_index import PolicyIndex, plain_hull
 from shoal.secrets.policy_repair import (
     Protected,
     Shape,
     cross_polytope,
     protect,
     same,
-    sensitivity_hull,
 )
 
 Places = PolicyGraph | LocationSet
-Law = Callable[[PolicyGraph, Ints, Truths, Protected, Fraction], EmissionLaw]
+Law = Callable[[PolicyIndex, Truths, Ints, Protected, Fraction], EmissionLaw]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class NoiseKind:
 
 
 def knorm_law(
-    policy: PolicyGraph, points: Ints, members: Truths, protected: Protected, epsilon: Fraction
+    index: PolicyIndex, members: Truths, points: Ints, protected: Protected, epsilon: Fraction
 ) -> EmissionLaw:
     """f(s) plus K-norm noise under the body in force."""
     return LatticeEmission(points=points, noise=LatticeKNorm(body=protected.body, epsilon=epsilon))
@@ -87,33 +87,28 @@ def policy_of(places: Places) -> PolicyGraph:
 
 
 def stage_of(
-    places: Places, query: Measurement, members: Truths, epsilon: Fraction, noise: str
+    places: Places, index: PolicyIndex, members: Truths, epsilon: Fraction, noise: str
 ) -> Stage:
     """The stage of a constraint C = members: hull, repair, noise.
 
     Xiao & Xiong 2016, Algorithm 2, lines 3 to 5.
     """
-    policy, kind = policy_of(places), NOISES[noise]
-    answering = surrogates(query.points, members)
-    points = query.points[answering]
-    everybody = np.ones(len(points), dtype=np.bool_)
-    images = None
-    if isinstance(places, LocationSet) and places.everywhere:
-        images = sensitivity_hull(policy, points, everybody)
-    protected = protect(policy, query.points, members, kind.shape, images)
-    law = kind.law(policy, points, members, protected, epsilon)
-    alone = policy.alone(members)
+    kind = NOISES[noise]
+    answering = index.stand_ins(members)
+    points = index.points[answering]
+    protected = protect(index, members, kind.shape, _images(places, points))
+    law = kind.law(index, members, points, protected, epsilon)
     return Stage(
         members=members,
         answering=answering,
         protected=protected,
         law=law,
-        spread=spread_of(law, query.points, members),
-        joined=len(alone) < members.sum(),
+        spread=spread_of(law, index, members),
+        joined=len(index.alone(members)) < members.sum(),
     )
 
 
-def spread_of(law: EmissionLaw, points: Ints, members: Truths) -> float:
+def spread_of(law: EmissionLaw, index: PolicyIndex, members: Truths) -> float:
     """η: the largest log-ratio between any two members, rounded up.
 
     For noise that is added it grows with the norm of the shift, which is largest at a vertex of
@@ -122,9 +117,16 @@ def spread_of(law: EmissionLaw, points: Ints, members: Truths) -> float:
     if members.sum() < 2:
         return 0.0
     if isinstance(law, LatticeEmission):
-        return float(law.noise.log_ratios(difference_body(points[members]).vertices).max())
+        return float(law.noise.log_ratios(index.spread(members)).max())
     inside = np.flatnonzero(members).tolist()
     return max(law.log_ratio(a, b) for k, a in enumerate(inside) for b in inside[k + 1 :])
+
+
+def _images(places: Places, points: Ints) -> Body | None:
+    """The hull of the images of all edges under stand-ins, when they must hold as well."""
+    if not isinstance(places, LocationSet) or not places.everywhere:
+        return None
+    return plain_hull(places.policy, points, np.ones(len(points), dtype=np.bool_))
 
 
 def edge_loss(places: Places, query: Measurement, stage: Stage) -> float:
@@ -139,10 +141,9 @@ def edge_loss(places: Places, query: Measurement, stage: Stage) -> float:
     if not isinstance(law, LatticeEmission):
         pairs = np.concatenate([policy.edges_among(stage.members), stage.protected.added])
         return max((law.log_ratio(int(a), int(b)) for a, b in pairs), default=0.0)
-    hulls = [sensitivity_hull(policy, query.points, stage.members).vertices]
+    hulls = [plain_hull(policy, query.points, stage.members).vertices]
     added = stage.protected.added
     hulls.append(query.points[added[:, 0]] - query.points[added[:, 1]])
-    if isinstance(places, LocationSet) and places.everywhere:
-        everybody = np.ones(len(query.points), dtype=np.bool_)
-        hulls.append(sensitivity_hull(policy, query.points[stage.answering], everybody).vertices)
+    images = _images(places, query.points[stage.answering])
+    hulls += [] if images is None else [images.vertices]
     return float(law.noise.log_ratios(np.concatenate(hulls)).max())

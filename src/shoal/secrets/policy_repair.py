@@ -1,7 +1,7 @@
-"""Sensitivity hulls of policy graphs under a constraint, who is exposed, and how to repair it.
+"""Who is exposed under a constraint, and how to repair it.
 
-Everything is decided on integers: `points` are answers in lattice steps, `members` the states of
-the constraint C as booleans.
+Everything is decided on integers: answers are in lattice steps, `members` are the states of the
+constraint C as booleans.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.value import Ints
-from shoal.geometry.body import Body, difference_body, symmetric_hull
+from shoal.geometry.body import Body, symmetric_hull
 from shoal.secrets.policy import PolicyGraph, Truths
+from shoal.secrets.policy_index import PolicyIndex
 
 Shape = Callable[[Body], Body]  # from the sensitivity hull to the body of the noise in force
 
@@ -47,28 +48,13 @@ def cross_polytope(hull: Body) -> Body:
     return symmetric_hull(hull.l1_radius * np.eye(hull.ambient, dtype=np.int64))
 
 
-def sensitivity_hull(policy: PolicyGraph, points: Ints, members: Truths) -> Body:
-    """K = conv{f(s) - f(s') : ss' an edge of G ∩ C}; the point {0} when there is none.
-
-    Cliques go through the hull of their points. Xiao & Xiong 2016, Definition 5.1.
-    """
-    kept = policy.edges[members[policy.edges[:, 0]] & members[policy.edges[:, 1]]]
-    parts = [points[kept[:, 0]] - points[kept[:, 1]]]
-    groups = np.where(members, policy.groups, -1)
-    names = np.unique(groups[groups >= 0])
-    if len(names) == 1 and not len(kept):
-        return difference_body(points[groups >= 0])
-    parts += [difference_body(points[groups == name]).vertices for name in names]
-    return symmetric_hull(np.concatenate(parts))
-
-
-def exposed_states(policy: PolicyGraph, points: Ints, members: Truths, body: Body) -> Ints:
+def exposed_states(index: PolicyIndex, members: Truths, body: Body) -> Ints:
     """The members with degree of protection 1: no other member's answer lies in f(s) + K.
 
     A state with an edge has its neighbour inside K, so only states left alone are looked at.
     """
-    alone = policy.alone(members)
-    kept = [s for s in alone.tolist() if degree(points, members, body, s) == 1]
+    alone = index.alone(members).tolist()
+    kept = [s for s in alone if degree(index.points, members, body, s) == 1]
     return np.array(kept, dtype=np.int64)
 
 
@@ -86,11 +72,7 @@ def degrees(points: Ints, members: Truths, body: Body) -> dict[int, int]:
 
 
 def protect(
-    policy: PolicyGraph,
-    points: Ints,
-    members: Truths,
-    shape: Shape = same,
-    hull: Body | None = None,
+    index: PolicyIndex, members: Truths, shape: Shape = same, hull: Body | None = None
 ) -> Protected:
     """The policy under the constraint, repaired until nobody is exposed.
 
@@ -99,14 +81,15 @@ def protect(
     error; the last ties by index. `hull` is where to begin, when more than G ∩ C must hold.
     Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
     """
-    before = sensitivity_hull(policy, points, members) if hull is None else hull
+    points = index.points
+    before = index.hull(members) if hull is None else hull
     hull, body = before, shape(before)
-    exposed = exposed_states(policy, points, members, body)
+    exposed = exposed_states(index, members, body)
     added: list[tuple[int, int]] = []
     for state in exposed.tolist() if members.sum() > 1 else ():
         if degree(points, members, body, state) > 1:
             continue  # an edge added for another state protects this one too
-        other = _partner(policy, points, members, hull, shape, state)
+        other = _partner(index.policy, points, members, hull, shape, state)
         hull = symmetric_hull(np.vstack([hull.vertices, points[state] - points[other]]))
         body = shape(hull)
         added.append((min(state, other), max(state, other)))

@@ -38,6 +38,32 @@ class Uniform:
             self.prefix = self.prefix << 64 | int(rng.words(1)[0])
             self.bits += 64
 
+    def below_scaled_exp(self, share: Fraction, exponent: Fraction, rng: Rng) -> bool:
+        """Whether U < share·exp(-exponent), for a rational share > 0."""
+        if exponent == 0:
+            return self.below(share, rng)
+        while True:
+            low, high = exp_bounds(exponent, self.bits)
+            if self.prefix + 1 <= share * low:
+                return True
+            if self.prefix >= share * high:
+                return False
+            self._extend(rng)
+
+    def below(self, share: Fraction, rng: Rng) -> bool:
+        """Whether U < share."""
+        while True:
+            if self.prefix + 1 <= share * 2**self.bits:
+                return True
+            if self.prefix >= share * 2**self.bits:
+                return False
+            self._extend(rng)
+
+    def _extend(self, rng: Rng) -> None:
+        """64 more bits of U."""
+        self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+        self.bits += 64
+
 
 def exact_attempt(
     words: Sequence[int], body: Body, epsilon: Fraction, proposal: Proposal, rng: Rng

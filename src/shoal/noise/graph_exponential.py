@@ -1,0 +1,221 @@
+"""Outputs drawn among the states themselves, by distance in the policy graph.
+
+q(z | s) = w_z exp(-r d(s, z)) / N_s, N_s = Σ_z w_z exp(-r d(s, z)), with d the number of edges
+between s and z. Joined states have |d(s, z) - d(s', z)| <= 1, so an edge loses at most
+r + |log N_s - log N_s'|. With the constants w = Φ⁻¹1, Φ = exp(-r d), every N_s is 1 and an edge
+loses r, without the usual factor 2; they serve whenever none is negative. Otherwise w = 1 and the
+rate is the largest that keeps every edge within ε. Under the same definition as K-norm noise this
+protects states that are not joined less, and states in different components not at all.
+The proof is in GRAPH.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import InputError
+from shoal.core.numbers import positive
+from shoal.core.rng import Rng
+from shoal.core.value import Floats, Ints
+from shoal.noise.knorm_exact import Uniform
+from shoal.noise.primitives import uniform_below
+
+LARGEST = 4096  # states, so that the matrix of distances stays within 128 MB
+PARTS = 2.0**50  # units of the proposal; their sum over 4096 states stays below 2^63
+OVER = 1 + 2.0**-30  # the proposal exceeds the floats it is made of by this, far above their error
+ROUNDS = 20  # bisections of the calibrated rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GraphExponential:
+    """An EmissionLaw: state s answers as node `place[s]`, outputs are the points of nodes.
+
+    distances (n, n) between nodes in edges, inf where there is no path. log_normalisers are
+    log N within `slack`. `tight` says whether w = Φ⁻¹1.
+    """
+
+    points: Ints
+    place: Ints
+    nodes: Ints
+    weights: Floats
+    distances: Floats
+    rate: Fraction
+    tight: bool
+
+    @property
+    def slack(self) -> float:
+        """A bound on the error of log N: of the sum, the exponentials and their arguments."""
+        return _slack(self.distances, float(self.rate))
+
+    @property
+    def log_normalisers(self) -> Floats:
+        """log N of each node."""
+        return np.log(_normalisers(self.distances, self.weights, float(self.rate)))
+
+    def draw(self, state: int, rng: Rng) -> tuple[int, ...]:
+        """One output with exactly the stated law: the weights are taken as the rationals they are.
+
+        A node is proposed with whole weights slightly above the true ones, and kept with the
+        exact ratio of the two, decided with as many bits as it takes.
+        """
+        row = self.distances[self.place[state]]
+        reachable = np.flatnonzero(np.isfinite(row) & (self.weights > 0))
+        floats = self.weights[reachable] * np.exp(-float(self.rate) * row[reachable])
+        unit = float(floats.max()) / PARTS
+        proposed = np.floor(floats / unit * OVER).astype(np.int64) + 1
+        sums = np.cumsum(proposed)
+        while True:
+            at = int(np.searchsorted(sums, uniform_below(int(sums[-1]), rng), side="right"))
+            node = int(reachable[at])
+            share = Fraction(float(self.weights[node])) / (int(proposed[at]) * Fraction(unit))
+            if _below(share, self.rate * int(row[node]), rng):
+                return tuple(int(value) for value in self.points[self.nodes[node]])
+
+    def log_likelihood(self, output: Sequence[int]) -> Floats:
+        """log q(output | s) of every state; -inf where no path leads to such an output."""
+        here = (self.points[self.nodes] == np.array(output)).all(axis=1)
+        with np.errstate(divide="ignore"):
+            mass = np.exp(-float(self.rate) * self.distances[:, here]) @ self.weights[here]
+            logs = np.log(mass) - self.log_normalisers
+        return np.asarray(logs[self.place])
+
+    def log_ratio(self, first: int, second: int) -> float:
+        """sup over outputs of |log q(z|first) - log q(z|second)|, rounded up."""
+        a, b = int(self.place[first]), int(self.place[second])
+        if a == b:
+            return 0.0
+        return float(self.log_ratios(np.array([[first, second]]))[0])
+
+    def log_ratios(self, pairs: Ints) -> Floats:
+        """The same for every row (first, second): r max_z |d(s,z) - d(s',z)| + |log N - log N'|.
+
+        inf between components; the first term is bounded by r d(s, s'), where it is attained.
+        """
+        a, b = self.place[pairs[:, 0]], self.place[pairs[:, 1]]
+        logs = self.log_normalisers
+        apart = self.distances[a, b]
+        ratios = float(self.rate) * apart * (1 + 2.0**-50) + np.abs(logs[a] - logs[b])
+        return np.where(a == b, 0.0, ratios + 2 * self.slack)
+
+    def expected_error(self, prior: Floats) -> float:
+        """√E|z - f(s)|² of the raw output under the prior, in lattice units."""
+        law = np.exp(-float(self.rate) * self.distances) * self.weights
+        law /= law.sum(axis=1, keepdims=True)
+        answers = self.points[self.nodes].astype(np.float64)
+        squares = (answers**2).sum(axis=1)
+        mean, second = law @ answers, law @ squares
+        own = self.points.astype(np.float64)
+        errors = second[self.place] - 2 * (mean[self.place] * own).sum(axis=1)
+        errors += (own**2).sum(axis=1)
+        return math.sqrt(max(0.0, float(prior @ errors)))
+
+
+def graph_exponential(
+    points: Ints,
+    members: npt.NDArray[np.bool_],
+    answering: Ints,
+    edges: Ints,
+    epsilon: Fraction,
+) -> GraphExponential:
+    """The law of a policy graph on the members: tight constants if they serve, else calibrated.
+
+    `edges` (m, 2) join members, repairs included; state s answers as the member answering[s].
+    Every edge loses at most epsilon, with the rounding of the normalisers counted in. A member
+    without an edge would answer with its own place and is refused: repair the graph first.
+    """
+    amount = positive(epsilon, "epsilon")
+    nodes = np.flatnonzero(members)
+    if len(nodes) > LARGEST:
+        raise InputError(
+            f"the policy leaves {len(nodes)} states; a graph-exponential law takes at most "
+            f"{LARGEST}: use K-norm noise"
+        )
+    if len(nodes) > 1 and not np.isin(nodes, edges).all():
+        raise InputError(
+            "the policy leaves a state without an edge, which a graph-exponential law would "
+            "reveal; join it to another state first"
+        )
+    number = np.full(len(points), -1, dtype=np.int64)
+    number[nodes] = np.arange(len(nodes))
+    inner = number[edges]
+    distances = hops(inner, len(nodes))
+    weights, rate, tight = _constants(distances, inner, amount)
+    return GraphExponential(
+        points=points,
+        place=number[answering],
+        nodes=nodes,
+        weights=weights,
+        distances=distances,
+        rate=rate,
+        tight=tight,
+    )
+
+
+def hops(edges: Ints, size: int) -> Floats:
+    """The number of edges on a shortest path between any two nodes; inf where there is none."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import shortest_path
+
+    ones = np.ones(len(edges))
+    graph = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(size, size)).tocsr()
+    return np.asarray(shortest_path(graph, method="D", directed=False, unweighted=True))
+
+
+def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Floats, Fraction, bool]:
+    """(weights, rate, tight) with every edge within epsilon."""
+    for spared in (Fraction(1, 2**30), Fraction(1, 2**20)):
+        rate = epsilon * (1 - spared)
+        weights = _tight_weights(distances, float(rate))
+        if weights is not None and _edge_loss(distances, weights, edges, rate) <= epsilon:
+            return weights, rate, True
+    ones = np.ones(len(distances))
+    low, high = epsilon * Fraction(1, 2) * (1 - Fraction(1, 2**20)), epsilon
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        if _edge_loss(distances, ones, edges, middle) <= epsilon:
+            low = middle
+        else:
+            high = middle
+    return ones, low, False
+
+
+def _tight_weights(distances: Floats, rate: float) -> Floats | None:
+    """Φ⁻¹1 with rounding below 0 cut off; None when it is truly negative or not to be had."""
+    try:
+        weights = np.linalg.solve(np.exp(-rate * distances), np.ones(len(distances)))
+    except np.linalg.LinAlgError:
+        return None
+    if not np.isfinite(weights).all() or weights.min() < -1e-9 * weights.max():
+        return None
+    return np.asarray(np.maximum(weights, 0.0))
+
+
+def _edge_loss(distances: Floats, weights: Floats, edges: Ints, rate: Fraction) -> float:
+    """r + max over edges of |log N - log N'|, rounded up; 0 without edges."""
+    if not len(edges):
+        return 0.0
+    logs = np.log(_normalisers(distances, weights, float(rate)))
+    widest = float(np.abs(logs[edges[:, 0]] - logs[edges[:, 1]]).max())
+    return float(rate) * (1 + 2.0**-50) + widest + 2 * _slack(distances, float(rate))
+
+
+def _normalisers(distances: Floats, weights: Floats, rate: float) -> Floats:
+    return np.asarray(np.exp(-rate * distances) @ weights)
+
+
+def _slack(distances: Floats, rate: float) -> float:
+    """Relative error of a normaliser: n sums, exponentials, and arguments of up to r·diameter."""
+    longest = float(distances[np.isfinite(distances)].max(initial=0.0))
+    return (len(distances) + 64 + 4 * rate * longest) * 2.0**-51
+
+
+def _below(share: Fraction, exponent: Fraction, rng: Rng) -> bool:
+    """True with probability share·exp(-exponent), which is at most 1."""
+    uniform = Uniform(int(rng.words(1)[0]) >> 1, 63)
+    return uniform.below_scaled_exp(share, exponent, rng)

@@ -1,0 +1,143 @@
+"""Staircase noise on a lattice: the K-norm law in steps, for larger epsilon.
+
+P(z) ∝ exp(-ε ⌊|z|_K + 1 - width⌋). Moving the answer by v with |v|_K <= 1 moves the norm by at
+most 1, hence the floor by at most 1: ε for every policy edge. Between edges the loss goes up in
+whole steps, ε ⌈|v|_K⌉: pairs that are not neighbours are protected less than by K-norm noise.
+Geng & Viswanath 2014 in one dimension; here in the norm of a body. The proof is in KNORM.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.numbers import exact, positive, whole
+from shoal.core.rng import Rng
+from shoal.core.value import Floats, Ints, Value
+from shoal.geometry.body import Body
+from shoal.geometry.norms import Norms
+from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.knorm_exact import Uniform
+
+WIDTHS = 64  # widths tried: 1/64, 2/64, …, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Staircase(Value):
+    """Noise with P(z) ∝ exp(-epsilon ⌊|z|_K + 1 - width⌋), 0 < width <= 1."""
+
+    body: Body
+    epsilon: Fraction
+    width: Fraction
+
+    def __post_init__(self) -> None:
+        width = exact(self.width, "width")
+        if not 0 < width <= 1:
+            raise InputError(f"width is {width}; it must be above 0 and at most 1")
+        object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
+        object.__setattr__(self, "width", width)
+
+    @classmethod
+    def best(cls, body: Body, epsilon: Fraction) -> Staircase:
+        """The width of least mean squared error of the continuous law, among 1/64, …, 1."""
+        width = best_width(positive(epsilon, "epsilon"), body.dimension)
+        return cls(body=body, epsilon=epsilon, width=width)
+
+    def draw(self, rng: Rng) -> tuple[int, ...]:
+        """One draw with exactly the stated law."""
+        return tuple(int(value) for value in self.draws(1, rng)[0])
+
+    def draws(self, count: int, rng: Rng) -> Ints:
+        """`count` draws: K-norm draws, kept with probability exp(-ε (⌊r + 1 - width⌋ - r + width)).
+
+        r = |z|_K. The exponent lies in (0, ε] because ⌊x⌋ > x - 1.
+        """
+        source = LatticeKNorm(body=self.body, epsilon=self.epsilon)
+        rows: list[Ints] = []
+        found = 0
+        while found < whole(count, "count", least=0):
+            drawn = source.draws(count - found, rng)
+            kept = drawn[self._kept(drawn, rng)]
+            rows.append(kept)
+            found += len(kept)
+        return np.concatenate(rows) if rows else np.zeros((0, self.body.ambient), dtype=np.int64)
+
+    def _kept(self, drawn: Ints, rng: Rng) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which K-norm draws stay: by floats where they are clear, else by more bits and integers."""
+        norms = self.body.norm(drawn)
+        steps = self._steps(norms)
+        words = (rng.words(len(drawn)) >> np.uint64(1)).astype(np.int64)
+        ratio = norms.numerators.astype(np.float64) / norms.denominators.astype(np.float64)
+        gap = steps + float(self.width) - ratio
+        slack = 2.0**-40 * (1 + float(self.epsilon) * (2 + ratio))
+        chance = np.exp(-float(self.epsilon) * np.maximum(gap, 0.0))
+        drawn_at = words.astype(np.float64) * 2.0**-63
+        kept = drawn_at < chance
+        close = np.abs(drawn_at - chance) <= slack
+        for place in np.flatnonzero(close):
+            norm = norms.fraction(int(place))
+            assert norm is not None
+            exponent = self.epsilon * (int(steps[place]) + self.width - norm)
+            kept[place] = Uniform(int(words[place]), 63).below_exp(exponent, rng)
+        return kept
+
+    def _steps(self, norms: Norms) -> Ints:
+        """⌊r + 1 - width⌋, exact: r = q + f with 0 <= f < 1 gives q, and one more if f >= width."""
+        below = norms.denominators
+        quotient, rest = np.divmod(norms.numerators, np.where(below > 0, below, 1))
+        share = rest.astype(np.float64) / np.where(below > 0, below, 1).astype(np.float64)
+        further = share >= float(self.width)
+        for place in np.flatnonzero(np.abs(share - float(self.width)) < 1e-12):
+            further[place] = Fraction(int(rest[place]), int(below[place])) >= self.width
+        return np.asarray(quotient + further)
+
+    def log_weights(self, vectors: Ints) -> Floats:
+        """-epsilon ⌊|z|_K + 1 - width⌋ of each row; -inf outside the span."""
+        norms = self.body.norm(vectors)
+        steps = self._steps(norms).astype(np.float64)
+        return np.where(norms.denominators > 0, -float(self.epsilon) * steps, -np.inf)
+
+    def log_ratios(self, shifts: Ints) -> Floats:
+        """epsilon ⌈|v|_K⌉ of each row, rounded up; inf outside the span."""
+        norms = self.body.norm(shifts)
+        below = np.where(norms.denominators > 0, norms.denominators, 1)
+        steps = -(-norms.numerators // below)
+        ratios = np.nextafter(float(self.epsilon) * steps.astype(np.float64), np.inf)
+        return np.where(norms.denominators > 0, ratios, np.inf)
+
+    @property
+    def mse(self) -> float:
+        """E|z|² of the continuous law, in squared lattice units."""
+        d = self.body.dimension
+        if d == 0:
+            return 0.0
+        radial = radial_moment(float(self.epsilon), float(self.width), d)
+        return float(self.body.second_moment) * (d + 2) / d * radial
+
+
+def radial_moment(epsilon: float, width: float, dimension: int) -> float:
+    """E r² of the norm r of continuous staircase noise, density ∝ r^(d-1) exp(-ε⌊r + 1 - width⌋).
+
+    Step k covers [k - 1 + width, k + width), the first one [0, width). E|z|² = E r² (d+2)/d E_K|u|²
+    because z/r is distributed as a uniform point's direction, whose norm has E r² = d/(d+2).
+    """
+    d = dimension
+    k = np.arange(0, math.ceil(60 / epsilon) + 2, dtype=np.float64)
+    low, high = np.maximum(k - 1 + width, 0.0), k + width
+    weight = np.exp(-epsilon * k)
+    mass = (weight * (high**d - low**d)).sum() / d
+    second = (weight * (high ** (d + 2) - low ** (d + 2))).sum() / (d + 2)
+    return float(second / mass)
+
+
+@lru_cache(maxsize=256)
+def best_width(epsilon: Fraction, dimension: int) -> Fraction:
+    """The width of least E r² among 1/64, 2/64, …, 1."""
+    widths = [Fraction(k, WIDTHS) for k in range(1, WIDTHS + 1)]
+    dimension = max(1, dimension)
+    return min(widths, key=lambda width: radial_moment(float(epsilon), float(width), dimension))

@@ -12,9 +12,11 @@ from shoal.core.errors import ShoalError
 from shoal.core.task import Model, Query
 from shoal.loss.mixing import bound_loss
 from shoal.mechanisms.additive import eta_above
+from shoal.mechanisms.dependent_field import field_loss
 from shoal.mechanisms.lift import model_loss
 from shoal.mechanisms.markov_quilt import family_loss
 from shoal.models.chain import MarkovChain
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 
@@ -70,6 +72,11 @@ def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
     return _attempt(lambda: model_loss(model, query, eta_above(eta)))
 
 
+def _field(model: Model, query: Query | None, eta: Fraction) -> float:
+    """How far one record reaches in a pairwise field."""
+    return field_loss(model, eta_above(eta)) if isinstance(model, PairwiseField) else math.inf
+
+
 def _attempt(bound: Callable[[], float]) -> float:
     try:
         return bound()
@@ -82,4 +89,5 @@ BOUNDS: tuple[Callable[[Model, Query | None, Fraction], float], ...] = (
     _quilt,
     _mixing,
     _lift,
+    _field,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.audit.bounds import entry_bound
 from shoal.audit.chains import chain_finding
+from shoal.audit.dependent import dependence_finding, field_finding
 from shoal.audit.families import family_finding
 from shoal.audit.result import Audit, Finding
 from shoal.audit.setting import Setting
@@ -25,6 +26,8 @@ from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.models.chain import MarkovChain
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
@@ -40,6 +43,8 @@ MODELS: dict[type, Callable[[Setting], Finding]] = {
     JointTable: table_finding,
     MixingSummary: family_finding,
     IntervalChains: family_finding,
+    Dependence: dependence_finding,
+    PairwiseField: field_finding,
 }
 ASSUMED = (
     "the data follows one of the family's laws; separate chains are independent",

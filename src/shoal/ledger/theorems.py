@@ -15,6 +15,7 @@ from shoal.core.composition import Alone, AsEntryDP, AsGroupDP, Composition, Per
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.ledger.dependent import TIES, ties
 from shoal.ledger.total import Conversions, Tally, Total, entry_eta, sum_eta
 from shoal.secrets.entries import EachEntry
 
@@ -128,6 +129,7 @@ RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(OWN, own_guarantee),
     Rule(GROUP, group),
     Rule(PER_STEP, per_step),
+    Rule(TIES, ties),
     Rule(QUILTS, same_quilts),
     Rule(LIFT, lift),
 )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from shoal.core.task import Model, Query, Task
 from shoal.core.value import Floats
-from shoal.loss.dependence import Contributions
+from shoal.loss.dependence import Contributions, mean_sensitivities
 from shoal.mechanisms.additive import not_for_numbers
 from shoal.models.dependence import Dependence
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.dependence_sources import pairs_of_table
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
@@ -24,6 +26,8 @@ def pairwise(model: Model) -> Dependence | None:
         return model
     if isinstance(model, JointTable) and model.states is not None:
         return pairs_of_table(model)
+    if isinstance(model, PairwiseField) and model.small() and model.states is not None:
+        return pairs_of_table(model.table(), model.domain)
     return None
 
 
@@ -82,6 +86,13 @@ def contributions(query: Query, model: Dependence) -> Contributions | None:
         return None
     low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
     return Contributions(low, high, max(own, float(_most(low, high))))
+
+
+@lru_cache(maxsize=8)
+def sensitivities(query: Query, model: Dependence) -> Floats | None:
+    """`mean_sensitivities` of a query, remembered; None when it is no sum over records."""
+    adds = contributions(query, model)
+    return None if adds is None else mean_sensitivities(model, adds)
 
 
 def needed(task: Task) -> list[tuple[Dependence, Contributions]]:

@@ -169,22 +169,16 @@ class Dependence(Value):
         return np.asarray(law if one == small else law.T)
 
     def part(self, records: Sequence[int]) -> Dependence:
-        """The model of some records only, in the order given, with the ties among them.
+        """The model of some whole components, their records in the order given.
 
-        Sound for whole components; of a component that is cut, the rest is forgotten, so the part
-        says less than is known: `ledger.dependent` refuses to treat such parts as independent.
+        Refused when it would cut a component: what is left of it may still be dependent, through
+        records that are gone.
         """
-        chosen = [int(record) for record in records]
-        if len(set(chosen)) < len(chosen) or not chosen:
-            raise InputError("records names a record twice, or none; name each one once")
-        if min(chosen) < 0 or max(chosen) >= self.records:
-            raise InputError(f"records names one outside 0 … {self.records - 1}")
-        place = np.full(self.records, -1)
-        place[chosen] = np.arange(len(chosen))
+        place = places_of(records, self.components())
         moved = place[self.ties].reshape(-1, 2)
         keep = (moved >= 0).all(axis=1)
         return Dependence.of(
-            self.domain, len(chosen), moved[keep], self.laws, self.law_of[keep].astype(np.int64)
+            self.domain, len(records), moved[keep], self.laws, self.law_of[keep].astype(np.int64)
         )
 
     def admit(self, records: Any) -> None:
@@ -212,6 +206,28 @@ def component_names(records: int, ties: Ints) -> Ints:
     graph = coo_array((ones, (ties[:, 0], ties[:, 1])), shape=(records, records))
     _, names = connected_components(graph, directed=False)
     return locked(names, np.int64)
+
+
+def places_of(records: Sequence[int], components: Ints) -> Ints:
+    """The place of each record among `records`, -1 for all others; refused when they cut a tie.
+
+    `components` names the component of every record.
+    """
+    chosen = [int(record) for record in records]
+    if len(set(chosen)) < len(chosen) or not chosen:
+        raise InputError("records names a record twice, or none; name each one once")
+    if min(chosen) < 0 or max(chosen) >= len(components):
+        raise InputError(f"records names one outside 0 … {len(components) - 1}")
+    place = np.full(len(components), -1)
+    place[chosen] = np.arange(len(chosen))
+    cut = np.isin(components, components[chosen]) & (place < 0)
+    if cut.any():
+        gone = int(np.flatnonzero(cut)[0])
+        kept = next(record for record in chosen if components[record] == components[gone])
+        raise InputError(
+            f"records has {kept} but not {gone}, which ties link to it; name whole components"
+        )
+    return place
 
 
 def admit_records(records: Any, count: int) -> None:

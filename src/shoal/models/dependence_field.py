@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -13,7 +14,13 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.value import Floats, Ints, Value, locked
 from shoal.models.chain import numbers
-from shoal.models.dependence import Dependence, admit_records, checked_ties, component_names
+from shoal.models.dependence import (
+    Dependence,
+    admit_records,
+    checked_ties,
+    component_names,
+    places_of,
+)
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.friends import FriendModel
 from shoal.models.table import MAX_OUTCOMES, JointTable
@@ -107,6 +114,15 @@ class PairwiseField(Value):
     def forest(self) -> bool:
         """Whether no ties form a loop."""
         return len(self.ties) == self.records - (int(self.components().max()) + 1)
+
+    def part(self, records: Sequence[int]) -> PairwiseField:
+        """The field of some whole components, their records in the order given."""
+        place = places_of(records, self.components())
+        moved = place[self.ties].reshape(-1, 2)
+        keep = (moved >= 0).all(axis=1)
+        own = self.own if len(self.own) == 1 else self.own[list(records)]
+        which = self.potential_of[keep].astype(np.int64)
+        return PairwiseField.of(self.domain, len(records), moved[keep], self.potentials, which, own)
 
     def table(self) -> JointTable:
         """The joint law written out; refused when it has too many outcomes."""

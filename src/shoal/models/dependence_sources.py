@@ -15,7 +15,7 @@ from shoal.models.dependence import Dependence, component_names
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.table import JointTable
 
-INDEPENDENT = 1e-12  # how far P(A, B) may be from P(A) P(B)
+INDEPENDENT = 1e-12  # how far P(A, B) may be from P(A) P(B), relatively: rare values count
 MOST_SPLIT = 12  # variables; a larger table is one component
 
 
@@ -146,4 +146,4 @@ def _independent(joint: Floats, part: tuple[int, ...]) -> bool:
     """Whether the axes `part` are independent of the rest."""
     rest = tuple(axis for axis in range(joint.ndim) if axis not in part)
     product = joint.sum(axis=rest, keepdims=True) * joint.sum(axis=part, keepdims=True)
-    return bool(np.abs(joint - product).max() <= INDEPENDENT)
+    return bool((np.abs(joint - product) <= INDEPENDENT * product).all())

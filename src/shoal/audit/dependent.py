@@ -1,0 +1,125 @@
+"""What noise tells about tied records: the worst joint law with the given pairs, and a bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.audit.bounds import entry_bound
+from shoal.audit.dependent_program import MOST_OUTCOMES, outcomes, worst_law
+from shoal.audit.result import Finding
+from shoal.audit.setting import Setting
+from shoal.audit.tables import table_finding
+from shoal.core.value import Floats, Ints
+from shoal.loss.dependence import mean_sensitivities
+from shoal.mechanisms.additive import eta_above, float_below
+from shoal.mechanisms.dependent_task import contributions
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_field import PairwiseField
+from shoal.models.table import JointTable
+from shoal.noise.laplace import LatticeLaplace
+
+MOST_OUTPUTS = 64
+PAIRS_ONLY = (
+    "joint laws other than the worst one found: the upper bound covers every law with these "
+    "pairs, the lower one is reached by one of them"
+)
+TOO_LARGE = (
+    "components with more than 1,024 outcomes: the upper bound covers them, the lower one does not"
+)
+EMPTY = "a component whose pairwise laws no joint law has: it promises nothing"
+LARGE_FIELD = "the field itself: it is too large to be written out, only the upper bound covers it"
+
+
+def dependence_finding(setting: Setting) -> Finding:
+    """The worst law of any component, and the bound of conditional means.
+
+    An adversary who knows the records of all other components is as strong as any: they are
+    independent, so only what they add to the answer is known. Equal components are tried once.
+    """
+    model = setting.model
+    assert isinstance(model, Dependence)
+    upper = ties_bound(setting, model)
+    found, notes = Finding(lower=0.0, upper=upper), {PAIRS_ONLY}
+    for part, members in _different_components(model):
+        if part.domain.size**part.records > MOST_OUTCOMES or part.states is None:
+            notes.add(TOO_LARGE)
+            continue
+        worst = _component(setting, part, members)
+        if worst is None:
+            notes.add(EMPTY)
+        elif worst.lower > found.lower:
+            found = worst
+    return replace(found, upper=max(upper, found.lower), notes=tuple(sorted(notes)))
+
+
+def field_finding(setting: Setting) -> Finding:
+    """The loss itself when the field can be written out, else what one record's reach allows."""
+    model = setting.model
+    assert isinstance(model, PairwiseField)
+    if model.small() and model.states is not None:
+        found = table_finding(replace(setting, model=model.table()))
+        return found if found.witness is None else _renamed(found, model.describe())
+    upper = entry_bound(model, setting.query, setting.eta)
+    return Finding(lower=0.0, upper=upper, notes=(LARGE_FIELD,))
+
+
+def ties_bound(setting: Setting, model: Dependence) -> float:
+    """The least of group privacy and, for Laplace noise on a sum, conditional means."""
+    bound = entry_bound(model, setting.query, setting.eta)
+    adds = contributions(setting.query, model)
+    if adds is None or not isinstance(setting.noise, LatticeLaplace):
+        return bound
+    scale = float_below(setting.noise.scale)
+    return min(bound, float(mean_sensitivities(model, adds).max()) / scale)
+
+
+def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | None:
+    """The worst law of one component, audited as a table; None when no law has its pairs."""
+    if part.records == 1:
+        eta = eta_above(setting.eta)
+        return Finding(lower=eta, upper=eta)
+    answers = setting.multiples[outcomes(part)].sum(axis=1).astype(np.float64)
+    worst = worst_law(part, answers, _candidates(answers), setting.scale)
+    if worst.law is None:
+        return None
+    table = JointTable.of(
+        worst.law.reshape((part.domain.size,) * part.records),
+        variables=[f"record {member}" for member in members.tolist()],
+        domains=[part.states or ()] * part.records,
+    )
+    found = table_finding(replace(setting, model=table, known=float("inf")))
+    law = f"a joint law of {part.records} records that has the pairwise laws"
+    return found if found.witness is None else _renamed(found, law)
+
+
+def _candidates(answers: Floats) -> Floats:
+    """Outputs to try: the answers themselves, which hold the supremum when there is one label."""
+    distinct = np.unique(answers, axis=0)
+    step = -(-len(distinct) // MOST_OUTPUTS)
+    return np.unique(np.concatenate([distinct[::step], distinct[-1:]]), axis=0)
+
+
+def _different_components(model: Dependence) -> list[tuple[Dependence, Ints]]:
+    """The model of each component, and its records; equal ones once."""
+    names = model.components()
+    order = np.argsort(names, kind="stable")
+    starts = np.flatnonzero(np.diff(names[order], prepend=-1))
+    found: dict[tuple[object, ...], tuple[Dependence, Ints]] = {}
+    for members in np.split(order, starts[1:]):
+        if model.domain.size ** len(members) > MOST_OUTCOMES:
+            key: tuple[object, ...] = ("large",)
+        elif len(members) == 1:
+            key = ("alone",)
+        else:
+            part = model.part(members.tolist())
+            key = (part.ties.tobytes(), part.law_of.tobytes())
+        if key not in found:
+            found[key] = model.part(members.tolist()), members
+    return list(found.values())
+
+
+def _renamed(found: Finding, law: str) -> Finding:
+    assert found.witness is not None
+    return replace(found, witness=replace(found.witness, law=law))

@@ -133,7 +133,7 @@ def test_the_order_of_the_states_changes_nothing(row: str, name: str) -> None:
     assert isinstance(plan, Plan) == isinstance(turned, Plan), (plan, turned)
     if isinstance(plan, str) or isinstance(turned, str):
         return
-    if isinstance(plan.body, Additive):  # searches for suppressions go in some order
+    if isinstance(plan.body, Additive) or plan.guarantee.notion == "delta-privacy":
         assert turned.cost == pytest.approx(plan.cost, rel=1e-9)
         assert loss_of(turned) == pytest.approx(loss_of(plan), rel=1e-9)
 

@@ -73,7 +73,7 @@ def test_priors_and_releasable_states(found: dict[str, Any]) -> None:
     assert day.prior == pytest.approx(np.array(found["prior"]), abs=1e-12)
     shown = releasable(day, future_beliefs(day))
     assert shown.astype(int).tolist() == found["feasible_release"]
-    assert upper_bound(day) == pytest.approx(found["upper_bound_trivial"], abs=1e-9)
+    assert upper_bound([day]) == pytest.approx(found["upper_bound_trivial"], abs=1e-9)
 
 
 @pytest.mark.parametrize("found", CHAINS, ids=lambda found: found["name"])

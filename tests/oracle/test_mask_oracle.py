@@ -30,7 +30,7 @@ from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.mask_task import arrays
+from shoal.mechanisms.mask_task import arrays, contexts_of, machine_states
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
@@ -46,7 +46,14 @@ def mask_task(initial: Any, transition: Any, sensitive: list[str], **rest: Any) 
 
 def policy_of(plan: Plan) -> Policy:
     """The suppression probabilities a plan's machine really uses, as a function of the past."""
-    body = plan.body
+    order = machine_states(plan.body)
+    turn = [order.index(name) for name in plan.task.query.states]
+    policy = body_policy(plan.body)
+    return lambda t, path, shown: policy(t, tuple(turn[state] for state in path), shown)
+
+
+def body_policy(body: Any) -> Policy:
+    """The same on the contexts in the machine's own order."""
     if isinstance(body, VectorMask):
         return vector(decoded(body.codes))
     if isinstance(body, SimulatableMask):
@@ -174,6 +181,7 @@ def test_moments_are_secret_at_their_slots_only() -> None:
     body = plan.body
     assert isinstance(body, VectorMask)
     assert body.codes[0].tolist() == [0, 0]
+    assert body.states == ("0", "1")
     assert body.codes[1, 0] == 65535
     assert body.codes[1, 1] / 65536 == pytest.approx(1 / 3, abs=0.1)
 
@@ -187,7 +195,7 @@ def test_a_window_shorter_than_the_segment_is_private_and_its_beliefs_are_exact(
         task = mask_task(initial, transition, ["0"])
         day = arrays(task, Fraction(1, 10))
         found = windowed(day, 0.1, search(day, 0.1, work=1e6), programs=100, nodes=nodes)
-        body = HistoryMask.of(("0", "1", "2"), 4, found.policies, found.digits)
+        body = HistoryMask.of(contexts_of(task), 4, found.policies, found.digits)
         plan = replace(MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)), body=body)
         outputs = joint(initial, transition, policy_of(plan))
         rise = highest_rise(initial, transition, policy_of(plan), [(t, 0) for t in range(4)])

@@ -12,14 +12,14 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import Day, decoded, prepare
+from shoal.loss.suppression import Day, decoded
 from shoal.loss.suppression_adaptive import Origin, full, simulatable_segments
 from shoal.loss.suppression_history import fine_decoded
 from shoal.mechanisms import mask_sensitive
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.mask_task import parts
+from shoal.mechanisms.mask_task import days_of, machine_states, parts
 
 Output = Sequence[str | None]
 
@@ -78,26 +78,27 @@ def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
     return tuple(shown)
 
 
-def context_beliefs(plan: Plan, output: Output) -> Floats:
+def context_beliefs(plan: Plan, output: Output, adversary: int = 0) -> Floats:
     """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
 
-    Refused when the output cannot occur under the model.
+    `adversary` is the chain of the family that is held. Refused when the output cannot occur under
+    the model.
     """
-    day, secrets = parts(plan.task)
-    arrays = prepare(day.initial, day.transition, secrets.shares(day), float(plan.guarantee.amount))
-    index = {name: place for place, name in enumerate(day.states)}
+    order = machine_states(plan.body)
+    day = days_of(plan.task, plan.guarantee.amount, states=order)[adversary]
+    index = {name: place for place, name in enumerate(order)}
     shown = [-1 if item is None else index[item] for item in output]
     beliefs = np.zeros((day.slots, day.size))
     origin: Origin = (-1, 0)
     for slot, state in [*enumerate(shown), (day.slots, 0)]:
         if state < 0:
             continue
-        hidden, digits = _suppression(plan.body, arrays, origin)
-        beliefs[origin[0] + 1 : slot] = between(arrays, origin, slot, state, hidden, digits)
+        hidden, digits = _suppression(plan.body, day, origin)
+        beliefs[origin[0] + 1 : slot] = between(day, origin, slot, state, hidden, digits)
         if slot < day.slots:
             beliefs[slot, state] = 1.0
             origin = (slot, state)
-    return beliefs
+    return beliefs[:, [order.index(name) for name in plan.task.query.states]]
 
 
 def between(

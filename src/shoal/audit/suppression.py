@@ -63,15 +63,16 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     slot, and the beliefs are added up over paths. Longer days: the mechanism's evaluation over
     partial outputs (release, gaps, release), which is exact too but judges itself.
     """
-    day, secrets = plan.task.family[0], plan.task.secrets
-    assert isinstance(day, DayChain)
+    secrets = plan.task.secrets
     assert isinstance(secrets, SensitiveContexts)
     assert isinstance(plan.body, Machine)
+    days = [day for day in plan.task.family if isinstance(day, DayChain)]
     witness, notes = None, list(NOT_CHECKED)
-    if (2.0 * day.size) ** day.slots <= MOST_BRANCHES:
-        found = highest_rise(day, secrets, plan.body)
-        value = max(found.value, 0.0)
-        witness = _witness(day, found)
+    if all((2.0 * day.size) ** day.slots <= MOST_BRANCHES for day in days):
+        found = [highest_rise(day, secrets, plan.body) for day in days]
+        which = max(range(len(days)), key=lambda place: found[place].value)
+        value = max(found[which].value, 0.0)
+        witness = _witness(days[which], which, found[which])
     else:
         value, notes = recheck(plan), [BY_ITSELF, *NOT_CHECKED]
     return Audit(
@@ -168,10 +169,10 @@ def _branches(
                     waiting.append(((*path, context), (*output, shown), likely, after))
 
 
-def _witness(day: DayChain, found: Rise) -> StreamWitness:
+def _witness(day: DayChain, model: int, found: Rise) -> StreamWitness:
     name = repr(day.states[found.context])
     return StreamWitness(
-        model=0,
+        model=model,
         law=day.describe(),
         subject=f"slot {day.clock(found.slot)}",
         facts=(name, f"not {name}"),

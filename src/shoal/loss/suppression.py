@@ -14,6 +14,7 @@ Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,9 +137,24 @@ def releasable(day: Day, beliefs: Floats) -> Truths:
     return fine
 
 
-def upper_bound(day: Day) -> float:
-    """Σ P(X_t = j) over releasable states: no check whatever releases more on average."""
-    return float((day.prior * releasable(day, future_beliefs(day))).sum())
+def jointly_releasable(days: Sequence[Day]) -> Truths:
+    """Which states may be shown whichever of `days` an adversary holds.
+
+    Possible on one of them at least, and releasable on every one on which they are possible.
+    """
+    fine = np.any([day.possible for day in days], axis=0)
+    for day in days:
+        fine &= releasable(day, future_beliefs(day)) | ~day.possible
+    return np.asarray(fine)
+
+
+def upper_bound(days: Sequence[Day]) -> float:
+    """Σ P(X_t = j) over releasable states: no check whatever releases more on average.
+
+    Of several days the one with the least counts.
+    """
+    shown = jointly_releasable(days)
+    return min(float((day.prior * shown).sum()) for day in days)
 
 
 def memoryless_rise(day: Day, suppression: Floats) -> float:

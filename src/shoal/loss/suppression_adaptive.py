@@ -55,8 +55,8 @@ def next_releases(day: Day) -> Ints:
 
     arrays, shown = _arrays(day)
     table = np.full((day.slots + 1, day.size), day.slots, dtype=np.int64)
-    for slot, state in _backwards(shown):
-        table[slot + 1, state] = kernels.next_release(arrays, slot, state)
+    for slot, state in backwards(shown):
+        table[slot + 1, state] = kernels.next_release(arrays, slot, state, slot + 1)
     return table
 
 
@@ -64,7 +64,7 @@ def next_release(day: Day, slot: int, state: int) -> int:
     """One entry of `next_releases`, computed on its own: what a stream needs after a release."""
     from shoal.loss import suppression_kernels as kernels
 
-    return int(kernels.next_release(_arrays(day)[0], slot, state))
+    return int(kernels.next_release(_arrays(day)[0], slot, state, slot + 1))
 
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
@@ -95,23 +95,25 @@ def search(
     `work` bounds the multiplications; likelier releases get more of them. The same at every call.
     """
     from shoal.loss import suppression_kernels as basic, suppression_segment_kernels as kernels
+    from shoal.loss.suppression_climb_kernels import best_segment
 
     arrays, shown = _arrays(day)
     value = np.zeros((day.slots, day.size))
     policies: dict[Origin, Codes] = {}
-    origins = list(_backwards(shown))
-    budget = _passes(day, origins, work)
+    origins = list(backwards(shown))
+    edges = float((day.moves > 0).sum()) / day.slots
+    budget = passes_for(origins, day.prior, day.when, edges, work)
     found = np.ones((day.slots, day.size))
-    habits = [_habit(day) for _ in range(day.size)]
+    habits = [habit_of(day.prior.shape) for _ in range(day.size)]
     for place, ((slot, state), passes) in enumerate(zip(origins, budget, strict=True)):
         weight = day.prior[slot, state] if slot >= 0 else 1.0
         stop = NEGLIGIBLE / max(float(weight), NEGLIGIBLE)
-        paces = np.roll(_paces(day.slots, slot), slot, axis=0)
-        best = kernels.best_segment(
+        paces = np.roll(paces_of(day.slots, slot), slot, axis=0)
+        best = best_segment(
             arrays, slot, state, value, paces, passes, stop, place, *habits[state], found
         )
         chosen = encoded(found[slot + 1 :])
-        until = basic.next_release(arrays, slot, state)
+        until = basic.next_release(arrays, slot, state, slot + 1)
         if slot < until < day.slots:
             simple = _until(day, slot, state, until)
             best, chosen = _better(kernels, arrays, (slot, state), value, best, chosen, simple)
@@ -230,13 +232,13 @@ def _until(day: Day, slot: int, state: int, until: int) -> Codes:
     return codes
 
 
-def _habit(day: Day) -> tuple[Floats, Floats, Floats]:
+def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
     """Pace, caps and worth of waiting to begin with; each state hands them to the slot before."""
-    shape = (day.slots, day.size)
-    return np.ones(day.slots), np.ones(shape), np.zeros(shape)
+    return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
 
 
-def _backwards(shown: Truths) -> Iterator[Origin]:
+def backwards(shown: Truths) -> Iterator[Origin]:
+    """Every release that may be shown, the last first, and then "start"."""
     for slot, state in np.argwhere(shown)[::-1]:
         yield int(slot), int(state)
     yield START
@@ -245,22 +247,24 @@ def _backwards(shown: Truths) -> Iterator[Origin]:
 def _arrays(day: Day) -> tuple[Any, Truths]:
     beliefs = future_beliefs(day)
     shown = releasable(day, beliefs)
-    return (day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown), shown
+    return (day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1), shown
 
 
-def _passes(day: Day, origins: list[Origin], work: float) -> list[int]:
+def passes_for(
+    origins: list[Origin], prior: Floats, when: Ints, edges: float, work: float
+) -> list[int]:
     """How many forward passes each origin gets: λ·√prior, λ such that the work is spent.
 
-    At least 3, or 1 when the work does not allow that.
+    `edges` is the number of moves a slot has. At least 3 passes, or 1 when the work does not
+    allow that.
     """
-    edges = float((day.moves > 0).sum()) / day.slots
+    slots, size = prior.shape
     cost = np.empty(len(origins))
     weight = np.empty(len(origins))
     for place, (slot, state) in enumerate(origins):
-        later = len(day.when) - int(np.searchsorted(day.when, slot, side="right"))
-        length = day.slots - slot
-        cost[place] = length * (edges * later / 2 + 2 * day.size * later) + 1e4
-        weight[place] = np.sqrt(day.prior[slot, state]) if slot >= 0 else 1.0
+        later = len(when) - int(np.searchsorted(when, slot, side="right"))
+        cost[place] = (slots - slot) * (edges * later / 2 + 2 * size * later) + 1e4
+        weight[place] = np.sqrt(prior[slot, state]) if slot >= 0 else 1.0
 
     least = LEAST_PASSES if (LEAST_PASSES * cost).sum() <= work else 1
 
@@ -274,7 +278,7 @@ def _passes(day: Day, origins: list[Origin], work: float) -> list[int]:
     return [int(number) for number in passes(low)]
 
 
-def _paces(slots: int, origin: int) -> Floats:
+def paces_of(slots: int, origin: int) -> Floats:
     """How fast to spend: all at once, half, evenly over what is left, and every other slot."""
     t = np.arange(slots)
     left = np.maximum(slots - t, 1)

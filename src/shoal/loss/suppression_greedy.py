@@ -15,70 +15,100 @@ import numpy as np
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import (
     Day,
-    future_beliefs,
+    jointly_releasable,
     memoryless_rise,
-    releasable,
     released_fraction,
 )
 
 MEMORY = 1 << 30  # bytes of rows; what would need more stays suppressed
 
 
-def greedy(day: Day, order: Iterable[int], levels: Floats, *, work: float = np.inf) -> Floats:
+def greedy(
+    days: Day | Sequence[Day], order: Iterable[int], levels: Floats, *, work: float = np.inf
+) -> Floats:
     """Suppression probabilities that are private and that no single lowering improves.
 
     Coordinates t·n + j are lowered once, in the given order, to the least of `levels` (ascending,
     the last is 1) that keeps every bound: one pass is enough, because a coordinate that could not
-    be lowered then cannot be lowered later. `work` limits the multiplications spent; coordinates
-    not reached stay at 1.
+    be lowered then cannot be lowered later. With several days (the members of a family) a level
+    must keep the bounds of each: the highest of their least levels does, by monotonicity. `work`
+    limits the multiplications spent; coordinates not reached stay at 1.
     """
-    search = _Search(day)
-    shown = releasable(day, future_beliefs(day))
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    searches = [_Search(day) for day in family]
+    shown = jointly_releasable(family)
     for place in order:
-        if shown.flat[place] and search.work < work:
-            search.lower(*divmod(int(place), day.size), levels)
-    return search.hidden
+        if shown.flat[place] and sum(search.work for search in searches) < work:
+            _lower(searches, divmod(int(place), family[0].size), levels)
+    return searches[0].hidden
 
 
-def prior_order(day: Day) -> Ints:
-    """Likely states first: the paper's heuristic, ties in order of slot and state."""
-    return np.argsort(-day.prior.ravel(), kind="stable")
+def _lower(searches: Sequence[_Search], place: tuple[int, int], levels: Floats) -> None:
+    """Lowers one probability to the least level that keeps every bound of every member."""
+    first = 0
+    for search in searches:
+        first = max(first, search.least(place, levels))
+        if first >= len(levels) - 1:
+            return
+    for level in levels[first : first + 2]:  # the second when rounding spoiled the first
+        if level < 1 and all(search.settles(place, float(level)) for search in searches):
+            for search in searches:
+                search.keep(place)
+            return
+    for search in searches:
+        search.restore(place)
 
 
-def orders(day: Day, restarts: int) -> list[Ints]:
+def prior_order(days: Day | Sequence[Day]) -> Ints:
+    """Likely states first: the paper's heuristic, ties in order of slot and state.
+
+    Of several days the mean counts.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    prior = sum(day.prior for day in family) / len(family)
+    return np.argsort(-np.asarray(prior).ravel(), kind="stable")
+
+
+def orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
     """Prior order, forward in time, backward, then random ones, the same at every call."""
-    count = day.slots * day.size
+    first = days if isinstance(days, Day) else days[0]
+    count = first.slots * first.size
     rng = np.random.default_rng(2012)
-    listed = [prior_order(day), np.arange(count), np.arange(count)[::-1]]
+    listed = [prior_order(days), np.arange(count), np.arange(count)[::-1]]
     listed += [rng.permutation(count) for _ in range(max(0, restarts - len(listed)))]
     return listed[:restarts]
 
 
-def best_on_grid(day: Day, levels: Sequence[float]) -> Floats:
+def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
     """The private vector of highest utility on the grid, by exhaustive search.
 
     Coordinates are fixed one after the other. A branch is cut when it is not private with all
     later coordinates suppressed (then nothing below it is, by monotonicity), or when releasing
-    all later ones would not beat the best vector found. Exponential: for tiny chains.
+    all later ones would not beat the best vector found. Of several days the one on which least is
+    shown counts. Exponential: for tiny chains.
     """
-    shown = releasable(day, future_beliefs(day))
-    places = [int(p) for p in prior_order(day) if shown.flat[p]]
-    gain = day.prior.ravel()
-    rest = np.concatenate([np.cumsum(gain[places][::-1])[::-1], [0.0]])
-    best: list[tuple[float, Floats]] = [(-1.0, np.ones((day.slots, day.size)))]
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    shown = jointly_releasable(family)
+    places = [int(p) for p in prior_order(family) if shown.flat[p]]
+    gain = np.array([day.prior.ravel()[places] for day in family])
+    rest = np.zeros((len(family), len(places) + 1))
+    rest[:, :-1] = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1]
+    best: list[tuple[float, Floats]] = [(-1.0, np.ones(shown.shape))]
 
-    def follow(depth: int, hidden: Floats, reached: float) -> None:
-        if reached + rest[depth] <= best[0][0] + 1e-12 or not private(day, hidden):
+    def follow(depth: int, hidden: Floats, reached: Floats) -> None:
+        if (reached + rest[:, depth]).min() <= best[0][0] + 1e-12:
+            return
+        if not all(private(day, hidden) for day in family):
             return
         if depth == len(places):
-            best[0] = (reached, hidden.copy())
+            best[0] = (float(reached.min()), hidden.copy())
             return
         for level in sorted(levels):
             hidden.flat[places[depth]] = level
-            follow(depth + 1, hidden, reached + gain[places[depth]] * (1 - level))
+            follow(depth + 1, hidden, reached + gain[:, depth] * (1 - level))
         hidden.flat[places[depth]] = 1.0
 
-    follow(0, np.ones((day.slots, day.size)), 0.0)
+    follow(0, np.ones(shown.shape), np.zeros(len(family)))
     return best[0][1]
 
 
@@ -100,13 +130,19 @@ class Grid:
     levels: Floats
 
 
-def best_of(day: Day, grids: Iterable[Grid], *, work: float = np.inf) -> Floats:
-    """The vector of highest expected utility among several greedy searches."""
-    best, value = np.ones((day.slots, day.size)), 0.0
+def best_of(days: Day | Sequence[Day], grids: Iterable[Grid], *, work: float = np.inf) -> Floats:
+    """The vector of highest expected utility among several greedy searches.
+
+    Of several days the one on which least is shown counts.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    best, value = np.ones((family[0].slots, family[0].size)), 0.0
     for grid in grids:
-        found = greedy(day, grid.order, grid.levels, work=work)
-        reached = released_fraction(day, found)
-        if reached > value * (1 + 1e-12) and memoryless_rise(day, found) <= _allowed(day):
+        found = greedy(family, grid.order, grid.levels, work=work)
+        reached = min(released_fraction(day, found) for day in family)
+        if reached > value * (1 + 1e-12) and all(
+            memoryless_rise(day, found) <= _allowed(day) for day in family
+        ):
             best, value = found, reached
     return best
 
@@ -137,6 +173,7 @@ class _Search:
         self.origins = [(-1, 0)]
         self.asked = [0]
         self.rows = [start]
+        self.star, self.lift = start  # the row of the candidate looked at last
         self.work = 0.0
 
     def row(self, slot: int, state: int) -> tuple[Floats, Ints]:
@@ -146,21 +183,24 @@ class _Search:
         self._extend(values, powers, (slot, state), -1)
         return values, powers
 
-    def lower(self, slot: int, state: int, levels: Floats) -> None:
-        """Lowers one probability to the least level that keeps every bound."""
-        star, lift = self.row(slot, state)
-        if self.breaches(star, lift, slot, slot):
-            return
-        least = 1.0 - levels[-2] if len(levels) > 1 else 2.0
-        room = self._room((slot, state), star, lift, least * (1 - 1e-9))
+    def least(self, place: tuple[int, int], levels: Floats) -> int:
+        """Which of `levels` is the least that keeps every bound of this day; the last when none.
+
+        A state that cannot occur bounds nothing.
+        """
+        last = len(levels) - 1
+        if not self.day.possible[place]:
+            return 0
+        if (len(self.rows) + 1) * self.rows[0][0].nbytes > MEMORY:
+            return last
+        self.star, self.lift = self.row(*place)
+        if self.breaches(self.star, self.lift, place[0], place[0]):
+            return last
+        least = 1.0 - levels[-2] if last else 2.0
+        room = self._room(place, self.star, self.lift, least * (1 - 1e-9))
         if room < least * (1 - 1e-9):
-            return
-        place = (slot, state)
-        first = int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12)))
-        for level in levels[first : first + 2]:  # the second when rounding spoiled the first
-            if level < 1 and self._settle(place, float(level), star, lift):
-                return
-        self._restore(place)
+            return last
+        return min(last, int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12))))
 
     def _room(self, place: tuple[int, int], star: Floats, lift: Ints, least: float) -> float:
         """The largest release probability of `place`; below `least` as soon as that is certain.
@@ -204,25 +244,30 @@ class _Search:
             )
         )
 
-    def _settle(self, place: tuple[int, int], level: float, star: Floats, lift: Ints) -> bool:
+    def settles(self, place: tuple[int, int], level: float) -> bool:
         """Takes the level, recomputes every row it changes, and looks again at those outputs."""
-        slot, state = place
-        self.hidden[slot, state] = level
-        self.shown[slot, state] = True
+        slot = place[0]
+        self.hidden[place] = level
+        self.shown[place] = self.day.possible[place]
+        if not self.shown[place]:
+            return True
         self._refresh(slot)
-        for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True):
-            if origin < slot and row[slot, state] > 0 and self.breaches(row, power, origin, slot):
-                return False
-        if len(self.rows) * star.nbytes < MEMORY:
+        return not any(
+            origin < slot and row[place] > 0 and self.breaches(row, power, origin, slot)
+            for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True)
+        )
+
+    def keep(self, place: tuple[int, int]) -> None:
+        """What was settled stays: from now on outputs begin there too."""
+        if self.shown[place]:
             self.asked.insert(0, len(self.origins))
             self.origins.append(place)
-            self.rows.append((star, lift))
-            return True
-        return False
+            self.rows.append((self.star, self.lift))
 
-    def _restore(self, place: tuple[int, int]) -> None:
+    def restore(self, place: tuple[int, int]) -> None:
+        """Back to suppressing the state always."""
+        self.hidden[place] = 1.0
         if self.shown[place]:
-            self.hidden[place] = 1.0
             self.shown[place] = False
             self._refresh(place[0])
 

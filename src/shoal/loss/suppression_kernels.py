@@ -264,13 +264,13 @@ def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> fl
 
 
 @njit(cache=True, error_model="numpy")
-def next_release(day: Any, slot: int, state: int) -> Any:
-    """The first slot whose state may be shown whatever it is; T when there is none.
+def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
+    """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
 
     Every state reachable then must be releasable, and with all suppressed in between no belief
     about the slots between may exceed its bound, whichever state is shown.
     """
-    initial, moves, when, who, bound, _, shown = day
+    initial, moves, when, who, bound, _, shown, _ = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     ones = np.ones((slots, size))
     logs = np.empty((slots + 1, size))
@@ -297,7 +297,7 @@ def next_release(day: Any, slot: int, state: int) -> Any:
             for j in range(size):
                 belief[j, known] = 1.0 if j == who[known] else 0.0
             known += 1
-        if open_at[t] and _all_below(logs[t], belief, bound, first, known):
+        if t >= earliest and open_at[t] and _all_below(logs[t], belief, bound, first, known):
             return t
     return slots
 

@@ -38,15 +38,16 @@ def forward_pass(
 ) -> float:
     """Fills hidden[t, j] for t > slot with a private policy; returns its expected releases.
 
-    day = (initial, moves, when, who, bound, future, shown). value[t, j] is what follows a release
-    of j at t, waiting[t, j] what follows its suppression: a state is shown only when that is
-    better. At slot t at most pace[t] of the room is spent, and no state is shown with more
-    than caps[t, j]. Ends, all suppressed, when what is left is worth less than `stop`.
+    day = (initial, moves, when, who, bound, future, shown, copies). value[t, j] is what follows a
+    release of j at t, waiting[t, j] what follows its suppression: a state is shown only when that
+    is better. At slot t at most pace[t] of the room is spent, and no state is shown with more
+    than caps[t, j]. Ends, all suppressed, when what is left is worth less than `stop`. `copies` is
+    1, or the number of chains of a family side by side: states j, j + n, … are then one context.
     """
-    initial, moves, when, _, bound, future, shown = day
+    initial, moves, when, who, bound, future, shown, copies = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     hidden[slot + 1 :] = 1.0
-    law = initial.copy() if slot < 0 else moves[slot, state].copy()
+    law = law_after(initial, moves, slot, state, shown, copies)
     first = np.searchsorted(when, slot, side="right")
     belief = np.zeros((size, count))
     fresh = np.zeros((size, count))
@@ -64,6 +65,7 @@ def forward_pass(
                 belief,
                 future[t],
                 bound,
+                who,
                 first,
                 known,
                 shown[t],
@@ -72,6 +74,7 @@ def forward_pass(
                 share,
                 caps[t],
                 hidden[t],
+                copies,
             )
         for j in range(size):
             total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
@@ -111,11 +114,26 @@ def _step(
 
 
 @njit(cache=True, error_model="numpy")
+def law_after(initial: Any, moves: Any, slot: int, state: int, shown: Any, copies: int) -> Any:
+    """The law of the slot after a release, or of the first one, for each chain that knows it."""
+    if slot < 0:
+        return initial.copy()
+    if copies == 1:
+        return moves[slot, state].copy()
+    law = np.zeros(initial.size)
+    for place in range(state, initial.size, initial.size // copies):
+        if shown[slot, place]:
+            law += moves[slot, place]
+    return law
+
+
+@njit(cache=True, error_model="numpy")
 def _spend(
     law: Any,
     belief: Any,
     future: Any,
     bound: Any,
+    who: Any,
     first: Any,
     known: Any,
     shown: Any,
@@ -124,56 +142,101 @@ def _spend(
     share: float,
     caps: Any,
     hidden: Any,
+    copies: int,
 ) -> float:
     """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left."""
     size, count = law.size, bound.size
+    contexts = size // copies
     gap = np.empty((size, count))
     room = np.zeros(count)
+    _gaps(belief, future, bound, who, first, known, contexts, gap)
     for j in range(size):
-        for c in range(first, known):
-            gap[j, c] = bound[c] - belief[j, c]
-        for c in range(known, count):
-            gap[j, c] = bound[c] - future[j, c]
         for c in range(first, count):
             room[c] += law[j] * gap[j, c]
     scarcity = np.empty(count)
     for c in range(first, count):
         scarcity[c] = 1.0 / max(room[c], 1e-300)
-    worth = np.full(size, -1.0)
-    for j in range(size):
-        gain = 1.0 + value[j] - waiting[j]
-        if law[j] > 0 and shown[j] and caps[j] > 0 and gain > 1e-12:
-            worth[j] = _worth(gain, gap[j], scarcity, first)
+    worth = np.full(contexts, -1.0)
+    for j in range(contexts):
+        if caps[j] > 0:
+            worth[j] = _worth(j, law, gap, scarcity, first, shown, value, waiting, copies)
     for c in range(first, count):
         room[c] = max(room[c], 0.0) * share
-    for _ in range(size):
+    for _ in range(contexts):
         best = np.argmax(worth)
         if worth[best] <= 0:
             break
         worth[best] = -1.0
-        hidden[best] = 1.0 - _afford(caps[best], law[best], gap[best], room, first)
-        for c in range(first, count):
-            room[c] -= law[best] * (1.0 - hidden[best]) * gap[best, c]
+        chance = _afford(caps[best], int(best), law, gap, room, first, copies)
+        for j in range(best, size, contexts):
+            hidden[j] = 1.0 - chance
+            for c in range(first, count):
+                room[c] -= law[j] * chance * gap[j, c]
     return _settle(law, gap, first, hidden)
 
 
 @njit(cache=True, error_model="numpy")
-def _worth(gain: float, gap: Any, scarcity: Any, first: Any) -> float:
-    """Gain per room of the scarcest secret; -1 when showing the state breaks a bound itself."""
-    use, least = 0.0, 0.0
-    for c in range(first, gap.size):
-        use = max(use, gap[c] * scarcity[c])
-        least = min(least, gap[c])
-    return gain / (use + 1e-9) if least >= 0 else -1.0
+def _gaps(
+    belief: Any,
+    future: Any,
+    bound: Any,
+    who: Any,
+    first: Any,
+    known: Any,
+    contexts: int,
+    gap: Any,
+) -> None:
+    """gap[j, c] = bound(c) - E(j, c); 0 where state and secret are of different chains."""
+    size, count = gap.shape
+    for j in range(size):
+        for c in range(first, known):
+            gap[j, c] = bound[c] - belief[j, c]
+        for c in range(known, count):
+            gap[j, c] = bound[c] - future[j, c]
+        if contexts < size:
+            for c in range(first, count):
+                if who[c] // contexts != j // contexts:
+                    gap[j, c] = 0.0
 
 
 @njit(cache=True, error_model="numpy")
-def _afford(most: float, mass: float, gap: Any, room: Any, first: Any) -> float:
+def _worth(
+    context: int,
+    law: Any,
+    gap: Any,
+    scarcity: Any,
+    first: Any,
+    shown: Any,
+    value: Any,
+    waiting: Any,
+    copies: int,
+) -> float:
+    """Gain per room of the scarcest secret; -1 when showing the context breaks a bound itself."""
+    use, gain, mass = 0.0, 0.0, 0.0
+    for j in range(context, law.size, law.size // copies):
+        if law[j] <= 0:
+            continue
+        if not shown[j]:
+            return -1.0
+        mass += law[j]
+        gain += law[j] * (1.0 + value[j] - waiting[j])
+        for c in range(first, gap.shape[1]):
+            if gap[j, c] < 0:
+                return -1.0
+            use = max(use, law[j] * gap[j, c] * scarcity[c])
+    return gain / (use + 1e-9 * mass) if gain > 1e-12 * mass else -1.0
+
+
+@njit(cache=True, error_model="numpy")
+def _afford(
+    most: float, context: int, law: Any, gap: Any, room: Any, first: Any, copies: int
+) -> float:
     """The largest multiple of 1/65536 up to `most` for which the room lasts."""
-    for c in range(first, gap.size):
-        need = mass * gap[c]
-        if need * most > room[c] + 1e-13 * mass:
-            most = max(room[c], 0.0) / need
+    for j in range(context, law.size, law.size // copies):
+        for c in range(first, gap.shape[1]):
+            need = law[j] * gap[j, c]
+            if need * most > room[c] + 1e-13 * law[j]:
+                most = max(room[c], 0.0) / need
     level = math.floor(most * LEVELS + 1e-9)
     return level / LEVELS if level >= 2 else 0.0
 
@@ -219,106 +282,10 @@ def wait_values(moves: Any, slot: int, value: Any, hidden: Any, waiting: Any) ->
 
 
 @njit(cache=True, error_model="numpy")
-def best_segment(
-    day: Any,
-    slot: int,
-    state: int,
-    value: Any,
-    paces: Any,
-    passes: int,
-    stop: float,
-    offset: int,
-    pace: Any,
-    caps: Any,
-    waiting: Any,
-    best: Any,
-) -> float:
-    """Fills `best` with the best policy that `passes` forward passes find; returns its value.
-
-    Starts from `pace`, `caps` and `waiting`, which worked one slot later, then tries each of
-    `paces` without caps, first with waiting worth nothing and then worth what the last policy
-    made of it; what is left goes into single changes. The three become those of the best policy.
-    """
-    moves = day[1]
-    slots, size = moves.shape[0], moves.shape[1]
-    hidden = np.ones((slots, size))
-    kept = waiting.copy()
-    free = np.ones((slots, size))
-    best[:] = 1.0
-    highest = forward_pass(day, slot, state, value, waiting, pace, caps, stop, best)
-    winner, passes = -1, passes - 1
-    for variant in range(paces.shape[0]):
-        waiting[:] = 0.0
-        for _ in range(2):
-            if passes > 0:
-                passes -= 1
-                found = forward_pass(
-                    day, slot, state, value, waiting, paces[variant], free, stop, hidden
-                )
-                if found > highest * (1 + 1e-12):
-                    highest, best[:], kept[:], winner = found, hidden, waiting, variant
-                wait_values(moves, slot, value, hidden, waiting)
-    if winner >= 0:
-        pace[:], caps[:] = paces[winner], 1.0
-    highest = _climb(day, slot, state, value, kept, pace, caps, stop, best, highest, passes, offset)
-    wait_values(moves, slot, value, best, waiting)
-    return highest
-
-
-@njit(cache=True, error_model="numpy")
-def _climb(
-    day: Any,
-    slot: int,
-    state: int,
-    value: Any,
-    waiting: Any,
-    pace: Any,
-    caps: Any,
-    stop: float,
-    best: Any,
-    highest: float,
-    passes: int,
-    offset: int,
-) -> float:
-    """Changes one pace or one cap at a time, in turn, keeps what helps; returns the value.
-
-    Ends when the passes are used up, or when a whole round of changes did not help.
-    """
-    slots, size = caps.shape
-    length = slots - 1 - slot
-    hidden = np.ones((slots, size))
-    fresh = waiting.copy()
-    idle, step = 0, 0
-    while passes > 0 and idle < 20 * length * size and length > 0:
-        step += 1
-        idle += 1
-        turn = offset + step // 2
-        at = slot + 1 + turn // 5 % length
-        which = turn // (5 * length) % size
-        table = pace if step % 2 == 0 else caps[:, which]
-        if step % 2 == 1 and not day[6][at, which]:
-            continue
-        before = table[at]
-        table[at] = (turn % 5) / 4.0
-        if table[at] == before:
-            continue
-        passes -= 1
-        found = forward_pass(day, slot, state, value, fresh, pace, caps, stop, hidden)
-        if found > highest * (1 + 1e-9):
-            if found > highest * (1 + 1e-5):
-                idle = 0
-            highest, best[:] = found, hidden
-            wait_values(day[1], slot, value, hidden, fresh)
-        else:
-            table[at] = before
-    return highest
-
-
-@njit(cache=True, error_model="numpy")
 def policy_value(day: Any, slot: int, state: int, value: Any, hidden: Any) -> float:
     """Expected releases after a release, of a policy given for the slots after it."""
     moves = day[1]
-    law = day[0].copy() if slot < 0 else moves[slot, state].copy()
+    law = law_after(day[0], moves, slot, state, day[6], day[7])
     total = 0.0
     for t in range(slot + 1, moves.shape[0]):
         for j in range(law.size):

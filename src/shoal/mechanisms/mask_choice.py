@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
-from shoal.core.errors import InputError, PromiseBroken
+from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms import (
     LOSS_TOLERANCE,
+    MECHANISMS,
     mask_adaptive,
     mask_hybrid,
     mask_optimal,
@@ -22,13 +24,9 @@ from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
 
-# the checks among which "best" chooses, quickest first, with the share of the time each may take
-SHARES = {"mask-simulatable": 0.0, "mask-probabilistic": 0.2, "mask-adaptive": 0.4}
-REST = "mask-optimal"
-
 
 def mask(
-    day: DayChain,
+    day: DayChain | Sequence[DayChain],
     secrets: SensitiveContexts,
     *,
     delta: Number,
@@ -37,21 +35,32 @@ def mask(
 ) -> Plan:
     """The plan that shows the most contexts on average while no belief rises by more than delta.
 
-    `check` names a row ("mask-adaptive", …) or "best". `seconds` limits the search, at a nominal
-    speed that is the same on every machine, so that equal calls give equal plans; a slower
-    machine takes longer. More seconds never give a worse plan of the same check.
+    With several day chains, whichever of them an adversary holds. `check` names a row
+    ("mask-adaptive", …) or "best", which tries the proved checks, quickest first, each with its
+    share of `seconds`. Those are seconds of search at a nominal speed that is the same on every
+    machine, so that equal calls give equal plans; a slower machine takes longer. Every plan is
+    private however little time there is.
     """
     limit = float(positive(seconds, "seconds"))
     amount = exact(delta, "delta")
-    task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
+    days = (day,) if isinstance(day, DayChain) else tuple(day)
+    if not days:
+        raise InputError("day holds no day chain; give at least one")
+    task = Task(query=CurrentState(days[0].states), secrets=secrets, family=days)
     if check != "best":
         return _kept(_calibrated(task, check, amount, limit))
-    plans = [_calibrated(task, name, amount, share * limit) for name, share in SHARES.items()]
-    plans.append(_calibrated(task, REST, amount, limit * (1 - sum(SHARES.values()))))
+    plans = [
+        _calibrated(task, name, amount, share * limit)
+        for name, share in mask_task.SHARES.items()
+        if MECHANISMS[name].refuse(task) is None
+    ]
     return _kept(min(plans, key=lambda plan: plan.cost))
 
 
 def _calibrated(task: Task, check: str, delta: Fraction, seconds: float) -> Plan:
+    reason = MECHANISMS[check].refuse(task) if check in MECHANISMS else None
+    if reason is not None:
+        raise Refused(f"{check} does not apply: {reason}")
     match check:
         case "mask-sensitive":
             return mask_sensitive.calibrate(task, delta)

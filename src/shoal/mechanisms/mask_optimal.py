@@ -24,21 +24,21 @@ PARTLY = (
 PROGRAMS_PER_SECOND = 10
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float = mask_task.SECONDS) -> Plan:
+def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
     """The better of the adaptive check and a linear program, for each stretch between releases.
 
     The optimum over all mechanisms when every program covers its segment (the certificate says
     so); never below the adaptive check. Long days get programs for their likeliest releases only.
     """
-    day, _ = mask_task.parts(task)
+    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
     measured = mask_task.arrays(task, delta)
-    baseline = vector(measured, seconds / 4)
+    baseline = vector((measured,), seconds / 4)
     base = search(measured, float(delta), baseline=baseline, work=seconds * mask_task.SPEED)
     programs = max(1, int(PROGRAMS_PER_SECOND * seconds))
     found = windowed(measured, float(delta), base, programs=programs)
-    body = HistoryMask.of(day.states, day.slots, found.policies, found.digits)
+    body = HistoryMask.of(mask_task.contexts_of(task), measured.slots, found.policies, found.digits)
     reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
     return mask_task.mask_plan(task, NAME, delta, body, found.expected, reason)
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(NAME, mask_task.refuse_families, calibrate, mask_task.loss)

@@ -5,6 +5,7 @@ Proof: mask_probabilistic.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -17,8 +18,7 @@ from shoal.loss.suppression import (
     LEVELS,
     Day,
     encoded,
-    future_beliefs,
-    releasable,
+    jointly_releasable,
     released_fraction,
 )
 from shoal.loss.suppression_greedy import Grid, best_of, best_on_grid, orders
@@ -36,30 +36,28 @@ RESTARTS = 6
 SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float = mask_task.SECONDS) -> Plan:
+def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
     """The best of several greedy searches: orders of coordinates times grids of levels."""
-    day, _ = mask_task.parts(task)
-    measured = mask_task.arrays(task, delta)
-    hidden = vector(measured, seconds)
-    return mask_task.mask_plan(
-        task,
-        NAME,
-        delta,
-        VectorMask(day.states, encoded(hidden)),
-        released_fraction(measured, hidden),
-        REASON,
-    )
+    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
+    days = mask_task.days_of(task, delta)
+    return of_vector(task, delta, days, vector(days, seconds))
 
 
-def vector(day: Day, seconds: float) -> Floats:
-    """Private suppression probabilities on multiples of 1/65536."""
-    grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(day, RESTARTS))]
-    found = best_of(day, grids, work=seconds * mask_task.SPEED / len(grids))
-    if releasable(day, future_beliefs(day)).sum() <= SMALL:
-        exact = best_on_grid(day, _levels(STEPS[0]).tolist())
-        if released_fraction(day, exact) > released_fraction(day, found):
-            return exact
-    return found
+def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
+    """The plan that suppresses with the probabilities `hidden`."""
+    body = VectorMask(mask_task.contexts_of(task), encoded(hidden))
+    releases = min(released_fraction(day, hidden) for day in days)
+    return mask_task.mask_plan(task, NAME, delta, body, releases, REASON)
+
+
+def vector(days: Sequence[Day], seconds: float) -> Floats:
+    """Private suppression probabilities on multiples of 1/65536, under each of `days`."""
+    grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(days, RESTARTS))]
+    found = best_of(days, grids, work=seconds * mask_task.SPEED / len(grids))
+    if jointly_releasable(days).sum() > SMALL:
+        return found
+    exact = best_on_grid(days, _levels(STEPS[0]).tolist())
+    return max(found, exact, key=lambda hidden: min(released_fraction(d, hidden) for d in days))
 
 
 def _levels(steps: int) -> Floats:

@@ -8,19 +8,26 @@ import numpy as np
 
 from shoal.core.plan import Plan
 from shoal.core.value import Floats
-from shoal.loss.suppression import Day, decoded, future_beliefs, releasable
+from shoal.loss.suppression import Day, decoded, jointly_releasable
 from shoal.loss.suppression_adaptive import Origin, full, simulatable_segments
 from shoal.loss.suppression_history import Remembering, fine_decoded, flow
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.mask_task import arrays
+from shoal.mechanisms.mask_task import arrays, days_of, machine_states
 
 
 def shown_rates(plan: Plan) -> Floats:
-    """r[t, j] = P(X_t = j and the plan shows it); its sum is the expected number of releases."""
-    day = arrays(plan.task, plan.guarantee.amount)
-    body = plan.body
+    """r[t, j] = P(X_t = j and the plan shows it); its sum is the expected number of releases.
+
+    Under the first chain of a family.
+    """
+    order = machine_states(plan.body)
+    day = arrays(plan.task, plan.guarantee.amount, states=order)
+    return _rates(day, plan.body)[:, [order.index(name) for name in plan.task.query.states]]
+
+
+def _rates(day: Day, body: Any) -> Floats:
     match body:
         case VectorMask():
             return np.asarray(day.prior * (1.0 - decoded(body.codes)))
@@ -39,8 +46,9 @@ def reasons(plan: Plan) -> list[list[str]]:
     "impossible", "sensitive", "tells what follows" (showing it would raise a later belief by
     itself), or "hides others" (it is suppressed so that suppression does not tell).
     """
-    day = arrays(plan.task, plan.guarantee.amount)
-    open_to = releasable(day, future_beliefs(day))
+    names = plan.task.query.states
+    days = days_of(plan.task, plan.guarantee.amount, states=names)
+    day, open_to = days[0], jointly_releasable(days)
     rates = shown_rates(plan)
     secret = np.zeros((day.slots, day.size), dtype=np.bool_)
     secret[day.when, day.who] = True

@@ -11,6 +11,7 @@ from shoal.core.task import Task
 from shoal.loss.suppression import breached_secrets, encoded, released_fraction
 from shoal.mechanisms import mask_task
 from shoal.mechanisms.mask_machine import VectorMask
+from shoal.mechanisms.mask_members import members
 from shoal.mechanisms.row import Mechanism
 
 NAME = "mask-sensitive"
@@ -24,16 +25,20 @@ def calibrate(task: Task, delta: Fraction) -> Plan:
     after. The certificate says how far a belief can rise and for how many secrets it does.
     Götz, Nath & Gehrke 2012, Section 1 and Figure 4.
     """
-    day, secrets = mask_task.parts(task)
-    measured = mask_task.arrays(task, delta, everything=True)
-    hidden = np.where((secrets.shares(day) > 0) | ~measured.possible, 1.0, 0.0)
-    breached = breached_secrets(measured, hidden, float(delta))
+    day, secrets = members(task)[0], mask_task.parts(task)[1]
+    days = mask_task.days_of(task, delta, everything=True)
+    possible = np.any([measured.possible for measured in days], axis=0)
+    hidden = np.where((secrets.shares(day) > 0) | ~possible, 1.0, 0.0)
+    breached, measured = max(
+        ((breached_secrets(one, hidden, float(delta)), one) for one in days),
+        key=lambda pair: pair[0],
+    )
     return mask_task.mask_plan(
         task,
         NAME,
         delta,
         VectorMask(day.states, encoded(hidden)),
-        released_fraction(measured, hidden),
+        min(released_fraction(one, hidden) for one in days),
         REASON,
         breached=breached,
         proved=False,

@@ -26,13 +26,11 @@ def calibrate(task: Task, delta: Fraction) -> Plan:
 
     `LiveSimulatable` runs the same check without the table, for streams that must start at once.
     """
-    day, _ = mask_task.parts(task)
-    measured = mask_task.arrays(task, delta)
-    table = mask_task.marked(measured)
-    releases = simulatable_segments(measured, table).expected
-    return mask_task.mask_plan(
-        task, NAME, delta, SimulatableMask(day.states, table), releases, REASON
-    )
+    days = mask_task.days_of(task, delta)
+    table = mask_task.marked(days)
+    releases = min(simulatable_segments(one, table).expected for one in days)
+    body = SimulatableMask(mask_task.contexts_of(task), table)
+    return mask_task.mask_plan(task, NAME, delta, body, releases, REASON)
 
 
 ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -11,34 +14,44 @@ import numpy as np
 from shoal.core.composition import Alone
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
-from shoal.core.numbers import significant
+from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
 from shoal.loss.suppression import (
     Day,
     decoded,
-    future_beliefs,
+    jointly_releasable,
     memoryless_rise,
     prepare,
-    releasable,
+    upper_bound,
 )
 from shoal.loss.suppression_adaptive import (
     next_releases,
     segments_rise,
     simulatable_segments,
 )
+from shoal.loss.suppression_family import family_next_releases
 from shoal.loss.suppression_greedy import private
 from shoal.loss.suppression_history import history_rise
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.mechanisms.mask_members import members, members_in
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
 
-SECONDS = 10.0  # of search, at a nominal speed of 10^9 multiplications a second
-SPEED = 1e9
+SECONDS = 10.0  # of search, unless a time limit is set
+SPEED = 1e9  # multiplications a nominal second stands for
+# the proved checks "best" tries, quickest first, and the share of a time limit each may take
+SHARES = {
+    "mask-simulatable": 0.0,
+    "mask-probabilistic": 0.1,
+    "mask-hybrid": 0.1,
+    "mask-adaptive": 0.3,
+    "mask-optimal": 0.5,
+}
 TOLERANCE = 1e-12  # relative, of a plan's own re-check
 
 ALONE = Alone(
@@ -82,52 +95,108 @@ class MaskCertificate(Value):
         return ASSUMPTIONS
 
 
+_limit: ContextVar[tuple[float, str]] = ContextVar("mask time limit")
+
+
+@contextmanager
+def time_limit(seconds: Number, check: str = "best") -> Iterator[None]:
+    """Inside, searches share `seconds`; a single check that is named gets all of them.
+
+    Seconds are nominal, so that a plan depends on the limit and never on the machine or its load.
+    """
+    token = _limit.set((float(positive(seconds, "time_limit")), check))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def seconds_for(check: str) -> float:
+    """How long a check may search: its share of the limit, SECONDS when there is none."""
+    found = _limit.get(None)
+    if found is None:
+        return SECONDS
+    return found[0] if found[1] == check else found[0] * SHARES.get(check, 0.0)
+
+
 def refuse(task: Task) -> str | None:
-    """The checks are for sensitive contexts on one day chain."""
+    """The checks are for sensitive contexts on day chains of one length."""
     if not isinstance(task.secrets, SensitiveContexts):
         return "the secrets are not sensitive contexts, so there is nothing to suppress"
     if not isinstance(task.query, CurrentState):
         return "the secrets are sensitive contexts, which a stream of states protects, not a number"
-    if len(task.family) != 1:
-        return "the family holds several models, and beliefs are bounded under one day chain only"
+    slots = sorted({model.slots for model in task.family if isinstance(model, DayChain)})
+    if len(slots) > 1:
+        return f"the day chains of the family have {slots} slots, and a plan is for one number"
     return None
 
 
+def refuse_families(task: Task) -> str | None:
+    """For checks whose search is for one day chain."""
+    reason = refuse(task)
+    if reason is None and len(task.family) > 1:
+        return (
+            "the family holds several day chains, and its linear programs are optimal for one only "
+            "(mask-adaptive, mask-hybrid and the others hold under every member)"
+        )
+    return reason
+
+
 def parts(task: Task) -> tuple[DayChain, SensitiveContexts]:
-    """The day chain and the secrets of a task that `refuse` takes."""
+    """The first day chain, as it was written, and the secrets of a task that `refuse` takes."""
     day, secrets = task.family[0], task.secrets
     if not (isinstance(day, DayChain) and isinstance(secrets, SensitiveContexts)):
         raise TypeError("calibrate called on a task that `refuse` refuses")
     return day, secrets
 
 
+def contexts_of(task: Task) -> tuple[str, ...]:
+    """The contexts in the canonical order in which plans keep them."""
+    return members(task)[0].states
+
+
 def arrays(task: Task, delta: Fraction, **rest: Any) -> Day:
-    """The day of a task for the loops of `shoal.loss`; refused unless 0 < delta < 1."""
+    """The first day of `days_of`: the only one, unless the task has a family."""
+    return days_of(task, delta, **rest)[0]
+
+
+def days_of(
+    task: Task, delta: Fraction, *, states: Sequence[str] | None = None, **rest: Any
+) -> tuple[Day, ...]:
+    """The days of a task for the loops of `shoal.loss`; refused unless 0 < delta < 1.
+
+    Contexts are in canonical order, or in the order of `states`.
+    """
     if not 0 < delta < 1:
         raise InputError(
             f"belief_delta is {significant(delta)}; it must be between 0 and 1, both excluded"
         )
-    day, secrets = parts(task)
-    return prepare(day.initial, day.transition, secrets.shares(day), float(delta), **rest)
+    secrets = task.secrets
+    assert isinstance(secrets, SensitiveContexts)
+    chosen = members(task) if states is None else members_in(task, states)
+    return tuple(
+        prepare(day.initial, day.transition, secrets.shares(day), float(delta), **rest)
+        for day in chosen
+    )
 
 
 def mask_plan(
     task: Task, name: str, delta: Fraction, body: Machine, releases: float, reason: str, **rest: Any
 ) -> Plan:
     """A plan around a machine, with the numbers that certify it."""
-    day = arrays(task, delta)
+    days = days_of(task, delta)
     certificate = MaskCertificate(
         reason=reason,
         rise=rise_of(task, delta, body),
         releases=releases,
-        most=float((day.prior * releasable(day, future_beliefs(day))).sum()),
-        slots=day.slots,
+        most=upper_bound(days),
+        slots=days[0].slots,
         breached=rest.pop("breached", 0),
     )
     guarantee = Guarantee(
         notion="delta-privacy",
         amount=delta,
-        over=f"{task.secrets.subject}, for an adversary who knows the chain and the plan",
+        over=f"{task.secrets.subject}, for an adversary who knows {_known(days)} and the plan",
         **rest,
     )
     return Plan(
@@ -141,33 +210,48 @@ def mask_plan(
     )
 
 
+def _known(days: Sequence[Day]) -> str:
+    return "the chain" if len(days) == 1 else f"any of the {len(days)} chains"
+
+
 def loss(plan: Plan) -> float:
     """The highest rise of belief over all outputs of the plan as stored, from the plan alone.
 
-    Evaluated by posteriors in logarithms; where a single vector suppresses, the division-free
-    check must agree, and infinity says that it does not.
+    Under every day chain of the family. Evaluated by posteriors in logarithms; where a single
+    vector suppresses, the division-free check must agree, and infinity says that it does not.
     """
-    rise = rise_of(plan.task, plan.guarantee.amount, plan.body)
-    if isinstance(plan.body, VectorMask) and rise <= float(plan.guarantee.amount):
-        day = arrays(plan.task, plan.guarantee.amount, slack=TOLERANCE)
-        if not private(day, decoded(plan.body.codes)):
+    delta, body = plan.guarantee.amount, plan.body
+    rise = rise_of(plan.task, delta, body)
+    if isinstance(body, VectorMask) and rise <= float(delta):
+        days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
+        if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return rise
 
 
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
-    """The highest rise of belief over all outputs of a machine."""
-    day = arrays(task, delta, everything=True)
+    """The highest rise of belief over all outputs of a machine, under every member."""
+    states = machine_states(body)
+    full = days_of(task, delta, states=states, everything=True)
     match body:
         case VectorMask():
-            return memoryless_rise(day, decoded(body.codes))
+            return max(memoryless_rise(day, decoded(body.codes)) for day in full)
         case SimulatableMask():
-            return segments_rise(day, simulatable_segments(day, body.table).hidden)
+            return max(
+                segments_rise(day, simulatable_segments(day, body.table).hidden) for day in full
+            )
         case SegmentMask():
-            return segments_rise(day, body.policies())
+            return max(segments_rise(day, body.policies()) for day in full)
         case HistoryMask():
-            return _history_rise(arrays(task, delta), body)
+            days = days_of(task, delta, states=states)
+            return max(_history_rise(day, body) for day in days)
     raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+
+
+def machine_states(body: Any) -> tuple[str, ...]:
+    """The contexts of a machine, in the order of its tables."""
+    names: tuple[str, ...] = body.tail.states if isinstance(body, HistoryMask) else body.states
+    return names
 
 
 def _history_rise(day: Day, body: HistoryMask) -> float:
@@ -180,9 +264,8 @@ def _history_rise(day: Day, body: HistoryMask) -> float:
     return max([0.0, *rises])
 
 
-def marked(day: Day) -> np.ndarray[Any, Any]:
-    """`next_releases` with -1 for contexts that are never shown."""
-    table = next_releases(day)
-    shown = releasable(day, future_beliefs(day))
-    table[1:][~shown] = -1
+def marked(days: Sequence[Day]) -> np.ndarray[Any, Any]:
+    """The slots of the simulatable check, with -1 for contexts that are never shown."""
+    table = next_releases(days[0]) if len(days) == 1 else family_next_releases(days)
+    table[1:][~jointly_releasable(days)] = -1
     return table

@@ -1,0 +1,221 @@
+"""Suppression that is private whichever of several day chains an adversary holds.
+
+A plan does not know which chain is true, so its probabilities are the same under all of them,
+and the bounds of every chain must hold: P_θ(X_t = s | output) ≤ P_θ(X_t = s) + δ for each member
+θ under which the output is possible. What a check decides from the chain (reachable states,
+rooms) is therefore decided for all members at once; utilities are those of the member that shows
+least. Proof: mechanisms/mask_family.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.core.value import Floats, Ints
+from shoal.loss.suppression import (
+    LEVELS,
+    Codes,
+    Day,
+    Truths,
+    decoded,
+    encoded,
+    future_beliefs,
+    jointly_releasable,
+    segment_rise,
+)
+from shoal.loss.suppression_adaptive import (
+    NEGLIGIBLE,
+    WORK,
+    Origin,
+    Segments,
+    backwards,
+    expected_releases,
+    full,
+    habit_of,
+    paces_of,
+    passes_for,
+    reachable_origins,
+)
+
+
+def family_next_releases(days: Sequence[Day]) -> Ints:
+    """As `next_releases`: the first slot that every member lets be shown, whatever it holds.
+
+    Members under which the last release is impossible have no say.
+    """
+    shown = jointly_releasable(days)
+    arrays = [_arrays(day, shown) for day in days]
+    slots, size = shown.shape
+    table = np.full((slots + 1, size), slots, dtype=np.int64)
+    for slot, state in backwards(shown):
+        table[slot + 1, state] = _next(days, arrays, slot, state)
+    return table
+
+
+def _next(days: Sequence[Day], arrays: Sequence[Any], slot: int, state: int) -> int:
+    from shoal.loss import suppression_kernels as kernels
+
+    asked = [
+        given
+        for day, given in zip(days, arrays, strict=True)
+        if slot < 0 or day.possible[slot, state]
+    ]
+    earliest, slots = slot + 1, days[0].slots
+    while earliest < slots:
+        found = {int(kernels.next_release(given, slot, state, earliest)) for given in asked}
+        if len(found) == 1:
+            return found.pop()
+        earliest = max(found)
+    return slots
+
+
+def family_search(
+    days: Sequence[Day],
+    delta: float,
+    *,
+    baseline: Floats,
+    table: Ints,
+    work: float = WORK,
+) -> dict[Origin, Codes]:
+    """A private table after each release that may be shown; see `suppression_adaptive.search`.
+
+    The members stand side by side in one chain without moves between them, their copies of a
+    context tied to one probability. What is maximised is the mean over the members that can come
+    to the release. `baseline` and `table` are those of the probabilistic and the simulatable
+    check, which are candidates for every segment.
+    """
+    from shoal.loss.suppression_climb_kernels import best_segment
+
+    shown = jointly_releasable(days)
+    side = _side_by_side(days, shown)
+    origins = list(backwards(shown))
+    prior = np.asarray(sum(day.prior for day in days)) / len(days)
+    edges = float((side[1] > 0).sum()) / days[0].slots
+    budget = passes_for(origins, prior, side[2], edges, work)
+    values = np.zeros((len(days), *shown.shape))
+    wide = (days[0].slots, len(days) * days[0].size)
+    habits = [habit_of(wide) for _ in range(days[0].size)]
+    found = np.ones(wide)
+    policies: dict[Origin, Codes] = {}
+    for place, ((slot, state), passes) in enumerate(zip(origins, budget, strict=True)):
+        likely = float(prior[slot, state]) if slot >= 0 else 1.0
+        stop = NEGLIGIBLE / max(likely, NEGLIGIBLE)
+        paces = np.roll(paces_of(days[0].slots, slot), slot, axis=0)
+        beside = np.concatenate(list(values), axis=1)
+        best_segment(side, slot, state, beside, paces, passes, stop, place, *habits[state], found)
+        candidates = [
+            encoded(found[slot + 1 :, : days[0].size]),
+            encoded(baseline[slot + 1 :]),
+            _until(days, slot, state, int(table[slot + 1, state])),
+        ]
+        chosen = _best(days, delta, (slot, state), values, candidates)
+        if chosen is not None:
+            policies[slot, state] = chosen
+    return policies
+
+
+def family_verified(days: Sequence[Day], delta: float, policies: dict[Origin, Codes]) -> Segments:
+    """The policies that can come up under some member, each looked at again under every one.
+
+    One that fails under a member that can come to it suppresses all. `expected` is the mean
+    number of releases under the member that shows least.
+    """
+    kept = {
+        origin: codes for origin, codes in policies.items() if _keeps(days, delta, origin, codes)
+    }
+    reached = {origin for day in days for origin in reachable_origins(day, kept)}
+    used = {origin: codes for origin, codes in kept.items() if origin in reached}
+    return Segments(used, min(expected_releases(day, used) for day in days))
+
+
+def _best(
+    days: Sequence[Day],
+    delta: float,
+    origin: Origin,
+    values: Floats,
+    candidates: Sequence[Codes],
+) -> Codes | None:
+    """The candidate of highest mean value that keeps every bound; its values are noted."""
+    slot = origin[0]
+    asked = [g for g, day in enumerate(days) if slot < 0 or day.possible[origin]]
+    best, chosen, noted = 0.0, None, np.zeros(len(days))
+    for codes in candidates:
+        reached = np.zeros(len(days))
+        for g in asked:
+            reached[g] = _value(days[g], origin, values[g], codes)
+        if reached.sum() > best and _keeps(days, delta, origin, codes):
+            best, chosen, noted = float(reached.sum()), codes, reached
+    if slot >= 0:
+        values[:, slot, origin[1]] = noted
+    return chosen
+
+
+def _value(day: Day, origin: Origin, value: Floats, codes: Codes) -> float:
+    """Expected releases after one release, under one member."""
+    slot, state = origin
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    total = 0.0
+    for t, hidden in enumerate(decoded(codes), start=slot + 1):
+        total += float((law * (1.0 - hidden)) @ (1.0 + value[t]))
+        law = (law * hidden) @ day.moves[t]
+    return total
+
+
+def _keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
+    """Whether a table is private after a release under every member that can come to it."""
+    slot, state = origin
+    return all(
+        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state))
+        <= delta * (1 + 5e-13)
+        for day in days
+        if slot < 0 or day.possible[origin]
+    )
+
+
+def _until(days: Sequence[Day], slot: int, state: int, until: int) -> Codes:
+    """Suppress up to slot `until`, then show whatever can have been reached under some member."""
+    first = days[0]
+    if until >= first.slots:
+        return np.full((0, first.size), LEVELS - 1, dtype=np.uint16)
+    codes = np.full((until - slot, first.size), LEVELS - 1, dtype=np.uint16)
+    for day in days:
+        if slot >= 0 and not day.possible[slot, state]:
+            continue
+        law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+        for t in range(slot + 1, until):
+            law = (day.moves[t][law] > 0).any(axis=0)
+        codes[-1][law] = 0
+    return codes
+
+
+def _side_by_side(days: Sequence[Day], shown: Truths) -> tuple[Any, ...]:
+    """All members as one block-diagonal chain, for the compiled search."""
+    size, copies = days[0].size, len(days)
+    moves = np.zeros((days[0].slots, copies * size, copies * size))
+    when = np.concatenate([day.when for day in days])
+    order = np.argsort(when, kind="stable")
+    owner = np.concatenate([np.full(len(day.when), g) for g, day in enumerate(days)])[order]
+    who = np.concatenate([day.who + g * size for g, day in enumerate(days)])[order]
+    future = np.zeros((days[0].slots, copies * size, len(when)))
+    for g, day in enumerate(days):
+        block = slice(g * size, (g + 1) * size)
+        moves[:, block, block] = day.moves
+        future[:, block, owner == g] = future_beliefs(day)
+    return (
+        np.concatenate([day.initial for day in days]),
+        moves,
+        when[order],
+        who,
+        np.concatenate([day.bound for day in days])[order],
+        future,
+        np.concatenate([shown & day.possible for day in days], axis=1),
+        copies,
+    )
+
+
+def _arrays(day: Day, shown: Truths) -> tuple[Any, ...]:
+    beliefs = future_beliefs(day)
+    return day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1

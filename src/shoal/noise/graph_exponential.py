@@ -182,6 +182,11 @@ def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Float
             low = middle
         else:
             high = middle
+    if _edge_loss(distances, ones, edges, low) > epsilon:
+        raise InputError(
+            f"epsilon is {float(epsilon):g}, too small for a graph-exponential law in floating "
+            "point; use K-norm noise"
+        )
     return ones, low, False
 
 

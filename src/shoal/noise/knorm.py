@@ -21,6 +21,7 @@ from shoal.geometry.body import Body
 from shoal.geometry.integers import VECTOR_LIMIT, largest
 from shoal.noise.knorm_batch import compiled_draws, exact_draws
 from shoal.noise.knorm_proposal import Proposal, proposal_for
+from shoal.noise.lattice_moments import lattice_mse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,5 +74,6 @@ class LatticeKNorm(Value):
 
     @property
     def mse(self) -> float:
-        """E|z|² of the continuous law, in squared lattice units (the lattice's is close to it)."""
-        return float(self.body.mse(self.epsilon))
+        """E|z|², in squared lattice units; of the continuous law when the lattice is fine."""
+        on_lattice = lattice_mse(self, self.body)
+        return float(self.body.mse(self.epsilon)) if on_lattice is None else on_lattice

@@ -23,6 +23,7 @@ from shoal.geometry.body import Body
 from shoal.geometry.norms import Norms
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.knorm_exact import Uniform
+from shoal.noise.lattice_moments import lattice_mse
 
 WIDTHS = 64  # widths tried: 1/64, 2/64, …, 1
 
@@ -68,7 +69,7 @@ class Staircase(Value):
         return np.concatenate(rows) if rows else np.zeros((0, self.body.ambient), dtype=np.int64)
 
     def _kept(self, drawn: Ints, rng: Rng) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which K-norm draws stay: by floats where they are clear, else by more bits and integers."""
+        """Which K-norm draws stay: by floats where they are clear, else by more bits, exactly."""
         norms = self.body.norm(drawn)
         steps = self._steps(norms)
         words = (rng.words(len(drawn)) >> np.uint64(1)).astype(np.int64)
@@ -112,10 +113,11 @@ class Staircase(Value):
 
     @property
     def mse(self) -> float:
-        """E|z|² of the continuous law, in squared lattice units."""
+        """E|z|², in squared lattice units; of the continuous law when the lattice is fine."""
+        on_lattice = lattice_mse(self, self.body)
+        if on_lattice is not None:
+            return on_lattice
         d = self.body.dimension
-        if d == 0:
-            return 0.0
         radial = radial_moment(float(self.epsilon), float(self.width), d)
         return float(self.body.second_moment) * (d + 2) / d * radial
 

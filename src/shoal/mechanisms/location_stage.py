@@ -117,7 +117,9 @@ def spread_of(law: EmissionLaw, index: PolicyIndex, members: Truths) -> float:
     if members.sum() < 2:
         return 0.0
     if isinstance(law, LatticeEmission):
-        return float(law.noise.log_ratios(index.spread(members)).max())
+        corners = index.spread(members)
+        # rounded up, a bound of 0 would be the smallest float
+        return float(law.noise.log_ratios(corners).max()) if corners.any() else 0.0
     inside = np.flatnonzero(members).tolist()
     return max(law.log_ratio(a, b) for k, a in enumerate(inside) for b in inside[k + 1 :])
 

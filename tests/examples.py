@@ -17,6 +17,7 @@ from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Sampler, Stream
 from shoal.core.release import Answer, Error
+from shoal.geometry.body import symmetric_hull
 from shoal.loss.closeness import Closeness
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.external import Measured
@@ -28,6 +29,8 @@ from shoal.models.fit import PrivateFit
 from shoal.models.friends import FriendModel
 from shoal.models.grid import HexGrid
 from shoal.noise.bits import SeededRng
+from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.staircase import Staircase
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.external import ExternalQuery
 from shoal.queries.linear import histogram
@@ -45,6 +48,9 @@ BY_HAND: tuple[Any, ...] = (
     ),
     Error(expected=float("inf"), bound=2.5, confidence=0.95, unit="entries"),
     Additive(histogram("abc"), ZeroSumLaplace(Fraction(7, 2), Fraction(1), 3)),
+    symmetric_hull([[2, 1], [1, 3], [0, 0]]),
+    LatticeKNorm(body=symmetric_hull([[2, 1], [1, 3]]), epsilon=Fraction(1, 2)),
+    Staircase.best(symmetric_hull([[2, 1], [1, 3]]), Fraction(3)),
     Measured("other", Fraction(1, 3)),
     LiveSimulatable(short_day(), SensitiveContexts.of("hospital"), 0.25),
     ExternalQuery("other", ("a", "b")),

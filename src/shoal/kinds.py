@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
+from shoal.geometry.body import Body
 from shoal.loss import closeness
 from shoal.mechanisms import (
     correlated_sensitivity,
@@ -39,7 +40,9 @@ from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.fit import PrivateFit
 from shoal.models.friends import FriendModel
+from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.staircase import Staircase
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.centroids import Centroids
 from shoal.queries.classifier import LinearClassifier
@@ -69,6 +72,9 @@ CLASSES: tuple[type, ...] = (
     additive.Additive,
     LatticeLaplace,
     ZeroSumLaplace,
+    Body,
+    LatticeKNorm,
+    Staircase,
     chain.MarkovChain,
     family.AnyInitialLaw,
     family.MixingSummary,

@@ -14,7 +14,7 @@ NEGLIGIBLE = 40.0  # norms beyond this over epsilon weigh less than 1e-17
 
 
 def lattice_mse(noise: LatticeNoise, body: Body) -> float | None:
-    """E|z|² of noise that falls with the norm of `body`, to about ten digits; None: too many points.
+    """E|z|² of noise that falls with the norm of `body`, to ten digits; None: too many points.
 
     Sums over the lattice points of the span with norm at most (40 + 4 d')/ε + 1, boxed.
     """

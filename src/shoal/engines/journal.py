@@ -63,7 +63,7 @@ class Journal:
         """The shards that are done, after moving the files a crash left behind."""
         done = {event["shard"]: event for event in self.events() if event["event"] == "shard"}
         for folder in sorted(self._staged.glob("*")) if self._staged.exists() else []:
-            if int(folder.name) in done:
+            if folder.name in {f"{shard:05d}" for shard in done}:
                 self._show(folder)
             else:
                 shutil.rmtree(folder)

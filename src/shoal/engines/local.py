@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
@@ -28,12 +29,8 @@ if TYPE_CHECKING:
 def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
     """The report of a new job, done to its end; its folder must not exist or be empty."""
     job.store()
-    try:
+    with undone_if_empty(job):
         return resume(job, notify=notify)
-    except InputError:
-        if not status(job).shards_done:  # nothing was released: the next attempt starts afresh
-            shutil.rmtree(job.notes)
-        raise
 
 
 def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
@@ -47,14 +44,25 @@ def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Rep
         journal = Journal(job.notes)
         done = journal.recover()
         if not any(event["event"] == "finished" for event in journal.events()):
-            _check_unchanged(job)
+            check_unchanged(job)
             _finish(job, journal, set(done), notify)
-        return _reported(job, journal)
+        return reported(job, journal)
 
 
 def status(job: Job) -> Report:
     """How far a job is, from its journal alone."""
     return _report(job, Journal(job.notes))
+
+
+@contextmanager
+def undone_if_empty(job: Job) -> Iterator[None]:
+    """Forgets a job that bad input stopped before it released anything."""
+    try:
+        yield
+    except InputError:
+        if not status(job).shards_done:
+            shutil.rmtree(job.notes)
+        raise
 
 
 def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
@@ -72,7 +80,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     left = [shard for shard in range(job.shards) if shard not in done]
     finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
     total = sum(scan.shard_rows)
-    with _charging(job) as charging, ThreadPoolExecutor(_workers(len(left))) as pool:
+    with charging_of(job) as charging, ThreadPoolExecutor(_workers(len(left))) as pool:
         results = pool.map(lambda shard: _one(job, journal, store, shard, charging), left)
         for shard, _ in zip(left, results, strict=True):
             finished += scan.shard_rows[shard]
@@ -84,18 +92,23 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
 def _one(job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None) -> None:
     """One shard: made in a hidden folder, committed by its line in the journal, then shown."""
     outcome = outcome_of(job, store.shard(shard), charging)
-    folder = journal.staged(shard)
+    stage(job, journal.staged(shard), shard, outcome)
+    journal.commit(shard, **outcome.event)
+
+
+def stage(job: Job, folder: Path, shard: int, outcome: Outcome) -> None:
+    """Write the files of a shard where nobody looks for them yet, laid out as in the output."""
+    folder.mkdir(parents=True, exist_ok=True)
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)
     if outcome.refused.height:
         write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
-    journal.commit(shard, **outcome.event)
 
 
-def outcome_of(job: Job, rows: pl.DataFrame, charging: Charging | None) -> Outcome:
-    """What comes of the rows of one shard."""
+def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -> Outcome:
+    """What comes of the rows of one shard; None is a shard without any."""
     recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
-    if not rows.height:
+    if rows is None or not rows.height:
         import polars as pl
 
         roles = [role for role in job.layout.columns if role not in ("time", "state")]
@@ -122,7 +135,7 @@ def _workers(shards: int) -> int:
 
 
 @contextmanager
-def _charging(job: Job) -> Iterator[Charging | None]:
+def charging_of(job: Job) -> Iterator[Charging | None]:
     """The ledger of the job, open while it runs."""
     if job.ledger is None:
         yield None
@@ -133,7 +146,7 @@ def _charging(job: Job) -> Iterator[Charging | None]:
         yield Charging(ledger=ledger, job=job.name, period=job.period, requester=job.requester)
 
 
-def _check_unchanged(job: Job) -> None:
+def check_unchanged(job: Job) -> None:
     path = changed(job.inputs)
     if path is not None:
         raise DataError(
@@ -146,7 +159,7 @@ def _report(job: Job, journal: Journal) -> Report:
     return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
 
 
-def _reported(job: Job, journal: Journal) -> Report:
+def reported(job: Job, journal: Journal) -> Report:
     """The report, also written into the notes."""
     report = _report(job, journal)
     text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"

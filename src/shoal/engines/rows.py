@@ -158,7 +158,7 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
                 unowned += without
                 shard_rows += _per_shard(part, job.shards)
         except DataError as error:
-            bad[file.path] = _bad(job, file, error)
+            bad[file.path] = refused_file(job, file, error)
             if taken:
                 return None
         notify("reading", seen, total)
@@ -169,18 +169,24 @@ def _checked(job: Job, file: InputFile, kinds: dict[str, str]) -> Iterator[pl.Da
     """The pieces of a file whose columns hold what they hold in the files before it."""
     for frame in frames(file, job.layout, PIECE):
         if frame.height:
-            for column, kind in kinds_of(frame, job.layout).items():
-                known = kinds.get(column, "nothing")
-                if "nothing" not in (kind, known) and kind != known:
-                    raise DataError(
-                        f"its column {column!r} holds {kind}, and in the files before {known}; "
-                        "write all files alike"
-                    )
-                kinds[column] = kind if known == "nothing" else known
+            check_kinds(kinds_of(frame, job.layout), kinds)
         yield frame
 
 
-def _bad(job: Job, file: InputFile, error: DataError) -> BadFile:
+def check_kinds(found: dict[str, str], kinds: dict[str, str]) -> None:
+    """Refuse columns of another kind than in the files before; note those seen first."""
+    for column, kind in found.items():
+        known = kinds.get(column, "nothing")
+        if "nothing" not in (kind, known) and kind != known:
+            raise DataError(
+                f"its column {column!r} holds {kind}, and in the files before {known}; "
+                "write all files alike"
+            )
+        kinds[column] = kind if known == "nothing" else known
+
+
+def refused_file(job: Job, file: InputFile, error: DataError) -> BadFile:
+    """The file as the report names it; raises when the job is to stop at bad files."""
     source = f"{file.path!r}: "
     reason = str(error).removeprefix(source)
     if not job.skip_bad:

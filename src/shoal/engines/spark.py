@@ -1,0 +1,229 @@
+"""Jobs on Spark: the same shards, released by the same code, in the tasks of a cluster.
+
+Each shard of subjects is one group of `applyInArrow`. A task charges, draws, and writes its files
+into a hidden folder of its own; its result is the name of that folder. Spark hands the driver the
+result of exactly one attempt of every task, and the driver commits that one through the job's
+journal. An attempt that was retried, speculated or lost leaves a folder nobody shows; with a
+ledger every attempt has the same values anyway, because its keys bring the stored ones back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import DataError
+from shoal.engines.inputs import BadFile, InputFile, frames
+from shoal.engines.job import Job, load_job
+from shoal.engines.journal import Journal, alone
+from shoal.engines.local import (
+    charging_of,
+    check_unchanged,
+    outcome_of,
+    reported,
+    stage,
+    undone_if_empty,
+)
+from shoal.engines.report import Report
+from shoal.engines.rows import PIECE, check_kinds, refused_file
+from shoal.engines.spark_session import check_reach, session_of
+from shoal.engines.tidy import kinds_of, shard_of, tidy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
+FAULT = Callable[[int], None]
+
+
+def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> Report:
+    """The report of a new job, done on Spark; a folder every worker can reach is needed.
+
+    `session` is the active one, or a new one, when left out. `after_sampling(shard)` is called in
+    the task once the shard's values are drawn and charged, for tests that make tasks fail there.
+    """
+    spark = session_of(session)
+    check_reach(spark, job)
+    cores = spark.sparkContext.defaultParallelism
+    wider = replace(job, shards=max(job.shards, TASKS_PER_CORE * cores))
+    wider.store()
+    with undone_if_empty(wider):
+        return resume(wider, spark, after_sampling=after_sampling)
+
+
+def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> Report:
+    """The report of a stored job after doing what is left of it on Spark."""
+    spark = session_of(session)
+    with alone(job.notes):
+        journal = Journal(job.notes)
+        done = journal.recover()
+        if not any(event["event"] == "finished" for event in journal.events()):
+            check_unchanged(job)
+            _finish(job, spark, journal, set(done), after_sampling)
+        return reported(job, journal)
+
+
+def _finish(
+    job: Job, spark: Any, journal: Journal, done: set[int], after_sampling: FAULT | None
+) -> None:
+    rows = _tidy_rows(job, spark).persist()
+    try:
+        bad = _scan(job, rows, journal)
+        kept = rows.where("note IS NULL")
+        if bad:
+            kept = kept.where(~rows.file.isin(bad))
+        task = _task(job, spark, sorted(done), after_sampling)
+        result = kept.groupBy("shard").applyInArrow(task, "shard int, folder string, event string")
+        found = {row.shard: row for row in result.collect()}
+    finally:
+        rows.unpersist()
+    staged = job.notes / "staged"
+    for shard in range(job.shards):
+        if shard in done:
+            continue
+        place = journal.staged(shard)
+        event = outcome_of(job, None, None).event
+        if shard in found:
+            place.rmdir()
+            os.replace(staged / found[shard].folder, place)
+            event = json.loads(found[shard].event)
+        journal.commit(shard, **event)
+    shutil.rmtree(staged, ignore_errors=True)
+    journal.write("finished")
+
+
+def _tidy_rows(job: Job, spark: Any) -> Any:
+    """The rows of all files in the columns of a job, with their shard, and a note per file."""
+    files = [(number, *file) for number, file in enumerate(job.inputs)]
+    schema = "number int, path string, size long, modified long"
+    listed = spark.createDataFrame(files, schema).repartition(len(files))
+    layout, states, shards = job.layout, job.states, job.shards
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                file = InputFile(row["path"], row["size"], row["modified"])
+                yield from _read_file(row["number"], file, layout, states, shards)
+
+    texts = [role for role in layout.columns if role not in ("time", "state")]
+    columns = [f"{role} string" for role in texts]
+    columns += ["time long"] * ("time" in layout.columns)
+    columns += ["state int", "shard int", "file int", "note string"]
+    return listed.mapInArrow(read, ", ".join(columns))
+
+
+def _read_file(
+    number: int, file: InputFile, layout: Any, states: tuple[str, ...], shards: int
+) -> Iterator[pa.RecordBatch]:
+    """The tidy rows of one file, then a row that says what was read or what is wrong."""
+    import polars as pl
+
+    note: dict[str, Any] = {"rows": 0, "unowned": 0, "kinds": [], "reason": None}
+    order = [*(r for r in layout.columns if r not in ("time", "state")), "time", "state"]
+    try:
+        for frame in frames(file, layout, PIECE):
+            if frame.height:
+                note["kinds"].append(kinds_of(frame, layout))
+            part, unowned = tidy(frame, layout, states, repr(file.path))
+            note["rows"] += frame.height
+            note["unowned"] += unowned
+            placed = part.select(name for name in order if name in part.columns).with_columns(
+                pl.Series("shard", shard_of(part["subject"], shards), dtype=pl.Int32),
+                pl.lit(number, dtype=pl.Int32).alias("file"),
+                pl.lit(None, dtype=pl.String).alias("note"),
+            )
+            yield from placed.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+    except DataError as error:
+        note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
+    names = [name for name in order if name in layout.columns]
+    kinds: dict[str, Any] = dict.fromkeys(names, pl.String)
+    kinds |= {"state": pl.Int32} | ({"time": pl.Int64} if "time" in names else {})
+    said: dict[str, list[Any]] = {name: [None] for name in names}
+    told = pl.DataFrame(said, schema=kinds).with_columns(
+        pl.lit(None, dtype=pl.Int32).alias("shard"),
+        pl.lit(number, dtype=pl.Int32).alias("file"),
+        pl.lit(json.dumps(note)).alias("note"),
+    )
+    yield from told.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+
+
+def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
+    """The numbers of the bad files, after noting what was read; stops when they must not be."""
+    notes = {
+        row.file: json.loads(row.note)
+        for row in rows.where("note IS NOT NULL").select("file", "note").collect()
+    }
+    bad: dict[int, BadFile] = {}
+    kinds: dict[str, str] = {}
+    read, unowned = 0, 0
+    for number, file in enumerate(job.inputs):
+        try:
+            if notes[number]["reason"] is not None:
+                raise DataError(notes[number]["reason"])
+            for found in notes[number]["kinds"]:
+                check_kinds(found, kinds)
+        except DataError as error:
+            bad[number] = refused_file(job, file, error)
+            continue
+        read += notes[number]["rows"]
+        unowned += notes[number]["unowned"]
+    journal.write(
+        "scanned", rows=read, unowned=unowned, shard_rows=[], bad=[list(b) for b in bad.values()]
+    )
+    return list(bad)
+
+
+def _task(job: Job, spark: Any, done: Sequence[int], after_sampling: FAULT | None) -> Any:
+    """What a worker does with the rows of one shard. The job and its plans are broadcast."""
+    recipe = spark.sparkContext.broadcast((str(job.out.absolute()), job.ledger, frozenset(done)))
+
+    def task(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        out, ledger, finished = recipe.value
+        shard = key[0].as_py()
+        if shard in finished:
+            return pa.table({"shard": [], "folder": [], "event": []}, schema=_result())
+        folder, event = _release(out, ledger, shard, table)
+        if after_sampling is not None:
+            after_sampling(shard)
+        columns = {"shard": [shard], "folder": [folder], "event": [json.dumps(event)]}
+        return pa.table(columns, schema=_result())
+
+    return task
+
+
+def _release(
+    out: str, ledger: str | None, shard: int, table: pa.Table
+) -> tuple[str, dict[str, Any]]:
+    """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
+    import polars as pl
+
+    job = _stored_job(out, ledger)
+    rows = pl.from_arrow(table)
+    assert isinstance(rows, pl.DataFrame)
+    ordered = rows.drop("shard", "note").sort("file", maintain_order=True).drop("file")
+    with charging_of(job) as charging:
+        outcome = outcome_of(job, ordered, charging)
+    name = f"{shard:05d}.{secrets.token_hex(6)}"
+    stage(job, Path(out) / "_shoal" / "staged" / name, shard, outcome)
+    return name, outcome.event
+
+
+@lru_cache(maxsize=4)
+def _stored_job(out: str, ledger: str | None) -> Job:
+    """The job as it was stored, with its plans, built once per worker."""
+    return load_job(out, ledger=ledger)
+
+
+def _result() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([("shard", pa.int32()), ("folder", pa.string()), ("event", pa.string())])

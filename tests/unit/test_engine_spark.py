@@ -1,0 +1,206 @@
+"""Jobs on Spark: the releases of the local engine, and one value per subject whatever fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
+from tests.engine_spark import GROUP, spark_session  # noqa: F401
+from tests.ledger_servers import KINDS, fresh_ledger
+
+from shoal.core.errors import DataError, InputError
+from shoal.engines import local, spark as engine
+from shoal.engines.job import load_job
+from shoal.engines.spark_session import check_java, check_reach
+from shoal.ledger import open_ledger
+
+pytestmark = GROUP
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Rows of twenty people over three files, some of which nobody can release."""
+    frame = days().with_columns(
+        pl.when(pl.col("user") == "u0003")
+        .then(pl.lit("fly"))
+        .otherwise("activity")
+        .alias("activity")
+    )
+    return spread(frame, tmp_path / "in", 3)
+
+
+def test_seeded_releases_are_those_of_the_local_engine(
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    here = local.run(job(data, tmp_path / "here", seed=9))
+    there = engine.run(job(data, tmp_path / "there", seed=9), spark)
+    assert released(tmp_path / "there").equals(released(tmp_path / "here"))
+    assert refused(tmp_path / "there") == refused(tmp_path / "here")
+    assert there.adds_up
+    assert there.finished
+    assert there.shards >= 4
+    for name in ("rows", "rows_released", "rows_refused", "subjects", "releases", "refusals"):
+        assert getattr(there, name) == getattr(here, name), name
+    assert there.spend == here.spend
+
+
+def test_groups_periods_and_folders_are_those_of_the_local_engine(
+    spark: Any,
+    tmp_path: Path,
+) -> None:
+    frame = days(users=6, minutes=20).with_columns(
+        pl.when(pl.col("minute").dt.minute() < 10).then(1).otherwise(2).alias("week")
+    )
+    for shift in ("day", "night"):
+        part = frame.filter(pl.col("shift") == shift).drop("shift")
+        write(part, tmp_path / "in" / f"shift={shift}" / "part.csv")
+    layout = replace(LAYOUT, group="shift", period="week")
+    plans = {"day": plan(), "night": plan("2")}
+    for name, run in (("here", local.run), ("there", lambda made: engine.run(made, spark))):
+        run(job(tmp_path / "in", tmp_path / name, plans, layout=layout, seed=2))
+    here, there = released(tmp_path / "here"), released(tmp_path / "there")
+    assert here.height == 12
+    assert there.equals(here)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_run_returns_the_stored_values(
+    kind: str,
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    where = fresh_ledger(kind, tmp_path)
+    engine.run(job(data, tmp_path / "o1", name="monday", ledger=where), spark)
+    local.run(job(data, tmp_path / "o2", name="monday", ledger=where))
+    assert released(tmp_path / "o1").equals(released(tmp_path / "o2"))
+    with open_ledger(where) as ledger:
+        assert ledger.verify().intact
+        assert ledger.verify().charges == 19
+
+
+def test_tasks_that_fail_after_sampling_return_the_stored_values(
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    where = str(tmp_path / "budget.db")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def fail_twice(shard: int) -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        (marks / f"{shard}-{context.attemptNumber()}").touch()
+        if context.attemptNumber() < 2:
+            raise RuntimeError("lost after sampling")
+
+    report = engine.run(
+        job(data, tmp_path / "out", name="monday", ledger=where), spark, after_sampling=fail_twice
+    )
+    assert report.adds_up
+    assert report.releases == 19
+    assert {mark.name[-1] for mark in marks.iterdir()} == {"0", "1", "2"}
+    with open_ledger(where) as ledger:
+        assert ledger.verify().charges == 19
+        stored = {entry.subject: entry.release for entry in ledger.charges()}
+    for row in released(tmp_path / "out").to_dicts():
+        shown = ", ".join(map(str, row["multiples"].values()))
+        assert f'"multiples": [{shown}]' in stored[row["subject"]]
+    assert not (tmp_path / "out" / "_shoal" / "staged").exists()
+
+
+def test_without_a_ledger_a_failed_attempt_leaves_nothing_to_see(
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    def fail_once(shard: int) -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() < 1:
+            raise RuntimeError("lost after sampling")
+
+    report = engine.run(job(data, tmp_path / "out"), spark, after_sampling=fail_once)
+    table = released(tmp_path / "out")
+    assert report.releases == table.height == table["subject"].n_unique() == 19
+    assert not (tmp_path / "out" / "_shoal" / "staged").exists()
+
+
+def test_a_job_that_spark_gave_up_goes_on_locally(
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    where = str(tmp_path / "budget.db")
+
+    def always(shard: int) -> None:
+        raise RuntimeError("never")
+
+    made = job(data, tmp_path / "out", name="monday", ledger=where)
+    with pytest.raises(Exception, match="never"):
+        engine.run(made, spark, after_sampling=always)
+    with open_ledger(where) as ledger:
+        charged = {entry.subject: entry.release for entry in ledger.charges()}
+    report = local.resume(load_job(tmp_path / "out"))
+    assert report.finished
+    assert report.releases == 19
+    with open_ledger(where) as ledger:
+        assert ledger.verify().charges == 19
+        after = {entry.subject: entry.release for entry in ledger.charges()}
+    assert {name: after[name] for name in charged} == charged
+
+
+def test_bad_files_stop_or_are_skipped(
+    spark: Any,
+    data: Path,
+    tmp_path: Path,
+) -> None:
+    file = data / "f01.parquet"
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"f01\.parquet' cannot be used: it cannot be read"):
+        engine.run(job(data, tmp_path / "out"), spark)
+    report = engine.run(job(data, tmp_path / "out", skip_bad=True), spark)
+    assert [Path(bad.path).name for bad in report.bad_files] == ["f01.parquet"]
+    assert report.rows == 400
+    assert report.adds_up
+
+
+def test_a_ledger_file_is_refused_when_workers_are_elsewhere(data: Path, tmp_path: Path) -> None:
+    class Context:
+        master = "spark://elsewhere:7077"
+
+    class Session:
+        sparkContext = Context()  # noqa: N815
+
+    with pytest.raises(InputError, match="use a PostgreSQL ledger"):
+        check_reach(Session(), job(data, tmp_path / "out", ledger=str(tmp_path / "budget.db")))
+
+
+def test_a_missing_java_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="Spark needs a Java runtime, version 17"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="JAVA_HOME is"):
+        check_java()
+
+
+def test_importing_the_engine_does_not_import_spark() -> None:
+    code = "import sys, shoal.engines.spark; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

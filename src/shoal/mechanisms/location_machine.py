@@ -30,7 +30,6 @@ from shoal.mechanisms.location_runtime import Runtime, Scene
 from shoal.mechanisms.location_stage import NOISES, Places, Stage
 from shoal.models.filter import posterior
 from shoal.queries.measurement import Measurement
-from shoal.secrets.policy_repair import degree
 
 FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
 SHOWN = 3  # most probable states that a release names
@@ -195,7 +194,7 @@ class LocationMachine(Running):
             likely=tuple((query.states[i], float(states[i])) for i in top),
             spread=spread,
             possible=stage.count,
-            degree=degree(query.points, stage.members, stage.protected.body, most) if known else 0,
+            degree=stage.degree(query.points, most) if known else 0,
             added=tuple((query.states[a], query.states[b]) for a, b in stage.protected.added),
             guarantee=runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
             about_now=after.about_now,

@@ -14,22 +14,27 @@ import numpy as np
 
 from shoal.core.value import Ints
 from shoal.geometry.body import Body
+from shoal.mechanisms.location_graph import KeptGraphLaw
 from shoal.noise.emission import EmissionLaw, LatticeEmission
+from shoal.noise.graph_exponential import graph_exponential
 from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.staircase import Staircase
 from shoal.queries.measurement import Measurement
 from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph, Truths
 from shoal.secrets.policy_index import PolicyIndex, plain_hull
 from shoal.secrets.policy_repair import (
     Protected,
-    Shape,
     cross_polytope,
+    degree,
+    join_all,
     protect,
     same,
 )
 
 Places = PolicyGraph | LocationSet
 Law = Callable[[PolicyIndex, Truths, Ints, Protected, Fraction], EmissionLaw]
+Protect = Callable[[PolicyIndex, Truths, Body | None], Protected]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,25 +64,54 @@ class Stage:
         """|C|."""
         return int(self.members.sum())
 
+    def degree(self, points: Ints, state: int) -> int:
+        """DoP: how many members no output tells from the member `state` by more than ε."""
+        if isinstance(self.law, KeptGraphLaw):
+            return self.law.near(state, self.members)
+        return degree(points, self.members, self.protected.body, state)
+
 
 @dataclass(frozen=True, slots=True)
 class NoiseKind:
-    """A kind of noise: the body that it protects, from the sensitivity hull, and its law."""
+    """A kind of noise: how it repairs a policy, and its law among the members that are left.
 
-    shape: Shape
+    `protect(index, members, hull)` begins at `hull` when more than G ∩ C must hold;
+    `law(index, members, answering, protected, epsilon)` emits for every state.
+    """
+
+    protect: Protect
     law: Law
 
 
 def knorm_law(
-    index: PolicyIndex, members: Truths, points: Ints, protected: Protected, epsilon: Fraction
+    index: PolicyIndex, members: Truths, answering: Ints, protected: Protected, epsilon: Fraction
 ) -> EmissionLaw:
     """f(s) plus K-norm noise under the body in force."""
-    return LatticeEmission(points=points, noise=LatticeKNorm(body=protected.body, epsilon=epsilon))
+    noise = LatticeKNorm(body=protected.body, epsilon=epsilon)
+    return LatticeEmission(points=index.points[answering], noise=noise)
+
+
+def staircase_law(
+    index: PolicyIndex, members: Truths, answering: Ints, protected: Protected, epsilon: Fraction
+) -> EmissionLaw:
+    """f(s) plus staircase noise under the body in force, of the width of least error."""
+    noise = Staircase.best(protected.body, epsilon)
+    return LatticeEmission(points=index.points[answering], noise=noise)
+
+
+def graph_law(
+    index: PolicyIndex, members: Truths, answering: Ints, protected: Protected, epsilon: Fraction
+) -> EmissionLaw:
+    """A member drawn by its distance from s in the repaired graph."""
+    edges = np.concatenate([index.policy.edges_among(members), protected.added])
+    return KeptGraphLaw(graph_exponential(index.points, members, answering, edges, epsilon))
 
 
 NOISES: dict[str, NoiseKind] = {
-    "k-norm": NoiseKind(same, knorm_law),
-    "laplace": NoiseKind(cross_polytope, knorm_law),
+    "k-norm": NoiseKind(lambda i, m, hull: protect(i, m, same, hull), knorm_law),
+    "laplace": NoiseKind(lambda i, m, hull: protect(i, m, cross_polytope, hull), knorm_law),
+    "staircase": NoiseKind(lambda i, m, hull: protect(i, m, same, hull), staircase_law),
+    "graph-exponential": NoiseKind(lambda i, m, hull: join_all(i, m), graph_law),
 }
 
 
@@ -95,9 +129,9 @@ def stage_of(
     """
     kind = NOISES[noise]
     answering = index.stand_ins(members)
-    points = index.points[answering]
-    protected = protect(index, members, kind.shape, _images(places, points))
-    law = kind.law(index, members, points, protected, epsilon)
+    images = _images(places, index.points[answering])
+    protected = kind.protect(index, members, images)
+    law = kind.law(index, members, answering, protected, epsilon)
     return Stage(
         members=members,
         answering=answering,
@@ -120,8 +154,10 @@ def spread_of(law: EmissionLaw, index: PolicyIndex, members: Truths) -> float:
         corners = index.spread(members)
         # rounded up, a bound of 0 would be the smallest float
         return float(law.noise.log_ratios(corners).max()) if corners.any() else 0.0
-    inside = np.flatnonzero(members).tolist()
-    return max(law.log_ratio(a, b) for k, a in enumerate(inside) for b in inside[k + 1 :])
+    assert isinstance(law, KeptGraphLaw)
+    inside = np.flatnonzero(members)
+    first, second = np.triu_indices(len(inside), 1)
+    return float(law.law.log_ratios(np.stack([inside[first], inside[second]], axis=1)).max())
 
 
 def _images(places: Places, points: Ints) -> Body | None:
@@ -140,9 +176,10 @@ def edge_loss(places: Places, query: Measurement, stage: Stage) -> float:
     if stage.count < 2:
         return 0.0
     policy, law = policy_of(places), stage.law
-    if not isinstance(law, LatticeEmission):
+    if isinstance(law, KeptGraphLaw):
         pairs = np.concatenate([policy.edges_among(stage.members), stage.protected.added])
-        return max((law.log_ratio(int(a), int(b)) for a, b in pairs), default=0.0)
+        return float(law.law.log_ratios(pairs).max(initial=0.0))
+    assert isinstance(law, LatticeEmission)
     hulls = [plain_hull(policy, query.points, stage.members).vertices]
     added = stage.protected.added
     hulls.append(query.points[added[:, 0]] - query.points[added[:, 1]])

@@ -97,6 +97,27 @@ def protect(
     return Protected(edges, before, hull, body, exposed)
 
 
+def join_all(index: PolicyIndex, members: Truths) -> Protected:
+    """The policy with an edge for every member that has none, whoever lies near.
+
+    For outputs that follow the graph itself: nothing else protects a state that is left alone.
+    In index order, skipping those that an added edge has joined already.
+    """
+    before = index.hull(members)
+    hull, joined = before, set[int]()
+    alone = index.alone(members)
+    added: list[tuple[int, int]] = []
+    for state in alone.tolist() if members.sum() > 1 else ():
+        if state in joined:
+            continue
+        other = _partner(index.policy, index.points, members, hull, same, state)
+        hull = symmetric_hull(np.vstack([hull.vertices, index.points[state] - index.points[other]]))
+        added.append((min(state, other), max(state, other)))
+        joined |= {state, other}
+    edges = np.array(added, dtype=np.int64).reshape(-1, 2)
+    return Protected(edges, before, hull, hull, alone)
+
+
 def _partner(
     policy: PolicyGraph, points: Ints, members: Truths, hull: Body, shape: Shape, state: int
 ) -> int:

@@ -15,7 +15,6 @@ from shoal.core.value import Value
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
 from shoal.mechanisms.location_release import LocationRelease
 from shoal.mechanisms.location_task import machine_of
-from shoal.secrets.policy_repair import degree
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -117,7 +116,7 @@ class LocationStream(Value):
         place = machine.runtime.atlas.state_of(observed)
         answering = int(stage.answering[place])
         points, names = machine.query.points, machine.query.states
-        held = degree(points, stage.members, stage.protected.body, answering)
+        held = stage.degree(points, answering)
         return Aside(names[place], names[answering], not stage.members[place], held)
 
     def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:

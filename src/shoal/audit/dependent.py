@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.audit.bounds import entry_bound
-from shoal.audit.dependent_program import MOST_OUTCOMES, outcomes, worst_law
+from shoal.audit.dependent_program import (
+    MOST_OUTCOMES,
+    WorstLaw,
+    has_joint_law,
+    outcomes,
+    worst_law,
+)
 from shoal.audit.result import Finding
 from shoal.audit.setting import Setting
 from shoal.audit.tables import table_finding
@@ -19,6 +25,7 @@ from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
+from shoal.secrets.pairs import Event, SecretPairs
 
 MOST_OUTPUTS = 64
 PAIRS_ONLY = (
@@ -80,18 +87,31 @@ def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | N
     if part.records == 1:
         eta = eta_above(setting.eta)
         return Finding(lower=eta, upper=eta)
+    if not has_joint_law(part):
+        return None
     answers = setting.multiples[outcomes(part)].sum(axis=1).astype(np.float64)
     worst = worst_law(part, answers, _candidates(answers), setting.scale)
-    if worst.law is None:
-        return None
-    table = JointTable.of(
-        worst.law.reshape((part.domain.size,) * part.records),
-        variables=[f"record {member}" for member in members.tolist()],
-        domains=[part.states or ()] * part.records,
-    )
-    found = table_finding(replace(setting, model=table, known=float("inf")))
+    if worst is None:
+        return Finding(lower=0.0, upper=0.0)
+    table, secrets = _as_table(part, members, worst)
+    found = table_finding(replace(setting, model=table, secrets=secrets))
     law = f"a joint law of {part.records} records that has the pairwise laws"
     return found if found.witness is None else _renamed(found, law)
+
+
+def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTable, SecretPairs]:
+    """The law found, and the one pair of facts it was found for."""
+    states = part.states
+    assert states is not None  # asked for before
+    names = [f"record {member}" for member in members.tolist()]
+    table = JointTable.of(
+        worst.law.reshape((part.domain.size,) * part.records),
+        variables=names,
+        domains=[states] * part.records,
+    )
+    name = names[worst.record]
+    facts = [Event.of(f"{name} = {states[v]}", {name: states[v]}) for v in worst.pair]
+    return table, SecretPairs.of([(facts[0], facts[1])])
 
 
 def _candidates(answers: Floats) -> Floats:

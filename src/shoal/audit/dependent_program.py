@@ -12,16 +12,19 @@ from shoal.models.dependence import Dependence
 
 MOST_OUTCOMES = 1024
 MOST_PROGRAMS = 1500
+KEPT = 1e-9  # how exactly a law must have the pairs to count
+RARE = 1e-4  # values less likely than this are left out: their laws would drown in rounding
 
 
 class WorstLaw(NamedTuple):
-    """A joint law of all records (flat, last record fastest) and the log-ratio it was found for.
+    """A joint law (flat, last record fastest), and the record and pair of values it gives away.
 
-    `law` is None when no joint law has the pairs. `complete` says that every record, pair of
-    values and candidate output was tried.
+    `complete` says that every record, pair of values and candidate output was tried.
     """
 
-    law: Floats | None
+    law: Floats
+    record: int
+    pair: tuple[int, int]
     log_ratio: float
     complete: bool
 
@@ -32,52 +35,62 @@ def outcomes(model: Dependence) -> Ints:
     return np.stack(np.unravel_index(np.arange(size**count), (size,) * count), axis=1)
 
 
-def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float) -> WorstLaw:
+def has_joint_law(model: Dependence) -> bool:
+    """Whether any joint law has the model's pairwise laws, up to the solver's tolerance."""
+    from scipy.optimize import linprog
+
+    rows, known = _pair_equations(model, outcomes(model))
+    found = linprog(np.zeros(rows.shape[1]), A_eq=rows, b_eq=known, method="highs")
+    return bool(found.status != 2)
+
+
+def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float) -> WorstLaw | None:
     """The joint law with the model's pairs under which noise of `scale` tells most.
 
     answers (outcomes, labels) and outputs (count, labels) are in one unit. For each record i,
     values a, a' and output o the ratio E[K(o-F) | a] / E[K(o-F) | a'] is linear over linear in
     the joint law, and P(a), P(a') are fixed by the pairs: a linear program after Charnes and
-    Cooper. More than 1,500 programs are thinned out evenly, which the result then says.
+    Cooper. More than 1,500 programs are thinned out evenly, which the result then says. None when
+    no program has a clean solution.
     """
     grid = outcomes(model)
-    rows, known = _pair_equations(model, grid)
+    equations = _pair_equations(model, grid)
     tasks = [
-        (record, a, b, place)
+        (record, pair, place)
         for record in range(model.records)
-        for a, b in _value_pairs(model, record)
+        for pair in _value_pairs(model, record)
         for place in range(len(outputs))
     ]
-    step = -(-len(tasks) // MOST_PROGRAMS)
+    step = -(-len(tasks) // MOST_PROGRAMS) if tasks else 1
     best: WorstLaw | None = None
-    for record, a, b, place in tasks[::step]:
+    for record, pair, place in tasks[::step]:
         distance = np.abs(answers - outputs[place]).sum(axis=1) / scale
         kernel = np.exp(distance.min() - distance)
-        law, ratio = _solve(grid[:, record], (a, b), kernel, rows, known)
-        if law is None:
-            return WorstLaw(None, -math.inf, True)
-        if best is None or ratio > best.log_ratio:
-            best = WorstLaw(law, ratio, step == 1)
-    return best or WorstLaw(None, -math.inf, True)
+        solved = _solve(grid[:, record], pair, kernel, equations)
+        if solved is not None and (best is None or solved[1] > best.log_ratio):
+            best = WorstLaw(solved[0], record, pair, solved[1], step == 1)
+    return best
 
 
 def _solve(
-    values: Ints, pair: tuple[int, int], kernel: Floats, rows: Floats, known: Floats
-) -> tuple[Floats | None, float]:
+    values: Ints, pair: tuple[int, int], kernel: Floats, equations: tuple[Floats, Floats]
+) -> tuple[Floats, float] | None:
     """The law with the largest ratio for one record, pair of values and output."""
     from scipy.optimize import linprog
 
+    rows, known = equations
     top, bottom = (np.where(values == v, kernel, 0.0) for v in pair)
-    equal = np.block([[rows, -known], [bottom[None], np.zeros((1, 1))]])
-    right = np.concatenate([np.zeros(len(rows)), [1.0]])
+    equal = np.block([[rows, -known[:, None]], [bottom[None], np.zeros((1, 1))]])
+    right = np.append(np.zeros(len(rows)), bottom.sum() / len(bottom))
     found = linprog(-np.append(top, 0.0), A_eq=equal, b_eq=right, method="highs")
-    if found.x is None or found.x[-1] <= 0:
-        return None, -math.inf
-    law = np.maximum(found.x[:-1], 0.0)
-    law = law / law.sum()
+    if found.status != 0 or found.x[-1] <= 0:
+        return None
+    law = np.maximum(found.x[:-1] / found.x[-1], 0.0)
+    if np.abs(rows @ law - known).max() > KEPT:
+        return None
     seen = [float((law * side).sum()) for side in (top, bottom)]
     mass = [float(law[values == v].sum()) for v in pair]
-    return law, math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1])
+    return law / law.sum(), math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1])
 
 
 def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:
@@ -89,11 +102,11 @@ def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:
         for place, probability in enumerate(model.laws[which].ravel().tolist()):
             rows.append((code == place).astype(np.float64))
             known.append(probability)
-    return np.array(rows), np.array(known)[:, None]
+    return np.array(rows), np.array(known)
 
 
 def _value_pairs(model: Dependence, record: int) -> list[tuple[int, int]]:
-    """The ordered pairs of values the record takes with positive probability."""
+    """The ordered pairs of values the record takes, but for the very rare."""
     near = model.neighbours()
     mine = np.flatnonzero(near.record == record)
     if not len(mine):  # no tie: any law, every value possible
@@ -102,5 +115,5 @@ def _value_pairs(model: Dependence, record: int) -> list[tuple[int, int]]:
         law = int(near.law[mine[0]])
         table = model.laws[law % len(model.laws)]
         margin = table.sum(axis=1 if law < len(model.laws) else 0)
-        possible = np.flatnonzero(margin > 0)
+        possible = np.flatnonzero(margin >= RARE)
     return [(int(a), int(b)) for a in possible for b in possible if a != b]

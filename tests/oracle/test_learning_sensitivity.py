@@ -74,7 +74,7 @@ def test_naive_truncation_would_break_the_node_sensitivity() -> None:
     def naive(edges: list[tuple[int, int]], cap: int) -> list[int]:
         degrees = np.bincount(np.array(edges, dtype=int).ravel(), minlength=12)
         kept = [e for e in edges if max(degrees[list(e)]) <= cap]
-        return np.bincount(np.array(kept, dtype=int).ravel(), minlength=12).tolist()
+        return [int(d) for d in np.bincount(np.array(kept, dtype=int).ravel(), minlength=12)]
 
     ring = [(i, i % 11 + 1) if i < i % 11 + 1 else (1, i) for i in range(1, 12)]
     star = [(0, i) for i in range(1, 12)]

@@ -45,8 +45,8 @@ def test_a_classifier_learns_at_a_usual_budget(kind: Any) -> None:
 
 def test_tied_records_need_as_much_more_noise() -> None:
     rows, classes = blobs()
-    alone = PrivateLinearSVC(epsilon=1, random_state=0).fit(rows, classes)
-    tied = PrivateLinearSVC(epsilon=1, dependence=5, random_state=0).fit(rows, classes)
+    alone: Any = PrivateLinearSVC(epsilon=1, random_state=0).fit(rows, classes)
+    tied: Any = PrivateLinearSVC(epsilon=1, dependence=5, random_state=0).fit(rows, classes)
     model = PrivateLinearSVC(epsilon=1, dependence=RecordGroups(5), random_state=0).fit(
         rows, classes
     )

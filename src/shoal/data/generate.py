@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from shoal.data.synthetic.activity import ACTIVITIES, activity_days, activity_table
 from shoal.data.synthetic.contacts import ContactNetwork, contact_network
+from shoal.data.synthetic.friends_places import FriendsPlaces, friends_places
 from shoal.data.synthetic.phone import CONTEXTS, phone_contexts, phone_table
 from shoal.data.synthetic.power import household_power, power_table
 from shoal.data.synthetic.town import MapWalk, map_walk
@@ -16,10 +17,12 @@ __all__ = [
     "ACTIVITIES",
     "CONTEXTS",
     "ContactNetwork",
+    "FriendsPlaces",
     "MapWalk",
     "activity_days",
     "activity_table",
     "contact_network",
+    "friends_places",
     "household_power",
     "map_walk",
     "phone_contexts",

@@ -96,7 +96,8 @@ class Objective:
         summed = longest * np.sqrt(size) * (slope + (8 + count) * ROUNDING)
         hidden = 2 * (summed + 4 * self.regularisation * length * ROUNDING)
         found = float(np.sqrt(np.sum(self.gradient(weights) ** 2)))
-        return (found * (1 + (size + 4) * ROUNDING) + hidden) / self.regularisation * (1 + 2**-40)
+        total = found * (1 + (size + 4) * ROUNDING) + float(hidden)
+        return float(total / self.regularisation * (1 + 2.0**-40))
 
 
 def minimise(objective: Objective, tolerance: float) -> Floats:
@@ -109,7 +110,9 @@ def minimise(objective: Objective, tolerance: float) -> Floats:
     for _ in range(NEWTON_STEPS):
         if objective.distance(weights) <= tolerance:
             return weights
-        step = np.linalg.solve(objective.hessian(weights), objective.gradient(weights))
+        step: Floats = np.linalg.solve(
+            objective.hessian(weights), objective.gradient(weights)
+        ).astype(np.float64)
         moved = _backtracked(objective, weights, step)
         if moved is None:
             break

@@ -201,21 +201,18 @@ def expected_errors(
 ) -> tuple[float, float, float]:
     """Root mean square errors of the point, of the estimate, and of a guess without release.
 
-    Means over DRAWS outputs of a fixed seed, so that calibration stays deterministic; it says
-    which mechanism is better on average, and promises nothing.
+    That of the estimate is a mean over DRAWS outputs of a fixed seed, so that calibration stays
+    deterministic, of the expected squared error given each output. It says which mechanism is
+    better on average, and promises nothing.
     """
     values = machine.runtime.values
     guess = remapped(prior, values, machine.estimate)[1]
     if stage.count < 2:
         return 0.0, guess, guess
-    rng = SeededRng(0)
-    raw = best = 0.0
-    step = float(machine.query.step)
+    raw = stage.law.expected_error(prior) * float(machine.query.step)
+    rng, total = SeededRng(0), 0.0
     for uniform in uniforms(DRAWS, rng):
-        state = categorical(prior, float(uniform))
-        z = stage.law.draw(state, rng)
+        z = stage.law.draw(categorical(prior, float(uniform)), rng)
         belief = posterior(prior, stage.law.log_likelihood(z))
-        estimate, _ = remapped(belief, values, machine.estimate)
-        raw += float(((np.array(z, dtype=np.float64) * step - values[state]) ** 2).sum())
-        best += float(((estimate - values[state]) ** 2).sum())
-    return math.sqrt(raw / DRAWS), math.sqrt(best / DRAWS), guess
+        total += remapped(belief, values, machine.estimate)[1] ** 2
+    return raw, math.sqrt(total / DRAWS), guess

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shoal.core.errors import InputError
 from shoal.core.ledger import Charge, Ledger
 from shoal.core.plan import Plan
 from shoal.core.release import Answer, Release
 from shoal.core.rng import Rng, SystemRng
-from shoal.core.value import Value
+from shoal.core.value import Floats, Value
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
 from shoal.mechanisms.location_release import LocationRelease
 from shoal.mechanisms.location_task import machine_of
@@ -135,3 +137,18 @@ class LocationStream(Value):
             error=None,
             secure=rng.secure,
         )
+
+
+def emissions(plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any = None) -> Floats:
+    """log P(z_t | X_t = s), one row a step, of a stream that released `outputs`; None: skipped.
+
+    Public: the stream is followed again from its outputs alone. What `baum_welch` takes.
+    """
+    machine = machine_of(plan)
+    state = machine.init(start)
+    rows = np.zeros((len(outputs), len(machine.query.states)))
+    for t, z in enumerate(outputs):
+        if z is not None:
+            rows[t] = machine.scene(state).stage.law.log_likelihood(z)
+        state, _ = machine.absorb(state, () if z is None else ((machine, z),))
+    return rows

@@ -1,11 +1,12 @@
 """Liu, Chakraborty & Mittal 2016: dependent DP as published, broken by the auditor.
 
-ERRATA 002: Theorems 3, 4, 8 and 9.
+ERRATA 002: Theorems 3, 4, 7, 8 and 9.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -13,11 +14,19 @@ import pytest
 
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import EntriesSeen
-from shoal.audit.exact import audit_noise
+from shoal.audit.exact import audit, audit_noise
 from shoal.audit.finite import finite_loss
+from shoal.core.additive import Additive
+from shoal.core.plan import Plan
+from shoal.core.task import Task
 from shoal.core.value import Floats
+from shoal.mechanisms import choose
+from shoal.mechanisms.calibration import calibrate
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_domain import RecordDomain
+from shoal.models.dependence_sources import pairs_of_table
 from shoal.models.table import JointTable
-from shoal.queries.linear import count
+from shoal.queries.linear import count, weighted_sum
 from shoal.secrets.entries import EachEntry
 
 
@@ -34,43 +43,78 @@ def copies() -> JointTable:
     return JointTable.of(np.eye(2) / 2)
 
 
-def pairwise_rho(table: JointTable, one: int, other: int, epsilon: float) -> float:
-    """Eq. (14): how much the law of one tuple moves when another changes, over epsilon."""
-    names = table.variables[one], table.variables[other]
-    joint = table.marginal(*names)
-    given = joint / joint.sum(axis=1, keepdims=True)
-    weights = np.exp(-epsilon * np.arange(2))
-    return float(np.abs(np.log((given[0] @ weights) / (given[1] @ weights))) / epsilon)
+@pytest.mark.parametrize(("epsilon", "loss"), [(1, 1.4337808304830273), (2, 3.3250027473578645)])
+def test_pairwise_coefficients_miss_joint_dependence(epsilon: int, loss: float) -> None:
+    """Theorem 9 with Eq. (14): all coefficients are 0, so Lap(1/ε) is claimed; it loses more.
+
+    Measured from the joint law, and from its pairs alone, for which the worst law is this one.
+    """
+    query = count("01", "1")
+    for model in (xor_table(), pairs_of_table(xor_table())):
+        plan = calibrate(
+            query, EachEntry(), model, epsilon=epsilon, mechanism="dependent-published"
+        )
+        assert isinstance(plan.body, Additive)
+        assert plan.body.noise.scale == Fraction(1, epsilon)
+        found = audit(plan)
+        print(f"xor: claimed {epsilon}, measured {found.lower:.4f}")
+        assert found.violated
+        assert found.lower == pytest.approx(loss, rel=1e-9)
 
 
-@pytest.mark.parametrize(("epsilon", "loss"), [(1.0, 1.4337808304830273), (2.0, 3.325)])
-def test_pairwise_coefficients_miss_joint_dependence(epsilon: float, loss: float) -> None:
-    """Theorem 9 with Eq. (14): all coefficients are 0, so Lap(1/ε) is claimed; it loses more."""
-    table = xor_table()
-    sensitivity = 1 + sum(pairwise_rho(table, i, j, epsilon) for i, j in ((0, 1), (0, 2)))
-    assert sensitivity == pytest.approx(1.0)
-    found = audit_noise(
-        count(["0", "1"], "1"),
-        EachEntry(),
-        table,
-        scale=sensitivity / epsilon,
-        claimed=epsilon,
-    )
-    print(f"xor: claimed {epsilon}, measured {found.loss:.4f}")
-    assert found.violated
-    assert found.exact
-    assert found.loss == pytest.approx(loss, abs=5e-4 if epsilon == 2 else 1e-9)
+def test_best_never_repeats_it() -> None:
+    """What is chosen instead is proved, and the auditor finds nothing."""
+    for model in (xor_table(), pairs_of_table(xor_table())):
+        task = Task(query=count("01", "1"), secrets=EachEntry(), family=(model,))
+        choice = choose(task, Fraction(1))
+        claimed = choice.alternatives["dependent-published"]
+        assert isinstance(claimed, Plan)
+        assert not claimed.guarantee.proved
+        assert claimed.cost < choice.plan.cost
+        assert choice.plan.guarantee.proved
+        assert not audit(choice.plan).violated
 
 
 def test_the_published_sensitivity_fails_for_a_threshold_query() -> None:
-    """Eq. (22) "any query": D_j = 0.5 ∓ 0.01 by D_i, both thresholded: scale 1.51, loss 1.325.
-
-    Thresholded, the two tuples are two copies of one bit, and their sum is a count.
-    """
-    rho = 0.51  # Eq. (18) on the domain [0, 1], as the paper evaluates it
-    found = audit_noise(count(["0", "1"], "1"), EachEntry(), copies(), scale=1 + rho, claimed=1)
+    """Eq. (22) "any query": two copies of .49 or .51 thresholded: scale 1.51, loss 1.325."""
+    law = np.zeros((4, 4))
+    law[1, 1] = law[2, 2] = 0.5
+    domain = RecordDomain.points([0, 0.49, 0.51, 1], states="abcd")
+    model = Dependence.of(domain, 2, [[0, 1]], law)
+    query = count("abcd", ["c", "d"])
+    plan = calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-published-18")
+    found = audit(plan)
     assert found.violated
-    assert found.loss == pytest.approx(1.3245033112582782, rel=1e-9)
+    assert found.lower == pytest.approx(1.3245033112582782, rel=1e-6)
+    assert not audit(calibrate(query, EachEntry(), model, epsilon=1)).violated
+
+
+def test_correlated_sensitivity_sees_no_dependence_without_correlation() -> None:
+    """Zhu et al.: D_2 = |D_1| has correlation 0 with D_1; the noise of one record is too little."""
+    law = np.zeros((3, 3))
+    law[0, 2] = law[1, 1] = law[2, 2] = 1 / 3  # values -1, 0, 1
+    domain = RecordDomain.points([-1, 0, 1], states="abc")
+    model = Dependence.of(domain, 2, [[0, 1]], law)
+    query = weighted_sum("abc", {"a": 0, "b": 0, "c": 1})
+    plan = calibrate(query, EachEntry(), model, epsilon=1, mechanism="correlated-sensitivity")
+    assert isinstance(plan.body, Additive)
+    assert plan.body.noise.scale == 1
+    assert audit(plan).violated
+
+
+def test_the_baseline_needs_the_size_of_a_component() -> None:
+    """Theorem 7 with L counted in pairs: five copies in a chain of ties lose 5/3."""
+    chain = Dependence.of(
+        RecordDomain.named("01"), 5, [[i, i + 1] for i in range(4)], np.eye(2) / 2
+    )
+    query = count("01", "1")
+    plan = calibrate(query, EachEntry(), chain, epsilon=1, mechanism="dependent-baseline")
+    assert not plan.guarantee.proved
+    assert audit(plan).lower == pytest.approx(5 / 3)
+    whole = Dependence.of(RecordDomain.named("01"), 2, [[0, 1]], np.eye(2) / 2)
+    sound = calibrate(query, EachEntry(), whole, epsilon=1, mechanism="dependent-baseline")
+    assert sound.guarantee.proved
+    assert audit(sound).lower == pytest.approx(1.0)
 
 
 def test_parallel_composition_adds_up_under_dependence() -> None:

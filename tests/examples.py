@@ -19,6 +19,7 @@ from shoal.core.plan import Sampler, Stream
 from shoal.core.release import Answer, Error
 from shoal.geometry.body import symmetric_hull
 from shoal.loss.closeness import Closeness
+from shoal.loss.network_closeness import SecretCloseness
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.external import Measured
 from shoal.mechanisms.leakage import Leakage
@@ -58,6 +59,7 @@ BY_HAND: tuple[Any, ...] = (
     composition.PerStep(Fraction(2), Fraction(5, 2)),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
     Closeness(0.25, 3, "a", 10),
+    SecretCloseness(0.5, "X = 1", 0),
     PrivateFit(
         chain=MarkovChain.of([[0.9, 0.1], [0.4, 0.6]]),
         eta=Fraction(1),
@@ -84,6 +86,9 @@ QUICK = (
     "order-2",
     "table",
     "pairs",
+    "network",
+    "network-unlike",
+    "contagion",
     "dependence",
     "pairwise-field",
     "contexts",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shoal.kinds import dumps as dumps, loads as loads
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import open_ledger as open_ledger
-    from shoal.loss.closeness import closeness as closeness
+    from shoal.loss.closeness import closeness as closeness, max_divergence as max_divergence
     from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
     from shoal.mechanisms.estimators import (
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
     from shoal.mechanisms.location_release import LocationRelease as LocationRelease
     from shoal.mechanisms.mask_choice import mask as mask
+    from shoal.models.bayesnet import BayesNet as BayesNet
     from shoal.models.chain import MarkovChain as MarkovChain
+    from shoal.models.contagion import Contagion as Contagion, exponential_law as exponential_law
     from shoal.models.day import DayChain as DayChain
     from shoal.models.day_fit import fit_day as fit_day
     from shoal.models.dependence import Dependence as Dependence
@@ -111,6 +113,7 @@ if TYPE_CHECKING:
         coordinates as coordinates,
         measurement as measurement,
     )
+    from shoal.queries.variables import VariableSum as VariableSum, variable_sum as variable_sum
     from shoal.secrets.contexts import SensitiveContexts as SensitiveContexts, jointly as jointly
     from shoal.secrets.entries import EachEntry as EachEntry
     from shoal.secrets.location import LocationSet as LocationSet
@@ -124,9 +127,11 @@ __version__ = "0.1.0"
 _HOME = {
     "AnyInitialLaw": "models.family",
     "Audit": "audit.result",
+    "BayesNet": "models.bayesnet",
     "BudgetError": "core.errors",
     "CannotCompose": "core.errors",
     "Centroids": "queries.centroids",
+    "Contagion": "models.contagion",
     "ContextStream": "streams.mask",
     "CurrentState": "queries.current",
     "DataError": "core.errors",
@@ -177,6 +182,7 @@ _HOME = {
     "Stream": "core.plan",
     "SystemRng": "noise.bits",
     "Task": "core.task",
+    "VariableSum": "queries.variables",
     "affinity_ties": "models.friends",
     "attach": "mechanisms.external",
     "attack": "attacks.bayes",
@@ -196,6 +202,7 @@ _HOME = {
     "dumps": "kinds",
     "epsilon_for": "mechanisms.calibration",
     "field_of_pairs": "models.dependence_field",
+    "exponential_law": "models.contagion",
     "fit_chain": "models.fit",
     "fit_day": "models.day_fit",
     "fit_friends": "models.friends",
@@ -210,6 +217,7 @@ _HOME = {
     "linear_classifier": "queries.classifier",
     "loads": "kinds",
     "mask": "mechanisms.mask_choice",
+    "max_divergence": "loss.closeness",
     "mean": "queries.linear",
     "measurement": "queries.measurement",
     "non_negative": "queries.after",
@@ -221,6 +229,7 @@ _HOME = {
     "recheck": "mechanisms",
     "sequences": "core.records",
     "simplex": "queries.after",
+    "variable_sum": "queries.variables",
     "weighted_sum": "queries.linear",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from shoal.core import additive, codec, composition, guarantee, plan, release, task
 from shoal.core.codec import Fingerprinted, kind_of
 from shoal.geometry.body import Body
-from shoal.loss import closeness
+from shoal.loss import closeness, network_closeness
 from shoal.mechanisms import (
     correlated_sensitivity,
     dependent_additive,
@@ -28,6 +28,7 @@ from shoal.mechanisms import (
     location_task,
     markov_quilt,
     markov_quilt_bound,
+    markov_quilt_network,
     mask_machine,
     mask_machine_history,
     mask_machine_simulatable,
@@ -35,6 +36,8 @@ from shoal.mechanisms import (
     wasserstein,
 )
 from shoal.models import chain, day, family, grid, grid_chain, groups, interval, order, table
+from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import PairwiseField
@@ -52,6 +55,7 @@ from shoal.queries.graph import DegreeDistribution
 from shoal.queries.learning import Rounds
 from shoal.queries.linear import LinearQuery
 from shoal.queries.measurement import Measurement
+from shoal.queries.variables import VariableSum
 from shoal.secrets import contexts, entries, location, pairs, policy
 from shoal.streams.location import LocationStream
 from shoal.streams.mask import ContextStream
@@ -81,6 +85,9 @@ CLASSES: tuple[type, ...] = (
     interval.IntervalChains,
     order.OrderChain,
     table.JointTable,
+    BayesNet,
+    Contagion,
+    VariableSum,
     LinearQuery,
     entries.EachEntry,
     pairs.Event,
@@ -89,6 +96,8 @@ CLASSES: tuple[type, ...] = (
     group.GroupCertificate,
     markov_quilt.ActiveQuilt,
     markov_quilt.QuiltCertificate,
+    markov_quilt_network.NetworkQuilt,
+    markov_quilt_network.NetworkQuiltCertificate,
     markov_quilt_bound.MixingCertificate,
     influence_matrix.InfluenceCertificate,
     knorm.KNormCertificate,
@@ -99,6 +108,7 @@ CLASSES: tuple[type, ...] = (
     external.Measured,
     leakage.Leakage,
     closeness.Closeness,
+    network_closeness.SecretCloseness,
     ExternalQuery,
     PrivateFit,
     day.DayChain,

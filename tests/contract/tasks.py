@@ -12,10 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from tests.contract.network_tasks import network_tasks, turned_network, turned_variables
 from tests.locations import running_task, town_task
 
 from shoal.core.task import Model, Query, Secrets, Task
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.day import DayChain
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
@@ -33,6 +36,7 @@ from shoal.queries.current import CurrentState, current_state
 from shoal.queries.graph import degree_distribution
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.queries.measurement import Measurement
+from shoal.queries.variables import VariableSum
 from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.location import LocationSet
@@ -147,6 +151,7 @@ TASKS: dict[str, Task] = {
         flu_table(),
         secrets=SecretPairs.of([_ill("X1"), _ill("X3")]),
     ),
+    **network_tasks(),
 }
 
 
@@ -155,6 +160,8 @@ def relabelled(original: Task) -> Task:
     query = original.query
     if not query.states:  # records of numbers have none
         return original
+    if isinstance(query, VariableSum):
+        return turned_variables(original)
     turn = list(reversed(range(len(query.states))))
     states = tuple(query.states[i] for i in turn)
     turned: Query
@@ -210,6 +217,8 @@ def _turned(model: Model, turn: Sequence[int]) -> Model:
         case SparseChain():
             matrix = model.matrix().toarray()[turn][:, turn]
             return SparseChain.of(matrix, initial=model.initial[turn], states=states)
+        case BayesNet() | Contagion():
+            return turned_network(model)
         case MixingSummary():
             return model
     raise TypeError(f"no way is known to rename the states of a {type(model).__name__}")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
+from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Value
 from shoal.models.chain import MarkovChain
+
+if TYPE_CHECKING:
+    from shoal.loss.network_closeness import SecretCloseness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +46,27 @@ class Closeness(Value):
         )
 
 
-def closeness(chain: MarkovChain, other: MarkovChain, length: int | None = None) -> Closeness:
+def closeness(
+    chain: MarkovChain | Model | Sequence[Model],
+    other: MarkovChain | Model,
+    length: int | None = None,
+    *,
+    secrets: Secrets | None = None,
+) -> Closeness | SecretCloseness:
+    """How much an adversary outside a family gains: epsilon + 2Δ instead of epsilon.
+
+    Δ for two chains of some length (`chain_closeness`), or for a family of tables, networks or
+    contagion models and the secrets (`secret_closeness`, every single entry by default).
+    Song, Wang & Chaudhuri 2017, Theorem 2.4.
+    """
+    from shoal.loss.network_closeness import secret_closeness
+
+    if isinstance(chain, MarkovChain) and isinstance(other, MarkovChain):
+        return chain_closeness(chain, other, length)
+    return secret_closeness(chain, other, secrets)
+
+
+def chain_closeness(chain: MarkovChain, other: MarkovChain, length: int | None = None) -> Closeness:
     """max over entries i and values s of D∞ between the two laws of X given X_i = s, both ways.
 
     D∞(θ|s ‖ θ'|s) = max over sequences of log θ(x | X_i = s) - log θ'(x | X_i = s), by a max-plus

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.core.errors import Refused
+from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
-from shoal.core.task import Task
+from shoal.core.task import Model, Task
 from shoal.core.value import Value
-from shoal.loss.influence_matrix import influence_matrix_loss, influence_matrix_scale
+from shoal.loss.influence_matrix import InfluenceResult, influence_matrix_scale
+from shoal.loss.kernels import UNIT
+from shoal.loss.network_matrix import network_matrix_scale
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -19,10 +22,12 @@ from shoal.mechanisms.additive import (
     pufferfish,
 )
 from shoal.mechanisms.row import Mechanism
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.secrets.entries import EachEntry
 
 NAME = "influence-matrix"
+UNPROVED = "the published rule for the influence matrix is proved here for chains only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,12 +54,12 @@ class InfluenceCertificate(Value):
 
 
 def refuse(task: Task) -> str | None:
-    """The influence matrix here is that of chains with a given initial law."""
+    """The influence matrix is that of chains with a given initial law, or of networks."""
     if not isinstance(task.secrets, EachEntry):
         return "influences are between single entries; named pairs need another mechanism"
     for model in task.family:
-        if not isinstance(model, MarkovChain):
-            return f"the influence matrix needs one Markov chain, not {model.describe()}"
+        if not isinstance(model, MarkovChain | BayesNet):
+            return f"the influence matrix needs a Markov chain or a network, not {model.describe()}"
     return None
 
 
@@ -62,10 +67,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale 2 L max_i Σ_j Φ_ij / ε, the largest over the family."""
     results = []
     for model in task.family:
-        assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
-        found = influence_matrix_scale(
-            model.transition, model.initial, model.length, float_below(epsilon)
-        )
+        found = _scale(model, float_below(epsilon))
         if found.refusal is not None:
             raise Refused(f"{NAME} does not apply: {found.refusal}")
         results.append(found)
@@ -73,17 +75,28 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         norms=tuple(r.norm for r in results), row_sums=tuple(r.row_sum for r in results)
     )
     scale = Fraction(max(r.scale for r in results)) * task.query.lipschitz
-    return laplace_plan(task, NAME, pufferfish(task, epsilon), scale, certificate)
+    return laplace_plan(task, NAME, _guarantee(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:
     """2 eta max_i Σ_j Φ_ij, the largest over the family, at eta = L / scale."""
     eta = eta_above(laplace_body(plan).eta)
-    return max(
-        influence_matrix_loss(model.transition, model.initial, model.length, eta)
-        for model in plan.task.family
-        if isinstance(model, MarkovChain)
-    )
+    row_sums = (_scale(model, 1.0).row_sum for model in plan.task.family)
+    return max(2.0 * row_sum * eta * (1.0 + 2.0 * UNIT) for row_sum in row_sums)
+
+
+def _scale(model: Model, epsilon: float) -> InfluenceResult:
+    if isinstance(model, BayesNet):
+        return network_matrix_scale(model, epsilon)
+    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
+    return influence_matrix_scale(model.transition, model.initial, model.length, epsilon)
+
+
+def _guarantee(task: Task, epsilon: Fraction) -> Guarantee:
+    """Proved on chains; on networks the rule stands as published, for comparison."""
+    if any(isinstance(model, BayesNet) for model in task.family):
+        return pufferfish(task, epsilon, proved=False, caveat=UNPROVED)
+    return pufferfish(task, epsilon)
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss)

@@ -1,4 +1,4 @@
-"""The lift: any entry-level DP mechanism, made safe for a chain. Proof: lift.md."""
+"""The lift: any entry-level DP mechanism, made safe for a chain or a network. Proof: lift.md."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shoal.loss.lift_loss import LiftLoss
 from shoal.loss.lift_tuples import TupleLift
 from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
+from shoal.mechanisms import lift_network
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -28,7 +29,9 @@ from shoal.mechanisms.additive import (
 )
 from shoal.mechanisms.knorm import quietest_noise
 from shoal.mechanisms.row import Mechanism
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.queries.linear import LinearQuery
@@ -37,6 +40,7 @@ from shoal.secrets.entries import EachEntry
 NAME = "lift"
 MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8
+NETWORKS = BayesNet | Contagion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +71,20 @@ class LiftedModel(Value):
             at_node=found.at_node,
             future=found.future,
             past=found.past,
+            rule=found.rule,
+        )
+
+    @classmethod
+    def on_network(cls, found: lift_network.Lifted) -> LiftedModel:
+        """The answer on a network or in a crowd: what all neighbours add stands as `future`."""
+        return cls(
+            eta=found.eta,
+            loss=found.loss,
+            node=found.node,
+            pair=found.pair,
+            at_node=found.at_node,
+            future=max(found.loss - found.at_node, 0.0),
+            past=0.0,
             rule=found.rule,
         )
 
@@ -108,12 +126,12 @@ class LiftCertificate(Value):
 
 
 def refuse(task: Task) -> str | None:
-    """The lift needs single entries of chains whose laws are given."""
+    """The lift needs single entries of chains, networks or crowds whose laws are given."""
     if not isinstance(task.secrets, EachEntry):
         return "the lift protects single entries; named pairs of events need another mechanism"
     for model in task.family:
-        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
-            return f"the lift needs the law of a Markov chain, not {model.describe()}"
+        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NETWORKS):
+            return f"the lift needs the law of a Markov chain or a network, not {model.describe()}"
     return None
 
 
@@ -139,6 +157,8 @@ def model_loss(model: Model, query: Query | None, eta: float) -> float:
     apart less. Without one any change of an entry counts eta. The smaller of the lift and the
     quilt bound, which covers the lags a long chain does not try.
     """
+    if isinstance(model, NETWORKS):
+        return lift_network.bound(model, query, eta)
     return min(model_lift(model, query).loss(eta).value, _quilt_loss(model, eta))
 
 
@@ -167,6 +187,8 @@ def metric_of(query: Query | None, size: int) -> Floats:
 
 def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
+    if isinstance(model, NETWORKS):
+        return _checked(model, query, epsilon)
     found = _largest_lift(model_lift(model, query), epsilon)
     quilt = _quilt(model, epsilon)
     if found is None and quilt is None:
@@ -178,6 +200,11 @@ def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
         return LiftedModel.by_quilt(quilt)
     assert found is not None
     return LiftedModel.of(found)
+
+
+def _checked(model: BayesNet | Contagion, query: Query | None, epsilon: float) -> LiftedModel:
+    """The answer on a network, with a margin so that a second evaluation fits too."""
+    return LiftedModel.on_network(lift_network.largest(model, query, epsilon * (1 - MARGIN)))
 
 
 def _quilt(model: Model, epsilon: float) -> QuiltResult | None:

@@ -1,4 +1,7 @@
-"""The Markov Quilt Mechanism on chains: correlation fades with distance. Proof: markov_quilt.md."""
+"""The Markov Quilt Mechanism: correlation fades with distance. Proof: markov_quilt.md.
+
+Chains are handled here, Bayesian networks in markov_quilt_network.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from shoal.core.value import Value
 from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
 from shoal.loss.quilt_interval import interval_loss, interval_scale
+from shoal.mechanisms import markov_quilt_network as networks
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -23,6 +27,7 @@ from shoal.mechanisms.additive import (
     pufferfish,
 )
 from shoal.mechanisms.row import Mechanism
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.family import AnyInitialLaw
 from shoal.models.interval import IntervalChains
@@ -72,20 +77,27 @@ class QuiltCertificate(Value):
 
 
 def refuse(task: Task) -> str | None:
-    """Quilts here need single entries of chains of order 1."""
+    """Quilts need single entries of chains of order 1, or of Bayesian networks."""
     if not isinstance(task.secrets, EachEntry):
         return "quilts protect single entries; named pairs of events need another mechanism"
+    if networks.is_network_task(task.family):
+        return None
     for model in task.family:
         if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains):
-            return f"quilts need the transition matrix of a Markov chain, not {model.describe()}"
+            return (
+                "quilts need the transition matrix of a Markov chain, or Bayesian networks only, "
+                f"not {model.describe()}"
+            )
     return None
 
 
 def calibrate(task: Task, epsilon: Fraction, reach: int | None = None) -> Plan:
     """Laplace noise of scale L·sigma, sigma the largest over the family.
 
-    `reach` limits how far a quilt's end-points may lie (no limit by default).
+    `reach` limits how far a quilt's end-points may lie on a chain (no limit by default).
     """
+    if networks.is_network_task(task.family):
+        return networks.calibrate(task, epsilon, NAME)
     results = [_scale(model, float_below(epsilon), reach) for model in task.family]
     sigma = max(result.sigma for result in results)
     if not math.isfinite(sigma):
@@ -142,6 +154,8 @@ def _loss(model: Model, eta: float, reach: int | None) -> float:
         return any_initial_loss(model.transition, model.length, eta, reach)
     if isinstance(model, IntervalChains):
         return interval_loss(model.low, model.high, model.length, eta, reach)
+    if isinstance(model, BayesNet):
+        return networks.model_loss(model, eta)
     assert isinstance(model, MarkovChain)
     return quilt_loss(model.transition, model.initial, model.length, eta, reach)
 

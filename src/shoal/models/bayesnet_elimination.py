@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
@@ -70,6 +71,16 @@ def joint(
     return _run(chosen, [factor.table for factor in factors], _multiplied)
 
 
+def possible_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> npt.NDArray[np.bool_]:
+    """Where `joint` is truly positive, whatever underflow makes of the numbers."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest, len(keep))
+    marks = [(factor.table > 0).astype(np.float64) for factor in factors]
+    return np.asarray(_run(chosen, marks, _marked) > 0)
+
+
 def weighted_joint(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Floats:
@@ -77,6 +88,16 @@ def weighted_joint(
     chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _affordable(chosen.largest * width, len(keep))
     return _run(chosen, [factor.table for factor in factors], _convolved)
+
+
+def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:
+    """The largest sum of entries of all factors over the values of all variables.
+
+    Factors hold logarithms here. -inf anywhere rules an outcome out, whatever the others say.
+    """
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), ())
+    _affordable(max((step.terms for step in chosen.steps), default=1), 0)
+    return float(_run(chosen, [factor.table for factor in factors], _greatest))
 
 
 def _affordable(cells: int, kept: int) -> None:
@@ -217,6 +238,34 @@ def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
     if two is None:
         return _einsum(one, step.labels[0], step.kept)
     return _einsum(one, step.labels[0], two, step.labels[1], step.kept, optimize=step.terms > SMALL)
+
+
+def _marked(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """Products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
+    return np.minimum(_multiplied(one, two, step), 1.0)
+
+
+def _greatest(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """Sums of logarithms, the largest over what is summed out elsewhere."""
+    count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    total = _spread(one, step.labels[0], count)
+    if two is not None:
+        with np.errstate(invalid="ignore"):
+            total = total + _spread(two, step.labels[1], count)
+        total = np.where(np.isnan(total), -np.inf, total)  # -inf rules out, also against inf
+    gone = tuple(label for label in range(count) if label not in step.kept)
+    reduced = total.max(axis=gone) if gone else total
+    left = [label for label in range(count) if label in step.kept]
+    return np.transpose(reduced, [left.index(label) for label in step.kept])
+
+
+def _spread(table: Floats, labels: list[int], count: int) -> Floats:
+    """The table with axes in the order of the labels, of length 1 where it has none."""
+    order = sorted(range(len(labels)), key=lambda axis: labels[axis])
+    shape = [1] * count
+    for axis in order:
+        shape[labels[axis]] = table.shape[axis]
+    return np.transpose(table, order).reshape(shape)
 
 
 def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:

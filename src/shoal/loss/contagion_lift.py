@@ -1,0 +1,128 @@
+"""The lift on contagion: what an entry-level DP release tells about one person of a group.
+
+In a group where only the number of people ill matters, let O be how many of the others are ill.
+Given O the others are a uniformly random set of that size, whatever the person's own state. So
+with a_x(o) = E[density | person in state x, O = o]: changing x costs eta, and a set of o + 1 is a
+set of o with one more, so a_x(o) and a_x(o') differ by at most e^{eta·|o - o'|}. Hence
+
+    loss ≤ eta + Λ( P(O | ill), P(O | well); eta·|o - o'| ),  and the same the other way round,
+
+and never more than eta for each person of the group. Proof: mechanisms/lift.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.value import Floats
+from shoal.loss.cone import Laws, leak, prepare
+from shoal.loss.kernels import UNIT
+from shoal.loss.lift_network import CLOSE, ROUNDS, UP, bearable
+from shoal.models.contagion import Contagion
+
+MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
+
+
+class CrowdLoss(NamedTuple):
+    """The largest loss over people, at which eta, and a person who reaches it."""
+
+    value: float
+    eta: float
+    node: int
+
+
+class _Group(NamedTuple):
+    """One person's view of a group: the laws of the rest, how far apart they are, the sizes."""
+
+    laws: Laws
+    apart: Floats
+    size: int
+    person: int
+    itself: float  # what changing the person adds, per unit of eta; 0 where `apart` covers it
+
+
+@dataclass(eq=False)
+class CrowdLift:
+    """A contagion model, ready to be evaluated at any eta."""
+
+    model: Contagion
+
+    @cached_property
+    def groups(self) -> tuple[_Group, ...]:
+        """One view for every law that people follow, and for every person where it is a table."""
+        found: list[_Group] = []
+        done: set[int] = set()
+        for g, group in enumerate(self.model.groups):
+            if self.model.which[g] in done:
+                continue
+            done.add(self.model.which[g])
+            law = self.model.law_of(g)
+            if self.model.exchangeable(g):
+                found.append(_crowd(law, group[0]))
+            elif len(group) <= MAX_LISTED:
+                found += [_listed(law, place, person) for place, person in enumerate(group)]
+            else:
+                found.append(_unknown(len(group), group[0]))
+        return tuple(found)
+
+    def loss(self, eta: float) -> CrowdLoss:
+        """What any release that is eta-DP for one person tells about a person. Rounds up."""
+        worst = CrowdLoss(0.0, eta, 0)
+        for group in self.groups:
+            told = leak(group.laws, eta * group.apart * UP, bearable(group.laws))
+            told = np.where(group.laws.present[:, None] & group.laws.present[None], told, 0.0)
+            value = min(float(told.max()) + eta * group.itself, eta * group.size) * UP
+            if not (group.laws.present.sum() > 1):
+                value = 0.0  # the person's state is certain: no secret
+            if value > worst.value:
+                worst = CrowdLoss(value, eta, group.person)
+        return worst
+
+    def largest_eta(self, epsilon: float) -> CrowdLoss:
+        """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
+        low, high = epsilon / (self.model.tied or 1) * (1 - 2.0**-40), epsilon
+        best = self.loss(low)
+        for _ in range(ROUNDS):
+            if high <= low * (1 + CLOSE):
+                break
+            middle = (low * high) ** 0.5
+            found = self.loss(middle)
+            if found.value <= epsilon:
+                low, best = middle, found
+            else:
+                high = middle
+        return best
+
+
+def _crowd(law: Floats, person: int) -> _Group:
+    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1."""
+    size = len(law) - 1
+    others = np.arange(size)
+    weight = np.stack([law[:-1] * (size - others) / size, law[1:] * (others + 1) / size])
+    apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
+    return _Group(_rows(weight), apart, size, person, 1.0)
+
+
+def _listed(law: Floats, place: int, person: int) -> _Group:
+    """Rows P(X | person well), P(X | person ill) over all outcomes of the group."""
+    outcomes = np.indices(law.shape).reshape(law.ndim, -1)
+    weight = np.stack([np.where(outcomes[place] == state, law.ravel(), 0.0) for state in (0, 1)])
+    possible = weight.any(axis=0)
+    kept = outcomes[:, possible]
+    apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
+    return _Group(_rows(weight[:, possible]), apart, law.ndim, person, 0.0)
+
+
+def _unknown(size: int, person: int) -> _Group:
+    """A group too large to compare: everybody may change."""
+    return _Group(_rows(np.eye(2)), np.full((2, 2), float(size)), size, person, 0.0)
+
+
+def _rows(weight: Floats) -> Laws:
+    totals = weight.sum(axis=1, keepdims=True)
+    law = weight / np.where(totals > 0, totals, 1.0)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)

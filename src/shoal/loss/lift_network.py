@@ -1,0 +1,266 @@
+"""The lift on Bayesian networks: messages along trees of blocks.
+
+With blocks B, C, … whose quotient of the moral graph is a forest (lift_blocks), block states
+being tuples of values, and E(b, b') the sum of the entry metric over the variables of a block:
+
+    G_B(b, b')   = E(b, b') + Σ over blocks C next to B of message(C → B)(b, b'),
+    message(C → B)(b, b') = Λ( P(X_C | X_B = b), P(X_C | X_B = b'); G of C without B ),
+    loss(i; x, x') = Λ( P(X_B | X_i = x), P(X_B | X_i = x'); G_B )   for i in B.
+
+On a tree-shaped network blocks are single variables, and the loss is E plus the messages of a
+variable's neighbours. Every message is at most eta for each variable behind it (group privacy).
+Proof: mechanisms/lift.md. Everything rounds up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.errors import Refused
+from shoal.core.value import Floats
+from shoal.loss.cone import RULES, Laws, Rule, leak, prepare
+from shoal.loss.kernels import UNIT
+from shoal.loss.lift_blocks import Forest, tree_blocks
+from shoal.loss.network_influence import joint_law
+from shoal.models.bayesnet import BayesNet
+
+MAX_STATES = 1024  # of one block; beyond, every message would take minutes
+MAX_CONE = 10_000_000  # rows² × states³ of a law that the cone rule can bear
+MAX_CAPS = 300_000_000  # and rows² × states² for the caps
+UP = 1.0 + 2.0**-50
+ROUNDS = 60
+CLOSE = 1e-8  # relative gap at which the search for eta stops
+
+
+class NetworkLoss(NamedTuple):
+    """The largest loss over variables and pairs of values, where, and the rule it rests on."""
+
+    value: float
+    eta: float
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    rule: Rule
+
+
+class BlockStates(NamedTuple):
+    """The possible states of a block: values of its variables, (states, variables)."""
+
+    variables: tuple[int, ...]
+    values: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class NetworkLift:
+    """A network and the metric of each of its variables, per unit of eta.
+
+    metrics[v][x, y] ≤ 1 bounds the move of a mechanism's log-density when variable v changes from
+    x to y, divided by eta; 1 off the diagonal for any eta-DP mechanism.
+    """
+
+    net: BayesNet
+    metrics: tuple[Floats, ...]
+
+    def __post_init__(self) -> None:
+        largest = max(math.prod(self.net.sizes[v] for v in b) for b in self.forest.blocks)
+        if largest > MAX_STATES:
+            raise Refused(
+                f"the lift needs blocks of variables with at most {MAX_STATES} values together, "
+                f"and the smallest found for this network have {largest}; use markov-quilt or group"
+            )
+
+    @cached_property
+    def forest(self) -> Forest:
+        return tree_blocks(self.net)
+
+    @cached_property
+    def states(self) -> tuple[BlockStates, ...]:
+        """The states each block can take."""
+        found = []
+        for block in self.forest.blocks:
+            law = joint_law(self.net, block)
+            kept = np.flatnonzero(law.possible.ravel())
+            values = np.stack(np.unravel_index(kept, law.values.shape), axis=1)
+            found.append(BlockStates(block, values, kept))
+        return tuple(found)
+
+    @cached_property
+    def entry(self) -> tuple[Floats, ...]:
+        """E of every block, per unit of eta."""
+        return tuple(
+            np.sum(
+                [
+                    self.metrics[v][np.ix_(states.values[:, place], states.values[:, place])]
+                    for place, v in enumerate(states.variables)
+                ],
+                axis=0,
+            )
+            for states in self.states
+        )
+
+    @cached_property
+    def towards(self) -> dict[tuple[int, int], Laws]:
+        """For blocks C, B next to each other: the rows P(X_C | X_B = b), ready for Λ."""
+        pairs = [(c, p) for c, p in enumerate(self.forest.parent) if p is not None]
+        return {
+            (c, b): self._given(c, b) for one, two in pairs for c, b in ((one, two), (two, one))
+        }
+
+    @cached_property
+    def behind(self) -> dict[tuple[int, int], int]:
+        """How many variables lie behind C as seen from B."""
+        return {(c, b): self._count(c, b) for c, b in self.towards}
+
+    @cached_property
+    def own(self) -> tuple[Laws, ...]:
+        """For every variable i in block B: the rows P(X_B | X_i = x)."""
+        home = self.forest.home()
+        return tuple(self._own(i, home[i]) for i in range(len(self.net.variables)))
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The loosest of the rules that are used: each law takes the tightest it can bear."""
+        used = {bearable(laws) for laws in (*self.towards.values(), *self.own)}
+        return next(rule for rule in RULES if rule in used)
+
+    def loss(self, eta: float, rule: Rule | None = None) -> NetworkLoss:
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up."""
+        messages = self._messages(eta, rule)
+        part_of = {v: len(part) for part in self.net.parts for v in part}
+        home = self.forest.home()
+        growth = [self._growth(b, None, eta, messages) for b in range(len(self.states))]
+        worst = NetworkLoss(0.0, eta, None, None, 0.0, rule or self.rule)
+        for i, laws in enumerate(self.own):
+            together = eta * part_of[i] * UP
+            told = leak(laws, growth[home[i]], rule or bearable(laws))
+            told = np.minimum(told, together) * UP
+            told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
+            np.fill_diagonal(told, 0.0)
+            x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
+            if told[x, other] > worst.value:
+                at_node = float(eta * self.metrics[i][x, other])
+                worst = worst._replace(
+                    value=float(told[x, other]), node=i, pair=(x, other), at_node=at_node
+                )
+        return worst
+
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> NetworkLoss | None:
+        """The loss at the largest eta found with loss ≤ epsilon; None when there is none above 0.
+
+        The loss grows with eta; it is at most eta for each variable tied together and at least
+        what is told by the variable itself. Between the two: false position, halved now and then.
+        """
+        low = epsilon / max(map(len, self.net.parts)) * (1 - 2.0**-40)
+        best = self.loss(low, rule)
+        if best.value > epsilon:
+            return None
+        high, above = epsilon / max(self._told_by_itself(), 1 / 64) * UP, math.inf
+        for turn in range(ROUNDS):
+            if high <= low * (1 + CLOSE) or best.value >= epsilon * (1 - CLOSE):
+                break
+            middle = math.sqrt(low * high)
+            if turn % 3 and math.isfinite(above):
+                middle = low + (high - low) * (epsilon - best.value) / (above - best.value)
+                middle *= 1 - CLOSE / 4 if turn % 3 == 1 else 1 + CLOSE / 4
+            if not low < middle < high:
+                middle = math.sqrt(low * high)
+            found = self.loss(middle, rule)
+            if found.value <= epsilon:
+                low, best = middle, found
+            else:
+                high, above = middle, found.value
+        return best
+
+    def _told_by_itself(self) -> float:
+        """The largest metric between two possible values of a variable."""
+        return max(
+            float(metric[np.ix_(laws.present, laws.present)].max(initial=0.0))
+            for metric, laws in zip(self.metrics, self.own, strict=True)
+        )
+
+    def _messages(self, eta: float, rule: Rule | None) -> dict[tuple[int, int], Floats]:
+        """message(C → B) for all neighbours, from the leaves inwards and back."""
+        parent = self.forest.parent
+        messages: dict[tuple[int, int], Floats] = {}
+        inwards = [(c, p) for c, p in reversed(list(enumerate(parent))) if p is not None]
+        outwards = [(p, c) for c, p in enumerate(parent) if p is not None]
+        for source, target in (*inwards, *outwards):
+            growth = self._growth(source, target, eta, messages)
+            laws = self.towards[source, target]
+            told = leak(laws, growth, rule or bearable(laws))
+            group = eta * self.behind[source, target] * UP
+            np.minimum(told, group, out=told)
+            np.fill_diagonal(told, 0.0)
+            messages[source, target] = told
+        return messages
+
+    def _growth(
+        self,
+        block: int,
+        without: int | None,
+        eta: float,
+        messages: dict[tuple[int, int], Floats],
+    ) -> Floats:
+        """G of a block, the messages of one neighbour left out."""
+        total = eta * self.entry[block]
+        for near in self.forest.neighbours(block):
+            if near != without:
+                total = total + messages[near, block]
+        return np.asarray(total * UP)
+
+    def _given(self, source: int, target: int) -> Laws:
+        one, two = self.states[target], self.states[source]
+        law = joint_law(self.net, (*one.variables, *two.variables))
+        cells = math.prod(self.net.sizes[v] for v in one.variables)
+        values = law.values.reshape(cells, -1)[np.ix_(one.kept, two.kept)]
+        possible = law.possible.reshape(cells, -1)[np.ix_(one.kept, two.kept)]
+        return _rows(values, possible, law.roundings)
+
+    def _own(self, variable: int, block: int) -> Laws:
+        states = self.states[block]
+        law = joint_law(self.net, states.variables)
+        place = states.variables.index(variable)
+        shown = states.values[:, place]
+        weight = law.values.ravel()[states.kept]
+        holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
+        return _rows(np.where(holds, weight, 0.0), holds, law.roundings)
+
+    def _count(self, source: int, target: int) -> int:
+        """Variables in the blocks reached from `source` without passing `target`."""
+        seen, waiting, total = {target, source}, [source], 0
+        while waiting:
+            block = waiting.pop()
+            total += len(self.forest.blocks[block])
+            fresh = [near for near in self.forest.neighbours(block) if near not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return total
+
+
+def bearable(laws: Laws) -> Rule:
+    """The tightest rule that all pairs of these rows can bear: m³ or m² work each for m states."""
+    rows, states = laws.upper.shape
+    if rows**2 * states**3 <= MAX_CONE:
+        return "cone"
+    return "caps" if rows**2 * states**2 <= MAX_CAPS else "largest"
+
+
+def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
+    """Any change of a variable counts 1."""
+    return tuple(1.0 - np.eye(size) for size in net.sizes)
+
+
+def _rows(values: Floats, possible: npt.NDArray[np.bool_], roundings: int) -> Laws:
+    """The rows of a joint table divided by their sums, with the rounding error of their logs."""
+    totals = values.sum(axis=1, keepdims=True)
+    unsure = possible.any(axis=1) & (totals[:, 0] <= 0)  # possible, but lost to underflow
+    law = values / np.where(totals > 0, totals, 1.0)
+    error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
+    return prepare(law, possible=possible, unsure=unsure, error=2 * error)

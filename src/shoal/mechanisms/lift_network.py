@@ -1,0 +1,100 @@
+"""The lift on networks and contagion, for the rows that need it. Proof: lift.md."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import Refused
+from shoal.core.task import Query
+from shoal.core.value import Floats
+from shoal.loss.contagion_lift import CrowdLift
+from shoal.loss.lift_network import NetworkLift, hamming_metrics
+from shoal.loss.network_quilts import network_quilts, quilt_loss, quilt_sigma, strategy_for
+from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
+from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
+
+
+class Lifted(NamedTuple):
+    """The largest eta a model allows, and where its loss comes from (see LiftedModel)."""
+
+    eta: float
+    loss: float
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    rule: str
+
+
+def bound(model: BayesNet | Contagion, query: Query | None, eta: float) -> float:
+    """What any release that is eta-DP for one entry tells about an entry. Rounds up.
+
+    On networks the smaller of the block lift, where its blocks are small enough, and the quilts.
+    """
+    if isinstance(model, Contagion):
+        return _crowd(model).loss(eta).value
+    quilts = quilt_loss(network_quilts(model, strategy_for(model)), eta)
+    lifted = _blocks(model, query)
+    return quilts if lifted is None else min(quilts, lifted.loss(eta).value)
+
+
+def largest(model: BayesNet | Contagion, query: Query | None, epsilon: float) -> Lifted:
+    """The largest eta whose `bound` is at most epsilon."""
+    if isinstance(model, Contagion):
+        crowd = _crowd(model).largest_eta(epsilon)
+        return Lifted(crowd.eta, crowd.value, crowd.node, (0, 1), crowd.eta, "cone")
+    sigma, costs = quilt_sigma(network_quilts(model, strategy_for(model)), epsilon)
+    worst = max(costs)
+    eta = math.nextafter(1 / sigma, 0.0)
+    by_quilt = Lifted(
+        eta,
+        worst.quilt.nearby * eta + worst.quilt.influence,
+        worst.node,
+        None,
+        worst.quilt.nearby * eta,
+        "quilt",
+    )
+    lifted = _blocks(model, query)
+    found = None if lifted is None else lifted.largest_eta(epsilon)
+    if found is None or found.eta <= by_quilt.eta:
+        return by_quilt
+    return Lifted(found.eta, found.value, found.node, found.pair, found.at_node, found.rule)
+
+
+def metrics_of(model: BayesNet, query: Query | None) -> tuple[Floats, ...]:
+    """How far apart two values of each variable move the answer, divided by the Lipschitz constant.
+
+    1 off the diagonal for anything that is not a sum. Divisions round up, 1 stays 1.
+    """
+    if isinstance(query, LinearQuery) and model.states == query.states:
+        rows = [query.multiples()] * len(model.variables)
+    elif isinstance(query, VariableSum) and query.variables == model.variables:
+        rows = [tuple((weight,) for weight in own) for own in query.multiples()]
+    else:
+        return hamming_metrics(model)
+    gaps = [_gaps(own) for own in rows]
+    widest = max(float(gap.max()) for gap in gaps)
+    return tuple(np.minimum(gap / widest * (1 + 2.0**-52), 1.0) for gap in gaps)
+
+
+def _gaps(rows: tuple[tuple[int, ...], ...]) -> Floats:
+    weights = np.array(rows, dtype=np.float64)
+    return np.asarray(np.abs(weights[:, None, :] - weights[None, :, :]).sum(axis=2))
+
+
+@lru_cache(maxsize=32)
+def _crowd(model: Contagion) -> CrowdLift:
+    return CrowdLift(model)
+
+
+@lru_cache(maxsize=32)
+def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
+    try:
+        return NetworkLift(model, metrics_of(model, query))
+    except Refused:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
 
@@ -39,7 +40,7 @@ POLICIES = {
     "collinear": (LINE, near(LINE, 10**6)),
     "path on a line": (LINE, np.array([[0, 1], [1, 3], [2, 3]])),
 }
-NOISES = {
+NOISES: dict[str, Callable[[Body, Fraction], LatticeNoise]] = {
     "k-norm": lambda body, epsilon: LatticeKNorm(body=body, epsilon=epsilon),
     "staircase": Staircase.best,
     "wide staircase": lambda body, epsilon: Staircase(

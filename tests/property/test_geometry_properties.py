@@ -38,7 +38,7 @@ def clouds(draw: st.DrawFn, d: int = 2, most: int = 8, largest: int = BODY_LIMIT
     # on a line through 0, some of them equal
     step = np.array(draw(st.lists(st.integers(-3, 3), min_size=d, max_size=d)))
     times = draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
-    return np.array(times, dtype=np.int64)[:, None] * step[None, :]
+    return np.asarray(np.array(times, dtype=np.int64)[:, None] * step[None, :])
 
 
 def cross(a: Any, b: Any) -> int:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.spec.context_sections import ContextSecrets, CurrentQuery, DayModel
+from shoal.spec.dependence_sections import DependenceModel
 from shoal.spec.fields import (
     Initial,
     Number,
@@ -107,7 +108,10 @@ class ModelFile(Section):
 
     file: Text = Field(description="path of the model, relative to the spec")
     kind: (
-        Literal["markov-chain", "order-chain", "mixing", "interval", "table", "day-chain"] | None
+        Literal[
+            "markov-chain", "order-chain", "mixing", "interval", "table", "day-chain", "dependence"
+        ]
+        | None
     ) = Field(None, description="what the file must hold; omit to take any kind")
 
 
@@ -226,6 +230,7 @@ ModelSection = Annotated[
     | Annotated[IntervalModel, Tag("interval")]
     | Annotated[TableModel, Tag("table")]
     | Annotated[DayModel, Tag("day-chain")]
+    | Annotated[DependenceModel, Tag("dependence")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
 ]
@@ -259,6 +264,7 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "interval"): IntervalModel,
     ("model", "table"): TableModel,
     ("model", "day-chain"): DayModel,
+    ("model", "dependence"): DependenceModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,
     ("secrets", "pairs"): PairSecrets,

@@ -11,11 +11,14 @@ from shoal.core.errors import SpecError
 from shoal.core.task import Model
 from shoal.models.chain import MarkovChain
 from shoal.models.day import DayChain
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.spec.context_sections import DayModel, day_of
+from shoal.spec.dependence_sections import DependenceModel, dependence_of
 from shoal.spec.document import (
     ChainModel,
     IntervalModel,
@@ -35,6 +38,7 @@ STORED: dict[str, tuple[type, ...]] = {
     "interval": (IntervalChains,),
     "table": (JointTable,),
     "day-chain": (DayChain,),
+    "dependence": (Dependence, PairwiseField),
 }
 
 
@@ -65,6 +69,8 @@ def model_of(section: ModelSection, folder: Path) -> Model:
             )
         case DayModel():
             return day_of(section)
+        case DependenceModel():
+            return dependence_of(section, folder)
         case ModelFile():
             return _from_file(section, folder)
 

@@ -194,7 +194,7 @@ def _public_length(section: MeanQuery | HistogramQuery, family: tuple[Model, ...
     if section.length is not None:
         return section.length
     if len(family) == 1 and family[0].tied is not None:
-        return family[0].tied
+        return int(getattr(family[0], "records", family[0].tied))
     raise SpecError(
         "query.length is missing; give the public number of entries to divide by "
         "(it is taken from the model only when there is one model, with a length)"

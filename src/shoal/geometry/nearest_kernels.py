@@ -22,14 +22,18 @@ def stand_ins(points: Any, order: Any, members: Any) -> Any:
     last = len(places)
     chosen = np.arange(len(points))
     right = 0
+    winner = rows[0]
     for k in range(len(order)):
         state = order[k]
         x, y = points[state, 0], points[state, 1]
         while right < last and places[right] < x:
             right += 1
         if members[state]:
+            winner = state
             continue
-        best, winner = np.int64(FAR) * FAR, np.int64(-1)
+        # the member nearest to the point before this one is a good first guess
+        across, along = points[winner, 0] - x, points[winner, 1] - y
+        best = across * across + along * along
         low, high = right - 1, right
         while low >= 0 or high < last:
             gap_low = x - places[low] if low >= 0 else np.int64(FAR)

@@ -1,0 +1,40 @@
+"""The compiled threshold of a location set against exact sums."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from shoal.loss.location_kernels import threshold
+from shoal.secrets.location import location_set
+
+WEIGHTS = st.lists(
+    st.sampled_from([0, 1, 1, 2, 3, 5, 7, 50, 1e-9, 1e-300]), min_size=1, max_size=40
+)
+
+
+@given(WEIGHTS.filter(any), st.sampled_from([0.01, 0.05, 0.1, 0.25, 0.5, 0.9]))
+def test_a_clear_threshold_is_the_location_set(weights: list[float], delta: float) -> None:
+    prior = np.array(weights) / sum(weights)
+    least, clear = threshold(prior, float(1 - Fraction(str(delta))))
+    if clear:
+        assert np.array_equal((prior >= least) & (prior > 0), location_set(prior, delta))
+
+
+@pytest.mark.parametrize("delta", ["0.1", "0.05"])
+def test_a_sum_on_the_boundary_is_not_clear(delta: str) -> None:
+    """The thesis's own example: .4 + .3 + .2 is below .9 in floats. Xiao 2017, Section 3.2.1."""
+    prior = np.array([0.3, 0.4, 0.05, 0.2, 0.03, 0.02])
+    assert not threshold(prior, float(1 - Fraction(delta)))[1]
+
+
+def test_long_priors_are_partitioned_without_sorting() -> None:
+    rng = np.random.default_rng(0)
+    for shape in (0.02, 1.0, 50.0):
+        prior = rng.dirichlet(np.full(3000, shape))
+        least, clear = threshold(prior, 0.99)
+        assert clear
+        assert np.array_equal(prior >= least, location_set(prior, "0.01"))

@@ -15,7 +15,9 @@ from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.dependent_field import field_loss
 from shoal.mechanisms.lift import model_loss
 from shoal.mechanisms.markov_quilt import family_loss
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
@@ -53,7 +55,7 @@ def _group(model: Model, query: Query | None, eta: Fraction) -> float:
 
 def _quilt(model: Model, query: Query | None, eta: Fraction) -> float:
     """max over nodes of min over quilts (|N|·eta + e)."""
-    if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains):
+    if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains | BayesNet):
         return math.inf
     return _attempt(lambda: family_loss((model,), eta_above(eta)))
 
@@ -66,8 +68,8 @@ def _mixing(model: Model, query: Query | None, eta: Fraction) -> float:
 
 
 def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
-    """The lift of the chain at eta, with the metric of the query."""
-    if not isinstance(model, MarkovChain):
+    """The lift at eta, with the metric of the query."""
+    if not isinstance(model, MarkovChain | BayesNet | Contagion):
         return math.inf
     return _attempt(lambda: model_loss(model, query, eta_above(eta)))
 

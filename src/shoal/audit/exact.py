@@ -10,6 +10,7 @@ from shoal.audit.bounds import entry_bound
 from shoal.audit.chains import chain_finding
 from shoal.audit.dependent import dependence_finding, field_finding
 from shoal.audit.families import family_finding
+from shoal.audit.networks import network_finding
 from shoal.audit.result import Audit, Finding
 from shoal.audit.setting import Setting
 from shoal.audit.suppression import suppression_audit
@@ -25,7 +26,9 @@ from shoal.mechanisms.external import Measured
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
@@ -34,6 +37,7 @@ from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 
 # kind of model -> how the loss of additive noise on a linear query is measured under it
 MODELS: dict[type, Callable[[Setting], Finding]] = {
@@ -41,6 +45,8 @@ MODELS: dict[type, Callable[[Setting], Finding]] = {
     AnyInitialLaw: chain_finding,
     OrderChain: chain_finding,
     JointTable: table_finding,
+    BayesNet: network_finding,
+    Contagion: network_finding,
     MixingSummary: family_finding,
     IntervalChains: family_finding,
     Dependence: dependence_finding,
@@ -137,7 +143,10 @@ def _findings(
     task: Task, body: Additive, known: float, promised: float | None, curve: bool
 ) -> list[Finding]:
     """One finding per member of the family."""
-    if not isinstance(task.query, LinearQuery):
+    named = all(isinstance(model, JointTable | BayesNet) for model in task.family)
+    if not isinstance(task.query, LinearQuery | VariableSum) or (
+        isinstance(task.query, VariableSum) and not named
+    ):
         raise Refused(f"the auditor measures sums over entries, not {task.query.describe()}")
     return [
         MODELS[_kind(model, MODELS, "models")](

@@ -13,6 +13,7 @@ from shoal.core.additive import Noise
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +24,7 @@ class Setting:
     `promised` the claim, which only decides how hard to look. `curve` asks for the densities.
     """
 
-    query: LinearQuery
+    query: LinearQuery | VariableSum
     noise: Noise
     secrets: Secrets
     model: Model

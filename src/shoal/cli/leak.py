@@ -13,7 +13,7 @@ from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
 from shoal.cli.outputs import check_chart
 
 if TYPE_CHECKING:
-    from shoal.core.task import Model, Task
+    from shoal.core.task import Model, Secrets, Task
 
 app = new_app()
 
@@ -56,7 +56,7 @@ def leak(
         )
     with show.working("measuring"):
         level = request.epsilon() if eta is None else positive(eta, "--eta")
-        rows = [measured(model, level) for model in request.task.family]
+        rows = [measured(model, level, request.task.secrets) for model in request.task.family]
     if as_json:
         show.print_json(_object(request.task, level, rows))
     else:
@@ -71,12 +71,13 @@ def leak(
             typer.echo(f"\nThe chart is in {plot}")
 
 
-def measured(model: Model, eta: Fraction) -> dict[str, Any]:
+def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
     """What an eta-DP release guarantees under one model, and the bound of group privacy."""
     from shoal.mechanisms.leakage import leakage
 
-    found = leakage((model,), eta)
-    tied = model.tied
+    found = leakage((model,), eta, secrets=secrets)
+    reached = getattr(secrets, "tied_under", None)
+    tied = model.tied if reached is None else reached(model)
     return {
         "model": model.describe(),
         "loss": float(found.value),

@@ -65,9 +65,13 @@ def secret_closeness(
 
 
 def _between(model: Model, other: Model, secrets: Secrets, index: int) -> SecretCloseness:
-    if not isinstance(model, Finite) or type(model) is not type(other):
+    kinds = JointTable, BayesNet, Contagion
+    if (
+        not isinstance(model, kinds)
+        or not isinstance(other, kinds)
+        or type(model) is not type(other)
+    ):
         raise InputError("closeness compares two tables, two networks or two contagion models")
-    assert isinstance(other, Finite)
     if (model.variables, model.domains) != (other.variables, other.domains):
         raise InputError("the two laws are about different variables or values")
     worst = SecretCloseness(0.0, "", index)

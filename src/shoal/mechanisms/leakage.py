@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from shoal.core.numbers import Number, positive, significant
-from shoal.core.task import Model
+from shoal.core.task import Model, Secrets
 from shoal.core.value import Value
 from shoal.loss.mixing import bound_loss
 from shoal.loss.quilt_interval import interval_loss
@@ -22,6 +22,7 @@ from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
+from shoal.secrets.pairs import SecretPairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,19 +57,29 @@ class Leakage(Value):
         )
 
 
-def leakage(family: Model | Sequence[Model], release: Number | Any) -> Leakage:
+def leakage(
+    family: Model | Sequence[Model], release: Number | Any, *, secrets: Secrets | None = None
+) -> Leakage:
     """What a release really guarantees: its entry-level eta, converted by the lift.
 
     `release` is eta itself, or an OpenDP measurement. Sound for every entry-level DP mechanism,
-    adaptive compositions included. Rounds up.
+    adaptive compositions included. Rounds up. `secrets` are single entries by default; for named
+    pairs of events the bound is that of group privacy for all entries tied to a pair.
     """
     eta = positive(release, "eta") if _is_number(release) else entry_eta(release)
     members = as_family(family)
+    if isinstance(secrets, SecretPairs):
+        return Leakage(eta=eta, per_model=tuple(_pairs(model, secrets, eta) for model in members))
     return Leakage(eta=eta, per_model=tuple(_model(model, eta) for model in members))
 
 
 def _is_number(release: object) -> bool:
     return isinstance(release, Number)
+
+
+def _pairs(model: Model, secrets: SecretPairs, eta: Fraction) -> float:
+    tied = secrets.tied_under(model)
+    return math.inf if tied is None else eta_above(tied * eta)
 
 
 def _model(model: Model, eta: Fraction) -> float:
@@ -81,6 +92,6 @@ def _model(model: Model, eta: Fraction) -> float:
         return min(together, bound_loss(model.pi_min, model.gap, model.length, above))
     if isinstance(model, PairwiseField):
         return min(together, field_loss(model, above))
-    if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
+    if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | lift.NETWORKS):
         return min(together, lift.model_loss(model, None, above))
     return together

@@ -1,0 +1,190 @@
+"""The loss of noise on a sum over a network or a crowd: part by part, then over everything."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from shoal.audit.bounds import entry_bound
+from shoal.audit.result import Finding, Witness
+from shoal.audit.setting import Setting
+from shoal.audit.suprema import Peak, plane_peak, plane_size, product_peak, product_size
+from shoal.core.errors import Refused
+from shoal.core.value import Floats, Ints
+from shoal.loss.frameworks import SecretLaws
+from shoal.loss.mixture import DEEPEST_LINEAR, evaluation_slack, smoothed
+from shoal.loss.network_exact import affordable, whole_laws
+from shoal.loss.network_laws import Independent, Part, added, independent
+from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
+from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.secrets.entries import EachEntry
+
+MOST_POINTS = 20_000_000
+MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
+BETWEEN = "outputs at which what other, independent parts add would have to be averaged over"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The laws of an answer given the secrets of a part, and without them, in logs.
+
+    `exact` says that the answer is all that was released, not only this part's share of it.
+    """
+
+    values: Ints
+    logs: Floats
+    anyway: Floats
+    part: Part
+    exact: bool
+
+
+def network_finding(setting: Setting) -> Finding:
+    """lower ≤ loss ≤ upper over all outputs and secrets, with the output that tells most.
+
+    A part alone bounds the loss from above, and its extreme outputs tell as much about the whole
+    sum. Where the two differ the whole sum is evaluated, if that is affordable.
+    """
+    model = setting.model
+    assert isinstance(model, BayesNet | Contagion)
+    task = independent(model, setting.query, setting.secrets)
+    found = [_of_part(setting, task, part) for part in task.parts]
+    if not found:
+        return Finding(lower=0.0, upper=0.0)
+    worst = max(found, key=lambda finding: finding.lower)
+    upper = max(finding.upper for finding in found)
+    if isinstance(setting.secrets, EachEntry) and upper > worst.lower:
+        upper = max(worst.lower, min(upper, entry_bound(model, setting.query, setting.eta)))
+    notes = tuple(dict.fromkeys(note for finding in found for note in finding.notes))
+    return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)
+
+
+def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
+    alone = sum(task.copies) == len(part.spans)
+    own = _seen(part.laws, _anyway(task, part), part, exact=alone)
+    peak = _peak(setting, own)
+    if peak.value == -math.inf:
+        return Finding(lower=0.0, upper=0.0)
+    upper = max(peak.value + peak.slack, 0.0)
+    if alone or (np.isinf(peak.output).all() and not _zero_sum(setting)):
+        told = _witness(setting, own, peak)
+        return Finding(lower=max(min(told.log_ratio, upper), 0.0), upper=upper, witness=told)
+    if affordable(task) and not _zero_sum(setting):
+        whole = whole_laws(task, part)
+        if float(np.ptp(whole.values)) / setting.scale <= DEEPEST_LINEAR:
+            everything = _seen(whole, _mixed(whole, part), part, exact=True)
+            reached = _peak(setting, everything)
+            told = _witness(setting, everything, reached)
+            upper = max(min(upper, reached.value + reached.slack), 0.0)
+            return Finding(lower=max(min(told.log_ratio, upper), 0.0), upper=upper, witness=told)
+    corner = _corner(setting, own)
+    told_there = None if corner is None else _witness(setting, own, corner)
+    lower = 0.0 if told_there is None else max(min(told_there.log_ratio, upper), 0.0)
+    return Finding(lower=lower, upper=upper, witness=told_there, notes=(BETWEEN,))
+
+
+def _peak(setting: Setting, seen: Seen) -> Peak:
+    zero_sum = _zero_sum(setting)
+    size = plane_size(seen.values) * len(seen.values) if zero_sum else product_size(seen.values)
+    if size * len(seen.logs) > MOST_POINTS:
+        raise Refused(
+            f"the answers span {size} outputs, more than are tried; ask for fewer numbers"
+        )
+    evaluate = plane_peak if zero_sum else product_peak
+    peak = evaluate(seen.values, seen.logs, 1 / setting.scale, seen.part.laws.pairs)
+    return peak._replace(slack=peak.slack + seen.part.laws.roundings * 2.0**-51)
+
+
+def _corner(setting: Setting, seen: Seen) -> Peak | None:
+    """The extreme output that tells most: there independent parts cancel.
+
+    Noise that keeps the total never moves all coordinates the same way.
+    """
+    labels = seen.values.shape[1]
+    if labels > MOST_CORNERS:
+        return None
+    best: Peak | None = None
+    for signs in product((-1.0, 1.0), repeat=labels):
+        if _zero_sum(setting) and len(set(signs)) == 1:
+            continue
+        tilt = seen.values @ np.array(signs) / setting.scale
+        logs = np.logaddexp.reduce(seen.logs + tilt, axis=1)
+        gap = np.where(seen.part.laws.pairs, logs[:, None] - logs[None, :], -math.inf)
+        one, two = (int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape))
+        if best is None or gap[one, two] > best.value:
+            slack = evaluation_slack(float(np.ptp(tilt)), len(tilt), float(np.abs(logs).max()))
+            best = Peak(float(gap[one, two]), slack, (one, two), np.array(signs) * math.inf)
+    return best
+
+
+def _witness(setting: Setting, seen: Seen, peak: Peak) -> Witness:
+    low, high = seen.values.min(axis=0), seen.values.max(axis=0)
+    output = np.where(np.isposinf(peak.output), high, peak.output)
+    output = np.where(np.isneginf(peak.output), low, output)
+    noise = -np.abs(seen.values - output).sum(axis=1) / setting.scale
+    told = np.logaddexp.reduce(seen.logs + noise, axis=1)
+    everything = float(np.logaddexp.reduce(seen.anyway + noise))
+    before = [float(seen.part.prior[s]) for s in peak.pair]
+    after = [b * math.exp(told[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
+    first, second = (seen.part.laws.names[s] for s in peak.pair)
+    step = float(setting.query.lattice)
+    return Witness(
+        model=setting.index,
+        law=setting.model.describe(),
+        subject="the data",
+        facts=(f"'{first}'", f"'{second}'"),
+        labels=setting.query.labels,
+        output=tuple(float(v) * step for v in peak.output),
+        unit=setting.query.unit,
+        before=(before[0], before[1]),
+        after=(min(after[0], 1.0), min(after[1], 1.0)),
+        log_ratio=float(told[peak.pair[0]] - told[peak.pair[1]]),
+        curve=_curve(setting, seen, peak) if setting.curve and seen.exact else (),
+    )
+
+
+def _curve(setting: Setting, seen: Seen, peak: Peak) -> tuple[tuple[float, float, float], ...]:
+    """(output, log density given the first secret, given the second) at the answers."""
+    if seen.values.shape[1] > 1:
+        return ()
+    values = seen.values[:, 0].astype(np.float64)
+    density = smoothed(seen.logs[list(peak.pair)], values / setting.scale, logs=True)
+    density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
+    step = float(setting.query.lattice)
+    return tuple(
+        (float(v) * step, float(a), float(b))
+        for v, a, b in zip(values, density[0], density[1], strict=True)
+    )
+
+
+def _seen(laws: SecretLaws, anyway: Floats, part: Part, *, exact: bool) -> Seen:
+    with np.errstate(divide="ignore"):
+        return Seen(laws.values, np.log(laws.laws), np.log(anyway), part, exact)
+
+
+def _anyway(task: Independent, part: Part) -> Floats:
+    """The law of the part's sum, whatever the secret, on the part's own values (same order)."""
+    values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)
+    law = np.ones(1)
+    for c in part.spans:
+        component = task.components[c]
+        values, law = added(values, law, component.values, component.given({}).law)
+    return law
+
+
+def _mixed(laws: SecretLaws, part: Part) -> Floats:
+    """The law of the whole sum: the mixture over the values of one variable, or of two events.
+
+    For two events that do not cover everything this is their mixture only, so the beliefs shown
+    are those of somebody who knows that one of the two holds.
+    """
+    own = laws.pairs[0] | (np.arange(len(laws.names)) == 0)
+    weight = np.where(own, part.prior, 0.0)
+    return np.asarray((weight / weight.sum()) @ laws.laws)
+
+
+def _zero_sum(setting: Setting) -> bool:
+    return isinstance(setting.noise, ZeroSumLaplace)

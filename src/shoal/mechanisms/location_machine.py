@@ -98,6 +98,11 @@ class LocationMachine(Running):
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "_runtime", Runtime(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What other processes need to make the machine again: its fields, not what it keeps."""
+        fields = (self.chain, self.query, self.places, self.epsilon, self.noise, self.estimate)
+        return _made_again, fields
+
     def init(self, start: Any = None) -> LocationState:
         """Before the first step; with `start`, after a first step whose state everybody knows."""
         motion = self.runtime.motion
@@ -217,6 +222,11 @@ class LocationMachine(Running):
             f"{' and '.join(self.query.labels)} ({self.query.unit}), shaped by the policy among "
             f"the states still possible; the estimate is the best under {self.estimate} error"
         )
+
+
+def _made_again(*fields: Any) -> LocationMachine:
+    names = ("chain", "query", "places", "epsilon", "noise", "estimate")
+    return LocationMachine(**dict(zip(names, fields, strict=True)))
 
 
 def _warnings(stage: Stage, stages: list[Stage], weights: Floats, far: float) -> tuple[str, ...]:

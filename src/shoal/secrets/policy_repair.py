@@ -135,7 +135,7 @@ def _partner(
     best: dict[tuple[int, ...], tuple[Fraction, Fraction]] = {}
 
     def cost(move: Ints) -> tuple[Fraction, Fraction]:
-        key = tuple(np.sign(move[move != 0][:1]).repeat(len(move)) * move)  # v and -v cost the same
+        key = max(tuple(move.tolist()), tuple((-move).tolist()))  # v and -v cost the same
         if key not in best:
             grown = shape(symmetric_hull(np.vstack([hull.vertices, move])))
             error = grown.mse(1)

@@ -15,6 +15,7 @@ from shoal.models.bayesnet import BayesNet
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import PairwiseField, field_of_pairs, friend_field
+from shoal.models.dependence_network import followed, network_of_field
 from shoal.models.dependence_sources import (
     independent_blocks,
     pairs_of_counts,
@@ -274,3 +275,19 @@ def test_pairs_with_loops_or_contradictions_decide_no_field() -> None:
         field_of_pairs(Dependence.of(LINE, 3, [[0, 1], [1, 2], [0, 2]], symmetric))
     with pytest.raises(InputError, match="give it different laws"):
         field_of_pairs(Dependence.of(LINE, 3, [[0, 1], [1, 2]], SKEW))
+
+
+def test_a_forest_is_a_network_with_the_same_law() -> None:
+    rng = np.random.default_rng(2)
+    ties = [[3, 1], [1, 0], [1, 4]]
+    tables = rng.gamma(1.0, size=(3, 3, 3))
+    field = PairwiseField.of(LINE, 6, ties, tables, [0, 1, 2], own=rng.gamma(1.0, size=(6, 3)))
+    network = network_of_field(field)
+    assert followed(field) == network
+    assert network.as_table().probability == pytest.approx(field.table().probability)
+    loop = PairwiseField.of(LINE, 3, [[0, 1], [1, 2], [0, 2]], tables[0])
+    assert followed(loop) == loop.table()
+    with pytest.raises(InputError, match="the ties form a loop"):
+        network_of_field(loop)
+    large = PairwiseField.of(LINE, 300, [[0, 1]], tables[0])
+    assert followed(large) == large

@@ -29,6 +29,7 @@ from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
+from shoal.models.dependence_network import followed
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -68,7 +69,7 @@ def refuse(task: Task) -> str | None:
     """Exact losses need a linear query, and laws that can be followed."""
     if not isinstance(task.query, LinearQuery | VariableSum):
         return "the exact loss is computed for sums over entries only"
-    for model in task.family:
+    for model in map(followed, task.family):
         if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED):
             return f"the exact loss needs a law that can be followed, not {model.describe()}"
         if isinstance(task.query, VariableSum) and not isinstance(model, JointTable | BayesNet):
@@ -85,7 +86,7 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of the smallest scale whose exact loss is at most ε under every model."""
-    results = [_least(task, model, float_below(epsilon)) for model in task.family]
+    results = [_least(task, followed(model), float_below(epsilon)) for model in task.family]
     for scale, _, reason in results:
         if not math.isfinite(scale):
             raise Refused(f"{NAME} does not apply: {reason}")
@@ -107,7 +108,7 @@ def loss(plan: Plan) -> float:
     """The exact loss of the noise as drawn, the largest over the family."""
     steps = float_below(laplace_body(plan).noise.scale / plan.task.query.lattice)
     enough = float_below(plan.guarantee.amount)
-    return max(_loss(plan.task, model, steps, enough) for model in plan.task.family)
+    return max(_loss(plan.task, followed(m), steps, enough) for m in plan.task.family)
 
 
 def model_sum(query: LinearQuery, model: Model) -> ChainSum:

@@ -24,6 +24,7 @@ from shoal.mechanisms.additive import (
 from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.dependence_network import followed
 from shoal.secrets.entries import EachEntry
 
 NAME = "influence-matrix"
@@ -57,7 +58,7 @@ def refuse(task: Task) -> str | None:
     """The influence matrix is that of chains with a given initial law, or of networks."""
     if not isinstance(task.secrets, EachEntry):
         return "influences are between single entries; named pairs need another mechanism"
-    for model in task.family:
+    for model in map(followed, task.family):
         if not isinstance(model, MarkovChain | BayesNet):
             return f"the influence matrix needs a Markov chain or a network, not {model.describe()}"
     return None
@@ -67,7 +68,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale 2 L max_i Σ_j Φ_ij / ε, the largest over the family."""
     results = []
     for model in task.family:
-        found = _scale(model, float_below(epsilon))
+        found = _scale(followed(model), float_below(epsilon))
         if found.refusal is not None:
             raise Refused(f"{NAME} does not apply: {found.refusal}")
         results.append(found)
@@ -81,7 +82,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 def loss(plan: Plan) -> float:
     """2 eta max_i Σ_j Φ_ij, the largest over the family, at eta = L / scale."""
     eta = eta_above(laplace_body(plan).eta)
-    row_sums = (_scale(model, 1.0).row_sum for model in plan.task.family)
+    row_sums = (_scale(followed(model), 1.0).row_sum for model in plan.task.family)
     return max(2.0 * row_sum * eta * (1.0 + 2.0 * UNIT) for row_sum in row_sums)
 
 
@@ -94,7 +95,7 @@ def _scale(model: Model, epsilon: float) -> InfluenceResult:
 
 def _guarantee(task: Task, epsilon: Fraction) -> Guarantee:
     """Proved on chains; on networks the rule stands as published, for comparison."""
-    if any(isinstance(model, BayesNet) for model in task.family):
+    if any(isinstance(followed(model), BayesNet) for model in task.family):
         return pufferfish(task, epsilon, proved=False, caveat=UNPROVED)
     return pufferfish(task, epsilon)
 

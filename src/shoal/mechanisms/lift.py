@@ -32,6 +32,7 @@ from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
+from shoal.models.dependence_network import followed
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.queries.linear import LinearQuery
@@ -129,7 +130,7 @@ def refuse(task: Task) -> str | None:
     """The lift needs single entries of chains, networks or crowds whose laws are given."""
     if not isinstance(task.secrets, EachEntry):
         return "the lift protects single entries; named pairs of events need another mechanism"
-    for model in task.family:
+    for model in map(followed, task.family):
         if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NETWORKS):
             return f"the lift needs the law of a Markov chain or a network, not {model.describe()}"
     return None
@@ -137,7 +138,9 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    models = tuple(largest(model, task.query, float_below(epsilon)) for model in task.family)
+    models = tuple(
+        largest(followed(model), task.query, float_below(epsilon)) for model in task.family
+    )
     eta = Fraction(min(model.eta for model in models))
     certificate = LiftCertificate(models=models)
     noise = quietest_noise(task.query, task.query.lipschitz / eta)
@@ -147,7 +150,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
     eta = eta_above(laplace_body(plan).eta)
-    return max(model_loss(model, plan.task.query, eta) for model in plan.task.family)
+    return max(model_loss(followed(m), plan.task.query, eta) for m in plan.task.family)
 
 
 def model_loss(model: Model, query: Query | None, eta: float) -> float:

@@ -22,6 +22,7 @@ from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
+from shoal.models.dependence_network import followed
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
@@ -56,7 +57,7 @@ def refuse(task: Task) -> str | None:
     reason = exact.refuse(task)
     if reason is not None:
         return reason.replace("exact loss", "Wasserstein distance")
-    for model in task.family:
+    for model in map(followed, task.family):
         if not isinstance(model, MarkovChain | OrderChain | exact.NAMED):
             return f"the Wasserstein distance is that of one law at a time, not {model.describe()}"
         if model.tied is None:
@@ -68,7 +69,7 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale W/ε, raised to the exact scale where W's tolerance hid a tail."""
-    distances = tuple(_distance(task, model) for model in task.family)
+    distances = tuple(_distance(task, followed(model)) for model in task.family)
     certificate = WassersteinCertificate(distances=distances)
     lattice = task.query.lattice
     scale = max(Fraction(max(distances)) * lattice / epsilon, lattice / int(NO_NOISE))

@@ -208,10 +208,9 @@ def test_the_absolute_estimate_is_a_geometric_median() -> None:
     task = running_task()
     machine = LocationMachine(
         chain=task.family[0],
-        query=running_query(),
+        query=replace(running_query(), estimate="absolute"),
         places=running_policy(),
         epsilon=Fraction(1),
-        estimate="absolute",
     )
     state, release = machine.absorb(machine.init(), ((machine, (1, 2)),))
     values = machine.query.values
@@ -223,7 +222,7 @@ def test_the_absolute_estimate_is_a_geometric_median() -> None:
     for nudge in itertools.product((-0.02, 0, 0.02), repeat=2):
         assert best <= cost(np.array(release.estimate) + nudge) + 1e-7
     with pytest.raises(InputError, match="estimate is 'median'"):
-        replace(machine, estimate="median")  # type: ignore[arg-type]
+        replace(machine.query, estimate="median")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="noise is 'gauss'"):
         replace(machine, noise="gauss")
 

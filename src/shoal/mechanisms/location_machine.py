@@ -25,7 +25,7 @@ from shoal.mechanisms.location_release import (
     POLICY_SILENT,
     LocationRelease,
 )
-from shoal.mechanisms.location_remap import ERRORS, ErrorKind, remapped
+from shoal.mechanisms.location_remap import remapped
 from shoal.mechanisms.location_runtime import Runtime, Scene
 from shoal.mechanisms.location_stage import NOISES, Places, Stage
 from shoal.models.filter import posterior
@@ -77,9 +77,8 @@ class Running(Value):
 class LocationMachine(Running):
     """Releases a measurement of the current state at every step, ε-indistinguishable by policy.
 
-    `noise` names the law ("k-norm" is the planar isotropic mechanism too: its transform does not
-    change the distribution), `estimate` the error that the estimate minimises, "squared" or
-    "absolute".
+    `noise` names the law; "k-norm" is the planar isotropic mechanism too, whose transform does not
+    change the distribution.
     Xiao & Xiong 2016, Algorithm 2; Xiao 2017, Algorithm 1.
     """
 
@@ -88,20 +87,16 @@ class LocationMachine(Running):
     places: Places
     epsilon: Fraction
     noise: str = "k-norm"
-    estimate: ErrorKind = "squared"
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
-        if self.estimate not in ERRORS:
-            raise InputError(f"estimate is {self.estimate!r}; it must be one of {list(ERRORS)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "_runtime", Runtime(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
-        fields = (self.chain, self.query, self.places, self.epsilon, self.noise, self.estimate)
-        return _made_again, fields
+        return _made_again, (self.chain, self.query, self.places, self.epsilon, self.noise)
 
     def init(self, start: Any = None) -> LocationState:
         """Before the first step; with `start`, after a first step whose state everybody knows."""
@@ -184,7 +179,7 @@ class LocationMachine(Running):
     ) -> LocationRelease:
         runtime, query = self.runtime, self.query
         states = runtime.motion.on_states(after.time - 1, belief)
-        estimate, spread = remapped(states, runtime.values, self.estimate)
+        estimate, spread = remapped(states, runtime.values, query.estimate)
         top = _largest(states, SHOWN)
         stage = scene.stage
         most = int(top[0])
@@ -220,12 +215,12 @@ class LocationMachine(Running):
         return (
             f"at every step {self.noise} noise at epsilon = {significant(self.epsilon)} on "
             f"{' and '.join(self.query.labels)} ({self.query.unit}), shaped by the policy among "
-            f"the states still possible; the estimate is the best under {self.estimate} error"
+            f"the states still possible; the estimate is the best under {self.query.estimate} error"
         )
 
 
 def _made_again(*fields: Any) -> LocationMachine:
-    names = ("chain", "query", "places", "epsilon", "noise", "estimate")
+    names = ("chain", "query", "places", "epsilon", "noise")
     return LocationMachine(**dict(zip(names, fields, strict=True)))
 
 

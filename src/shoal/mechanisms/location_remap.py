@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
 from shoal.core.value import Floats
+from shoal.queries.measurement import Estimate
 
-ErrorKind = Literal["squared", "absolute"]
-ERRORS: tuple[ErrorKind, ...] = ("squared", "absolute")
 ROUNDS = 50  # of Weiszfeld's iteration
 CLOSE = 1e-9  # relative step after which it stops
 
 
-def remapped(belief: Floats, values: Floats, error: ErrorKind) -> tuple[Floats, float]:
+def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
     """The answer of least expected error under `belief`, and √E|f(s) - answer|².
 
     Squared error: the mean Σ p(s) f(s). Absolute error E|f(s) - answer|: the geometric median.

@@ -16,7 +16,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats, Value
 from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.location_remap import ErrorKind, remapped
+from shoal.mechanisms.location_remap import remapped
 from shoal.mechanisms.location_stage import Places, Stage, edge_loss
 from shoal.models.filter import motion_of, posterior
 from shoal.models.sampling import categorical, uniforms
@@ -102,14 +102,7 @@ def parts(task: Task) -> tuple[Measurement, Places]:
     return task.query, task.secrets
 
 
-def location_plan(
-    task: Task,
-    name: str,
-    epsilon: Fraction,
-    noise: str,
-    reason: str,
-    estimate: ErrorKind = "squared",
-) -> Plan:
+def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: str) -> Plan:
     """A plan around a machine, with the numbers that certify it."""
     query, places = parts(task)
     machine = LocationMachine(
@@ -118,7 +111,6 @@ def location_plan(
         places=places,
         epsilon=epsilon,
         noise=noise,
-        estimate=estimate,
     )
     stages = list(reachable(machine))
     reference, prior = reference_stage(machine)
@@ -206,7 +198,7 @@ def expected_errors(
     better on average, and promises nothing.
     """
     values = machine.runtime.values
-    guess = remapped(prior, values, machine.estimate)[1]
+    guess = remapped(prior, values, machine.query.estimate)[1]
     if stage.count < 2:
         return 0.0, guess, guess
     raw = stage.law.expected_error(prior) * float(machine.query.step)
@@ -214,5 +206,5 @@ def expected_errors(
     for uniform in uniforms(DRAWS, rng):
         z = stage.law.draw(categorical(prior, float(uniform)), rng)
         belief = posterior(prior, stage.law.log_likelihood(z))
-        total += remapped(belief, values, machine.estimate)[1] ** 2
+        total += remapped(belief, values, machine.query.estimate)[1] ** 2
     return raw, math.sqrt(total / DRAWS), guess

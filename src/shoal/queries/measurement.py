@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from shoal.models.chain import checked_states
 from shoal.models.grid_chain import SparseChain
 from shoal.noise.lattice import snap
 
+Estimate = Literal["squared", "absolute"]
+ESTIMATES: tuple[Estimate, ...] = ("squared", "absolute")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurement(Value):
@@ -26,6 +29,8 @@ class Measurement(Value):
     In a stream it is asked at every step of the state one is in; of a sequence that is released
     once, of its last entry. The table is public, so its rounding to the lattice (`of`) is done
     once, before anything is released, and the sensitivity is that of the rounded answers.
+    `estimate` says which expected error the best estimate of a stream minimises: "squared" (it is
+    then a mean) or "absolute" (a median).
     Xiao & Xiong 2016, Section 3.3 and Example 3.2.
     """
 
@@ -34,6 +39,7 @@ class Measurement(Value):
     points: Ints
     step: Fraction
     unit: str
+    estimate: Estimate = "squared"
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
@@ -43,6 +49,8 @@ class Measurement(Value):
                 f"points has shape {points.shape}; {len(states)} states with {len(self.labels)} "
                 "numbers each need a row of whole lattice steps per state"
             )
+        if self.estimate not in ESTIMATES:
+            raise InputError(f"estimate is {self.estimate!r}; it must be one of {list(ESTIMATES)}")
         if not self.labels:
             raise InputError("labels is empty; a measurement needs at least one number")
         if np.abs(points).max() > POINT_LIMIT:
@@ -97,6 +105,7 @@ def measurement(
     labels: Sequence[str] = (),
     step: Number | None = None,
     unit: str = "units",
+    estimate: Estimate = "squared",
 ) -> Measurement:
     """f from a row of numbers per state, in the order of `states` or by name.
 
@@ -122,11 +131,18 @@ def measurement(
             f"{POINT_LIMIT} are handled"
         )
     return Measurement(
-        states=names, labels=titles, points=points.astype(np.int64), step=chosen, unit=unit
+        states=names,
+        labels=titles,
+        points=points.astype(np.int64),
+        step=chosen,
+        unit=unit,
+        estimate=estimate,
     )
 
 
-def coordinates(model: SparseChain, *, parts: int = 1) -> Measurement:
+def coordinates(
+    model: SparseChain, *, parts: int = 1, estimate: Estimate = "squared"
+) -> Measurement:
     """Where the current cell of a map lies, in km east and north of its first cell.
 
     `parts` lattice steps fill the width of a cell: noise is drawn on that lattice.
@@ -140,6 +156,7 @@ def coordinates(model: SparseChain, *, parts: int = 1) -> Measurement:
         points=model.grid.lattice_of(model.cells) * fine,
         step=model.grid.step_km / fine,
         unit="km",
+        estimate=estimate,
     )
 
 

@@ -148,6 +148,11 @@ class BayesNet(Value):
         """The size of the largest connected component."""
         return max(map(len, self.parts))
 
+    @property
+    def records(self) -> int:
+        """How many entries the data has: one per variable."""
+        return len(self.variables)
+
     def number(self, name: str) -> int:
         """Which variable `name` is, from 0."""
         if name not in self.variables:

@@ -138,6 +138,11 @@ class Contagion(Value):
         """The size of the largest group."""
         return max(map(len, self.groups))
 
+    @property
+    def records(self) -> int:
+        """How many entries the data has: one per person."""
+        return len(self.variables)
+
     @cached_property
     def group_of(self) -> dict[int, int]:
         """The group of every person."""

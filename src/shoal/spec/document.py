@@ -21,6 +21,7 @@ from shoal.spec.fields import (
     Text,
     Whole,
 )
+from shoal.spec.network_sections import ContagionModel, NetworkModel, VariableQuery
 from shoal.spec.section import Section
 
 
@@ -104,12 +105,20 @@ class TableModel(Section):
 
 
 class ModelFile(Section):
-    """A stored model, such as `shoal fit` writes."""
+    """A stored model, such as `shoal fit` writes, or a Bayesian network in a .bif file."""
 
     file: Text = Field(description="path of the model, relative to the spec")
     kind: (
         Literal[
-            "markov-chain", "order-chain", "mixing", "interval", "table", "day-chain", "dependence"
+            "markov-chain",
+            "order-chain",
+            "mixing",
+            "interval",
+            "table",
+            "day-chain",
+            "dependence",
+            "bayes-net",
+            "contagion",
         ]
         | None
     ) = Field(None, description="what the file must hold; omit to take any kind")
@@ -231,6 +240,8 @@ ModelSection = Annotated[
     | Annotated[TableModel, Tag("table")]
     | Annotated[DayModel, Tag("day-chain")]
     | Annotated[DependenceModel, Tag("dependence")]
+    | Annotated[NetworkModel, Tag("bayes-net")]
+    | Annotated[ContagionModel, Tag("contagion")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
 ]
@@ -238,7 +249,8 @@ SecretsSection = Annotated[
     EachEntrySecrets | PairSecrets | ContextSecrets, Field(discriminator="kind")
 ]
 QuerySection = Annotated[
-    CountQuery | SumQuery | MeanQuery | HistogramQuery | CurrentQuery, Field(discriminator="kind")
+    CountQuery | SumQuery | MeanQuery | HistogramQuery | CurrentQuery | VariableQuery,
+    Field(discriminator="kind"),
 ]
 
 
@@ -265,6 +277,8 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "table"): TableModel,
     ("model", "day-chain"): DayModel,
     ("model", "dependence"): DependenceModel,
+    ("model", "bayes-net"): NetworkModel,
+    ("model", "contagion"): ContagionModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,
     ("secrets", "pairs"): PairSecrets,
@@ -274,5 +288,6 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("query", "mean"): MeanQuery,
     ("query", "histogram"): HistogramQuery,
     ("query", "current"): CurrentQuery,
+    ("query", "variable-sum"): VariableQuery,
     ("privacy",): PrivacySection,
 }

@@ -9,7 +9,9 @@ import numpy as np
 
 from shoal.core.errors import SpecError
 from shoal.core.task import Model
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.day import DayChain
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
@@ -28,6 +30,13 @@ from shoal.spec.document import (
     OrderModel,
     TableModel,
 )
+from shoal.spec.network_sections import (
+    ContagionModel,
+    NetworkModel,
+    contagion_of,
+    network_file,
+    network_of,
+)
 from shoal.spec.stored import load_stored
 
 # the kind a section names -> what a stored model of that kind may be
@@ -39,6 +48,8 @@ STORED: dict[str, tuple[type, ...]] = {
     "table": (JointTable,),
     "day-chain": (DayChain,),
     "dependence": (Dependence, PairwiseField),
+    "bayes-net": (BayesNet,),
+    "contagion": (Contagion,),
 }
 
 
@@ -71,6 +82,10 @@ def model_of(section: ModelSection, folder: Path) -> Model:
             return day_of(section)
         case DependenceModel():
             return dependence_of(section, folder)
+        case NetworkModel():
+            return network_of(section)
+        case ContagionModel():
+            return contagion_of(section, folder)
         case ModelFile():
             return _from_file(section, folder)
 
@@ -114,7 +129,7 @@ def _interval(section: IntervalModel) -> Model:
 
 def _from_file(section: ModelFile, folder: Path) -> Model:
     path = folder / section.file
-    stored: Any = load_stored(path, "model")
+    stored: Any = network_file(path) or load_stored(path, "model")
     kinds = STORED if section.kind is None else {section.kind: STORED[section.kind]}
     classes = tuple(cls for several in kinds.values() for cls in several)
     if not isinstance(stored, classes):

@@ -32,6 +32,7 @@ from shoal.spec.document import (
     SumQuery,
 )
 from shoal.spec.models import model_of, states_of
+from shoal.spec.network_sections import VariableQuery, variable_query_of
 from shoal.spec.section import Section
 from shoal.spec.sentences import key_path, sentence
 from shoal.spec.stored import read_text
@@ -135,7 +136,7 @@ def _family(
         name = key_path(("model", index), document)
         try:
             model = model_of(section, folder)
-            own = states_of(section, model)
+            own = () if isinstance(spec.query, VariableQuery) else states_of(section, model)
         except InputError as error:
             raise _named(name, section, error) from None
         states = states or own
@@ -155,6 +156,8 @@ def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> Qu
         match section:
             case CurrentQuery():
                 return current_of(states)
+            case VariableQuery():
+                return variable_query_of(section, family)
             case CountQuery():
                 return count(states, section.states, unit=section.unit)
             case SumQuery():

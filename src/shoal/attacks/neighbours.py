@@ -116,7 +116,7 @@ class Seen:
     def __init__(self, query: Centroids, answer: Answer, scale: float, people: People) -> None:
         answered = split_rounds(answer.multiples, query.rounds)
         cells = query.on_grid(people.vectors)
-        rows = query.contributions(cells)
+        rows = query.added(cells)
         parts = []
         for centres in query.path(answered)[:-1]:
             table = np.zeros((len(cells), query.clusters, rows.shape[1]))

@@ -45,6 +45,22 @@ EXPERIMENTS: dict[str, Experiment] = {
         "shoal.experiments.mask_speed",
         "MaskIt paper, Table 1: how long a calibration and a decision take.",
     ),
+    "dependent-attack": Experiment(
+        "shoal.experiments.dependent_attack",
+        "Dependent-DP paper, Figures 3, 5 and 10: locating people by their friends.",
+    ),
+    "dependent-kmeans": Experiment(
+        "shoal.experiments.dependent_kmeans",
+        "Dependent-DP paper, Figures 8 and 9(a): K-means over tied people.",
+    ),
+    "dependent-svm": Experiment(
+        "shoal.experiments.dependent_svm",
+        "Dependent-DP paper, Figure 9(b): a support vector machine on similar profiles.",
+    ),
+    "dependent-degrees": Experiment(
+        "shoal.experiments.dependent_degrees",
+        "Dependent-DP paper, Figure 9(c): degree distributions of similar people.",
+    ),
 }
 
 

@@ -146,10 +146,10 @@ class Centroids(Value):
         """The next round's sums and weighted counts, in multiples of `lattice`."""
         near = nearest(records.cells, self.path(answered)[-1])
         table = np.zeros((self.clusters, len(self.columns) + 1), dtype=np.int64)
-        np.add.at(table, near, self.contributions(records.cells))
+        np.add.at(table, near, self.added(records.cells))
         return tuple(int(value) for value in table.ravel())
 
-    def contributions(self, cells: Ints) -> Ints:
+    def added(self, cells: Ints) -> Ints:
         """What each record adds to its cluster's row: x - 1/2 and w, in multiples of `lattice`."""
         weight = np.full((len(cells), 1), int(self.count_weight * GRID), dtype=np.int64)
         return np.hstack([cells - MIDDLE, weight])

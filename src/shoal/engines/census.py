@@ -65,8 +65,11 @@ class Census:
         return Sequences(states, tuple(self.values[a:b] for a, b in pairwise(ends)))
 
 
-def take_census(rows: pl.DataFrame, layout: Layout, size: int) -> Census:
-    """The census of tidy rows (see `tidy`) over `size` states."""
+def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool = False) -> Census:
+    """The census of tidy rows (see `tidy`) over `size` states.
+
+    `lenient`: a missing or unknown state is no problem, as in streams that suppress it.
+    """
     unit, subjects, periods = _units(rows)
     total = len(subjects)
     series = coded(rows["series"])[0] if "series" in rows.columns else None
@@ -82,7 +85,7 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int) -> Census:
     if times is not None and layout.gap_microseconds is not None:
         breaks |= np.diff(times) > layout.gap_microseconds
     starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]) if len(unit) else np.empty(0, int)
-    problems |= _unusable(unit, values)
+    problems |= _unusable(unit, values, (NO_TIME,) if lenient else tuple(PROBLEMS))
     groups = _groups(rows, unit, order, total, problems)
     counted = unit * size + np.maximum(values, 0)
     return Census(
@@ -135,14 +138,14 @@ def _twice(
     return dict.fromkeys(np.unique(unit[twice]).tolist(), TWICE)
 
 
-def _unusable(unit: Ints, values: Ints) -> dict[int, str]:
-    """The units with a row that has no time, no state, or one nobody knows."""
+def _unusable(unit: Ints, values: Ints, codes: tuple[int, ...]) -> dict[int, str]:
+    """The units with a row of one of these codes: no time, no state, or one nobody knows."""
     bad = values < 0
     if not bad.any():
         return {}
     found: dict[int, str] = {}
-    for code, reason in PROBLEMS.items():
-        found |= dict.fromkeys(np.unique(unit[values == code]).tolist(), reason)
+    for code in codes:
+        found |= dict.fromkeys(np.unique(unit[values == code]).tolist(), PROBLEMS[code])
     return found
 
 

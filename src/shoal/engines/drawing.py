@@ -47,10 +47,10 @@ class Charging:
     period: str = ""
     requester: str = ""
 
-    def charge(self, plan: Plan, subject: str, period: str) -> Charge:
-        """The charge of one release; its key is (job, subject, period, plan)."""
+    def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
+        """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
         when = period or self.period
-        key = json.dumps([self.job, subject, when, plan.fingerprint], ensure_ascii=False)
+        key = json.dumps([self.job, subject, when, plan.fingerprint, *step], ensure_ascii=False)
         return Charge(plan=plan, subject=subject, period=when, requester=self.requester, key=key)
 
 
@@ -84,7 +84,7 @@ def draw(
     if charging is not None and seed is not None:
         raise InputError("seed is given with a ledger; a ledger takes only real releases")
     fast = _by_counts(plan)
-    own = _OwnStates.of(plan, states)
+    own = OwnStates.of(plan, states)
     refused, records = _admitted(plan, census, units, own, fast=fast)
     kept = [unit for unit in units if unit not in refused]
     truths = own.answers(plan, census, kept) if fast else None
@@ -95,7 +95,7 @@ def draw(
             return truths[list(places)] + _noise(plan, len(chosen))
         rows = []
         for place, unit in zip(places, chosen, strict=True):
-            rng = _source(seed, plan, census.subjects[unit], census.periods[unit])
+            rng = source_of(seed, plan, census.subjects[unit], census.periods[unit])
             if truths is None:
                 rows.append(_one(plan, records[unit], rng))
             else:
@@ -162,7 +162,7 @@ def seeded_source(seed: int, plan: Plan, subject: str, period: str) -> SeededRng
     return SeededRng(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
 
 
-def _source(seed: int | None, plan: Plan, subject: str, period: str) -> Rng:
+def source_of(seed: int | None, plan: Plan, subject: str, period: str) -> Rng:
     return SystemRng() if seed is None else seeded_source(seed, plan, subject, period)
 
 
@@ -176,7 +176,7 @@ def _by_counts(plan: Plan) -> bool:
 
 
 def _admitted(
-    plan: Plan, census: Census, units: Sequence[int], own: _OwnStates, *, fast: bool
+    plan: Plan, census: Census, units: Sequence[int], own: OwnStates, *, fast: bool
 ) -> tuple[dict[int, str], dict[int, Any]]:
     """Units refused with the reason, and the records of the others (none when counts do)."""
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
@@ -216,7 +216,7 @@ def _shapes(census: Census) -> Ints:
     )
 
 
-def _read(plan: Plan, census: Census, unit: int, own: _OwnStates, *, fast: bool) -> tuple[str, Any]:
+def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) -> tuple[str, Any]:
     """Why the task refuses the unit's data ("" when it does not), and the data as it is read."""
     try:
         found = census.sequences(unit, own.states)
@@ -245,14 +245,14 @@ def _one(plan: Plan, records: Any, rng: Rng) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnStates:
+class OwnStates:
     """A plan's own states among those the census counts (the states of all plans of the job)."""
 
     states: tuple[str, ...]
     place: Ints  # of each counted state in `states`; -1 when the plan does not know it
 
     @classmethod
-    def of(cls, plan: Plan, counted: tuple[str, ...]) -> _OwnStates:
+    def of(cls, plan: Plan, counted: tuple[str, ...]) -> OwnStates:
         own = {state: place for place, state in enumerate(plan.task.query.states)}
         return cls(plan.task.query.states, np.array([own.get(name, -1) for name in counted]))
 

@@ -18,7 +18,8 @@ class Layout:
     `by` names the subject: each one gets a release of its own. `series` tells chains apart inside
     a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
     a new one, `group` says which plan a subject is under, `period` which part of its data a row
-    belongs to: a subject gets one release per period. A period is a claim of independence.
+    belongs to: a subject gets one release per period. With `daily` the period is the date of the
+    time. A period is a claim of independence.
     """
 
     by: str
@@ -28,12 +29,15 @@ class Layout:
     gap: timedelta | None = None
     group: str | None = None
     period: str | None = None
+    daily: bool = False
 
     def __post_init__(self) -> None:
         if self.gap is not None and self.time is None:
             raise InputError(f"gap is {self.gap}, but no time column is named; name it")
         if self.gap is not None and self.gap <= timedelta(0):
             raise InputError(f"gap is {self.gap}; it must be longer than 0")
+        if self.daily and (self.time is None or self.period is not None):
+            raise InputError("daily needs a time column, and no column of periods beside it")
         if self.series == self.by:
             object.__setattr__(self, "series", None)
         roles = [self.by, self.state, *filter(None, (self.series, self.time))]

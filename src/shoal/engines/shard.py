@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Sampler
 from shoal.engines.census import Census, take_census
-from shoal.engines.drawing import Charging, draw
+from shoal.engines.drawing import Charging, OwnStates, draw
 from shoal.engines.job import ALL
 from shoal.engines.layout import Layout
 from shoal.engines.report import shard_event
 from shoal.engines.tables import refusal_table, release_table
+from shoal.models.day import DayChain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,53 +42,99 @@ class Outcome:
     event: dict[str, Any]
 
 
+class _Made(NamedTuple):
+    """What came of the units of one group: a table, the rows of each unit in it, the refusals.
+
+    A stream that a ledger stopped is in both: with the rows before, and with the reason.
+    """
+
+    table: pl.DataFrame
+    rows: dict[int, int]
+    refused: dict[int, str]
+
+
 def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> Outcome:
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
-    census = take_census(rows, recipe.layout, len(recipe.states))
+    lenient = any(_of_days(plan) for plan in recipe.plans.values())
+    census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
     groups: dict[str, list[int]] = defaultdict(list)
     for unit in range(census.units):
         groups[census.groups[unit]].append(unit)
     tables: dict[str, pl.DataFrame] = {}
     refused: dict[int, str] = {}
     counts: dict[str, int] = defaultdict(int)
-    released = 0
+    done: dict[int, int] = {}
     for group, units in sorted(groups.items()):
         plan = recipe.plans.get(group if recipe.layout.group is not None else ALL)
         if plan is None:
             refused |= {unit: census.problems.get(unit, NO_PLAN) for unit in units}
             continue
-        parts = []
-        for some in _batches(units, charging):
-            drawn, out = draw(
-                plan, census, some, recipe.states, seed=recipe.seed, charging=charging
-            )
-            refused |= out
-            released += int(census.rows[drawn.units].sum())
-            counts[plan.fingerprint] += len(drawn.units)
-            parts.append(release_table(drawn, census))
-        tables[group] = _joined(parts)
+        parts = [
+            _made(plan, census, some, recipe, charging) for some in _batches(units, plan, charging)
+        ]
+        tables[group] = _joined([part.table for part in parts])
+        for part in parts:
+            refused |= part.refused
+            done |= part.rows
+            counts[plan.fingerprint] += sum(unit not in part.refused for unit in part.rows)
     return Outcome(
         releases={group: table for group, table in tables.items() if table.height},
         refused=refusal_table(refused, census),
-        event=_event(census, released, counts, refused),
+        event=_event(census, done, counts, refused),
     )
+
+
+def _made(
+    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
+) -> _Made:
+    """The releases of these units by the kind of their plan."""
+    rules: dict[str, Any] = {"seed": recipe.seed, "charging": charging}
+    if isinstance(plan.body, Sampler):
+        drawn, refused = draw(plan, census, units, recipe.states, **rules)
+        table = release_table(drawn, census)
+        return _Made(table, _all_rows(census, drawn.units), refused)
+    if _of_days(plan):
+        from shoal.engines.context_days import release_days
+
+        clock = recipe.layout.daily
+        days, kept, refused = release_days(
+            plan, census, units, recipe.states, by_clock=clock, **rules
+        )
+        return _Made(days, _all_rows(census, kept), refused)
+    from shoal.engines.location_traces import release_traces
+
+    own = OwnStates.of(plan, recipe.states)
+    outside = own.outside(census, units)
+    inside = [unit for unit in units if unit not in outside]
+    steps, done, refused = release_traces(plan, census, inside, place=own.place, **rules)
+    return _Made(steps, done, outside | refused)
+
+
+def _all_rows(census: Census, units: list[int]) -> dict[int, int]:
+    return dict(zip(units, census.rows[units].tolist(), strict=True))
+
+
+def _of_days(plan: Plan) -> bool:
+    return not isinstance(plan.body, Sampler) and isinstance(plan.task.family[0], DayChain)
 
 
 def _event(
-    census: Census, released: int, counts: Mapping[str, int], refused: Mapping[int, str]
+    census: Census, done: Mapping[int, int], counts: Mapping[str, int], refused: Mapping[int, str]
 ) -> dict[str, Any]:
+    left = {unit: int(census.rows[unit]) - done.get(unit, 0) for unit in refused}
     return shard_event(
         subjects=len(set(census.subjects)),
         units=census.units,
-        rows_released=released,
+        rows_released=sum(done.values()),
         releases=counts,
-        refused=((reason, int(census.rows[unit])) for unit, reason in refused.items()),
+        refused=((reason, left[unit]) for unit, reason in refused.items()),
     )
 
 
-def _batches(units: list[int], charging: Charging | None) -> list[list[int]]:
+def _batches(units: list[int], plan: Plan, charging: Charging | None) -> list[list[int]]:
     """All at once, or as many as one transaction of the ledger takes."""
-    size = len(units) if charging is None else CHARGED
+    single = isinstance(plan.body, Sampler) or _of_days(plan)
+    size = CHARGED if charging is not None and single else len(units)
     return [units[begin : begin + size] for begin in range(0, len(units), size)]
 
 

@@ -40,6 +40,8 @@ def tidy(
         columns["time"], missing = _times(frame[layout.time], source)
         if missing is not None:
             codes = codes.set(missing, NO_TIME)
+        if layout.daily:
+            columns["period"] = columns["time"].cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d")
     whole = pl.DataFrame({**columns, "state": codes})
     owned = [role for role in columns if role != "time"]
     kept = whole.drop_nulls(owned) if any(whole[role].null_count() for role in owned) else whole

@@ -1,0 +1,218 @@
+"""Many location streams stepped together: one matrix product and one batch of noise for all.
+
+Streams at the same step with the same states possible share their stage, which is all that
+depends on the policy: hull, repair and noise. What differs are beliefs, one column each. The law
+of every output is that of `LocationMachine.step`; beliefs agree with it up to the last bits, and
+beliefs steer estimates (and, on δ-location sets, who is protected), never how noise is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.rng import Rng, SystemRng
+from shoal.core.value import Floats, Ints
+from shoal.mechanisms.location_leakage import carried
+from shoal.mechanisms.location_machine import LocationMachine, LocationState
+from shoal.mechanisms.location_remap import remapped
+from shoal.mechanisms.location_stage import Stage
+from shoal.models.filter import Truths
+from shoal.noise.emission import LatticeEmission
+from shoal.secrets.location import LocationSet
+
+Bits = npt.NDArray[np.uint8]
+Scene = tuple[Stage, Truths]  # of a step: the stage, and which hidden states are possible
+Draw = Callable[[Sequence[int]], Ints]  # outputs of the streams at these places
+Decide = Callable[[Sequence[int], Draw], tuple[list[int], Ints]]  # who got an output, and which
+
+
+class Shown(NamedTuple):
+    """One step of some streams: who they are, their outputs (None: nothing to protect), estimates.
+
+    `now` and `ever` bound what all outputs so far tell, between current states and sequences.
+    """
+
+    streams: list[int]
+    outputs: Ints | None
+    estimates: Floats
+    spreads: Floats
+    possible: int
+    now: Floats
+    ever: Floats
+
+
+class Fleet:
+    """Streams of one machine that begin together; step t is the t-th reading of each."""
+
+    def __init__(self, machine: LocationMachine, size: int) -> None:
+        first = machine.init()
+        self._machine = machine
+        self._motion = machine.runtime.motion
+        self.time = 0
+        self._beliefs = np.repeat(first.belief[None, :], size, axis=0)
+        self._supports: list[Bits] = [first.support] * size
+        self._now = np.zeros(size)
+        self._ever = np.zeros(size)
+
+    def step(
+        self, streams: Sequence[int], places: Ints, rngs: Sequence[Rng] | None, decide: Decide
+    ) -> list[Shown]:
+        """Move these streams one step on; `places[k]` is the state of streams[k].
+
+        `decide` is given the places in `streams` that draw, and may hold some back: those do not
+        move. Without `rngs` all draw from the operating system at once.
+        """
+        groups: dict[int, list[int]] = defaultdict(list)
+        scenes = self._scenes(streams)
+        for at, (stage, _) in enumerate(scenes):
+            groups[id(stage)].append(at)
+        silent = {name for name, several in groups.items() if _count(scenes, several) < 2}
+        drawing = [at for at, (stage, _) in enumerate(scenes) if id(stage) not in silent]
+        chosen, outputs = decide(drawing, lambda some: _outputs(some, scenes, places, rngs))
+        by_place = dict(zip(chosen, outputs, strict=True))
+        shown = []
+        for name, several in groups.items():
+            stage = scenes[several[0]][0]
+            moving = [at for at in several if name in silent or at in by_place]
+            if not moving:
+                continue
+            zs = None if name in silent else np.array([by_place[at] for at in moving])
+            supports = [scenes[at][1] for at in moving]
+            shown.append(self._absorbed([streams[at] for at in moving], stage, supports, zs))
+        self.time += 1
+        return shown
+
+    def _scenes(self, streams: Sequence[int]) -> list[Scene]:
+        """The stage and the support of each stream's next step.
+
+        Under a policy both follow from what was possible before, so streams that share that array
+        share them; a δ-location set is each stream's own.
+        """
+        if isinstance(self._machine.places, LocationSet):
+            states = [
+                LocationState(self.time, self._beliefs[stream], self._supports[stream])
+                for stream in streams
+            ]
+            found = [self._machine.scene(state) for state in states]
+            return [(scene.stage, scene.support) for scene in found]
+        known: dict[int, Scene] = {}
+        for stream in streams:
+            packed = self._supports[stream]
+            if id(packed) not in known:
+                support = self._reach(packed)
+                members = self._motion.states_possible(self.time, support)
+                known[id(packed)] = self._machine.runtime.stage(members), support
+        return [known[id(self._supports[stream])] for stream in streams]
+
+    def _reach(self, packed: Bits) -> Truths:
+        before = np.unpackbits(packed, count=self._motion.hidden).astype(np.bool_)
+        return self._motion.reach(self.time, before) if self.time else before
+
+    def _absorbed(
+        self, streams: list[int], stage: Stage, supports: list[Truths], outputs: Ints | None
+    ) -> Shown:
+        """The streams after their outputs: new beliefs, supports and bounds."""
+        motion, runtime = self._motion, self._machine.runtime
+        before = self._beliefs[streams].astype(np.float64)
+        prior = motion.predict(self.time, before.T).T if self.time else before
+        beliefs = np.asarray(prior)
+        if outputs is not None:
+            weights = _likelihoods(stage, outputs)[:, motion.at(self.time)]
+            if stage.tells:
+                ruled = weights > -np.inf
+                supports = [one & row for one, row in zip(supports, ruled, strict=True)]
+            beliefs = posteriors(beliefs, weights)
+            for row in np.flatnonzero(~beliefs.any(axis=1)):
+                beliefs[row] = supports[row] / supports[row].sum()
+        with np.errstate(under="ignore"):
+            self._beliefs[streams] = beliefs.astype(np.float32)
+        distinct = {id(support): support for support in supports}
+        packed = {name: runtime.packed(support) for name, support in distinct.items()}
+        for stream, support in zip(streams, supports, strict=True):
+            self._supports[stream] = packed[id(support)]
+        eta = 0.0 if outputs is None else stage.spread
+        factor = runtime.forgetting.factor(self.time)
+        known = {g: carried(g, factor) for g in np.unique(self._now[streams]).tolist()}
+        self._now[streams] = [known[g] + eta for g in self._now[streams].tolist()]
+        self._ever[streams] += eta
+        estimates, spreads = self._estimates(beliefs)
+        return Shown(
+            streams,
+            outputs,
+            estimates,
+            spreads,
+            stage.count,
+            self._now[streams].copy(),
+            self._ever[streams].copy(),
+        )
+
+    def _estimates(self, beliefs: Floats) -> tuple[Floats, Floats]:
+        values, error = self._machine.runtime.values, self._machine.query.estimate
+        if self._motion.memory > 1:
+            beliefs = np.array([self._motion.on_states(self.time, row) for row in beliefs])
+        if error != "squared":
+            both = [remapped(row, values, error) for row in beliefs]
+            return np.array([one for one, _ in both]), np.array([two for _, two in both])
+        means = beliefs @ values
+        squares = beliefs @ (values**2).sum(axis=1) - (means**2).sum(axis=1)
+        return means, np.sqrt(np.maximum(squares, 0.0))
+
+
+def posteriors(priors: Floats, log_weights: Floats) -> Floats:
+    """`models.filter.posterior` of each row; all zeros where no state is left."""
+    possible = (priors > 0) & (log_weights > -np.inf)
+    highest = np.where(possible, log_weights, -np.inf).max(axis=1, keepdims=True)
+    with np.errstate(under="ignore", invalid="ignore"):
+        scaled = np.exp(np.minimum(log_weights - highest, 0.0))
+        product = np.where(possible, priors * scaled, 0.0)
+    totals = product.sum(axis=1)
+    for row in np.flatnonzero((totals < 1e-250) & possible.any(axis=1)):
+        mine = possible[row]
+        logs = np.full(priors.shape[1], -np.inf)
+        logs[mine] = np.log(priors[row, mine]) + log_weights[row, mine]
+        with np.errstate(under="ignore"):
+            product[row] = np.exp(logs - logs.max())
+        totals[row] = product[row].sum()
+    result: Floats = product / np.where(totals > 0, totals, 1.0)[:, None]
+    return result
+
+
+def _count(scenes: list[Scene], group: list[int]) -> int:
+    """How many states the stage of a group protects."""
+    return scenes[group[0]][0].count
+
+
+def _outputs(
+    some: Sequence[int], scenes: list[Scene], places: Ints, rngs: Sequence[Rng] | None
+) -> Ints:
+    """One output for each of these streams, drawn together where they share a law."""
+    if rngs is not None:
+        return np.array([scenes[at][0].law.draw(int(places[at]), rngs[at]) for at in some])
+    found: dict[int, Any] = {}
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at in some:
+        groups[id(scenes[at][0])].append(at)
+    system = SystemRng()
+    for several in groups.values():
+        law = scenes[several[0]][0].law
+        if isinstance(law, LatticeEmission):
+            drawn = law.points[places[several]] + law.noise.draws(len(several), system)
+        else:
+            drawn = np.array([law.draw(int(places[at]), system) for at in several])
+        found |= dict(zip(several, drawn, strict=True))
+    return np.array([found[at] for at in some])
+
+
+def _likelihoods(stage: Stage, outputs: Ints) -> Floats:
+    """log q(z | s) up to a constant, one row an output, one column a state."""
+    law = stage.law
+    if not isinstance(law, LatticeEmission) or outputs.dtype == object:
+        return np.array([law.log_likelihood(tuple(z)) for z in outputs.tolist()])
+    shifts = outputs[:, None, :] - law.points[None, :, :]
+    weights = law.noise.log_weights(shifts.reshape(-1, shifts.shape[2]))
+    return weights.reshape(len(outputs), -1)

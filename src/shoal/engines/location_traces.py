@@ -1,0 +1,253 @@
+"""Location streams of many people: each chain of rows is a stream, each row a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.core.errors import BudgetError, OverBudget
+from shoal.core.plan import Plan
+from shoal.core.release import Answer, Release
+from shoal.core.rng import Rng
+from shoal.core.value import Ints
+from shoal.engines.census import Census
+from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT, Charging, seeded_source
+from shoal.engines.location_fleet import Draw, Fleet, Shown
+from shoal.engines.noise_batch import fitting
+from shoal.engines.tables import guarantee_of
+from shoal.mechanisms.location_machine import LocationMachine
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
+
+
+class Trace:
+    """One stream of a job: whose it is, which chain of theirs, and its rows."""
+
+    __slots__ = ("begin", "chain", "length", "unit")
+
+    def __init__(self, unit: int, chain: int, begin: int, length: int) -> None:
+        self.unit, self.chain, self.begin, self.length = unit, chain, begin, length
+
+
+def release_traces(
+    plan: Plan,
+    census: Census,
+    units: Sequence[int],
+    *,
+    place: Ints,
+    seed: int | None = None,
+    charging: Charging | None = None,
+) -> tuple[pl.DataFrame, dict[int, int], dict[int, str]]:
+    """One row per step, the steps released of each unit, and the units refused with the reason.
+
+    `place` maps the states of the census to those of the plan. With `charging` step t of all
+    streams is charged in one transaction; a stream whose charge is refused stops there.
+    """
+    machine = plan.body
+    assert isinstance(machine, LocationMachine)
+    refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
+    refused |= _too_long(plan, census, [unit for unit in units if unit not in refused])
+    traces = [trace for unit in units if unit not in refused for trace in _traces(census, unit)]
+    traces.sort(key=lambda trace: -trace.length)
+    columns = _Columns(plan, census)
+    done: dict[int, int] = {trace.unit: 0 for trace in traces}
+    for begin in range(0, len(traces), TOGETHER):
+        some = traces[begin : begin + TOGETHER]
+        _sail(machine, some, census, place[census.values], columns, plan, seed, charging, refused)
+    for unit, steps in columns.steps_of.items():
+        done[unit] += steps
+    return columns.table(secure=seed is None), done, refused
+
+
+def _sail(
+    machine: LocationMachine,
+    traces: list[Trace],
+    census: Census,
+    places: Ints,
+    columns: _Columns,
+    plan: Plan,
+    seed: int | None,
+    charging: Charging | None,
+    refused: dict[int, str],
+) -> None:
+    """Step a fleet from its first row to the last row of its longest stream."""
+    fleet = Fleet(machine, len(traces))
+    rngs = None if seed is None else [_source(seed, plan, census, trace) for trace in traces]
+    active = list(range(len(traces)))
+    for step in range(traces[0].length if traces else 0):
+        active = [stream for stream in active if traces[stream].length > step]
+        here = places[[traces[stream].begin + step for stream in active]]
+
+        def decide(
+            drawing: Sequence[int], draw: Draw, step: int = step, active: list[int] = active
+        ) -> tuple[list[int], Ints]:
+            if charging is None:
+                return list(drawing), draw(drawing) if drawing else _none(plan)
+            asked = [traces[active[at]] for at in drawing]
+            return _charged(plan, census, asked, drawing, draw, step, charging, refused)
+
+        own = None if rngs is None else [rngs[stream] for stream in active]
+        moved = []
+        for shown in fleet.step(active, here, own, decide):
+            columns.add(step, [traces[stream] for stream in shown.streams], shown)
+            moved += shown.streams
+        active = sorted(moved)
+
+
+def _charged(
+    plan: Plan,
+    census: Census,
+    asked: Sequence[Trace],
+    drawing: Sequence[int],
+    draw: Draw,
+    step: int,
+    charging: Charging,
+    refused: dict[int, str],
+) -> tuple[list[int], Ints]:
+    """Who may go on, and their outputs as the ledger stored them."""
+    from shoal.ledger.batch import settle_many
+
+    charges = [
+        charging.charge(
+            plan, census.subjects[trace.unit], census.periods[trace.unit], trace.chain, step
+        )
+        for trace in asked
+    ]
+
+    def sample(some: list[int]) -> list[Release]:
+        outputs = draw([drawing[at] for at in some])
+        return [_release(plan, tuple(int(value) for value in row)) for row in outputs.tolist()]
+
+    chosen, rows = [], []
+    for at, trace, outcome in zip(
+        drawing, asked, settle_many(charging.ledger, charges, sample), strict=True
+    ):
+        if isinstance(outcome, BudgetError):
+            refused[trace.unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED
+        else:
+            chosen.append(at)
+            rows.append(outcome.answer.multiples)
+    return chosen, np.array(rows) if rows else _none(plan)
+
+
+def _release(plan: Plan, output: tuple[int, ...]) -> Release:
+    """The output of a step as a ledger stores it."""
+    query = plan.task.query
+    return Release(
+        answer=Answer(query.labels, output, query.lattice, query.unit),
+        plan=plan.fingerprint,
+        mechanism=plan.mechanism,
+        guarantee=plan.guarantee,
+        error=None,
+        secure=True,
+    )
+
+
+class _Columns:
+    """The rows of the output while they are made."""
+
+    def __init__(self, plan: Plan, census: Census) -> None:
+        self._plan, self._census = plan, census
+        self._rows: list[tuple[int, Sequence[Trace], Shown]] = []
+        self.steps_of: dict[int, int] = {}
+
+    def add(self, step: int, traces: Sequence[Trace], shown: Shown) -> None:
+        self._rows.append((step, traces, shown))
+        for trace in traces:
+            self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + 1
+
+    def table(self, *, secure: bool) -> pl.DataFrame:
+        """One row per step, ordered by subject, period, chain and step."""
+        import polars as pl
+
+        query, census = self._plan.task.query, self._census
+        flat = [(step, trace) for step, traces, _ in self._rows for trace in traces]
+        columns: dict[str, Any] = {
+            "subject": pl.Series([census.subjects[t.unit] for _, t in flat], dtype=pl.String),
+            "period": pl.Series([census.periods[t.unit] for _, t in flat], dtype=pl.String),
+            "chain": pl.Series([t.chain for _, t in flat], dtype=pl.Int32),
+            "step": pl.Series([step for step, _ in flat], dtype=pl.Int32),
+        }
+        if census.times is not None:
+            rows = np.array([trace.begin + step for step, trace in flat], dtype=np.int64)
+            columns["time"] = pl.Series(census.times[rows], dtype=pl.Int64)
+        width, step = len(query.labels), float(query.lattice)
+        outputs = self._outputs(width)
+        estimates = self._stacked("estimates", width)
+        columns |= {
+            "value": _struct(query.labels, [column * step for column in outputs]),
+            "multiples": _struct(query.labels, outputs),
+            "estimate": _struct(query.labels, [pl.Series(column) for column in estimates.T]),
+        }
+        for name in ("spreads", "now", "ever"):
+            columns[NAMES[name]] = pl.Series(self._stacked(name, 0), dtype=pl.Float64)
+        counts = [shown.possible for _, traces, shown in self._rows for _ in traces]
+        columns["possible"] = pl.Series(counts, dtype=pl.Int64)
+        promise = {**guarantee_of(self._plan), "unit": query.unit, "secure": secure}
+        whole = pl.DataFrame(columns).with_columns(
+            pl.lit(value).alias(name) for name, value in promise.items()
+        )
+        return whole.sort("subject", "period", "chain", "step")
+
+    def _outputs(self, width: int) -> list[pl.Series]:
+        """The outputs by coordinate; null where nothing was released."""
+        import polars as pl
+
+        columns: list[list[int | None]] = [[] for _ in range(width)]
+        for _, traces, shown in self._rows:
+            for axis in range(width):
+                if shown.outputs is None:
+                    columns[axis] += [None] * len(traces)
+                else:
+                    columns[axis] += fitting(shown.outputs)[:, axis].tolist()
+        return [pl.Series(column, dtype=pl.Int64) for column in columns]
+
+    def _stacked(self, name: str, width: int) -> Any:
+        empty = np.empty((0, width) if width else 0)
+        return np.concatenate([empty, *(getattr(shown, name) for _, _, shown in self._rows)])
+
+
+NAMES = {"spreads": "spread", "now": "about_now", "ever": "about_all"}
+
+
+def _struct(labels: Sequence[str], columns: Sequence[pl.Series]) -> pl.Series:
+    import polars as pl
+
+    return pl.DataFrame(dict(zip(labels, columns, strict=True))).to_struct()
+
+
+def _traces(census: Census, unit: int) -> list[Trace]:
+    own = census.starts[census.first_chain[unit] : census.first_chain[unit + 1]].tolist()
+    ends = [*own[1:], int(census.bounds[unit + 1])]
+    return [
+        Trace(unit, chain, begin, end - begin)
+        for chain, (begin, end) in enumerate(zip(own, ends, strict=True))
+    ]
+
+
+def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str]:
+    """The units with a chain beyond the length of the model."""
+    found = {}
+    limits = [getattr(model, "length", None) for model in plan.task.family]
+    most = min((limit for limit in limits if limit is not None), default=None)
+    if most is None:
+        return {}
+    lengths = census.lengths()
+    for unit in units:
+        if lengths[census.first_chain[unit] : census.first_chain[unit + 1]].max() > most:
+            found[unit] = f"a chain is longer than length {most} of the model"
+    return found
+
+
+def _source(seed: int, plan: Plan, census: Census, trace: Trace) -> Rng:
+    period = f"{census.periods[trace.unit]}/{trace.chain}"
+    return seeded_source(seed, plan, census.subjects[trace.unit], period)
+
+
+def _none(plan: Plan) -> Ints:
+    return np.empty((0, len(plan.task.query.labels)), dtype=np.int64)

@@ -21,6 +21,12 @@ from shoal.spec.fields import (
     Text,
     Whole,
 )
+from shoal.spec.location_sections import (
+    GridWalkModel,
+    LocationSecrets,
+    MeasurementQuery,
+    PolicySecrets,
+)
 from shoal.spec.network_sections import ContagionModel, NetworkModel, VariableQuery
 from shoal.spec.section import Section
 
@@ -116,6 +122,7 @@ class ModelFile(Section):
             "interval",
             "table",
             "day-chain",
+            "sparse-chain",
             "dependence",
             "bayes-net",
             "contagion",
@@ -242,14 +249,22 @@ ModelSection = Annotated[
     | Annotated[DependenceModel, Tag("dependence")]
     | Annotated[NetworkModel, Tag("bayes-net")]
     | Annotated[ContagionModel, Tag("contagion")]
+    | Annotated[GridWalkModel, Tag("grid-walk")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
 ]
 SecretsSection = Annotated[
-    EachEntrySecrets | PairSecrets | ContextSecrets, Field(discriminator="kind")
+    EachEntrySecrets | PairSecrets | ContextSecrets | PolicySecrets | LocationSecrets,
+    Field(discriminator="kind"),
 ]
 QuerySection = Annotated[
-    CountQuery | SumQuery | MeanQuery | HistogramQuery | CurrentQuery | VariableQuery,
+    CountQuery
+    | SumQuery
+    | MeanQuery
+    | HistogramQuery
+    | CurrentQuery
+    | VariableQuery
+    | MeasurementQuery,
     Field(discriminator="kind"),
 ]
 
@@ -279,15 +294,19 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "dependence"): DependenceModel,
     ("model", "bayes-net"): NetworkModel,
     ("model", "contagion"): ContagionModel,
+    ("model", "grid-walk"): GridWalkModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,
     ("secrets", "pairs"): PairSecrets,
     ("secrets", "contexts"): ContextSecrets,
+    ("secrets", "policy-graph"): PolicySecrets,
+    ("secrets", "location-set"): LocationSecrets,
     ("query", "count"): CountQuery,
     ("query", "sum"): SumQuery,
     ("query", "mean"): MeanQuery,
     ("query", "histogram"): HistogramQuery,
     ("query", "current"): CurrentQuery,
+    ("query", "measurement"): MeasurementQuery,
     ("query", "variable-sum"): VariableQuery,
     ("privacy",): PrivacySection,
 }

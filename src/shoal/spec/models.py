@@ -16,6 +16,7 @@ from shoal.models.day import DayChain
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
+from shoal.models.grid_chain import SparseChain
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -30,6 +31,7 @@ from shoal.spec.document import (
     OrderModel,
     TableModel,
 )
+from shoal.spec.location_sections import GridWalkModel, grid_walk_of
 from shoal.spec.network_sections import (
     ContagionModel,
     NetworkModel,
@@ -47,6 +49,7 @@ STORED: dict[str, tuple[type, ...]] = {
     "interval": (IntervalChains,),
     "table": (JointTable,),
     "day-chain": (DayChain,),
+    "sparse-chain": (SparseChain,),
     "dependence": (Dependence, PairwiseField),
     "bayes-net": (BayesNet,),
     "contagion": (Contagion,),
@@ -86,6 +89,8 @@ def model_of(section: ModelSection, folder: Path) -> Model:
             return network_of(section)
         case ContagionModel():
             return contagion_of(section, folder)
+        case GridWalkModel():
+            return grid_walk_of(section)
         case ModelFile():
             return _from_file(section, folder)
 

@@ -31,6 +31,12 @@ from shoal.spec.document import (
     Spec,
     SumQuery,
 )
+from shoal.spec.location_sections import (
+    MeasurementQuery,
+    PolicySecrets,
+    measurement_of,
+    places_of,
+)
 from shoal.spec.models import model_of, states_of
 from shoal.spec.network_sections import VariableQuery, variable_query_of
 from shoal.spec.section import Section
@@ -99,7 +105,7 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
     family, states = _family(spec, document, folder)
     query = _query(spec, states, family)
     try:
-        secrets = _secrets(spec)
+        secrets = _secrets(spec, query, family)
         task = Task(query=query, secrets=secrets, family=family)
     except InputError as error:
         raise SpecError(str(error)) from None
@@ -156,6 +162,8 @@ def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> Qu
         match section:
             case CurrentQuery():
                 return current_of(states)
+            case MeasurementQuery():
+                return measurement_of(section, states, family)
             case VariableQuery():
                 return variable_query_of(section, family)
             case CountQuery():
@@ -204,7 +212,9 @@ def _public_length(section: MeanQuery | HistogramQuery, family: tuple[Model, ...
     )
 
 
-def _secrets(spec: Spec) -> Secrets:
+def _secrets(spec: Spec, query: Query, family: tuple[Model, ...]) -> Secrets:
+    if isinstance(spec.secrets, PolicySecrets):
+        return places_of(spec.secrets, query, family)
     if isinstance(spec.secrets, ContextSecrets):
         return contexts_of(spec.secrets)
     if not isinstance(spec.secrets, PairSecrets):

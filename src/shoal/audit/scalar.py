@@ -17,12 +17,14 @@ from shoal.audit.suprema import NOTHING, product_peak
 from shoal.audit.testimony import Belief, Sighting, beliefs, laplace_likelihood, witness
 from shoal.audit.walk import Walk
 from shoal.loss.sums import ChainSum, chain_sum
+from shoal.loss.whole import WholeLoss, whole_loss, whole_work
 from shoal.loss.window import SumLoss, sum_loss
 
 GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
 CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
 EVERY_LENGTH = 64  # chains up to this long are looked at in every length
 CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
+COMPILED_FROM, COMPILED_TO = 2e6, 4e8  # multiplications for which compiled loops pay
 
 
 def scalar_finding(setting: Setting, walk: Walk) -> Finding:
@@ -35,10 +37,13 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     """
     code, divisor = coprime(setting.multiples[:, 0])
     coded, scale = Coded(walk, code), setting.scale / divisor
-    found = _upper(setting, coded, scale)
-    whole = found.window is None and math.isfinite(found.value)
-    upper, notes = (found.value, ()) if whole else least_upper(setting, found.value)
-    seen, belief = _seen(coded, scale, found, upper)
+    found = _whole(coded, scale)
+    notes: tuple[str, ...] = ()
+    if found is not None:
+        upper = found.value
+        seen, belief = _confirmed(coded, scale, found)
+    else:
+        upper, notes, seen, belief = _bounded(setting, coded, scale)
     if belief is None or seen is None or belief.log_ratio <= 0:
         return Finding(lower=0.0, upper=max(upper, 0.0), notes=notes)
     told = witness(setting, seen._replace(output=seen.output * divisor), belief)
@@ -46,6 +51,33 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
         told = replace(told, curve=density_curve(setting, coded, seen, belief, scale))
     lower = max(belief.log_ratio, 0.0)
     return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
+
+
+def _whole(coded: Coded, scale: float) -> WholeLoss | None:
+    """The exact loss by compiled loops, where they apply and there is enough work for them."""
+    task = _task(coded, shorter=not coded.walk.fixed)
+    if not COMPILED_FROM <= whole_work(task) <= COMPILED_TO:
+        return None
+    return whole_loss(task, scale)
+
+
+def _confirmed(
+    coded: Coded, scale: float, found: WholeLoss
+) -> tuple[Sighting | None, Belief | None]:
+    """The output where the loss is reached, and what it tells, evaluated by itself."""
+    nodes = found.node + found.after + 1
+    seen = _sighting(coded, nodes, found.node, found.output, 1 / scale, found.pair)
+    return seen, beliefs(seen)
+
+
+def _bounded(
+    setting: Setting, coded: Coded, scale: float
+) -> tuple[float, tuple[str, ...], Sighting | None, Belief | None]:
+    """An upper bound, what it leaves out, and the most telling output that was found."""
+    found = _upper(setting, coded, scale)
+    whole = found.window is None and math.isfinite(found.value)
+    upper, notes = (found.value, ()) if whole else least_upper(setting, found.value)
+    return upper, notes, *_seen(coded, scale, found, upper)
 
 
 def _task(coded: Coded, *, shorter: bool) -> ChainSum:

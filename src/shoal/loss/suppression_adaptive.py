@@ -169,6 +169,8 @@ def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
 
 def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
     """ "start" and every release that can come up, in order of time."""
+    from shoal.loss import suppression_kernels as kernels
+
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
     found = []
     for slot in range(-1, day.slots):
@@ -178,7 +180,8 @@ def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
             found.append((slot, state))
             codes = policies.get((slot, state))
             if codes is not None:
-                _mark(day, slot, state, codes, seen)
+                law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+                kernels.mark_releases(law, day.moves, slot, codes, LEVELS - 1, seen)
     return found
 
 
@@ -189,17 +192,6 @@ def full(day: Day, slot: int, policies: dict[Origin, Codes], state: int) -> Floa
     if codes is not None:
         hidden[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
     return hidden
-
-
-def _mark(day: Day, slot: int, state: int, codes: Codes, seen: Truths) -> None:
-    """Marks the releases that can follow one, with booleans: underflow hides none."""
-    law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-    for step, row in enumerate(codes):
-        t = slot + 1 + step
-        seen[t] |= law & (row < LEVELS - 1)
-        kept = law & (row > 0)
-        if t + 1 < day.slots:
-            law = (day.moves[t][kept] > 0).any(axis=0)
 
 
 def _keeps(day: Day, delta: float, slot: int, state: int, codes: Codes) -> bool:

@@ -155,6 +155,28 @@ def reached(initial: Any, moves: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
+def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen: Any) -> None:
+    """Marks in seen[t, j] the releases that can follow one at `slot`; booleans hide no underflow.
+
+    `law` says what the slot after it can hold; code `always` suppresses for certain.
+    """
+    size = law.size
+    for step in range(codes.shape[0]):
+        t = slot + 1 + step
+        after = np.zeros(size, dtype=np.bool_)
+        for k in range(size):
+            if not law[k]:
+                continue
+            if codes[step, k] < always:
+                seen[t, k] = True
+            if codes[step, k] > 0 and t + 1 < moves.shape[0]:
+                for j in range(size):
+                    if moves[t, k, j] > 0:
+                        after[j] = True
+        law = after
+
+
+@njit(cache=True, error_model="numpy")
 def segment_highest(
     initial: Any,
     moves: Any,

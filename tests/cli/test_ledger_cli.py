@@ -136,7 +136,7 @@ def test_limits_that_make_no_sense_are_refused_in_a_sentence(
 def test_verify_says_intact_and_gives_the_head(ledger: Run, budget: str) -> None:
     done = ledger("verify", budget)
     assert done.exit_code == 0, done.output
-    assert "Intact: 8 links, 3 charges" in done.output
+    assert "Intact: 9 links, 3 charges" in done.output
     head = done.output.split("Head: ")[1].strip()
     told = json.loads(ledger("verify", budget, "--head", head, "--json").output)
     assert (told["intact"], told["since_head"], told["head"]) == (True, 0, head)
@@ -158,7 +158,7 @@ def test_verify_shows_a_change_and_ends_with_an_error(ledger: Run, tmp_path: Pat
         connection.commit()
     done = ledger("verify", budget)
     assert done.exit_code == 3
-    assert "link 2 (shoal_limits) was changed" in done.output
+    assert "link 3 (shoal_limits) was changed" in done.output
     assert "shoal_limits_no_update is missing" in done.output
     told = json.loads(ledger("verify", budget, "--json").stdout)
     assert told["intact"] is False

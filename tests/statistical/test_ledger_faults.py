@@ -167,7 +167,7 @@ def test_a_crowd_may_open_a_ledger_that_does_not_exist_yet(kind: str, tmp_path: 
             assert workers.over() == [0] * 6
             with open_ledger(url) as ledger:
                 assert len(stored(ledger)) == 6
-                assert ledger.verify().links == 1 + 1 + 6  # version and plan once
+                assert ledger.verify().links == 2 + 1 + 6  # versions and plan once
 
 
 def copied(path: Path, target: Path) -> str:

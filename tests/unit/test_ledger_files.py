@@ -297,7 +297,7 @@ def test_a_newer_ledger_is_opened_read_only(url: str) -> None:
     with opened_with(url) as old:
         assert len(old.charges()) == 1
         assert old.verify().intact
-        with pytest.raises(LedgerError, match="version 2 and this program knows version 1"):
+        with pytest.raises(LedgerError, match="version 3 and this program knows version 2"):
             spend(old)
 
 

@@ -92,7 +92,7 @@ def test_a_release_is_charged_with_all_that_was_asked_for(ledger: SqlLedger) -> 
 def test_plans_are_stored_once(ledger: SqlLedger) -> None:
     for subject in ("a", "b", "a"):
         spend(ledger, subject=subject)
-    assert [len(rows) for rows in content(ledger)] == [1, 1, 0, 3]
+    assert [len(rows) for rows in content(ledger)] == [2, 1, 0, 3]
 
 
 def test_the_same_key_gives_the_same_value_and_one_charge(ledger: SqlLedger) -> None:

@@ -25,6 +25,7 @@ FIELDS = [  # the version decides how a ledger is opened, and has a test of its 
     for column in table.columns
     if column.name != "version"
 ]
+NUMBERS = ("seq", "times")
 
 
 def fill(url: str) -> str:
@@ -80,7 +81,7 @@ def rows(file: Path, table: str) -> list[dict[str, Any]]:
 
 def forgeries(field: str, value: Any) -> Iterator[Any]:
     """Other values for a field, plausible ones among them."""
-    if field == "seq":
+    if field in NUMBERS:
         yield value + 1000
         return
     yield from ((value or "") + "x", " " + (value or ""), b"bytes", "")
@@ -93,7 +94,7 @@ def forgeries(field: str, value: Any) -> Iterator[Any]:
 def test_an_untouched_ledger_is_intact(written: Path) -> None:
     verdict = judged(str(written))
     assert verdict.intact
-    assert (verdict.links, verdict.charges) == (8, 3)
+    assert (verdict.links, verdict.charges) == (9, 3)
 
 
 @pytest.mark.parametrize(("table", "field"), FIELDS)
@@ -114,7 +115,17 @@ def test_a_change_to_any_field_of_any_row_is_detected(
             assert not verdict.intact, (row["seq"], forged)
 
 
-@pytest.mark.parametrize("version", ["2", "0", "1x", ""])
+@pytest.mark.parametrize("forged", [0, 2, 7, "one", b"1", 1.5])
+def test_a_charge_that_counts_its_kind_wrongly_is_detected(copy: Path, forged: object) -> None:
+    """`times` is not hashed: it is counted again."""
+    row = rows(copy, "shoal_charges")[0]
+    assert row["times"] == 1
+    changed(copy, ("UPDATE shoal_charges SET times = ? WHERE seq = ?", (forged, row["seq"])))
+    (problem,) = judged(str(copy)).problems
+    assert "of its kind, and it is charge 1" in problem
+
+
+@pytest.mark.parametrize("version", ["3", "1", "0", "1x", ""])
 def test_a_changed_version_is_detected_or_refused(copy: Path, version: str) -> None:
     changed(copy, ("UPDATE shoal_versions SET version = ?", (version,)))
     try:
@@ -138,7 +149,7 @@ def test_a_deleted_row_is_detected(copy: Path, tmp_path: Path, table: str) -> No
 
 def test_an_added_row_is_detected_even_with_a_hash_of_its_own(copy: Path) -> None:
     row = rows(copy, "shoal_charges")[0]
-    row |= {"seq": 100, "key": "forged"}
+    row |= {"seq": 100, "key": "forged", "times": 2}
     row["hash"] = link_hash("shoal_charges", row)
     marks = ", ".join("?" for _ in row)
     insert = f"INSERT INTO shoal_charges ({', '.join(row)}) VALUES ({marks})"
@@ -163,7 +174,7 @@ def test_a_value_with_its_hash_made_again_breaks_the_next_link(copy: Path) -> No
     update = "UPDATE shoal_limits SET amount = ?, hash = ? WHERE seq = ?"
     changed(copy, (update, (row["amount"], row["hash"], row["seq"])))
     problems = judged(str(copy)).problems
-    assert problems == ("link 3 (shoal_limits) does not continue the chain before it",)
+    assert problems == ("link 4 (shoal_limits) does not continue the chain before it",)
 
 
 def remade(file: Path, table: str, seq: int, **fields: str) -> None:
@@ -182,7 +193,7 @@ def remade(file: Path, table: str, seq: int, **fields: str) -> None:
 
 def test_a_chain_made_again_shows_against_the_head_alone(copy: Path) -> None:
     head = judged(str(copy)).head.hash
-    remade(copy, "shoal_limits", 2, amount="500")
+    remade(copy, "shoal_limits", 3, amount="500")
     assert judged(str(copy)).intact
     assert not judged(str(copy), head).intact
 
@@ -190,11 +201,11 @@ def test_a_chain_made_again_shows_against_the_head_alone(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "seq", "fields", "told"),
     [
-        ("shoal_charges", 5, {"eta": "1/1000"}, "does not charge what its plan costs"),
-        ("shoal_charges", 5, {"amount": "1/1000"}, "does not charge what its plan costs"),
-        ("shoal_charges", 5, {"plan": "0" * 64}, "not stored before it"),
-        ("shoal_charges", 5, {"release": "{}"}, "does not hold a release of its plan"),
-        ("shoal_plans", 4, {"document": "{}"}, "does not hold the plan it names"),
+        ("shoal_charges", 6, {"eta": "1/1000"}, "does not charge what its plan costs"),
+        ("shoal_charges", 6, {"amount": "1/1000"}, "does not charge what its plan costs"),
+        ("shoal_charges", 6, {"plan": "0" * 64}, "not stored before it"),
+        ("shoal_charges", 6, {"release": "{}"}, "does not hold a release of its plan"),
+        ("shoal_plans", 5, {"document": "{}"}, "does not hold the plan it names"),
     ],
 )
 def test_a_chain_made_again_around_nonsense_is_detected(
@@ -256,7 +267,7 @@ def test_a_change_in_postgres_is_detected_too(tmp_path: Path) -> None:
             where = f"WHERE seq = (SELECT max(seq) FROM {table})"
             kept = connection.execute(f"SELECT {field} FROM {table} {where}".encode()).fetchone()
             for value, intact in (
-                ("1000" if field == "seq" else "x", False),
+                ("1000" if field in NUMBERS else "x", False),
                 (*(kept or ()), True),
             ):
                 connection.execute(f"UPDATE {table} SET {field} = %s {where}".encode(), [value])

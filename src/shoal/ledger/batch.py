@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, insert, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from shoal.core.codec import SCHEMA, encode
 from shoal.core.errors import BudgetError, InputError
@@ -63,6 +63,7 @@ def _settle(
     ledger: SqlLedger, charges: Sequence[Charge], sample: Sample, conversions: Conversions
 ) -> list[Outcome]:
     def work(connection: Connection) -> list[Outcome]:
+        ledger.check_version(connection)
         outcomes: dict[int, Outcome] = dict(_stored(connection, charges))
         fresh, twins = _apart(charges, outcomes)
         decide = Decisions(ledger, connection, conversions, charges)
@@ -217,7 +218,7 @@ def _append(connection: Connection, charges: Sequence[Charge], releases: Sequenc
         known = select(PLANS.c.seq).where(PLANS.c.plan == plan.fingerprint)
         if connection.execute(known).first() is None:
             last = keep_plan(connection, last, plan)
-    connection.execute(insert(CHARGES), list(_rows(last, charges, releases)))
+    connection.execute(links.insertion(CHARGES), list(_rows(last, charges, releases)))
 
 
 def _rows(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
 from shoal.core.errors import LedgerError
@@ -42,7 +43,8 @@ class Dialect:
     `writing`, `migrating` and `reading` say how each sort of transaction is made. `error` is the
     driver's; `explain` is a sentence about one; `passing` is whether the same transaction, begun
     again, may succeed; `lost` is whether the connection broke, so that nobody knows how a commit
-    ended.
+    ended. `batch` is what goes before and after a charge that is sent as one message; None when
+    the database is in this process, so that messages cost nothing.
     """
 
     words: Words
@@ -53,6 +55,7 @@ class Dialect:
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
+    batch: tuple[str, str] | None = None
 
 
 class Database:
@@ -82,6 +85,33 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
         return self._transact(self._reader, work, self.dialect.reading)
+
+    @contextmanager
+    def lent(self) -> Iterator[PoolProxiedConnection]:
+        """A connection of the driver's own, outside any transaction; closed when work fails."""
+        self._leave_parent()
+        connection = self._writer.raw_connection()
+        driver: Any = connection.driver_connection
+        try:
+            driver.autocommit = True
+            yield connection
+            driver.autocommit = False
+        except BaseException:
+            connection.invalidate()
+            raise
+        finally:
+            connection.close()
+
+    def unknown(self) -> LedgerError:
+        """What to say when nobody knows whether a commit happened."""
+        return LedgerError(
+            f"the connection to {self.name} broke during the commit, so it is unknown whether "
+            "the charge was taken; repeat the release with the same key"
+        )
+
+    def unusable(self, error: Exception) -> LedgerError:
+        """What to say when nothing was changed, and why."""
+        return LedgerError(f"the ledger {self.name} {self.dialect.explain(error)}")
 
     def close(self) -> None:
         """Give all connections back."""
@@ -114,12 +144,9 @@ class Database:
     def _give_up(self, error: Exception, stage: int, attempt: int) -> None:
         """Raise unless the transaction surely had no effect and may succeed when begun again."""
         if stage == CONFIRMING or (stage == COMMITTING and self.dialect.lost(error)):
-            raise LedgerError(
-                f"the connection to {self.name} broke during the commit, so it is unknown whether "
-                "the charge was taken; repeat the release with the same key"
-            ) from error
+            raise self.unknown() from error
         if attempt >= ATTEMPTS or not self.dialect.passing(error):
-            raise LedgerError(f"the ledger {self.name} {self.dialect.explain(error)}") from error
+            raise self.unusable(error) from error
 
     def _leave_parent(self) -> None:
         """In a forked child: forget the parent's connections without closing them."""

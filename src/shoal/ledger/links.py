@@ -1,8 +1,9 @@
 """The hash chain through every row of a ledger: what a link's hash is, and how one is added.
 
-hash = SHA-256 of the canonical JSON of [table, {every column but hash}]. `previous` is the hash
-of the link before, so a change to any field of any row breaks the chain from there on. Cutting
-off the end leaves a shorter chain that is whole: only a head kept elsewhere shows that.
+hash = SHA-256 of the canonical JSON of [table, {every column but hash and those worked out from
+earlier rows}]. `previous` is the hash of the link before, so a change to any field of any row
+breaks the chain from there on. Cutting off the end leaves a shorter chain that is whole: only a
+head kept elsewhere shows that.
 """
 
 from __future__ import annotations
@@ -15,19 +16,27 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
-    Insert,
+    Executable,
     Select,
     Table,
     Text,
-    insert,
-    literal,
+    literal_column,
     null,
     select,
+    text,
     union_all,
 )
 
-from shoal.ledger.schema import TABLES
+from shoal.ledger.schema import DERIVED, TABLES
+
+ONE: ColumnElement[int] = literal_column("1")  # known when a statement is planned
+NOT_HASHED = DERIVED | {"hash"}
+TIMES = (  # worked out by the database while the row is added
+    "(SELECT coalesce(max(times), 0) + 1 FROM shoal_charges WHERE subject = :subject "
+    "AND period = :period AND requester = :requester AND plan = :plan)"
+)
 
 
 class Head(NamedTuple):
@@ -38,11 +47,31 @@ class Head(NamedTuple):
 
 
 def link_hash(table: str, row: Mapping[str, Any]) -> str:
-    """The hash of one row, over every column but `hash` itself."""
-    content = {key: value for key, value in row.items() if key != "hash"}
+    """The hash of one row, over every column but `hash` itself and what earlier rows say."""
+    content = {key: value for key, value in row.items() if key not in NOT_HASHED}
+    return hashlib.sha256(_canonical([table, content]).encode()).hexdigest()
+
+
+def hashed_around(table: str, row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What is hashed for a row without a place yet: around `previous`, between it and `seq`, after.
+
+    link_hash = SHA-256 of  first + previous + second + seq + third,  so that a database can link
+    the row itself once it knows where the chain ends. Keys are in order, as JSON has them.
+    """
+    places = ("previous", "seq")
+    words = [
+        f"{_canonical(key)}:" + ("" if key in places else _canonical(row[key]))
+        for key in sorted({*row, *places} - NOT_HASHED)
+    ]
+    whole = f"[{_canonical(table)},{{{','.join(words)}}}]"
+    first, _, rest = whole.partition('"previous":')
+    second, _, third = rest.partition('"seq":')
+    return f'{first}"previous":"', f'"{second}"seq":', third
+
+
+def _canonical(value: object) -> str:
     # repr: a value that is not text can only come from outside, and must not stop a verification
-    text = json.dumps([table, content], sort_keys=True, separators=(",", ":"), default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
 
 
 NO_LINK = Head(0, "")
@@ -56,8 +85,8 @@ def head(connection: Connection) -> Head:
 
 def last_link(table: Table) -> Select[Any]:
     """The last row of a table as (table, seq, hash, blank)."""
-    columns = (literal(table.name, Text).label("what"), table.c.seq, table.c.hash)
-    return select(*columns, null().label("blank")).order_by(table.c.seq.desc()).limit(1)
+    columns = (literal_column(f"'{table.name}'", Text).label("what"), table.c.seq, table.c.hash)
+    return select(*columns, null().label("blank")).order_by(table.c.seq.desc()).limit(ONE)
 
 
 def append(connection: Connection, table: Table, last: Head, **fields: str | None) -> Head:
@@ -69,7 +98,7 @@ def append(connection: Connection, table: Table, last: Head, **fields: str | Non
         "previous": last.hash,
     }
     row["hash"] = link_hash(table.name, row)
-    connection.execute(_insert(table), row)
+    connection.execute(insertion(table), row)
     return Head(row["seq"], row["hash"])
 
 
@@ -80,5 +109,8 @@ def _heads() -> Any:
 
 
 @cache
-def _insert(table: Table) -> Insert:
-    return insert(table)
+def insertion(table: Table) -> Executable:
+    """The statement that adds a row, or many, given every column that is not derived."""
+    names = [column.name for column in table.columns]
+    values = [TIMES if name in DERIVED else f":{name}" for name in names]
+    return text(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})")

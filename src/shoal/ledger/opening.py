@@ -38,10 +38,7 @@ def prepare(
     found = database.read(reading.version)
     known = len(migrations)
     if found > known:
-        return (
-            f"it has version {found} and this program knows version {known}; "
-            "update the program to write to it"
-        )
+        return newer(found, known)
     if found == known:
         return obstacle
     if obstacle is None:
@@ -50,6 +47,14 @@ def prepare(
     if found == 0:
         raise LedgerError(f"the ledger {database.name} is empty and read-only: {obstacle}")
     return f"it has version {found}, older than {known}, and cannot be brought up to date here"
+
+
+def newer(found: int, known: int) -> str:
+    """Why a ledger of a later version is not written to."""
+    return (
+        f"it has version {found} and this program knows version {known}; "
+        "update the program to write to it"
+    )
 
 
 def _url(where: str | Path) -> URL | None:

@@ -9,7 +9,7 @@ from sqlalchemy.engine import URL
 
 from shoal.core.errors import LedgerError
 from shoal.ledger.database import Database, Dialect, Manner
-from shoal.ledger.schema import Words
+from shoal.ledger.schema import COUNTED, Words
 
 # Taken before anything is read: the chain has one end, so writers go one after the other, and a
 # transaction that waited here still sees all that was committed before it got the lock.
@@ -31,12 +31,17 @@ FLUSH = (
 
 AGAIN = ("40001", "40P01")  # serialization failure, deadlock: the transaction had no effect
 
+# One message: nothing but the charge between the lock and its end. Each statement sees what was
+# committed before it, so this one sees all that was written before the lock was got.
+BATCH = (f"BEGIN ISOLATION LEVEL READ COMMITTED; {LOCK}; ", f" COMMIT; {FLUSH}")
+
 SENTENCES = {
     "55P03": "is locked by another program that does not let go; let it finish, then repeat",
     "40001": "has too many writers at once; repeat the release with the same key",
     "40P01": "has too many writers at once; repeat the release with the same key",
     "25006": "is read-only here; connect to the primary server",
-    "42501": "may not be changed by this user; grant INSERT and SELECT on the shoal tables",
+    "42501": "may not be changed by this user; grant SELECT and INSERT on the shoal tables, and "
+    "UPDATE on shoal_versions, which writers lock",
     "53100": "cannot grow because the disk of the server is full; free some space and repeat",
     "XX001": "is damaged; restore it from a copy and check that with `shoal ledger verify --head`",
     "XX002": "is damaged; restore it from a copy and check that with `shoal ledger verify --head`",
@@ -45,6 +50,16 @@ SENTENCES = {
 TRIGGERS = (
     "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' "
     "AND pg_table_is_visible(tgrelid)"
+)
+
+# the table stays, with all that was granted on it
+COUNT = (
+    "ALTER TABLE shoal_charges ADD COLUMN times BIGINT",
+    "ALTER TABLE shoal_charges DISABLE TRIGGER shoal_charges_append_only",
+    f"UPDATE shoal_charges SET times = made.times FROM (SELECT seq, {COUNTED} AS times "
+    "FROM shoal_charges) AS made WHERE made.seq = shoal_charges.seq",
+    "ALTER TABLE shoal_charges ENABLE TRIGGER shoal_charges_append_only",
+    "ALTER TABLE shoal_charges ALTER COLUMN times SET NOT NULL",
 )
 
 
@@ -60,7 +75,7 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
     milliseconds = max(1, round(timeout * 1000))
     event.listen(engine, "connect", lambda connection, _: _prepare(connection, milliseconds))
     dialect = Dialect(
-        words=Words("BIGINT", _protect, TRIGGERS),
+        words=Words("BIGINT", _protect, TRIGGERS, COUNT),
         writing=Manner({}, LOCK, FLUSH),
         # each statement sees what was committed before it, so tables made by another are seen
         migrating=Manner({"isolation_level": "READ COMMITTED"}, MIGRATION_LOCK, FLUSH),
@@ -69,6 +84,7 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         explain=_explain,
         passing=lambda error: _state(error) in AGAIN or lost(error),
         lost=lost,
+        batch=BATCH,
     )
     return Database(url.render_as_string(hide_password=True), engine, dialect)
 
@@ -84,9 +100,14 @@ def lost(error: Exception) -> bool:
 
 
 def _prepare(connection: Any, milliseconds: int) -> None:
-    """No wait is endless, and a commit waits for the disk only in FLUSH."""
+    """No wait is endless, and a commit waits for the disk only in FLUSH.
+
+    Statements are planned once, perhaps while a table is still empty: always by its indexes.
+    """
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = {milliseconds}")
+        cursor.execute("SET enable_seqscan = off")
+        cursor.execute("SET plan_cache_mode = force_generic_plan")
         cursor.execute(QUICK)
     connection.commit()
 

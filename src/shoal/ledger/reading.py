@@ -13,9 +13,8 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
-    func,
     inspect,
-    literal,
+    literal_column,
     null,
     select,
     union_all,
@@ -26,7 +25,7 @@ from shoal.core.ledger import Charge
 from shoal.core.plan import Plan
 from shoal.kinds import loads
 from shoal.ledger.limits import Limit
-from shoal.ledger.links import NO_LINK, Head, last_link
+from shoal.ledger.links import NO_LINK, ONE, Head, last_link
 from shoal.ledger.schema import CHARGES, LIMITS, PLANS, TABLES, VERSIONS
 
 
@@ -46,6 +45,7 @@ class Entry(NamedTuple):
     release: str
     previous: str
     hash: str
+    times: int
 
 
 class Counted(NamedTuple):
@@ -77,15 +77,25 @@ class State(NamedTuple):
 def _rows(what: str, table: Table, number: Any, *texts: Any) -> Select[Any]:
     """Rows (what, number, text, text) to be put together with others."""
     one, two = (*texts, null(), null())[:2]
-    return select(literal(what, Text), number.label("number"), one, two).select_from(table)
+    name = literal_column(f"'{what}'", Text)
+    return select(name, number.label("number"), one, two).select_from(table)
 
 
-_COUNTS = (
-    _rows("counted", CHARGES, func.count(), CHARGES.c.requester, CHARGES.c.plan)
-    .where(CHARGES.c.subject == bindparam("subject"), CHARGES.c.period == bindparam("period"))
-    .group_by(CHARGES.c.requester, CHARGES.c.plan)
+def _times() -> Any:
+    """How often a charge like this one was made: what the last of its kind says."""
+    last = CHARGES.alias("last_one")
+    alike = [last.c[name] == CHARGES.c[name] for name in ("subject", "period", "requester", "plan")]
+    newest = select(last.c.times).where(*alike).order_by(last.c.times.desc()).limit(ONE)
+    return newest.scalar_subquery()
+
+
+# the first of each kind, found in an index that holds nothing else, stands for all of them
+_COUNTS = _rows("counted", CHARGES, _times(), CHARGES.c.requester, CHARGES.c.plan).where(
+    CHARGES.c.subject == bindparam("subject"),
+    CHARGES.c.period == bindparam("period"),
+    CHARGES.c.times == ONE,
 )
-_STATE = union_all(
+STATE = union_all(
     *(select(last_link(table).subquery()) for table in TABLES),
     _rows("key", CHARGES, CHARGES.c.seq).where(
         CHARGES.c.requester == bindparam("requester"), CHARGES.c.key == bindparam("key")
@@ -115,17 +125,26 @@ _PERIODS = (
 
 def state(connection: Connection, charge: Charge) -> State:
     """All that a charge depends on."""
-    names = {
+    return state_of(connection.execute(STATE, names_of(charge)).all())
+
+
+def names_of(charge: Charge) -> dict[str, str | None]:
+    """The parameters of `STATE`."""
+    return {
         "subject": charge.subject,
         "period": charge.period,
         "requester": charge.requester,
         "key": charge.key,
         "plan": charge.plan.fingerprint,
     }
+
+
+def state_of(rows: Iterable[Any]) -> State:
+    """The state that the rows of `STATE` tell."""
     heads: dict[str, Head] = {}
     counted: list[Counted] = []
     places: dict[str, int] = {}
-    for what, number, one, two in connection.execute(_STATE, names):
+    for what, number, one, two in rows:
         if what == "counted":
             counted.append(Counted(one, two, number))
         elif what in ("key", "plan"):

@@ -1,20 +1,21 @@
 """The tables of a ledger, and the steps that bring an older ledger to them.
 
 Every row of every table is a link of one hash chain (`links`): a row is added once and never
-changed, which triggers enforce and `verify` checks.
+changed, which triggers enforce and `verify` checks. A column that only repeats what earlier rows
+say (`DERIVED`) is not hashed: `verify` works it out again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text
 
 METADATA = MetaData()
 
 
-def _linked(name: str, *columns: Column[str]) -> Table:
+def _linked(name: str, *columns: Column[str], derived: tuple[Column[Any], ...] = ()) -> Table:
     """A table whose rows are links: place in the chain, time, own columns, two hashes."""
     return Table(
         name,
@@ -24,6 +25,7 @@ def _linked(name: str, *columns: Column[str]) -> Table:
         *columns,
         Column("previous", Text, nullable=False),
         Column("hash", Text, nullable=False),
+        *derived,
     )
 
 
@@ -47,7 +49,9 @@ LIMITS = _linked(
     _text("requester", nullable=True),
 )
 
-# notion and amount are the plan's guarantee; amounts are exact rationals "p/q"
+# notion and amount are the plan's guarantee; amounts are exact rationals "p/q"; times is how often
+# this requester was charged for this plan about this subject in this period, up to this row: what
+# was spent is read off the last row of each kind, however many there are
 CHARGES = _linked(
     "shoal_charges",
     _text("plan"),
@@ -59,21 +63,29 @@ CHARGES = _linked(
     _text("amount"),
     _text("eta", nullable=True),
     _text("release"),
+    derived=(Column("times", BigInteger, nullable=False),),
 )
 
 TABLES = (VERSIONS, PLANS, LIMITS, CHARGES)
+DERIVED = frozenset({"times"})
 
 
 class Words(NamedTuple):
     """How an engine says what differs: the type of `seq`, and what makes a table append-only.
 
     `protect` maps each trigger of a table to the statements that make it; `triggers` is the query
-    for the names of the triggers in force.
+    for the names of the triggers in force; `counting` are the statements that give every charge
+    its `times` (`COUNTED`) and refuse charges without it from then on.
     """
 
     seq: str
     protect: Callable[[str], dict[str, tuple[str, ...]]]
     triggers: str
+    counting: tuple[str, ...]
+
+
+# how often each kind of charge had been made, counted from the rows themselves
+COUNTED = "row_number() OVER (PARTITION BY subject, period, requester, plan ORDER BY seq)"
 
 
 def create(connection: Connection, words: Words) -> None:
@@ -100,7 +112,22 @@ def create(connection: Connection, words: Words) -> None:
         connection.exec_driver_sql(statement)
 
 
+def count_charges(connection: Connection, words: Words) -> None:
+    """Version 2: every charge says how many of its kind there are, so that nobody counts them.
+
+    The first of each kind is in an index of its own, which finds the kinds of one account.
+    """
+    for statement in (
+        *words.counting,
+        "DROP INDEX IF EXISTS shoal_charges_data",
+        "CREATE UNIQUE INDEX shoal_charges_times ON shoal_charges "
+        "(subject, period, requester, plan, times)",
+        "CREATE INDEX shoal_charges_first ON shoal_charges (subject, period) WHERE times = 1",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 Migration = Callable[[Connection, Words], None]
 
 # MIGRATIONS[n] brings a ledger from version n to n + 1; version 0 is an empty database
-MIGRATIONS: tuple[Migration, ...] = (create,)
+MIGRATIONS: tuple[Migration, ...] = (create, count_charges)

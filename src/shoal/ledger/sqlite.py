@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL
 
 from shoal.core.errors import LedgerError
 from shoal.ledger.database import Database, Dialect, Manner
-from shoal.ledger.schema import Words
+from shoal.ledger.schema import COUNTED, Words
 
 SENTENCES = {  # by the beginning of the driver's name for the error
     "SQLITE_BUSY": "is locked by another program that does not let go; let it finish, then repeat",
@@ -39,7 +39,7 @@ def open_sqlite(path: Path, *, timeout: float, read_only: bool) -> Database:
         raise LedgerError(f"the ledger {path} does not exist; `shoal ledger limit` makes one")
     engine = _engine(path, timeout, read_only=read_only)
     dialect = Dialect(
-        words=Words("INTEGER", _protect, TRIGGERS),
+        words=Words("INTEGER", _protect, TRIGGERS, _count()),
         writing=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),  # the only writer from the start
         migrating=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),
         reading=Manner({"shoal_begin": "BEGIN"}),
@@ -121,6 +121,25 @@ def _protect(table: str) -> dict[str, tuple[str, ...]]:
         )
         for change in ("UPDATE", "DELETE")
     }
+
+
+def _count() -> tuple[str, ...]:
+    """A new table in place of the old: SQLite cannot add a column that must be given."""
+    names = (
+        "seq, at, plan, subject, period, requester, key, notion, amount, eta, release, previous, "
+        "hash"
+    )
+    return (
+        "CREATE TABLE shoal_counted (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, "
+        "plan TEXT NOT NULL REFERENCES shoal_plans (plan), subject TEXT NOT NULL, "
+        "period TEXT NOT NULL, requester TEXT NOT NULL, key TEXT, notion TEXT NOT NULL, "
+        "amount TEXT NOT NULL, eta TEXT, release TEXT NOT NULL, previous TEXT NOT NULL, "
+        "hash TEXT NOT NULL, times INTEGER NOT NULL, UNIQUE (requester, key))",
+        f"INSERT INTO shoal_counted SELECT {names}, {COUNTED} FROM shoal_charges ORDER BY seq",
+        "DROP TABLE shoal_charges",
+        "ALTER TABLE shoal_counted RENAME TO shoal_charges",
+        *(making for each in _protect("shoal_charges").values() for making in each),
+    )
 
 
 def _explain(error: Exception) -> str:

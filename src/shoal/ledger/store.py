@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sqlalchemy import Connection
 
-from shoal.core.errors import LedgerError
+from shoal.core.errors import BudgetError, LedgerError
 from shoal.core.ledger import Charge
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
@@ -21,15 +22,16 @@ from shoal.ledger.database import Database
 from shoal.ledger.limits import EACH, Limit, check
 from shoal.ledger.links import Head
 from shoal.ledger.memory import Memory, Missing
-from shoal.ledger.opening import connect, prepare
+from shoal.ledger.opening import connect, newer, prepare
 from shoal.ledger.reading import Counted, Entry, State
 from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions
-from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, Migration
+from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, VERSIONS, Migration
 from shoal.ledger.total import Conversions, Tally, Total, from_counts, one_more
 from shoal.ledger.verify import Verdict, verify
 
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 TIMEOUT = 30.0  # seconds to wait for another writer
+CROWD = 64  # charges of one plan by others for which room is made before one is sent off
 BEATEN = 3  # times that other writers may change what a conversion was prepared for
 
 
@@ -68,6 +70,8 @@ class SqlLedger:
         self._memory = Memory(conversions or standard_conversions())
         self._plans: dict[str, Plan] = {}
         self._known_limits: tuple[Head | None, tuple[Limit, ...]] = (None, ())
+        self._known_version: Head | None = None
+        self._newest = len(migrations)
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
         """The stored release of this key, or a new one: checked, charged, drawn and committed.
@@ -79,6 +83,9 @@ class SqlLedger:
         """
         self._check_open()
         check_names(charge)
+        quickly = self._settle_quickly(charge, sample)
+        if quickly is not None:
+            return quickly
         for _ in range(BEATEN):
             try:
                 return self._settle(charge, sample, self._memory.recalled())
@@ -106,6 +113,7 @@ class SqlLedger:
         )
 
         def work(connection: Connection) -> None:
+            self.check_version(connection)
             links.append(
                 connection,
                 LIMITS,
@@ -136,7 +144,8 @@ class SqlLedger:
         def work(connection: Connection) -> list[Tally]:
             periods = reading.periods(connection, subject) if period == EACH else [period]
             counts = [reading.counts(connection, subject, one) for one in periods]
-            return [self._tally(connection, counted, requester) for counted in counts]
+            stored = partial(self._plan, connection)
+            return [_tally(counted, stored, requester) for counted in counts]
 
         tallies = self.database.read(work)
         totals = [least_total(tally, self._memory.computed()) for tally in tallies if tally]
@@ -179,14 +188,66 @@ class SqlLedger:
     ) -> None:
         self.close()
 
+    def check_version(self, connection: Connection, last: Head | None = None) -> None:
+        """Refuse to write to a ledger that a newer program has changed since it was opened here."""
+        if last is not None and last == self._known_version:
+            return
+        found = reading.version(connection)
+        if found > self._newest:
+            self.obstacle = newer(found, self._newest)
+        self._check_open()
+        self._known_version = last
+
+    def _settle_quickly(self, charge: Charge, sample: Callable[[], Release]) -> Release | None:
+        """The release of a charge that is surely allowed and was sent as one message, or None."""
+        messages = self.database.dialect.batch
+        if messages is None:
+            return None
+        from shoal.ledger.quick import settle_quickly
+
+        return settle_quickly(
+            self.database, charge, sample, lambda state: self._spare(state, charge), messages
+        )
+
+    def _spare(self, state: State, charge: Charge) -> int | None:
+        """For how many more charges of the same plan there is room besides this one; None: unsure.
+
+        What is allowed after more charges is allowed after fewer: leaving releases out is
+        post-processing, so their total bounds the rest, and etas only grow.
+        """
+        last, limits = self._known_limits
+        same = (self._known_version, last) == (
+            state.heads.get(VERSIONS.name),
+            state.heads.get(LIMITS.name),
+        )
+        known = {charge.plan.fingerprint: charge.plan, **self._plans}
+        if not (same and state.has_plan) or state.key is not None:
+            return None
+        if any(row.plan not in known for row in state.counted):
+            return None
+        crowd = Counted(charge.requester, charge.plan.fingerprint, CROWD)
+        for spare, counted, conversions in (
+            (CROWD, (*state.counted, crowd), self._memory.recalled()),
+            (0, state.counted, self._memory.computed()),  # nothing is locked: it may take its time
+        ):
+            try:
+                decide(counted, charge, limits, known.__getitem__, conversions)
+            except (BudgetError, Missing):
+                continue  # a refusal is for the one who holds the lock to say
+            return spare
+        return None
+
     def _settle(
         self, charge: Charge, sample: Callable[[], Release], conversions: Conversions
     ) -> Release:
         def work(connection: Connection) -> Release:
             state = reading.state(connection, charge)
+            self.check_version(connection, state.heads.get(VERSIONS.name))
             if state.key is not None:
                 return repeated(reading.entry(connection, state.key), charge)
-            self._decide(connection, state, charge, conversions)
+            limits = self._limits(connection, state.heads.get(LIMITS.name))
+            stored = partial(self._plan, connection)
+            decide(state.counted, charge, limits, stored, conversions)
             last = state.head
             if not state.has_plan:
                 last = keep_plan(connection, last, charge.plan)
@@ -196,32 +257,11 @@ class SqlLedger:
 
         return self.database.write(work)
 
-    def _decide(
-        self, connection: Connection, state: State, charge: Charge, conversions: Conversions
-    ) -> None:
-        """Raise unless every rule and every limit allows the charge."""
-        everyone = self._tally(connection, state.counted)
-        any_total(one_more(everyone, charge.plan), conversions)
-        for limit in self._limits(connection, state.heads.get(LIMITS.name)):
-            if limit.matches(charge.subject, charge.period, charge.requester):
-                own = limit.requester is not None
-                spent = (
-                    self._tally(connection, state.counted, charge.requester) if own else everyone
-                )
-                check(limit, spent, charge.plan, conversions)
-
     def _limits(self, connection: Connection, last: Head | None) -> tuple[Limit, ...]:
         """The limits in force, read again only when one was added since."""
         if self._known_limits[0] != last:
             self._known_limits = (last, reading.limits(connection))
         return self._known_limits[1]
-
-    def _tally(
-        self, connection: Connection, counted: Iterable[Counted], requester: str | None = None
-    ) -> Tally:
-        rows = [row for row in counted if requester in (None, row.requester)]
-        plans = reading.tally(rows)
-        return from_counts({self._plan(connection, name): n for name, n in plans.items()})
 
     def _plan(self, connection: Connection, name: str) -> Plan:
         """The stored plan, built once per program."""
@@ -234,6 +274,30 @@ class SqlLedger:
     def _check_open(self) -> None:
         if self.obstacle is not None:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
+
+
+def decide(
+    counted: Sequence[Counted],
+    charge: Charge,
+    limits: Iterable[Limit],
+    stored: Callable[[str], Plan],
+    conversions: Conversions,
+) -> None:
+    """Raise unless every rule and every limit allows the charge after those counted."""
+    everyone = _tally(counted, stored)
+    any_total(one_more(everyone, charge.plan), conversions)
+    for limit in limits:
+        if limit.matches(charge.subject, charge.period, charge.requester):
+            own = limit.requester is not None
+            spent = _tally(counted, stored, charge.requester) if own else everyone
+            check(limit, spent, charge.plan, conversions)
+
+
+def _tally(
+    counted: Iterable[Counted], stored: Callable[[str], Plan], requester: str | None = None
+) -> Tally:
+    rows = [row for row in counted if requester in (None, row.requester)]
+    return from_counts({stored(name): times for name, times in reading.tally(rows).items()})
 
 
 def keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:

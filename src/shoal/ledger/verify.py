@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -59,9 +60,12 @@ def _verify(connection: Connection, words: Words, wanted: str | None) -> Verdict
     tables = [table for table in TABLES if table.name in present]
     last, count, charges, found = Head(0, ""), 0, 0, None
     plans: dict[str, Plan] = {}
+    made: Counter[tuple[str, ...]] = Counter()
     for seq, table, row in _links(connection, tables):
         problems.extend(_broken(last, table, row))
         problems.extend(_wrong(table, row, plans))
+        if table == CHARGES.name:
+            problems.extend(_miscounted(row, made))
         last = Head(seq, row["hash"])
         count += 1
         charges += table == CHARGES.name
@@ -121,6 +125,17 @@ def _wrong(table: str, row: dict[str, Any], plans: dict[str, Plan]) -> Iterator[
         release = _loaded(row["release"])
         if not isinstance(release, Release) or release.plan != row["plan"]:
             yield f"{where} does not hold a release of its plan"
+
+
+def _miscounted(row: dict[str, Any], made: Counter[tuple[str, ...]]) -> Iterator[str]:
+    """Whether the charge says how many of its kind there are; `made` counts those before it."""
+    kind = (row["subject"], row["period"], row["requester"], row["plan"])
+    made[kind] += 1
+    if row["times"] != made[kind]:
+        yield (
+            f"link {row['seq']} ({CHARGES.name}) says it is charge {row['times']} of its kind, and "
+            f"it is charge {made[kind]}"
+        )
 
 
 def _loaded(document: str) -> object:

@@ -76,6 +76,10 @@ def _in_column(
 ) -> tuple[int, int]:
     """(squared distance, state) of the best so far and this column, ties by index."""
     low, high = start, stop
+    if heights[stop - 1] < y:
+        low = stop  # above the whole column, as most states far from a compact set are
+    elif heights[start] >= y:
+        high = start
     while low < high:
         middle = (low + high) // 2
         if heights[middle] < y:

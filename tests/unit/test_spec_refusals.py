@@ -84,8 +84,8 @@ CASES = [
     ("privacy.epsilonn", 1, "did you mean 'epsilon'?"),
     ("privacy.mechanism", "magic", "privacy.mechanism is 'magic'; it must be 'best' or one of"),
     # models
-    ("model.0.kind", "contagion", "model.kind is 'contagion'; it must be one of 'markov-chain'"),
-    ("model.0.kind", "bayes-net", "'table', 'day-chain', or name a stored model"),
+    ("model.0.kind", "plague", "model.kind is 'plague'; it must be one of 'markov-chain'"),
+    ("model.0.kind", "hidden", "'bayes-net', 'contagion', 'grid-walk'"),
     ("model.0.kind", REMOVED, "model.kind is missing; choose one of"),
     ("model.0", 3, "model is 3; it must be a section with a kind"),
     ("model.0.transition.0.1", Decimal("-0.1"), "model.transition[0][1] is -0.1; a probability"),
@@ -107,7 +107,7 @@ CASES = [
     ("model.0", {"file": "none.json"}, "none.json' does not exist; check the path"),
     ("model.0", {"file": "m.json", "states": []}, "model.states is not a key of a [[model]] with"),
     # secrets
-    ("secrets.kind", "policy-graph", "secrets.kind is 'policy-graph'; it must be one of"),
+    ("secrets.kind", "policy", "secrets.kind is 'policy'; it must be one of"),
     ("secrets.pairs", [], "secrets.pairs is not a key of [secrets] of kind 'each-entry'"),
     ("secrets", PAIRS, "secrets name events over variables, but a Markov chain"),
     ("secrets", {**PAIRS, "pairs": [["yes"]]}, "secrets.pairs[0] is a list of 1; it must be a"),

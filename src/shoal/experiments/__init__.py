@@ -61,6 +61,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         "shoal.experiments.dependent_degrees",
         "Dependent-DP paper, Figure 9(c): degree distributions of similar people.",
     ),
+    "dependent-separation": Experiment(
+        "shoal.experiments.dependent_separation",
+        "Dependent-DP paper, Figure 6: how far dependence pushes the answers of three queries.",
+    ),
+    "dependent-underestimate": Experiment(
+        "shoal.experiments.dependent_underestimate",
+        "Dependent-DP paper, Figure 7: what leaks when coefficients are underestimated.",
+    ),
 }
 
 

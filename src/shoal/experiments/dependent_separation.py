@@ -73,4 +73,3 @@ def _log_density(outputs: Floats, low: float, high: float, epsilon: float) -> Fl
 def _exp_span(near: Floats, far: Floats, epsilon: float) -> Floats:
     """e^{-ε near} - e^{-ε far}."""
     return np.asarray(np.exp(-epsilon * near) * -np.expm1(-epsilon * (far - near)))
-

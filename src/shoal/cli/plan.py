@@ -9,6 +9,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.calendar import calendar_object, print_calendar, shows_contexts
+from shoal.cli.location_plan import follows_places, places_object, print_places
 from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
 from shoal.cli.outputs import check_chart, check_output
 
@@ -59,6 +60,8 @@ def plan(
         found = comparison_json(comparison)
         if shows_contexts(comparison.plan):
             found["calendar"] = calendar_object(comparison.plan)
+        if follows_places(comparison.plan):
+            found["places"] = places_object(comparison.plan)
         show.print_json(found)
     else:
         print_comparison(comparison, request)
@@ -78,6 +81,8 @@ def print_comparison(comparison: Comparison, request: Request) -> None:
     out.print()
     if shows_contexts(comparison.plan):
         print_calendar(comparison)
+    elif follows_places(comparison.plan):
+        print_places(comparison)
     else:
         print_noise(comparison)
 
@@ -132,6 +137,16 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
     ]
 
 
+def _chart(comparison: Comparison) -> bytes:
+    if follows_places(comparison.plan):
+        from shoal.cli.location_charts import policy_chart
+
+        return policy_chart(comparison.plan)
+    from shoal.cli.charts import noise_chart
+
+    return noise_chart(comparison)
+
+
 def _write(comparison: Comparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
     from shoal.data.files import atomic_write
     from shoal.kinds import dumps
@@ -139,9 +154,7 @@ def _write(comparison: Comparison, save: Path | None, plot: Path | None, *, quie
     if save is not None:
         atomic_write(save, dumps(comparison.plan) + "\n")
     if plot is not None:
-        from shoal.cli.charts import noise_chart
-
-        atomic_write(plot, noise_chart(comparison))
+        atomic_write(plot, _chart(comparison))
     if not quiet:
         for path, what in ((save, "plan"), (plot, "chart")):
             if path is not None:

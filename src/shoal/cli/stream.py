@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.options import new_app
+from shoal.cli.stream_location import Purse, begun, follows_places, place_step
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Examples:
 \b
 A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
 A line out: {"slot": 36, "shown": "work"}; null stands for suppressed
+Of places:  {"lat": 39.91, "lon": 116.41}, {"state": "3,4"} or {"skip": 2}
+       out: {"time": 1, "z": [1.5, 2], "estimate": [1.4, 1.6], …}
 """
 
 
@@ -47,8 +50,17 @@ def stream(
     seed: Annotated[
         int | None, typer.Option(help="Predictable randomness: protects nothing, for tests only.")
     ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="For places: a first state that everybody knows.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="For places: charge each step before it is drawn."),
+    ] = None,
+    subject: Annotated[str, typer.Option(help="Whose places they are, for the ledger.")] = "",
+    period: Annotated[str, typer.Option(help="The period the ledger charges.")] = "",
 ) -> None:
-    """Show or hide each reading as it comes.
+    """Show or hide each context, or release each place, as it comes.
 
     Reads JSON Lines from standard input and writes one line for each to standard output at once.
     Lines may name their day and slot: slots left out count as missing, a slot asked for again
@@ -60,8 +72,9 @@ def stream(
     plan, _ = load_plan(source)
     if seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
-    runner = _begun(plan, state)
-    for line in filtered(runner, sys.stdin, field, state, seed):
+    purse = _purse(plan, ledger, subject, period, seed)
+    runner = _begun(plan, state, start)
+    for line in filtered(runner, sys.stdin, field, state, seed, purse):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
@@ -72,6 +85,7 @@ def filtered(
     field: str,
     state: Path | None,
     seed: int | None,
+    purse: Purse | None = None,
 ) -> Iterator[str]:
     """The lines to write, one for each line read; the state is stored before a line goes out."""
     from shoal.core.rng import Rng, SystemRng
@@ -85,7 +99,7 @@ def filtered(
             continue
         reading = _reading(text, number)
         try:
-            runner, out = _step(runner, reading, field, rng)
+            runner, out = _step(runner, reading, field, rng, purse)
         except InputError as error:
             raise DataError(f"line {number}: {error}") from None
         if state is not None:
@@ -95,9 +109,14 @@ def filtered(
         yield json.dumps(out, ensure_ascii=False)
 
 
-def _step(runner: Any, reading: dict[str, Any], field: str, rng: Any) -> tuple[Any, dict[str, Any]]:
+def _step(
+    runner: Any, reading: dict[str, Any], field: str, rng: Any, purse: Purse | None
+) -> tuple[Any, dict[str, Any]]:
+    from shoal.streams.location import LocationStream
     from shoal.streams.mask import ContextStream
 
+    if isinstance(runner, LocationStream):
+        return place_step(runner, reading, rng, purse)
     if not isinstance(runner, ContextStream):
         runner, shown = runner.step(reading.get(field), rng=rng)
         return runner, {"shown": shown}
@@ -111,7 +130,7 @@ def _step(runner: Any, reading: dict[str, Any], field: str, rng: Any) -> tuple[A
     return runner, ({"day": runner.day, **out} if runner.day else out)
 
 
-def _begun(plan: Plan, state: Path | None) -> Any:
+def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
     """The stream where it stood, or before its first step."""
     from shoal.core.plan import Machine
     from shoal.models.day import DayChain
@@ -127,9 +146,27 @@ def _begun(plan: Plan, state: Path | None) -> Any:
                 f"state {str(state)!r} belongs to another plan; name another file, or remove it"
             )
         return stored
+    if follows_places(plan):
+        return begun(plan, start)
     if isinstance(plan.task.family[0], DayChain):
         return ContextStream.begin(plan)
     return plan.start()
+
+
+def _purse(
+    plan: Plan, ledger: str | None, subject: str, period: str, seed: int | None
+) -> Purse | None:
+    if ledger is None:
+        return None
+    if not follows_places(plan):
+        raise InputError("--ledger charges streams of places; contexts are charged by the day")
+    if seed is not None or not subject:
+        raise InputError(
+            "--ledger needs --subject, and takes no --seed: predictable steps are free"
+        )
+    from shoal.ledger.store import open_ledger
+
+    return Purse(open_ledger(ledger), subject, period)
 
 
 def _reading(text: str, number: int) -> dict[str, Any]:

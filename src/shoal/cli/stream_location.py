@@ -1,0 +1,98 @@
+"""`shoal stream` for places: a position a line in, a released point and its estimate a line out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.core.ledger import Ledger
+    from shoal.core.plan import Plan
+    from shoal.core.rng import Rng
+    from shoal.mechanisms.location_release import LocationRelease
+    from shoal.streams.location import LocationStream
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """The ledger a stream's steps are charged to, and whose steps they are."""
+
+    ledger: Ledger
+    subject: str
+    period: str
+
+
+def follows_places(plan: Plan) -> bool:
+    """Whether a plan is a stream of places."""
+    from shoal.mechanisms.location_machine import LocationMachine
+
+    return isinstance(plan.body, LocationMachine)
+
+
+def begun(plan: Plan, start: str | None) -> LocationStream:
+    """The stream before its first step, or after one whose state everybody knows."""
+    from shoal.streams.location import LocationStream
+
+    return LocationStream.begin(plan, start)
+
+
+def place_step(
+    runner: LocationStream, reading: dict[str, Any], rng: Rng, purse: Purse | None
+) -> tuple[LocationStream, dict[str, Any]]:
+    """The stream after a line, and the line to write.
+
+    A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
+    With a ledger the step is charged first, under a key made of its time, so that a line sent
+    again after a crash gets the output that was stored.
+    """
+    if "skip" in reading:
+        return _line(runner, *runner.skip(_whole(reading["skip"])))
+    observed = _position(reading)
+    if observed is None:
+        return _line(runner, *runner.skip())
+    if purse is None:
+        return _line(runner, *runner.read(observed, rng=rng))
+    key = f"{purse.subject}/{purse.period}/{runner.plan.fingerprint}/{runner.state.time}"
+    return _line(
+        runner,
+        *runner.read(
+            observed,
+            ledger=purse.ledger,
+            subject=purse.subject,
+            period=purse.period,
+            key=key,
+        ),
+    )
+
+
+def _line(
+    before: LocationStream, after: LocationStream, release: LocationRelease
+) -> tuple[LocationStream, dict[str, Any]]:
+    from shoal.models.grid_chain import SparseChain
+
+    shown = release.as_dict()
+    chain = before.machine.chain
+    if isinstance(chain, SparseChain) and chain.grid is not None and release.unit == "km":
+        degrees = chain.grid.to_degrees
+        shown["estimate_degrees"] = degrees(release.estimate).tolist()
+        shown["z_degrees"] = None if release.point is None else degrees(release.point).tolist()
+    return after, shown
+
+
+def _position(reading: dict[str, Any]) -> Any:
+    if "lat" in reading or "lon" in reading:
+        if "lat" not in reading or "lon" not in reading:
+            raise InputError('lat and lon go together; give both, or {"skip": 1}')
+        missing = reading["lat"] is None or reading["lon"] is None
+        return None if missing else (reading["lat"], reading["lon"])
+    if "state" in reading:
+        return reading["state"]
+    raise InputError('the line has neither state nor lat and lon; give one, or {"skip": 1}')
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"skip is {value!r}; it must be a whole number of at least 1")
+    return value

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from shoal.core.task import Task as Task
     from shoal.data.read import read as read
     from shoal.kinds import dumps as dumps, loads as loads
+    from shoal.ledger.dependent import parallel_records as parallel_records
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import open_ledger as open_ledger
     from shoal.loss.closeness import closeness as closeness, max_divergence as max_divergence
     from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
+    from shoal.mechanisms.accuracy import accuracy as accuracy
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
     from shoal.mechanisms.estimators import (
         PrivateKMeans as PrivateKMeans,
@@ -183,6 +185,7 @@ _HOME = {
     "SystemRng": "noise.bits",
     "Task": "core.task",
     "VariableSum": "queries.variables",
+    "accuracy": "mechanisms.accuracy",
     "affinity_ties": "models.friends",
     "attach": "mechanisms.external",
     "attack": "attacks.bayes",
@@ -225,6 +228,7 @@ _HOME = {
     "pairs_of_counts": "models.dependence_sources",
     "pairs_of_network": "models.dependence_sources",
     "pairs_of_table": "models.dependence_sources",
+    "parallel_records": "ledger.dependent",
     "read": "data.read",
     "recheck": "mechanisms",
     "sequences": "core.records",

@@ -9,6 +9,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.attack_contexts import attack_day
+from shoal.cli.attack_neighbours import asks_for_places, attack_places, attack_ties, has_ties
 from shoal.cli.calendar import shows_contexts
 from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
 from shoal.cli.outputs import check_chart
@@ -26,6 +27,7 @@ EXAMPLES = """\b
 Examples:
   shoal attack shoal.toml days.csv
   shoal attack shoal.toml days.csv --series p1 --scale 1 --plot beliefs.png
+  shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
 """
 
 Column = typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
@@ -49,6 +51,10 @@ def attack(
     ] = None,
     state: Annotated[str | None, Column] = None,
     time: Annotated[str | None, Column] = None,
+    friends: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the noise of the release that is attacked.")] = 0,
     as_json: AsJson = False,
     plot: PlotPath = None,
@@ -67,11 +73,17 @@ def attack(
     if scale is not None:
         plan = _with_scale(plan, scale)
     columns = Columns(state, None, time, None, None).over(own)
+    if asks_for_places(plan):
+        attack_places(plan, data, columns, friends, seed, as_json=as_json, plot=plot)
+        return
     dataset = read_data(data, columns)
     name = series if series is not None else dataset.names[0]
     records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
     if shows_contexts(plan):
         attack_day(plan, records, seed, as_json=as_json, plot=plot)
+        return
+    if has_ties(plan, model):
+        attack_ties(plan, model, records, seed, as_json=as_json, plot=plot)
         return
     held = _member(plan, model)
     with show.working("attacking"):

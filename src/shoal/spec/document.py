@@ -28,6 +28,7 @@ from shoal.spec.location_sections import (
     PolicySecrets,
 )
 from shoal.spec.network_sections import ContagionModel, NetworkModel, VariableQuery
+from shoal.spec.places_sections import GroupsModel, PlacesQuery
 from shoal.spec.section import Section
 
 
@@ -250,6 +251,7 @@ ModelSection = Annotated[
     | Annotated[NetworkModel, Tag("bayes-net")]
     | Annotated[ContagionModel, Tag("contagion")]
     | Annotated[GridWalkModel, Tag("grid-walk")]
+    | Annotated[GroupsModel, Tag("groups")]
     | Annotated[ModelFile, Tag("file")],
     Discriminator(_model_tag),
 ]
@@ -264,6 +266,7 @@ QuerySection = Annotated[
     | HistogramQuery
     | CurrentQuery
     | VariableQuery
+    | PlacesQuery
     | MeasurementQuery,
     Field(discriminator="kind"),
 ]
@@ -295,6 +298,7 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("model", "bayes-net"): NetworkModel,
     ("model", "contagion"): ContagionModel,
     ("model", "grid-walk"): GridWalkModel,
+    ("model", "groups"): GroupsModel,
     ("model", "file"): ModelFile,
     ("secrets", "each-entry"): EachEntrySecrets,
     ("secrets", "pairs"): PairSecrets,
@@ -308,5 +312,6 @@ SECTIONS: dict[tuple[str, ...], type[Section]] = {
     ("query", "current"): CurrentQuery,
     ("query", "measurement"): MeasurementQuery,
     ("query", "variable-sum"): VariableQuery,
+    ("query", "places"): PlacesQuery,
     ("privacy",): PrivacySection,
 }

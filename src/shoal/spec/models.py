@@ -39,6 +39,7 @@ from shoal.spec.network_sections import (
     network_file,
     network_of,
 )
+from shoal.spec.places_sections import GroupsModel, groups_of
 from shoal.spec.stored import load_stored
 
 # the kind a section names -> what a stored model of that kind may be
@@ -89,6 +90,8 @@ def model_of(section: ModelSection, folder: Path) -> Model:
             return network_of(section)
         case ContagionModel():
             return contagion_of(section, folder)
+        case GroupsModel():
+            return groups_of(section)
         case GridWalkModel():
             return grid_walk_of(section)
         case ModelFile():

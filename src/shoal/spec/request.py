@@ -39,6 +39,7 @@ from shoal.spec.location_sections import (
 )
 from shoal.spec.models import model_of, states_of
 from shoal.spec.network_sections import VariableQuery, variable_query_of
+from shoal.spec.places_sections import PlacesQuery, places_query_of, without_states
 from shoal.spec.section import Section
 from shoal.spec.sentences import key_path, sentence
 from shoal.spec.stored import read_text
@@ -142,7 +143,10 @@ def _family(
         name = key_path(("model", index), document)
         try:
             model = model_of(section, folder)
-            own = () if isinstance(spec.query, VariableQuery) else states_of(section, model)
+            if isinstance(spec.query, PlacesQuery):
+                model = without_states(model)
+            unnamed = isinstance(spec.query, VariableQuery | PlacesQuery)
+            own = () if unnamed else states_of(section, model)
         except InputError as error:
             raise _named(name, section, error) from None
         states = states or own
@@ -164,6 +168,8 @@ def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> Qu
                 return current_of(states)
             case MeasurementQuery():
                 return measurement_of(section, states, family)
+            case PlacesQuery():
+                return places_query_of(section)
             case VariableQuery():
                 return variable_query_of(section, family)
             case CountQuery():

@@ -1,0 +1,109 @@
+"""What ties give away about single records: guessing a value from tied values and a release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.core.errors import InputError
+from shoal.core.value import Floats, Ints
+from shoal.models.dependence import Dependence
+from shoal.models.dependence_field import PairwiseField
+from shoal.queries.linear import LinearQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Guessed:
+    """Beliefs about every record, (records, values): without ties and with them, then released.
+
+    The adversary knows all other records. `alone` is P(value) by the model's own law of the record,
+    `tied` that law given the values it is tied to; `alone_after` and `tied_after` have seen the
+    release too.
+    """
+
+    places: Floats
+    truth: Ints
+    alone: Floats
+    tied: Floats
+    alone_after: Floats
+    tied_after: Floats
+
+    def right(self, beliefs: Floats) -> float:
+        """The share of records whose likeliest value is the true one."""
+        return float((beliefs.argmax(axis=1) == self.truth).mean())
+
+    def distance(self, beliefs: Floats) -> float:
+        """Mean l1 distance between the true value and the guess of least expected distance."""
+        apart = np.abs(self.places[:, None, :] - self.places[None, :, :]).sum(axis=2)
+        guess = (beliefs @ apart).argmin(axis=1)
+        return float(apart[guess, self.truth].mean())
+
+
+def guess_values(
+    model: Dependence | PairwiseField,
+    query: LinearQuery,
+    output: Floats,
+    scale: float,
+    truth: Ints,
+) -> Guessed:
+    """What somebody who knows everybody else's value believes about each record.
+
+    With ties: P(x | tied values) ∝ P(x) · Π over ties of P(value there | x), exact where ties form
+    no loop and the law is that of a field. A release of Σ weights with Laplace noise of `scale`
+    adds exp(-|output - others - weight(x)|₁ / scale).
+    """
+    size = model.domain.size
+    if len(truth) != model.records:
+        raise InputError(f"truth has {len(truth)} values; the model has {model.records} records")
+    own, laws = _laws(model)
+    log_tied = np.log(np.maximum(own, 1e-300))
+    with np.errstate(divide="ignore"):
+        logs = np.log(laws)
+    first, second = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)
+    which = model.law_of if isinstance(model, Dependence) else model.potential_of
+    forth = logs[which, :, truth[second]]  # what the second's value tells about the first
+    back = np.swapaxes(logs, 1, 2)[which, :, truth[first]]
+    np.add.at(log_tied, first, forth)
+    np.add.at(log_tied, second, back)
+    weights = np.array([[float(w) for w in row] for row in query.weights])
+    others = weights[truth].sum(axis=0) - weights[truth]
+    gaps = np.abs(output - others[:, None, :] - weights[None, :, :]).sum(axis=2)
+    alone = own if len(own) == len(truth) else np.tile(own, (len(truth), 1))
+    log_alone = np.log(np.maximum(alone, 1e-300))
+    assert alone.shape == (len(truth), size)
+    return Guessed(
+        places=model.domain.centres,
+        truth=truth,
+        alone=_normal(log_alone),
+        tied=_normal(log_tied),
+        alone_after=_normal(log_alone - gaps / scale),
+        tied_after=_normal(log_tied - gaps / scale),
+    )
+
+
+def _laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
+    """A law of each record by itself, and per tie P(second = y | first = x) up to a constant.
+
+    Of pairwise laws: the record's own margin, and law(x, y) / (margin(x) margin(y)), so that a
+    product over ties counts the margin once. Of a field: own and potentials as they are.
+    """
+    if isinstance(model, PairwiseField):
+        own = np.broadcast_to(model.own, (model.records, model.domain.size))
+        return np.asarray(own / own.sum(axis=1, keepdims=True)), model.potentials
+    size = model.domain.size
+    rows, columns = model.laws.sum(axis=2), model.laws.sum(axis=1)
+    own = np.full((model.records, size), 1 / size)
+    first, second = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)
+    own[second] = columns[model.law_of]
+    own[first] = rows[model.law_of]
+    independent = rows[:, :, None] * columns[:, None, :]
+    ratio = np.divide(model.laws, independent, out=np.zeros_like(model.laws), where=independent > 0)
+    return own, ratio
+
+
+def _normal(logs: Floats) -> Floats:
+    """Rows of log-weights as laws; a row that rules out everything counts all alike."""
+    top = logs.max(axis=1, keepdims=True)
+    weights = np.exp(np.where(np.isfinite(top), logs - top, 0.0))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -42,6 +42,9 @@ COMMANDS: dict[str, Command] = {
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from one release."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
+    "locations": Command(
+        "shoal.cli.location_tracks", "Release many people's trajectories, a stream for each."
+    ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),

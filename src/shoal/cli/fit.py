@@ -25,6 +25,7 @@ Examples:
   shoal fit days.csv -o model.json --state activity --series person --time minute
   shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
   shoal fit days.csv -o model.json --state activity --series person --group shift
+  shoal fit tracks.csv -o town.json --grid 0.34 --lat lat --lon lon --series user --time t
 """
 
 NOT_PRIVATE = (
@@ -40,7 +41,9 @@ def fit(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The model, a .json file.")
     ],
-    state: Annotated[str, typer.Option(metavar="COLUMN", help="Column with the states.")],
+    state: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column with the states.")
+    ] = None,
     series: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column that tells series apart.")
     ] = None,
@@ -66,6 +69,22 @@ def fit(
         str | None,
         typer.Option(metavar="COLUMN", help="Fit one model per value: FILE-VALUE.json each."),
     ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(metavar="KM", help="Fit a map instead: width of square cells, or h3:8."),
+    ] = None,
+    latitude: Annotated[
+        str | None, typer.Option("--lat", metavar="COLUMN", help="For maps: latitudes.")
+    ] = None,
+    longitude: Annotated[
+        str | None, typer.Option("--lon", metavar="COLUMN", help="For maps: longitudes.")
+    ] = None,
+    box: Annotated[
+        str | None, typer.Option(metavar="S,W,N,E", help="For maps: the box, else the data's.")
+    ] = None,
+    personal: Annotated[
+        str | None, typer.Option(metavar="SERIES", help="For maps: one person's own chain.")
+    ] = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
@@ -74,6 +93,24 @@ def fit(
     Counts transitions inside chains, says in words whether a Markov chain is a fair description,
     and writes a model that a spec names with `file`.
     """
+    if grid is not None:
+        from shoal.cli.location_fit import MapWish, fit_map
+
+        wish = MapWish(
+            grid=grid,
+            latitude=latitude,
+            longitude=longitude,
+            series=series,
+            time=time,
+            gap=gap,
+            smoothing=smoothing,
+            length=length,
+            initial=initial,
+            box=box,
+            personal=personal,
+        )
+        fit_map(data, out, wish, as_json=as_json, force=force)
+        return
     from shoal.cli.sources import Columns, read_data
     from shoal.models.fit import Start, fit_groups
     from shoal.models.fit_check import check_fit

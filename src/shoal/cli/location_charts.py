@@ -35,7 +35,7 @@ def policy_chart(plan: Plan) -> bytes:
     hull = _flat(stage.protected.body.vertices * step)
     closed = np.vstack([hull, hull[:1]])
     left.plot(*(closed + centre).T, color="black", linewidth=1)
-    left.set_title(f"{len(edges)} edges; added by the repair in red; the hull of one state")
+    left.set_title(f"{len(edges)} edges (repairs in red) and one hull")
     right.fill(*closed.T, color=CHOSEN, alpha=0.3)
     right.plot(*closed.T, color=CHOSEN)
     right.axhline(0, color=OTHER, linewidth=0.5)

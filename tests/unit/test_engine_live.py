@@ -1,0 +1,144 @@
+"""Live streams step by step, without Spark: replays show the same, late rows show nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engine_jobs import plan as histogram_plan
+from tests.locations import running_task
+
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.engines.keyed import KeyedRng, stream_key
+from shoal.engines.live import Live, Reading
+from shoal.ledger import open_ledger
+from shoal.mechanisms import MECHANISMS, calibrated
+from shoal.mechanisms.mask_choice import mask
+from shoal.models.day import DayChain
+from shoal.secrets.contexts import SensitiveContexts
+
+CONTEXTS = ("home", "work", "clinic")
+SLOTS = 12
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def masked() -> Plan:
+    matrix = [[0.8, 0.15, 0.05], [0.3, 0.65, 0.05], [0.45, 0.05, 0.5]]
+    day = DayChain.of(matrix, initial=[0.9, 0.1, 0.0], states=CONTEXTS, slots=SLOTS)
+    secrets = SensitiveContexts.of("clinic")
+    return mask(day, secrets, delta="0.3", check="mask-probabilistic")
+
+
+@pytest.fixture(scope="module")
+def located() -> Plan:
+    return calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+
+
+def readings(days: int = 2) -> list[Reading]:
+    return [
+        Reading(f"2024-03-0{day + 1}", slot, CONTEXTS[(slot * 7 + day) % 3])
+        for day in range(days)
+        for slot in range(SLOTS)
+    ]
+
+
+def walk() -> list[Reading]:
+    return [Reading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(12)]
+
+
+@pytest.mark.parametrize("kind", ["contexts", "locations"])
+def test_batches_and_replays_show_the_same(kind: str, masked: Plan, located: Plan) -> None:
+    live = Live.of(masked if kind == "contexts" else located, SECRET)
+    rows = readings() if kind == "contexts" else walk()
+    _, whole = live.advance("ann", None, rows)
+    for cut in (1, 5, len(rows) - 1):
+        state, first = live.advance("ann", None, reversed(rows[:cut]))
+        end, second = live.advance("ann", state, rows[cut:])
+        assert [*first, *second] == whole
+        assert live.advance("ann", state, rows[cut:]) == (end, second)
+    _, other = live.advance("bob", None, rows)
+    assert other != whole
+
+
+def test_another_reading_draws_other_noise(located: Plan) -> None:
+    # were the words the same, two outputs of one step would differ by the readings alone
+    live = Live.of(located, SECRET)
+    _, one = live.advance("ann", None, [Reading("", 0, "s1")])
+    _, two = live.advance("ann", None, [Reading("", 0, "s2")])
+    assert one[0].multiples is not None
+    assert two[0].multiples is not None
+    noise = [np.subtract(one[0].multiples, (1, 0)), np.subtract(two[0].multiples, (2, 1))]
+    assert noise[0].tolist() != noise[1].tolist()
+
+
+def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) -> None:
+    live = Live.of(masked, SECRET)
+    rows = readings(1)
+    state, _ = live.advance("ann", None, rows[:6])
+    after, told = live.advance("ann", state, [rows[2], Reading("2024-02-28", 3, "home")])
+    assert after == state
+    assert all(row.late and row.shown is None for row in told)
+    _, again = live.advance("ann", state, [rows[5]])  # the slot asked for again
+    assert again == live.advance("ann", None, rows[:6])[1][5:]
+    moving = Live.of(located, SECRET)
+    state, _ = moving.advance("ann", None, walk()[:5])
+    after, told = moving.advance("ann", state, [walk()[1]])
+    assert after == state
+    assert told[0].late
+    assert told[0].multiples is None
+
+
+def test_days_are_charged_when_they_begin_and_steps_one_by_one(
+    masked: Plan, located: Plan, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "budget.db")
+    live = Live.of(masked, SECRET, ledger=where)
+    live.advance("ann", None, readings())
+    live.advance("ann", None, readings())
+    moving = Live.of(located, SECRET, ledger=where, job="monday")
+    _, first = moving.advance("bob", None, walk()[:4])
+    again = Live.of(located, bytes(32), ledger=where, job="monday")  # the key was lost
+    assert again.advance("bob", None, walk()[:4])[1] == first
+    with open_ledger(where) as ledger:
+        counts = Counter(entry.subject for entry in ledger.charges())
+        assert ledger.verify().intact
+    drawn = sum(row.multiples is not None for row in first)
+    assert counts == {"ann": 2, "bob": drawn}
+
+
+def test_only_streams_are_live() -> None:
+    with pytest.raises(InputError, match="run it as a job"):
+        Live.of(histogram_plan(), SECRET)
+
+
+def test_the_words_are_one_stream_however_they_are_asked_for() -> None:
+    one, two = KeyedRng(SECRET, ["a", 1]), KeyedRng(SECRET, ["a", 1])
+    parts = [one.words(count) for count in (1, 0, 3, 9)]
+    assert np.concatenate(parts).tolist() == two.words(13).tolist()
+    assert KeyedRng(SECRET, ["a", 2]).words(4).tolist() != two.words(4).tolist()
+    other = bytes(32)
+    assert (
+        KeyedRng(other, ["a", 1]).words(4).tolist() != KeyedRng(SECRET, ["a", 1]).words(4).tolist()
+    )
+    many = KeyedRng(SECRET, ["bits"]).words(4096)
+    share = np.unpackbits(many.view(np.uint8)).mean()
+    assert abs(share - 0.5) < 5 * 0.5 / np.sqrt(64 * 4096)
+    assert len(set(many.tolist())) == 4096
+
+
+def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint" / "shoal-key"
+    key = stream_key(path)
+    assert len(key) == 32
+    assert stream_key(path) == key
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_text("no key")
+    with pytest.raises(InputError, match="does not hold a stream's key"):
+        stream_key(path)
+    with pytest.raises(InputError, match="must have 32"):
+        KeyedRng(b"short", [])

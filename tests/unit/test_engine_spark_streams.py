@@ -1,0 +1,193 @@
+"""Structured Streaming: state that survives restarts, and batches that run again show the same."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engine_spark import GROUP, spark_session  # noqa: F401
+from tests.locations import running_task
+
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.engines.keyed import stream_key
+from shoal.engines.live import Live, Reading
+from shoal.engines.spark_streams import KEY, PROVIDER, ROCKS, live_stream
+from shoal.ledger import open_ledger
+from shoal.mechanisms import MECHANISMS, calibrated
+from shoal.mechanisms.mask_choice import mask
+from shoal.models.day import DayChain
+from shoal.secrets.contexts import SensitiveContexts
+
+pytestmark = GROUP
+
+CONTEXTS = ("home", "work", "clinic")
+SLOTS = 8
+PROTOBUF = find_spec("google") is not None and find_spec("google.protobuf") is not None
+INTERFACES = [
+    "applyInPandasWithState",
+    pytest.param(
+        "transformWithStateInPandas",
+        marks=pytest.mark.skipif(not PROTOBUF, reason="the package protobuf is not installed"),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def masked() -> Plan:
+    matrix = [[0.8, 0.15, 0.05], [0.3, 0.65, 0.05], [0.45, 0.05, 0.5]]
+    day = DayChain.of(matrix, initial=[0.9, 0.1, 0.0], states=CONTEXTS, slots=SLOTS)
+    secrets = SensitiveContexts.of("clinic")
+    return mask(day, secrets, delta="0.3", check="mask-probabilistic")
+
+
+def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    """A file that appears whole, as a streaming source needs it."""
+    folder.mkdir(exist_ok=True)
+    hidden = folder / f".{name}"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hidden.rename(folder / name)
+
+
+def slots(first: int, last: int) -> list[dict[str, Any]]:
+    return [
+        {"user": f"u{user}", "day": "2024-03-01", "slot": slot, "what": CONTEXTS[(slot + user) % 3]}
+        for slot in range(first, last)
+        for user in range(3)
+    ]
+
+
+class Crash(Exception):
+    pass
+
+
+class Sink:
+    """What a batch showed, also when it crashes afterwards."""
+
+    def __init__(self, *, crash_at: int | None = None) -> None:
+        self.seen: list[dict[tuple[str, int], Any]] = []
+        self._crash_at = crash_at
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        rows = frame.collect()
+        value = "shown" if "shown" in frame.columns else "multiples"
+        self.seen.append({(row.subject, row.at): row[value] for row in rows})
+        if batch == self._crash_at:
+            raise Crash("after the values were seen")
+
+
+def run(spark: Any, folder: Path, shown: Any, sink: Sink) -> None:
+    """All batches there are; an error of the sink ends the query."""
+    query = (
+        shown.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def contexts(spark: Any, folder: Path, plan: Plan, **rest: Any) -> Any:
+    source = spark.readStream.schema("user string, day string, slot long, what string")
+    frame = source.json(str(folder / "in"))
+    return live_stream(
+        frame,
+        plan,
+        by="user",
+        state="what",
+        at="slot",
+        day="day",
+        checkpoint=folder / "checkpoint",
+        **rest,
+    )
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_context_streams_go_on_after_a_restart_and_replay_what_they_showed(
+    interface: str, spark: Any, masked: Plan, tmp_path: Path
+) -> None:
+    spark.conf.set(PROVIDER, ROCKS)
+    where = str(tmp_path / "budget.db")
+    rest = {"interface": interface, "ledger": where}
+    put(tmp_path / "in", "a.json", slots(0, 3))
+    first = Sink()
+    run(spark, tmp_path, contexts(spark, tmp_path, masked, **rest), first)
+    put(tmp_path / "in", "b.json", slots(3, 6))
+    crashing = Sink(crash_at=1)
+    with pytest.raises(Exception, match="after the values were seen"):
+        run(spark, tmp_path, contexts(spark, tmp_path, masked, **rest), crashing)
+    again = Sink()
+    run(spark, tmp_path, contexts(spark, tmp_path, masked, **rest), again)
+    assert again.seen == crashing.seen
+    put(tmp_path / "in", "c.json", slots(6, SLOTS))
+    last = Sink()
+    run(spark, tmp_path, contexts(spark, tmp_path, masked, **rest), last)
+    together = {
+        key: value
+        for sink in (first, again, last)
+        for seen in sink.seen
+        for key, value in seen.items()
+    }
+    live = Live.of(masked, stream_key(tmp_path / "checkpoint" / KEY))
+    for user in range(3):
+        own = [row for row in slots(0, SLOTS) if row["user"] == f"u{user}"]
+        rows = [Reading(row["day"], row["slot"], row["what"]) for row in own]
+        _, told = live.advance(f"u{user}", None, rows)
+        assert {row.at: row.shown for row in told} == {
+            at: value for (name, at), value in together.items() if name == f"u{user}"
+        }
+    with open_ledger(where) as ledger:
+        assert ledger.verify().charges == 3
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_path: Path) -> None:
+    spark.conf.set(PROVIDER, ROCKS)
+    plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    rows: list[dict[str, Any]] = [
+        {"user": f"u{user}", "t": 10 * step, "place": f"s{(step * 5 + user) % 6 + 1}"}
+        for step in range(6)
+        for user in range(2)
+    ]
+    put(tmp_path / "in", "a.json", rows[:5])
+    sinks = [Sink(), Sink()]
+
+    def shown() -> Any:
+        source = spark.readStream.schema("user string, t long, place string")
+        return live_stream(
+            source.json(str(tmp_path / "in")),
+            plan,
+            by="user",
+            state="place",
+            at="t",
+            checkpoint=tmp_path / "checkpoint",
+            interface=interface,
+        )
+
+    run(spark, tmp_path, shown(), sinks[0])
+    put(tmp_path / "in", "b.json", rows[5:])
+    run(spark, tmp_path, shown(), sinks[1])
+    together = {key: value for sink in sinks for seen in sink.seen for key, value in seen.items()}
+    assert len(together) == 12
+    live = Live.of(plan, stream_key(tmp_path / "checkpoint" / KEY))
+    for user in range(2):
+        own = [row for row in rows if row["user"] == f"u{user}"]
+        _, told = live.advance(
+            f"u{user}", None, [Reading("", row["t"], row["place"]) for row in own]
+        )
+        for row in told:
+            found = together[f"u{user}", row.at]
+            assert (None if found is None else tuple(found)) == row.multiples
+
+
+def test_wrong_columns_and_interfaces_are_refused(spark: Any, masked: Plan, tmp_path: Path) -> None:
+    put(tmp_path / "in", "a.json", slots(0, 1))
+    with pytest.raises(InputError, match="interface is 'other'"):
+        contexts(spark, tmp_path, masked, interface="other")
+    plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
+    with pytest.raises(InputError, match="locations take none"):
+        contexts(spark, tmp_path, plan)

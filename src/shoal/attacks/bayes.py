@@ -8,13 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
+from shoal.attacks.networks import crowd_beliefs, network_beliefs
 from shoal.attacks.seen import EntriesSeen, Seen, SumSeen
 from shoal.audit.evidence import Coded, backward, by_value, pushed, shifted
 from shoal.audit.walk import Walk, walk
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import Model
 from shoal.core.value import Floats, Ints
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 
@@ -25,12 +28,17 @@ MOST_PATHS = 200_000_000  # cells of the best-path table
 def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> Beliefs:
     """What somebody who holds `model` believes about every entry after seeing `seen`.
 
-    Exact: forward and backward over states and sums (chains), or enumeration (tables). `entries`
-    is the length of the data, or the lengths of several chains that are independent of each other
-    and follow one another in the result.
+    Exact: forward and backward over states and sums (chains), enumeration (tables), elimination
+    (Bayesian networks), or convolution over groups (contagion). `entries` is the length of the
+    data, or the lengths of several chains that are independent of each other and follow one
+    another in the result.
     """
     if isinstance(model, JointTable):
         return _table(model, seen)
+    if isinstance(model, BayesNet):
+        return network_beliefs(model, seen)
+    if isinstance(model, Contagion):
+        return crowd_beliefs(model, seen)
     coded, likelihood, nodes = _observed(model, seen, entries)
     joint = np.concatenate(list(_joints(coded, nodes, likelihood)))
     evidence = float(np.logaddexp.reduce(joint[-1]))

@@ -1,0 +1,193 @@
+"""Every plan on random networks and crowds, held to the loss over all outcomes written out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.contract.network_tasks import crowd, household
+from tests.networks import entry_facts, joint_of, random_network, true_loss
+
+from shoal.audit.exact import audit
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+from shoal.loss.network_exact import least_parts_scale, parts_loss
+from shoal.loss.network_laws import independent
+from shoal.mechanisms import MECHANISMS, calibrated, choose
+from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
+from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
+from shoal.queries.variables import variable_sum
+from shoal.secrets.entries import EachEntry
+from shoal.secrets.pairs import Event, SecretPairs
+
+ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")
+ILL = ("well", "ill")
+
+
+def answers_of(query: LinearQuery, shape: tuple[int, ...]) -> np.ndarray:
+    """The query's answer for every outcome, in its own units."""
+    weights = np.array([[float(w) for w in row] for row in query.weights])
+    places = np.indices(shape).reshape(len(shape), -1)
+    return np.asarray(weights[places].sum(axis=0))
+
+
+def plans_of(task: Task, epsilon: Fraction) -> list[Plan]:
+    found = []
+    for name in ROWS:
+        row = MECHANISMS[name]
+        if row.refuse(task) is None:
+            try:
+                found.append(calibrated(row, task, epsilon))
+            except Refused:
+                continue
+    return found
+
+
+def check(task: Task, law: np.ndarray, answers: np.ndarray, facts: list, epsilon: Fraction) -> None:
+    """True loss ≤ ε for every plan; the exact plan reaches it; the audit finds it."""
+    for plan in plans_of(task, epsilon):
+        scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
+        zero_sum = type(plan.body.noise).__name__ == "ZeroSumLaplace"  # type: ignore[union-attr]
+        truth = true_loss(law, answers, scale, facts)
+        found = audit(plan)
+        assert found.lower <= found.upper
+        if zero_sum:  # its outputs are fewer than those tried here
+            assert found.upper <= float(epsilon) * (1 + 1e-9)
+            continue
+        assert truth <= float(epsilon) * (1 + 1e-9), plan.mechanism
+        assert found.lower - 1e-9 <= truth <= found.upper + 1e-9, plan.mechanism
+        if plan.mechanism == "exact" and scale > 0.02:
+            assert truth == pytest.approx(float(epsilon), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("zeros", [0.0, 0.25], ids=["positive", "zeros"])
+def test_counts_on_random_networks(seed: int, zeros: float) -> None:
+    net = random_network(seed, 3 + seed % 3, zeros=zeros, density=0.6)
+    query = count(["0", "1"], "1")
+    task = Task(query=query, secrets=EachEntry(), family=(net,))
+    law = joint_of(net)
+    for epsilon in (Fraction(1, 2), Fraction(3)):
+        check(task, law, answers_of(query, law.shape), entry_facts(law.shape), epsilon)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_values_weights_and_several_numbers(seed: int) -> None:
+    net = random_network(seed, 3, values=3, density=0.8)
+    law = joint_of(net)
+    for query in (
+        weighted_sum(["0", "1", "2"], {"1": "1/2", "2": 2}),
+        histogram(["0", "1", "2"]),
+    ):
+        task = Task(query=query, secrets=EachEntry(), family=(net,))
+        check(task, law, answers_of(query, law.shape), entry_facts(law.shape), Fraction(1))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_that_do_not_depend_on_each_other(seed: int) -> None:
+    """Two independent halves: the rest of the sum may hide what one half tells."""
+    one, two = random_network(seed, 3, zeros=0.3), random_network(seed + 50, 2, zeros=0.3)
+    both = BayesNet(
+        variables=(*one.variables, *(f"w{v}" for v in range(2))),
+        domains=(*one.domains, *two.domains),
+        parents=(*one.parents, *(tuple("w" + p[1:] for p in own) for own in two.parents)),
+        tables=(*one.tables, *two.tables),
+    )
+    assert len(both.parts) >= 2
+    query = count(["0", "1"], "1")
+    law = joint_of(both)
+    task = Task(query=query, secrets=EachEntry(), family=(both,))
+    check(task, law, answers_of(query, law.shape), entry_facts(law.shape), Fraction(2))
+
+
+def test_the_rest_is_convolved_where_the_middle_tells_most() -> None:
+    """A pair of variables that are equal or not: the odd sum tells, until others are added."""
+    same = [[0.9, 0.1], [0.1, 0.9]]
+    flip = [[[0.9, 0.1], [0.1, 0.9]], [[0.1, 0.9], [0.9, 0.1]]]
+    tables = {"a": [0.5, 0.5], "b": same, "c": flip, "z": [0.5, 0.5]}
+    net = BayesNet.of(tables, parents={"b": ["a"], "c": ["a", "b"]})
+    task = independent(net, count(["0", "1"], "1"), EachEntry())
+    law = joint_of(net)
+    answers = answers_of(count(["0", "1"], "1"), law.shape)
+    for steps in (0.3, 0.6, 1.2):
+        truth = true_loss(law, answers, steps, entry_facts(law.shape))
+        assert parts_loss(task, steps) == pytest.approx(truth, rel=1e-8)
+    least = least_parts_scale(task, 1.0, 1 / 64)
+    assert true_loss(law, answers, least, entry_facts(law.shape)) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)], ids=str)
+def test_crowds(epsilon: Fraction) -> None:
+    model = crowd()
+    law = joint_of(model)
+    for query in (count(ILL, "ill"), weighted_sum(ILL, {"ill": 3})):
+        task = Task(query=query, secrets=EachEntry(), family=(model,))
+        check(task, law, answers_of(query, law.shape), entry_facts(law.shape), epsilon)
+
+
+def mask(model: BayesNet | Contagion, where: dict[str, str]) -> np.ndarray:
+    shape = [len(domain) for domain in model.domains]
+    holds = np.ones(shape, dtype=bool)
+    places = np.indices(shape)
+    for name, value in where.items():
+        v = model.variables.index(name)
+        holds &= places[v] == model.domains[v].index(value)
+    return holds
+
+
+@pytest.mark.parametrize("model", [household(), crowd()], ids=["network", "crowd"])
+def test_pairs_of_events_within_and_across_parts(model: BayesNet | Contagion) -> None:
+    first, second, third = model.variables[0], model.variables[1], model.variables[-1]
+    wheres = [
+        ({first: "ill"}, {first: "well"}),
+        ({first: "ill", third: "ill"}, {first: "well", third: "well"}),
+        ({first: "ill", second: "well"}, {third: "ill"}),
+    ]
+    pairs = [(Event.of(f"a{i}", a), Event.of(f"b{i}", b)) for i, (a, b) in enumerate(wheres)]
+    query = count(ILL, "ill")
+    task = Task(query=query, secrets=SecretPairs.of(pairs), family=(model,))
+    law = joint_of(model)
+    facts = [(mask(model, a), mask(model, b)) for a, b in wheres]
+    check(task, law, answers_of(query, law.shape), facts, Fraction(1))
+
+
+def test_group_counts_every_part_a_pair_is_about() -> None:
+    """Two strangers, both ill against both well, need noise for both although none is tied."""
+    net = BayesNet.of({"a": [0.5, 0.5], "b": [0.5, 0.5]})
+    both = Event.of("both", {"a": "1", "b": "1"})
+    none = Event.of("none", {"a": "0", "b": "0"})
+    query = count(["0", "1"], "1")
+    task = Task(query=query, secrets=SecretPairs.of([(both, none)]), family=(net,))
+    assert net.tied == 1
+    assert task.tied == 2
+    plan = calibrated(MECHANISMS["group"], task, Fraction(1))
+    assert float(plan.body.noise.scale) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unlike_variables(seed: int) -> None:
+    net = random_network(seed, 3, values=3, density=0.9)
+    names = BayesNet(
+        variables=net.variables,
+        domains=(("a", "b", "c"), ("0", "1", "2"), ("x", "y", "z")),
+        parents=net.parents,
+        tables=net.tables,
+    )
+    query = variable_sum(names, {"v0": {"b": 1, "c": 3}, "v2": {"y": "1/2", "z": 2}})
+    task = Task(query=query, secrets=EachEntry(), family=(names,))
+    law = joint_of(names)
+    weights = [np.array([float(w) for w in row]) for row in query.weights]
+    places = np.indices(law.shape).reshape(3, -1)
+    answers = sum(weights[v][places[v]] for v in range(3))[:, None]
+    check(task, law, answers, entry_facts(law.shape), Fraction(1))
+
+
+def test_the_choice_is_the_exact_plan_and_the_claimed_one_is_never_chosen() -> None:
+    net = random_network(3, 4, density=0.3)
+    found = choose(Task(query=count("01", "1"), secrets=EachEntry(), family=(net,)), Fraction(1))
+    assert found.plan.mechanism == "exact"
+    claimed = found.alternatives["influence-matrix"]
+    assert isinstance(claimed, str) or not claimed.guarantee.proved

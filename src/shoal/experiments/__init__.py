@@ -45,6 +45,22 @@ EXPERIMENTS: dict[str, Experiment] = {
         "shoal.experiments.mask_speed",
         "MaskIt paper, Table 1: how long a calibration and a decision take.",
     ),
+    "location-time": Experiment(
+        "shoal.experiments.location_time",
+        "Location papers, Figures 3.4, 10 and 11: sets, drift, errors and runtime step by step.",
+    ),
+    "location-parameters": Experiment(
+        "shoal.experiments.location_parameters",
+        "Location papers, Figures 3.5 to 3.7, 12 and 13: against ε, δ, r, k and the model.",
+    ),
+    "location-knn": Experiment(
+        "shoal.experiments.location_knn",
+        "Location thesis, Figure 3.8: nearest points of interest asked from what is released.",
+    ),
+    "location-optimum": Experiment(
+        "shoal.experiments.location_optimum",
+        "Beside the location papers: the best possible mechanism on small maps.",
+    ),
     "dependent-attack": Experiment(
         "shoal.experiments.dependent_attack",
         "Dependent-DP paper, Figures 3, 5 and 10: locating people by their friends.",

@@ -66,12 +66,12 @@ class Trails:
     @property
     def raw(self) -> Floats:
         """|z - f(s)| in km."""
-        return np.linalg.norm(self.shown - self.truth, axis=2)
+        return np.asarray(np.linalg.norm(self.shown - self.truth, axis=2))
 
     @property
     def estimate(self) -> Floats:
         """|estimate - f(s)| in km."""
-        return np.linalg.norm(self.guessed - self.truth, axis=2)
+        return np.asarray(np.linalg.norm(self.guessed - self.truth, axis=2))
 
     def summary(self) -> tuple[float, ...]:
         """Means over all: size, drift in %, raw km, estimate km, DoP, repairs, ms a step."""

@@ -147,13 +147,13 @@ def _town(
 
 def _tracks(histories: dict[str, list[Ints]], number: Ints) -> tuple[Track, ...]:
     """TRACKS stretches of STEPS + 1 readings on the map, from as many people as there are."""
-    found = []
+    found: list[Track] = []
     for person, chains in histories.items():
         for cells in chains:
             pieces = np.split(cells, np.flatnonzero(cells < 0))
             for piece in (piece[piece >= 0] for piece in pieces):
-                for start in range(0, len(piece) - STEPS, STEPS + 1):
-                    found.append(Track(person, number[piece[start : start + STEPS + 1]]))
+                starts = range(0, len(piece) - STEPS, STEPS + 1)
+                found += [Track(person, number[piece[at : at + STEPS + 1]]) for at in starts]
     rank: dict[str, int] = {}
     keyed = []
     for track in found:  # everybody's first stretch before anybody's second

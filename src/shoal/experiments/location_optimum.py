@@ -105,10 +105,8 @@ def estimate_error(points: Ints, law: Floats) -> float:
     joint = law / len(points)
     mass = joint.sum(axis=0)
     means = joint.T @ points / np.maximum(mass, 1e-300)[:, None]
-    squares = float(
-        (joint.T @ (points**2).sum(axis=1)).sum() - (mass * (means**2).sum(axis=1)).sum()
-    )
-    return math.sqrt(max(0.0, float(spread)))
+    second = float((joint.T @ (points**2).sum(axis=1)).sum())
+    return math.sqrt(max(0.0, second - float(mass @ (means**2).sum(axis=1))))
 
 
 def least_error(points: Ints, edges: Ints, epsilon: float) -> float:

@@ -128,12 +128,13 @@ def _town(
     number = np.full(grid.size + 1, -1, dtype=np.int64)  # the last place is for cell -1
     number[chain.cells] = np.arange(chain.size)
     query = coordinates(chain)
+    places: Floats
     if spots is None:  # the most visited cells stand for points of interest
         busiest = np.argsort(-chain.initial, kind="stable")[:POINTS_OF_INTEREST]
         places = query.values[busiest]
     else:
         cells = grid.cell_of(spots[:, 0], spots[:, 1])
-        places = grid.lattice_of(cells[cells >= 0]) * float(grid.step_km)
+        places = np.asarray(grid.lattice_of(cells[cells >= 0]) * float(grid.step_km), np.float64)
     return Town(
         name=name,
         chain=chain,
@@ -141,7 +142,7 @@ def _town(
         histories=histories,
         tracks=_tracks(histories, number),
         radius_km=radius_km,
-        places=np.asarray(places, dtype=np.float64),
+        places=places,
     )
 
 

@@ -118,3 +118,18 @@ def test_places_can_be_planned_under_declared_ties_too(run: Run, tmp_path: Path)
     found = json.loads(run("plan", str(tmp_path / "spec.toml"), "--json").stdout)
     assert found["mechanism"] == "group"
     assert found["scale"] == pytest.approx(3 * 2 * (12 + 2 * 43 / 64) / 40, rel=1e-6)
+
+
+def test_places_are_released_from_check_ins(run: Run, town: Path) -> None:
+    spec, data, out = (str(town / name) for name in ("places.toml", "checkins.csv", "r.json"))
+    result = run("release", spec, data, "-o", out, "--seed", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "latitude" in result.stdout
+    stored = json.loads(Path(out).read_text())
+    assert "round 2 cluster 8 count" in json.dumps(stored)
+    charged = run("release", spec, data, "-o", out, "--force", "--ledger", str(town / "l.db"))
+    assert "needs --subject" in charged.stderr
+    named = data.replace("checkins", "renamed")
+    Path(named).write_text(Path(data).read_text().replace("latitude", "north"))
+    refused = run("release", spec, named, "-o", out, "--force")
+    assert "no column 'latitude' or 'lat'" in refused.stderr

@@ -9,10 +9,11 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.attack_contexts import attack_day
-from shoal.cli.attack_neighbours import asks_for_places, attack_places, attack_ties, has_ties
+from shoal.cli.attack_neighbours import attack_places, attack_ties, has_ties
 from shoal.cli.calendar import shows_contexts
 from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
 from shoal.cli.outputs import check_chart
+from shoal.cli.release_places import asks_for_places
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs

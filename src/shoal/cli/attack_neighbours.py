@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
+from shoal.cli.release_places import people_in
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 
 MOST_TARGETS = 200
 NEAR, FAR, RELEASED = "#1b7f8c", "#b7c4cc", "#c8553d"
-
-
-def asks_for_places(plan: Plan) -> bool:
-    """Whether the plan releases centroids of people's places."""
-    from shoal.queries.centroids import Centroids
-
-    return isinstance(plan.task.query, Centroids)
 
 
 def has_ties(plan: Plan, index: int) -> bool:
@@ -59,11 +53,7 @@ def attack_places(
             "--friends is missing; the attack on places needs a file with two columns of people, "
             "one friendship a row"
         )
-    if columns.series is None or columns.state is None:
-        raise InputError(
-            "[data] must name series, the column of people, and state, that of places; add both"
-        )
-    people = _people(plan, data, columns, friends)
+    people = people_in(plan, data, columns, friends)
     with show.working("attacking"):
         found = _located(plan, people, seed)
     summary = _summary(plan, people, found)
@@ -73,38 +63,6 @@ def attack_places(
         _print_places(plan, summary)
     if plot is not None:
         _write(plot, _places_chart(people, found))
-
-
-def _people(plan: Plan, data: str, columns: Columns, friends: Path) -> People:
-    from shoal.attacks.neighbours_people import City
-    from shoal.data.places import people_of, read_table
-    from shoal.queries.centroids import Centroids
-
-    query = plan.task.query
-    assert isinstance(query, Centroids)
-    south, west = (float(end) for end in query.low[:2])
-    north, east = (float(end) for end in query.high[:2])
-    with show.working("reading"):
-        table = read_table(data)
-        sides = [_coordinate(table.columns, name) for name in ("latitude", "longitude")]
-        people, _ = people_of(
-            table,
-            read_table(friends),
-            City(south=south, west=west, north=north, east=east),
-            user=str(columns.series),
-            place=str(columns.state),
-            latitude=sides[0],
-            longitude=sides[1],
-            top=len(query.columns) // 2,
-        )
-    return people
-
-
-def _coordinate(present: list[str], name: str) -> str:
-    for candidate in (name, name[:3]):
-        if candidate in present:
-            return candidate
-    raise InputError(f"the check-ins have no column {name!r} or {name[:3]!r}; rename theirs")
 
 
 def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:

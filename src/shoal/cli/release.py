@@ -10,6 +10,7 @@ import typer
 from shoal.cli import show
 from shoal.cli.options import AsJson, DataPath, Force, new_app
 from shoal.cli.outputs import check_output
+from shoal.cli.release_places import TOGETHER, asks_for_places, place_records, print_centroids
 
 if TYPE_CHECKING:
     from shoal.cli.sources import Columns
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 app = new_app()
 
 SUFFIXES = (".json", ".parquet")
-TOGETHER = "all"  # the name of the one release of all series together
 
 EXAMPLES = """\b
 Examples:
@@ -135,12 +135,17 @@ def release(
     )
     plan, own = load_plan(source)
     columns = Columns(state, series, time, gap, together).over(own)
-    dataset = read_data(data, columns)
-    records = _records(plan, dataset, columns)
-    account.check(list(records), together=bool(columns.together))
+    places = asks_for_places(plan)
+    if places:
+        records = place_records(plan, data, columns)
+    else:
+        records = _records(plan, read_data(data, columns), columns)
+    account.check(list(records), together=places or bool(columns.together))
     releases = account.draw(plan, records, _rng(seed))
     account.write(out, releases)
     _report(plan, releases, out, as_json=as_json, seeded=seed is not None)
+    if places and not as_json:
+        print_centroids(plan, releases[TOGETHER])
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -21,7 +21,7 @@ LEAST_VISITS = 10
 
 def people_of(
     checkins: pl.DataFrame,
-    friends: pl.DataFrame,
+    friends: pl.DataFrame | None,
     city: City,
     *,
     user: str = "user",
@@ -34,7 +34,7 @@ def people_of(
     """The people with at least `least` check-ins in the city, and their names.
 
     A person's vector holds the coordinates of the `top` places visited most often, ties by name.
-    `friends` has two columns of names; pairs with somebody left out are dropped.
+    `friends` has two columns of names, or is None; pairs with somebody left out are dropped.
     Liu, Chakraborty & Mittal 2016, Section IV-A, Eq. (4).
     """
     import polars as pl
@@ -91,8 +91,10 @@ def read_table(path: str | Path) -> pl.DataFrame:
     raise DataError(f"{str(file)!r} ends in {file.suffix!r}; use .csv, .parquet or .jsonl")
 
 
-def _numbered(friends: pl.DataFrame, names: tuple[str, ...]) -> Ints:
+def _numbered(friends: pl.DataFrame | None, names: tuple[str, ...]) -> Ints:
     """Friendships as pairs of numbers, each once, between people who are there."""
+    if friends is None:
+        return np.empty((0, 2), dtype=np.int64)
     if friends.width < 2:
         raise DataError("the friendships need two columns, one for each friend")
     place = {name: number for number, name in enumerate(names)}

@@ -52,6 +52,7 @@ def run() -> Report:
         curves = tuple(curves_of(town, targets))
         tables += [distance_table(source, town), before]
         tables += [error_table(source, curves), bits_table(source, curves, town)]
+        tables.append(knowledge_table(source, town, targets))
         figures.append(_figure(source, town, curves))
     return Report(
         name="dependent-attack",
@@ -84,11 +85,12 @@ def curves_of(town: People, targets: Ints) -> Iterator[Curve]:
     query = town.city.query(town.places, clusters=8, rounds=ROUNDS)
     pairs, _ = models_for(town, np.arange(len(town)))
     for title, row in PLANS.items():
-        found: dict[str, list[list[Located]]] = {name: [] for name in adversaries(town, targets)}
+        by = adversaries(town, targets)
+        found: dict[str, list[list[Located]]] = {name: [] for name in by}
         for epsilon in EPSILONS:
             plan = plan_or_none(row, query, pairs, epsilon)
             assert plan is not None  # these rows take every query over tied records
-            for name, located in _attacked(town, targets, plan).items():
+            for name, located in _attacked(town, targets, plan, by).items():
                 found[name].append(located)
         for name, at_epsilon in found.items():
             yield Curve(
@@ -101,17 +103,59 @@ def curves_of(town: People, targets: Ints) -> Iterator[Curve]:
             )
 
 
-def _attacked(town: People, targets: Ints, plan: Plan) -> dict[str, list[Located]]:
+def _attacked(
+    town: People, targets: Ints, plan: Plan, by: dict[str, Adversary]
+) -> dict[str, list[Located]]:
     body = plan.body
     assert isinstance(body, Additive)
     found: dict[str, list[Located]] = {}
     for seed in range(RELEASES):
         answer = body.draw(body.query.read(town.vectors), SeededRng(seed))
         seen = Seen(body.query, answer, float(body.noise.scale), town)  # type: ignore[arg-type]
-        for name, adversary in adversaries(town, targets).items():
+        for name, adversary in by.items():
             beliefs = [locate(adversary, seen, int(target)) for target in targets]
             found.setdefault(name, []).extend(beliefs)
     return found
+
+
+def knowledge_table(source: str, town: People, targets: Ints) -> Table:
+    """Fig. 10(b): attack 2 on the plans at ε = 50 by adversaries who know more and more people."""
+    query = town.city.query(town.places, clusters=8, rounds=ROUNDS)
+    pairs, _ = models_for(town, np.arange(len(town)))
+    by = {}
+    for quarters in (1, 2, 3, 4):
+        known = np.arange(len(town)) % 4 < quarters
+        known[targets] = quarters == 4
+        by[f"{quarters}/4"] = Adversary(people=town, known=known, ties=True)
+    found = {}
+    for title, row in PLANS.items():
+        plan = plan_or_none(row, query, pairs, EPSILONS[2])
+        assert plan is not None
+        found[title] = _attacked(town, targets, plan, by)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            share,
+            *(
+                value
+                for title in PLANS
+                for value in (
+                    fmean(one.error_km for one in found[title][share]),
+                    fmean(one.release_bits for one in found[title][share]),
+                )
+            ),
+        )
+        for share in by
+    ]
+    columns = [f"{title}, {what}" for title in PLANS for what in ("km", "bits added")]
+    return Table(
+        title=f"{source}: attack 2 at ε = {float(EPSILONS[2]):g} by the share of people known",
+        columns=("people known", *columns),
+        rows=tuple(rows),
+        notes=(
+            "with unknown people beliefs are approximate (their sums are taken as normal), and may "
+            "be surer than they are right",
+        ),
+    )
 
 
 def distance_table(source: str, town: People) -> Table:
@@ -215,9 +259,9 @@ def _figure(source: str, town: People, curves: tuple[Curve, ...]) -> Figure:
             axes.set_xscale("log")
             axes.set_xlabel("ε")
             axes.set_ylabel(label)
-        top = leak.get_ylim()[1]
+        bottom, top = leak.get_ylim()
         leak.plot(epsilons, [bits_allowed(e) for e in epsilons], "k:", label="ε·log2 e")
-        leak.set_ylim(top=top)
+        leak.set_ylim(bottom, 1.6 * top)
         leak.legend(frameon=False, fontsize="xx-small")
         for axes in (distance, error, leak):
             axes.spines[["top", "right"]].set_visible(False)

@@ -85,7 +85,8 @@ class LinearClassifier(Value):
     def moved(self) -> Fraction:
         """2R/(nλ), the most one record moves the exact minimiser in the l2 norm. Rounds up."""
         longest = root_above(self.norm**2 + int(self.intercept))
-        return 2 * longest / (self.records * self.regularisation)
+        solved = Fraction(float(self.regularisation))  # the λ of the problem that is solved
+        return 2 * longest / (self.records * solved)
 
     @property
     def lipschitz(self) -> Fraction:
@@ -125,7 +126,7 @@ class LinearClassifier(Value):
             loss=self.loss,
             regularisation=float(self.regularisation),
         )
-        weights = minimise(objective, float(self.tolerance))
+        weights = minimise(objective, float(self.tolerance) * (1 - 2.0**-50))
         return tuple(snap([Fraction(float(weight)) for weight in weights], self.lattice))
 
     def weights(self, answer: Answer) -> tuple[Floats, float]:

@@ -285,15 +285,15 @@ def test_a_stopped_job_goes_on_where_it_stopped(
 ) -> None:
     data = spread(days(users=40), tmp_path / "in", 3)
     made = job(data, tmp_path / "out", memory=FEW)
-    monkeypatch.setattr(local, "_workers", lambda shards: 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     original = local._one
     calls: list[object] = []
 
-    def failing(*arguments: object) -> None:
+    def failing(*arguments: object) -> local.Attempt:
         if len(calls) == 2:
             raise RuntimeError("the power went")
         calls.append(arguments[3])
-        original(*arguments)  # type: ignore[arg-type]
+        return original(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(local, "_one", failing)
     with pytest.raises(RuntimeError):

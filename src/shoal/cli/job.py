@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,9 @@ from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import Columns
+    from shoal.core.plan import Plan
     from shoal.engines.job import Job
+    from shoal.engines.layout import Layout
     from shoal.engines.report import Report
     from shoal.engines.rows import Notify
 
@@ -104,7 +106,7 @@ def start(
         plans[""] if group is None and "" in plans else plans,
         data,
         out=out,
-        layout=_layout(by, columns, section, group, period_column),
+        layout=_layout(by, columns, section, group, period_column, daily=_of_days(plans)),
         name=key,
         ledger=ledger,
         period=period,
@@ -130,8 +132,14 @@ def _run(made: Job, engine: str) -> Report:
 
 
 def _layout(
-    by: str, columns: Columns, section: Any, group: str | None, period_column: str | None
-) -> Any:
+    by: str,
+    columns: Columns,
+    section: Any,
+    group: str | None,
+    period_column: str | None,
+    *,
+    daily: bool,
+) -> Layout:
     from shoal.cli.sources import Columns as Named
     from shoal.data.durations import parse_duration
     from shoal.engines.layout import Layout
@@ -152,7 +160,15 @@ def _layout(
         gap=None if columns.gap is None else parse_duration(columns.gap),
         group=group,
         period=period_column,
+        daily=daily and period_column is None and columns.time is not None,
     )
+
+
+def _of_days(plans: Mapping[str, Plan]) -> bool:
+    """Whether the plans are about days, so that the date of a row is its period."""
+    from shoal.models.day import DayChain
+
+    return any(isinstance(plan.task.family[0], DayChain) for plan in plans.values())
 
 
 @contextmanager

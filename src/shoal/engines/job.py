@@ -22,6 +22,7 @@ SCHEMA = "shoal-job/1"
 MEMORY = 512 * 2**20  # bytes a shard may take
 ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
 MOST_SHARDS = 512
+MANY_STEPS = 50_000  # steps of streams from which it pays to start processes
 ALL = ""  # the group of everybody when there are none
 
 
@@ -61,13 +62,17 @@ class Job:
         folder = Path(out)
         files = find_inputs(data, folder)
         rows = sum(map(guessed_rows, files))
+        by_group = {ALL: plans} if isinstance(plans, Plan) else dict(plans)
+        shards = max(1, -(-rows * ROW_BYTES // memory))
+        if rows >= MANY_STEPS and any(map(_is_stream, by_group.values())):
+            shards = max(shards, 4 * (os.cpu_count() or 1))
         return cls(
             out=folder,
             name=name or secrets.token_hex(8),
-            plans={ALL: plans} if isinstance(plans, Plan) else dict(plans),
+            plans=by_group,
             layout=layout,
             inputs=files,
-            shards=min(MOST_SHARDS, max(1, -(-rows * ROW_BYTES // memory))),
+            shards=min(MOST_SHARDS, shards),
             **rest,
         )
 

@@ -1,9 +1,9 @@
 """What a job has done, one durable line per event; a line is written before its effect is shown.
 
-A shard's files are made in a hidden folder first. The line that says so is the moment the shard
-counts as done; only then do the files move to their places, and a restart moves those that were
-left behind. Before the line nothing is visible and the shard is done again from its rows; a torn
-last line was never written.
+Every attempt at a shard makes its files in a hidden folder of its own. The line that says so is
+the moment the shard counts as done; only then do the files of one attempt move to their places,
+and a restart moves those that were left behind. Before the line nothing is visible and the shard
+is done again from its rows; a torn last line was never written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,17 +48,27 @@ class Journal:
             stream.flush()
             os.fsync(stream.fileno())
 
-    def staged(self, shard: int) -> Path:
-        """An empty folder for the files of a shard; they are laid out as in the output."""
-        folder = self._staged / f"{shard:05d}"
-        shutil.rmtree(folder, ignore_errors=True)
+    def attempt(self, shard: int) -> Path:
+        """A new folder for one attempt at a shard; its files are laid out as in the output."""
+        folder = self._staged / f"{shard:05d}.{secrets.token_hex(6)}"
         folder.mkdir(parents=True)
         return folder
 
-    def commit(self, shard: int, **said: Any) -> None:
-        """The shard is done: say so durably, then show its files."""
+    def commit(self, shard: int, attempt: str | None, **said: Any) -> None:
+        """The shard is done by the attempt of this name (None: it has no files).
+
+        Says so durably, then shows its files; other attempts at the shard are never shown.
+        """
+        chosen = self._staged / f"{shard:05d}"
+        if attempt is not None:
+            os.replace(self._staged / attempt, chosen)
         self.write("shard", shard=shard, **said)
-        self._show(self._staged / f"{shard:05d}")
+        self._show(chosen)
+
+    def close(self) -> None:
+        """Write that the job is finished, and forget attempts that were not chosen."""
+        self.write("finished")
+        shutil.rmtree(self._staged, ignore_errors=True)
 
     def recover(self) -> dict[int, dict[str, Any]]:
         """The shards that are done, after moving the files a crash left behind."""
@@ -70,6 +81,8 @@ class Journal:
         return done
 
     def _show(self, folder: Path) -> None:
+        if not folder.exists():
+            return
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             target = self._out / file.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
-from shoal.engines.job import NOTES, Job
+from shoal.engines.job import MANY_STEPS, NOTES, Job, load_job
 from shoal.engines.journal import Journal, alone
 from shoal.engines.report import Report, report_of
 from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
@@ -24,6 +26,8 @@ from shoal.engines.tables import part_name, write_lines, write_parquet
 
 if TYPE_CHECKING:
     import polars as pl
+
+Attempt = tuple[int, str, dict[str, Any]]  # the shard, the folder of its files, the counts
 
 
 def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
@@ -80,25 +84,68 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     left = [shard for shard in range(job.shards) if shard not in done]
     finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
     total = sum(scan.shard_rows)
-    with charging_of(job) as charging, ThreadPoolExecutor(_workers(len(left))) as pool:
-        results = pool.map(lambda shard: _one(job, journal, store, shard, charging), left)
-        for shard, _ in zip(left, results, strict=True):
-            finished += scan.shard_rows[shard]
-            notify("releasing", finished, total)
-    journal.write("finished")
+    for shard, name, event in _attempts(job, journal, store, left, total - finished):
+        journal.commit(shard, name, **event)
+        finished += scan.shard_rows[shard]
+        notify("releasing", finished, total)
+    journal.close()
     store.clear()
 
 
-def _one(job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None) -> None:
-    """One shard: made in a hidden folder, committed by its line in the journal, then shown."""
-    outcome = outcome_of(job, store.shard(shard), charging)
-    stage(job, journal.staged(shard), shard, outcome)
-    journal.commit(shard, **outcome.event)
+def _attempts(
+    job: Job, journal: Journal, store: Store, left: list[int], rows: int
+) -> Iterator[Attempt]:
+    """What came of each shard, as they get ready.
+
+    Tables are the work of numpy and polars, which share the cores among threads. Streams are
+    stepped in Python, so many of them are shared among processes.
+    """
+    workers = max(1, min(len(left), os.cpu_count() or 1))
+    if job.stream and rows >= MANY_STEPS and workers > 1:
+        # spawned, not forked: forking a process with running threads can lock up
+        with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
+            tasks = [processes.submit(_in_process, job.out, job.ledger, shard) for shard in left]
+            yield from (task.result() for task in as_completed(tasks))
+        return
+    with charging_of(job) as charging, ThreadPoolExecutor(workers) as threads:
+        tasks = [threads.submit(_one, job, journal, store, shard, charging) for shard in left]
+        try:
+            yield from (task.result() for task in as_completed(tasks))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _one(
+    job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None
+) -> Attempt:
+    return attempt(job, journal, shard, store.shard(shard), charging)
+
+
+def _in_process(out: Path, ledger: str | None, shard: int) -> Attempt:
+    """One shard in another process, from what is on the disk."""
+    job = stored_job(out, ledger)
+    with charging_of(job) as charging:
+        return _one(job, Journal(job.notes), store_for(job), shard, charging)
+
+
+@lru_cache(maxsize=4)
+def stored_job(out: Path, ledger: str | None) -> Job:
+    """The job as it was stored, with its plans, built once per worker."""
+    return load_job(out, ledger=ledger)
+
+
+def attempt(
+    job: Job, journal: Journal, shard: int, rows: pl.DataFrame, charging: Charging | None
+) -> Attempt:
+    """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
+    outcome = outcome_of(job, rows, charging)
+    folder = journal.attempt(shard)
+    stage(job, folder, shard, outcome)
+    return shard, folder.name, outcome.event
 
 
 def stage(job: Job, folder: Path, shard: int, outcome: Outcome) -> None:
     """Write the files of a shard where nobody looks for them yet, laid out as in the output."""
-    folder.mkdir(parents=True, exist_ok=True)
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)
     if outcome.refused.height:
@@ -128,10 +175,6 @@ def _scanned(journal: Journal, store: Store, job: Job) -> Scan | None:
         if shard not in done and store.shard(shard).height != rows:
             return None
     return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"])
-
-
-def _workers(shards: int) -> int:
-    return max(1, min(shards, os.cpu_count() or 1))
 
 
 @contextmanager

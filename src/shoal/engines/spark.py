@@ -10,25 +10,22 @@ ledger every attempt has the same values anyway, because its keys bring the stor
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError
 from shoal.engines.inputs import BadFile, InputFile, frames
-from shoal.engines.job import Job, load_job
+from shoal.engines.job import Job
 from shoal.engines.journal import Journal, alone
 from shoal.engines.local import (
+    attempt,
     charging_of,
     check_unchanged,
     outcome_of,
     reported,
-    stage,
+    stored_job,
     undone_if_empty,
 )
 from shoal.engines.report import Report
@@ -84,19 +81,12 @@ def _finish(
         found = {row.shard: row for row in result.collect()}
     finally:
         rows.unpersist()
-    staged = job.notes / "staged"
     for shard in range(job.shards):
-        if shard in done:
-            continue
-        place = journal.staged(shard)
-        event = outcome_of(job, None, None).event
         if shard in found:
-            place.rmdir()
-            os.replace(staged / found[shard].folder, place)
-            event = json.loads(found[shard].event)
-        journal.commit(shard, **event)
-    shutil.rmtree(staged, ignore_errors=True)
-    journal.write("finished")
+            journal.commit(shard, found[shard].folder, **json.loads(found[shard].event))
+        elif shard not in done:
+            journal.commit(shard, None, **outcome_of(job, None, None).event)
+    journal.close()
 
 
 def _tidy_rows(job: Job, spark: Any) -> Any:
@@ -206,21 +196,13 @@ def _release(
     """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
     import polars as pl
 
-    job = _stored_job(out, ledger)
+    job = stored_job(Path(out), ledger)
     rows = pl.from_arrow(table)
     assert isinstance(rows, pl.DataFrame)
     ordered = rows.drop("shard", "note").sort("file", maintain_order=True).drop("file")
     with charging_of(job) as charging:
-        outcome = outcome_of(job, ordered, charging)
-    name = f"{shard:05d}.{secrets.token_hex(6)}"
-    stage(job, Path(out) / "_shoal" / "staged" / name, shard, outcome)
-    return name, outcome.event
-
-
-@lru_cache(maxsize=4)
-def _stored_job(out: str, ledger: str | None) -> Job:
-    """The job as it was stored, with its plans, built once per worker."""
-    return load_job(out, ledger=ledger)
+        _, name, event = attempt(job, Journal(job.notes), shard, ordered, charging)
+    return name, event
 
 
 def _result() -> Any:

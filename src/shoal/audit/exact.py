@@ -10,6 +10,7 @@ from shoal.audit.bounds import entry_bound
 from shoal.audit.chains import chain_finding
 from shoal.audit.dependent import dependence_finding, field_finding
 from shoal.audit.families import family_finding
+from shoal.audit.location import location_audit
 from shoal.audit.networks import network_finding
 from shoal.audit.result import Audit, Finding
 from shoal.audit.setting import Setting
@@ -23,6 +24,7 @@ from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.external import Measured
+from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
@@ -212,4 +214,5 @@ BODIES: dict[type, Callable[[Plan, bool], Audit]] = {
     SegmentMask: suppression_audit,
     SimulatableMask: suppression_audit,
     HistoryMask: suppression_audit,
+    LocationMachine: location_audit,
 }

@@ -142,11 +142,17 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
 def loss(plan: Plan) -> float:
     """The largest log-ratio over all edges that must hold, over the constraints that can follow.
 
-    From the plan as stored: hulls are made anew from the policy and compared with the noise.
+    From the plan as stored: hulls are made anew from the task's policy and compared with the
+    noise of the machine. inf when the machine runs another model, query or kind of constraint.
     """
     machine = machine_of(plan)
+    query, places = parts(plan.task)
+    if (machine.chain, machine.query) != (plan.task.family[0], query):
+        return math.inf
+    if getattr(machine.places, "delta", None) != getattr(places, "delta", None):
+        return math.inf
     stages = [*reachable(machine), reference_stage(machine)[0]]
-    return max(edge_loss(machine.places, machine.query, stage) for stage in stages)
+    return max(edge_loss(places, query, stage) for stage in stages)
 
 
 def machine_of(plan: Plan) -> LocationMachine:

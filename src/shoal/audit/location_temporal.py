@@ -1,0 +1,214 @@
+"""What a whole stream of places tells about each position: earlier and later outputs together.
+
+The promise of a step is given the outputs before it. Positions depend on each other, so other
+outputs tell about a position too; how much is bounded here pair by pair, and evaluated exactly
+for the outputs that were released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import InputError, Refused
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan
+from shoal.core.value import Floats, Value
+from shoal.loss.cone import leak, prepare
+from shoal.mechanisms.location_graph import KeptGraphLaw
+from shoal.mechanisms.location_stage import Stage, policy_of
+from shoal.mechanisms.location_task import machine_of
+from shoal.models.filter import Motion
+from shoal.noise.emission import LatticeEmission
+from shoal.streams.location import emissions
+
+MOST_STATES = 256  # pairs of pairs are followed
+ERROR = 1e-10  # relative, of the laws computed here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequenceLeakage(Value):
+    """Per step, what all outputs of a stream tell about the position at that step.
+
+    `joined` and `any_two` bound the log-ratio between two joined states, and between any two
+    states possible there, over every output the noise can give under the same constraints;
+    `learned_joined` and `learned_any_two` are the exact values for the outputs released. inf when
+    states are told apart with certainty. `own` is what the step's own output gives (ε for joined).
+    """
+
+    own: tuple[float, ...]
+    joined: tuple[float, ...]
+    any_two: tuple[float, ...]
+    learned_joined: tuple[float, ...]
+    learned_any_two: tuple[float, ...]
+
+    def describe(self) -> str:
+        worst = int(np.argmax(self.joined))
+        return (
+            f"over {len(self.joined)} steps all outputs together tell joined states apart by at "
+            f"most {significant(self.joined[worst])} (at step {worst + 1}; its own output gives "
+            f"{significant(self.own[worst])}), any two by at most "
+            f"{significant(max(self.any_two))}; the outputs released told joined states apart by "
+            f"{significant(max(self.learned_joined))}"
+        )
+
+
+def sequence_leakage(
+    plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any = None
+) -> SequenceLeakage:
+    """Bounds and exact values for every step of a stream that released `outputs` (None: skipped).
+
+    loss_t(x, x') ≤ η_t(x, x') + D^past_t(x, x') + D^future_t(x, x'), with
+    D^past_t = Λ(reversed rows; η_{t-1} + D^past_{t-1}) and the same for the future with the rows
+    of the chain. MATHS, section 3, with the metric η_t(y, z) of each step's own noise.
+    Chains of order 1, up to 256 states. Bounds round up.
+    """
+    machine = machine_of(plan)
+    motion = machine.runtime.motion
+    if motion.memory > 1 or motion.hidden > MOST_STATES:
+        raise Refused(
+            f"pairwise leakage follows chains of order 1 on up to {MOST_STATES} states; this one "
+            f"has {motion.hidden} hidden states: use about_all of the stream"
+        )
+    if not outputs:
+        raise InputError("outputs is empty; give the outputs of at least one step")
+    stages = _stages(plan, outputs, start)
+    first = 0 if start is None else 1
+    begin = motion.begin() if start is None else machine.init(start).belief.astype(np.float64)
+    marginals = _marginals(motion, begin, first, len(outputs))
+    metrics = [_metric(stage, released) for stage, released in zip(stages, outputs, strict=True)]
+    past, future = _past(motion, marginals, metrics, first), _future(motion, metrics, first)
+    learned = _learned(motion, marginals, emissions(plan, outputs, start=start), first)
+    rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
+    for t, stage in enumerate(stages):
+        possible = marginals[t] > 0
+        edges = policy_of(machine.places).edges_among(stage.members)
+        pairs = np.concatenate([edges, stage.protected.added])
+        pairs = pairs[possible[pairs].all(axis=1)]
+        bound = metrics[t] + past[t] + future[t]
+        rows["own"].append(_largest(metrics[t], pairs))
+        rows["joined"].append(_largest(np.maximum(bound, bound.T), pairs))
+        rows["any_two"].append(float(bound[np.ix_(possible, possible)].max(initial=0.0)))
+        rows["learned_joined"].append(_largest(learned[t], pairs))
+        rows["learned_any_two"].append(float(learned[t][np.ix_(possible, possible)].max(initial=0)))
+    return SequenceLeakage(**{name: tuple(values) for name, values in rows.items()})
+
+
+def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> list[Stage]:
+    """The stage of each step, followed again from the outputs."""
+    machine = machine_of(plan)
+    state, found = machine.init(start), []
+    for z in outputs:
+        found.append(machine.scene(state).stage)
+        state, _ = machine.absorb(state, () if z is None else ((machine, z),))
+    return found
+
+
+def _marginals(motion: Motion, begin: Floats, first: int, count: int) -> list[Floats]:
+    """The law of the position at each step before any output; with a start, one move after it."""
+    belief, found = begin, []
+    for t in range(count):
+        belief = motion.predict(first + t, belief) if first + t else belief
+        found.append(belief)
+    return found
+
+
+def _metric(stage: Stage, output: Sequence[int] | None) -> Floats:
+    """η(y, z): the log-ratio one output of the stage can give between two states."""
+    size = len(stage.answering)
+    if output is None or stage.count < 2:
+        return np.zeros((size, size))
+    if isinstance(stage.law, KeptGraphLaw):
+        first, second = np.divmod(np.arange(size * size), size)
+        flat = stage.law.law.log_ratios(np.stack([first, second], axis=1))
+    else:
+        assert isinstance(stage.law, LatticeEmission)
+        points = stage.law.points
+        moves = (points[:, None, :] - points[None, :, :]).reshape(size * size, -1)
+        flat = np.where(moves.any(axis=1), stage.law.noise.log_ratios(moves), 0.0)
+    metric: Floats = flat.reshape(size, size)
+    return metric
+
+
+def _rows(motion: Motion, step: int) -> Floats:
+    """P(X_step = y | X_{step-1} = x) as a dense matrix."""
+    matrix: Floats = motion.forward[0 if motion.homogeneous else step - 1].toarray().T
+    return matrix
+
+
+def _past(
+    motion: Motion, marginals: list[Floats], metrics: list[Floats], first: int
+) -> list[Floats]:
+    """D^past of each step: what earlier outputs tell between two positions."""
+    size = len(marginals[0])
+    found = [np.zeros((size, size))]
+    for t in range(1, len(marginals)):
+        joint = marginals[t - 1][:, None] * _rows(motion, first + t)
+        totals = joint.sum(axis=0)
+        backward = np.divide(joint, totals, out=np.zeros_like(joint), where=totals > 0).T
+        possible = (joint > 0).T
+        law = prepare(backward, possible=possible, error=ERROR)
+        found.append(_leaked(law, metrics[t - 1] + found[-1]))
+    return found
+
+
+def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
+    """D^future of each step: what later outputs tell between two positions."""
+    size = len(metrics[0])
+    found = [np.zeros((size, size))]
+    for t in range(len(metrics) - 2, -1, -1):
+        law = prepare(_rows(motion, first + t + 1), error=ERROR)
+        found.append(_leaked(law, metrics[t + 1] + found[-1]))
+    return found[::-1]
+
+
+def _leaked(law: Any, growth: Floats) -> Floats:
+    """Λ for all pairs, at most the largest growth, which any law whatever keeps."""
+    grown = np.maximum(growth, growth.T)
+    np.fill_diagonal(grown, 0.0)
+    bound = leak(law, grown, "caps")
+    return np.asarray(np.minimum(np.maximum(bound, 0.0), grown.max()))
+
+
+def _learned(motion: Motion, marginals: list[Floats], logs: Floats, first: int) -> list[Floats]:
+    """|log P(outputs | X_t = x) - log P(outputs | X_t = x')| of the outputs at hand, exactly."""
+    steps, size = logs.shape
+    before = [np.zeros(size)]
+    for t in range(1, steps):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            joint = np.log(marginals[t - 1][:, None] * _rows(motion, first + t))
+            own = np.log(joint_sum(np.zeros(size), joint))
+            before.append(log_sum((before[-1] + logs[t - 1])[:, None] + joint) - own)
+    after = [np.zeros(size)]
+    for t in range(steps - 2, -1, -1):
+        with np.errstate(divide="ignore"):
+            moves = np.log(_rows(motion, first + t + 1))
+        after.append(log_sum((moves + logs[t + 1] + after[-1]).T))
+    after.reverse()
+    found = []
+    for t in range(steps):
+        total = logs[t] + before[t] + after[t]
+        with np.errstate(invalid="ignore"):
+            gap = np.abs(total[:, None] - total[None, :])
+        found.append(np.where(np.isnan(gap), 0.0, gap))  # both impossible: nothing to tell apart
+    return found
+
+
+def joint_sum(shift: Floats, joint: Floats) -> Floats:
+    """Σ_x e^{shift(x) + joint(x, y)} for each y."""
+    return np.exp(log_sum(shift[:, None] + joint))
+
+
+def log_sum(logs: Floats) -> Floats:
+    """log Σ_x e^{logs(x, y)} for each y; -inf where there is nothing."""
+    highest = logs.max(axis=0)
+    safe = np.where(np.isfinite(highest), highest, 0.0)
+    with np.errstate(divide="ignore", under="ignore"):
+        return np.asarray(np.log(np.exp(logs - safe).sum(axis=0)) + safe)
+
+
+def _largest(matrix: Floats, pairs: Any) -> float:
+    return float(matrix[pairs[:, 0], pairs[:, 1]].max(initial=0.0))

@@ -12,6 +12,7 @@ import pytest
 from tests.locations import SIX, running_policy, running_query, running_task, town, walk
 
 from shoal.core.errors import InputError
+from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.kinds import dumps, loads
@@ -197,6 +198,8 @@ def test_a_step_is_charged_before_it_is_drawn(tmp_path: Any) -> None:
         assert spent is not None
         assert (spent.amount, spent.charges, spent.notion) == (2, 2, "policy")
         assert "Theorems 7.1 and 7.2" in spent.explanation
+        eta = plan.certificate.eta  # type: ignore[attr-defined]
+        assert f"any position, differ by at most {significant(2 * eta)}" in spent.explanation
         certain = walk(initial=[1, 0, 0, 0, 0, 0])
         alone = knorm(task_on(certain, running_query(), running_policy()))
         _, release = LocationStream.begin(alone).read("s1", ledger=ledger, subject="bob")

@@ -61,21 +61,27 @@ def group(tally: Tally, conversions: Conversions) -> Total | str:
 def per_step(tally: Tally, conversions: Conversions) -> Total | str:
     """Σ ε_t, for two whole sequences that are neighbours of the policy at every step.
 
-    Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence).
+    Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence). The
+    explanation also says what the outputs tell between any two sequences, Σ η_t, where it is
+    known: no less than what all of them together tell about one single position.
     """
     first = tally[0][0]
-    amount = Fraction(0)
+    amount, whatever = Fraction(0), 0.0
     for plan, count in tally:
-        steps = [rule.epsilon for rule in plan.composition if isinstance(rule, PerStep)]
+        steps = [rule for rule in plan.composition if isinstance(rule, PerStep)]
         if not steps:
             return _missing(plan, "no epsilon per step")
         if (plan.task.secrets, plan.task.family) != (first.task.secrets, first.task.family):
             return "the steps were made under different policies or models"
-        amount += count * min(steps)
+        least = min(steps, key=lambda rule: rule.epsilon)
+        amount += count * least.epsilon
+        whatever += math.inf if least.eta is None else float(count * least.eta)
     text = (
         f"steps add to {significant(amount)} for whole sequences that are neighbours at every "
         "step (Theorems 7.1 and 7.2)"
     )
+    if math.isfinite(whatever):
+        text += f"; any two sequences, and any position, differ by at most {significant(whatever)}"
     return _total(tally, first.guarantee.notion, amount, PER_STEP, text)
 
 

@@ -59,9 +59,10 @@ def check(row: str, wanted: int, seed: int) -> None:
         found = audit(plan)
         assert found.exact
         own = max(recheck(plan), 0.0)
-        # the optimal check evaluates only the secrets that delta could leave breached
+        # the optimal check evaluates only the secrets that delta could leave breached, and
+        # also releases that cannot come up
         same = own == pytest.approx(found.loss, abs=1e-9)
-        assert same or (row == "mask-optimal" and own <= found.loss + 1e-8)
+        assert same or (row == "mask-optimal" and own <= found.loss + 1e-6)
         assert found.holds, f"{row} on {plan.task.family} at {plan.guarantee.amount}"
         rises.append(found.loss / float(plan.guarantee.amount))
     print(f"{row:20} {wanted:4} audits, rise / delta: mean {np.mean(rises):.4f}, "

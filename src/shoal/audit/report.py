@@ -6,6 +6,7 @@ import math
 from html import escape
 from typing import Any
 
+from shoal.audit.adversaries import BRIEFLY, Adversary
 from shoal.audit.result import Audit, StreamWitness, Witness
 from shoal.audit.statistical import NOT_CHECKED, Estimate
 from shoal.audit.svg import ALARM, GOOD, OTHER, QUIET, Bar, Line, bar_chart, line_chart
@@ -65,6 +66,7 @@ def as_json(audit: Audit | Estimate) -> dict[str, Any]:
         "claim": [_finite(end) for end in audit.claim],
         "entry_level": _finite(audit.entry_level),
         "worst_case": None if audit.witness is None else _witness_json(audit.witness),
+        "adversaries": [_adversary_json(one) for one in audit.adversaries],
         "assumptions": list(audit.assumptions),
         "not_checked": list(audit.not_checked),
         "in_words": audit.describe(),
@@ -96,6 +98,8 @@ def _charts(audit: Audit) -> str:
     bars.append(Bar("measured", audit.upper, colour, low))
     title = "Rise of a belief (delta)" if rise else "Loss (epsilon)"
     parts = [bar_chart(bars, title=title, mark=audit.promised)]
+    if audit.adversaries:
+        parts.append(_adversary_chart(audit))
     if audit.witness is not None:
         parts.append(_belief_chart(audit.witness))
         parts += _curve_charts(audit.witness, audit.promised)
@@ -116,6 +120,32 @@ def _estimate_charts(audit: Estimate) -> str:
         + bar_chart(bars, title="Loss (epsilon)", mark=audit.promised)
         + bar_chart(shares, title=f"How often {audit.event}")
     )
+
+
+def _adversary_chart(audit: Audit) -> str:
+    """How much each kind of adversary can learn, and the promise."""
+    bars = [
+        Bar(BRIEFLY[one.knows], one.rise, GOOD if one.rise <= (audit.promised or 0.0) else ALARM)
+        for one in audit.adversaries
+    ]
+    return bar_chart(
+        bars, title="Rise of a belief, by what an adversary knows", mark=audit.promised
+    )
+
+
+def _adversary_json(one: Adversary) -> dict[str, Any]:
+    return {
+        "knows": one.knows,
+        "challenge": one.challenge,
+        "rise": one.rise,
+        "exact": one.exact,
+        "covered": one.covered,
+        "why": one.why,
+        "fact": one.fact,
+        "before": one.before,
+        "after": one.after,
+        "output": None if one.output is None else list(one.output),
+    }
 
 
 def _belief_chart(witness: Witness | StreamWitness) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shoal.audit.adversaries import Adversary
 from shoal.core.numbers import significant
 from shoal.core.value import Value
 
@@ -129,7 +130,8 @@ class Audit(Value):
     `promised` and `notion` are the claim (None: no claim was made), `claim` the interval of the
     quantity the claim limits: the same as (lower, upper) for Pufferfish claims, the entry-level or
     group-level epsilon for those. `entry_level` is the epsilon the noise gives when all other
-    entries are fixed (inf: there is no noise).
+    entries are fixed (inf: there is no noise). `adversaries` are those who know less than the
+    model, for streams of contexts.
     """
 
     mechanism: str
@@ -144,6 +146,7 @@ class Audit(Value):
     witness: Witness | StreamWitness | None
     assumptions: tuple[str, ...]
     not_checked: tuple[str, ...]
+    adversaries: tuple[Adversary, ...] = ()
 
     @property
     def loss(self) -> float:
@@ -181,6 +184,7 @@ class Audit(Value):
             ("Measured", self._loss_words()),
             ("Verdict", self._verdict_words()),
             ("Worst case", f"{self.witness.describe()}." if self.witness else ""),
+            ("Adversaries", _sentence(tuple(one.describe() for one in self.adversaries))),
             ("Assumed", _sentence(self.assumptions)),
             ("Not checked", _sentence(self.not_checked)),
         ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.audit.adversaries import bounded, enumerated
 from shoal.audit.result import Audit, StreamWitness
 from shoal.core.plan import Machine, Plan
 from shoal.core.value import Floats
 from shoal.mechanisms import recheck
+from shoal.mechanisms.mask_machine import VectorMask
 from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
@@ -26,6 +28,7 @@ NOT_CHECKED = (
     "windows of several slots: only single slots are promised",
     "laws outside the family, and other releases about the same day",
 )
+UNSURE = "adversaries who know contexts only up to sets of labels: give labels to cover them"
 BY_ITSELF = "the machine step by step: the day is too long to write out all its outputs"
 
 
@@ -67,14 +70,19 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(secrets, SensitiveContexts)
     assert isinstance(plan.body, Machine)
     days = [day for day in plan.task.family if isinstance(day, DayChain)]
-    witness, notes = None, list(NOT_CHECKED)
+    witness, notes = None, [*NOT_CHECKED, *([] if secrets.labels else [UNSURE])]
     if all((2.0 * day.size) ** day.slots <= MOST_BRANCHES for day in days):
-        found = [highest_rise(day, secrets, plan.body) for day in days]
+        tables = [outputs_of(day, plan.body) for day in days]
+        found = [_highest(day, secrets, own) for day, own in zip(days, tables, strict=True)]
         which = max(range(len(days)), key=lambda place: found[place].value)
         value = max(found[which].value, 0.0)
         witness = _witness(days[which], which, found[which])
+        alone = outputs_of(days[which].without_memory(), plan.body)
+        memoryless = isinstance(plan.body, VectorMask)
+        adversaries = enumerated(days[which], secrets, tables[which], alone, memoryless)
     else:
-        value, notes = recheck(plan), [BY_ITSELF, *NOT_CHECKED]
+        value, notes = recheck(plan), [BY_ITSELF, *notes]
+        adversaries = bounded(secrets, value)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
@@ -88,6 +96,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
         witness=witness,
         assumptions=ASSUMED,
         not_checked=tuple(notes),
+        adversaries=adversaries,
     )
 
 
@@ -96,10 +105,21 @@ def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) ->
 
     Over whole days; a part of an output is an average of its completions and tells no more.
     """
+    return _highest(day, secrets, outputs_of(day, machine))
+
+
+def outputs_of(day: DayChain, machine: Machine) -> dict[tuple[str | None, ...], Floats]:
+    """P(X_t = j, output) for every output of a day, (slots, states), by running the machine."""
     joint: dict[tuple[str | None, ...], Floats] = {}
     for path, output, chance in _branches(day, machine):
         table = joint.setdefault(output, np.zeros((day.slots, day.size)))
         table[np.arange(day.slots), path] += chance
+    return joint
+
+
+def _highest(
+    day: DayChain, secrets: SensitiveContexts, joint: Mapping[tuple[str | None, ...], Floats]
+) -> Rise:
     prior, shares = day.marginals(), secrets.shares(day)
     best = Rise(-math.inf, (), 0, 0, 0.0, 0.0)
     for output, table in joint.items():

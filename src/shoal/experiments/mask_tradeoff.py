@@ -21,7 +21,6 @@ CHECKS = (
     "mask-hybrid",
     "mask-adaptive",
 )
-MOST_PEOPLE = 3
 
 
 def run() -> Report:
@@ -44,14 +43,14 @@ def _table(title: str, persons: list[Person], *, home: bool) -> Table:
     shown: dict[str, list[float]] = {check: [] for check in CHECKS}
     for delta in DELTAS:
         studies = []
-        for person in persons[:MOST_PEOPLE]:
+        for person in persons:
             sensitive = [person.home] if home and person.home else choose_sensitive(person, 1, 6)
             if sensitive and sensitive[0] in person.contexts:
                 studies.append(study(person, sensitive, delta=delta, checks=CHECKS))
         for check in CHECKS:
             shown[check].append(100 * fmean(one.outcomes[check].expected for one in studies))
     return Table(
-        title=f"{title}: expected share of slots shown, in %",
+        title=f"{title}, {len(studies)} people: expected share of slots shown, in %",
         columns=("check", *(f"δ = {float(delta):g}" for delta in DELTAS)),
         rows=tuple((check, *values) for check, values in shown.items()),
         notes=("mask-sensitive is not private at any delta",),

@@ -20,6 +20,8 @@ from shoal.loss.suppression_history import Remembering, digits_of, history_rise,
 from shoal.loss.suppression_program import Program
 
 MOST_NODES = 1500  # (slot, history, state) nodes of one program
+NODES = (MOST_NODES, 700, 300, 140)
+PER_NODE = 1e-3  # nominal seconds
 # what is given up until the rounded policy keeps its bounds: a part of each bound, and of the
 # policy itself for the table without memory, which keeps them by more than rounding
 MARGINS = ((1e-7, 0.0), (1e-5, 1e-4), (1e-3, 1e-2), (1e-2, 1e-1))
@@ -72,6 +74,29 @@ def windowed(
             value[origin] = best
         policies[origin] = plan
     return Histories(policies, digits, best, exact)
+
+
+def affordable(day: Day, seconds: float) -> tuple[int, int]:
+    """How many programs, and how many nodes each: what fits into some nominal seconds.
+
+    The largest programs that all segments can have; when not even small ones fit, small ones for
+    the likeliest segments. A node counts a millisecond, so that equal calls give equal answers.
+    """
+    digits = digits_of(day)
+    shown = releasable(day, future_beliefs(day))
+    slots = [-1, *np.argwhere(shown)[:, 0].tolist()]
+    for nodes in NODES:
+        costs = {slot: PER_NODE * _nodes(day, slot, digits, nodes) for slot in set(slots)}
+        if sum(costs[slot] for slot in slots) <= seconds:
+            return len(slots), nodes
+    return max(1, int(seconds / (PER_NODE * NODES[-1]))), NODES[-1]
+
+
+def _nodes(day: Day, slot: int, digits: Ints, most: int) -> int:
+    """The nodes of the longest window after `slot` that has at most so many."""
+    base = int(digits.max()) + 1
+    window = fitting_window(day, slot, digits, most)
+    return sum(day.size * base**k for k in range(window))
 
 
 def fitting_window(day: Day, slot: int, digits: Ints, nodes: int) -> int:

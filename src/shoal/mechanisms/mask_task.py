@@ -42,8 +42,8 @@ from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
 
-SECONDS = 10.0  # of search, unless a time limit is set
-SPEED = 1e9  # multiplications a nominal second stands for
+SECONDS = 20.0  # of search, unless a time limit is set
+SPEED = 5e8  # multiplications a nominal second stands for
 # the proved checks "best" tries, quickest first, and the share of a time limit each may take
 SHARES = {
     "mask-simulatable": 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -115,6 +115,12 @@ class DayChain(Value):
         for t, matrix in enumerate(self.transition):
             rows[t + 1] = rows[t] @ matrix
         return rows
+
+    def without_memory(self) -> Self:
+        """The same law of every slot, slots independent: all that frequencies tell."""
+        laws = self.marginals()
+        rows = np.repeat(laws[1:, None, :], self.size, axis=1)
+        return replace(self, transition=rows / rows.sum(axis=2, keepdims=True))
 
     def support(self) -> Truths:
         """Which states each slot can take; followed as booleans, so underflow hides nothing."""

@@ -29,12 +29,18 @@ class SensitiveContexts(Value):
     two can rise although that of every single slot does not. The paper's remark that δ/(length of
     the window) is enough is false: a chain of five contexts whose every belief rises by 0 lets
     that of a window of three slots rise from .5025 to .75 (ERRATA 003, tests/golden).
-    Götz, Nath & Gehrke 2012, Definition 1.
+    With `labels`, (state, contexts) pairs, the states of the chain are not contexts themselves but
+    stand for one of several: the adversary knows the day only up to such sets. Promised is then δ
+    for the contexts, to that adversary and to everybody who knows more, however they weigh the
+    labels (the paper's Theorem 7): a state that may be sensitive is held to δ/μ, μ being how many
+    states the same secret may hide in at that slot. A state without labels stands for itself.
+    Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
     """
 
     contexts: tuple[str, ...] = ()
     moments: tuple[tuple[str, tuple[int, ...]], ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.contexts or self.moments or self.groups):
@@ -47,6 +53,12 @@ class SensitiveContexts(Value):
                 )
         if any(slot < 0 for _, slots in self.moments for slot in slots):
             raise InputError("moments holds a negative slot; slots are counted from 0")
+        for state, several in self.labels:
+            if not several:
+                raise InputError(
+                    f"labels has no context for {state!r}; name those it may stand for, or leave "
+                    "it out when it stands for itself"
+                )
 
     @classmethod
     def of(
@@ -55,11 +67,13 @@ class SensitiveContexts(Value):
         *,
         moments: Mapping[str, Sequence[int]] | None = None,
         groups: Iterable[Iterable[str]] = (),
+        labels: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
-        """From a name or several, a mapping of contexts to slots, and groups of names."""
+        """From a name or several, contexts to slots, groups of names, and states to contexts."""
         names = (contexts,) if isinstance(contexts, str) else tuple(dict.fromkeys(contexts))
         at = tuple((name, tuple(sorted(set(s)))) for name, s in (moments or {}).items())
-        return cls(names, at, tuple(tuple(dict.fromkeys(group)) for group in groups))
+        sets = tuple((state, tuple(dict.fromkeys(s))) for state, s in (labels or {}).items())
+        return cls(names, at, tuple(tuple(dict.fromkeys(group)) for group in groups), sets)
 
     @property
     def notion(self) -> str:
@@ -77,10 +91,17 @@ class SensitiveContexts(Value):
                     f"secrets are contexts of a day, but the model is {model.describe()}; "
                     "give a day chain"
                 )
+            known = [name for state in model.states for name in self.stands_for(state)]
             for name in self._names():
-                if name not in model.states:
+                if name not in known:
                     raise InputError(
                         f"secrets name the context {name!r}; the contexts of the model are "
+                        f"{list(dict.fromkeys(known))}"
+                    )
+            for state, _ in self.labels:
+                if state not in model.states:
+                    raise InputError(
+                        f"labels names the state {state!r}; the states of the model are "
                         f"{list(model.states)}"
                     )
             latest = max((slot for _, slots in self.moments for slot in slots), default=0)
@@ -92,28 +113,36 @@ class SensitiveContexts(Value):
     def shares(self, day: DayChain) -> Floats:
         """w[t, s]: how many times the rise of belief in s at t counts; 0 where it is not secret.
 
-        1 for a context alone, |G| for a member of a group G, the largest where several apply.
+        1 for a context alone; otherwise how many states of that slot a secret may hide in: those
+        that may stand for it, or for a member of a group. The largest where several apply.
         """
         weight = np.zeros((day.slots, day.size))
-        index = {name: i for i, name in enumerate(day.states)}
-        for name in self.contexts:
-            weight[:, index[name]] = 1.0
-        for name, slots in self.moments:
+        possible = day.support()
+        for names, slots in self.facts(day.slots):
+            places = [i for i, s in enumerate(day.states) if set(self.stands_for(s)) & set(names)]
             for slot in slots:
-                weight[slot, index[name]] = 1.0
-        for group in self.groups:
-            for name in group:
-                column = index[name]
-                weight[:, column] = np.maximum(weight[:, column], len(group))
+                count = max(1, int(possible[slot, places].sum()))
+                weight[slot, places] = np.maximum(weight[slot, places], count)
         return weight
+
+    def facts(self, slots: int) -> list[tuple[tuple[str, ...], Sequence[int]]]:
+        """What must stay hidden: being in one of some contexts, and at which of `slots` slots."""
+        alone = [((name,), range(slots)) for name in self.contexts]
+        moments = [((name,), at) for name, at in self.moments]
+        return [*alone, *moments, *((group, range(slots)) for group in self.groups)]
+
+    def stands_for(self, state: str) -> tuple[str, ...]:
+        """The contexts a state of the chain may be: itself, unless it has labels."""
+        return dict(self.labels).get(state, (state,))
 
     def describe(self) -> str:
         parts = [f"whether one is in {name!r}" for name in self.contexts]
         parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]
         parts += [f"whether one is in one of {list(group)}" for group in self.groups]
+        unsure = f", for somebody unsure of {len(self.labels)} states" if self.labels else ""
         return (
             ", ".join(parts)
-            + ", at each single slot of the day (not: at some slot of a longer window)"
+            + f", at each single slot of the day (not: at some slot of a longer window){unsure}"
         )
 
     def _names(self) -> set[str]:

@@ -43,6 +43,10 @@ class ContextSecrets(Section):
         None, description="groups of contexts; being in any of a group is sensitive"
     )
 
+    labels: dict[Text, States] | None = Field(
+        None, description="state to the contexts it may stand for, for adversaries unsure of them"
+    )
+
 
 class CurrentQuery(Section):
     """The current context, at every slot."""
@@ -65,7 +69,10 @@ def day_of(section: DayModel) -> DayChain:
 def contexts_of(section: ContextSecrets) -> SensitiveContexts:
     """The secrets a section describes."""
     return SensitiveContexts.of(
-        section.sensitive or (), moments=section.moments, groups=section.groups or ()
+        section.sensitive or (),
+        moments=section.moments,
+        groups=section.groups or (),
+        labels=section.labels,
     )
 
 

@@ -28,7 +28,15 @@ from shoal.secrets.pairs import SecretPairs
 
 ROUNDING = 1e-9
 STREAMS = ("mask-", "location-")  # other secrets than these tasks have; audited by themselves
-ROWS = sorted(name for name in MECHANISMS if not name.startswith(STREAMS))
+# no promise, or for other models than these; audited in tests/errata and tests/oracle/test_dependence_*
+APART = (
+    "correlated-sensitivity",
+    "dependent-baseline",
+    "dependent-field",
+    "dependent-published",
+    "dependent-published-18",
+)
+ROWS = sorted(name for name in MECHANISMS if not name.startswith(STREAMS) and name not in APART)
 
 
 def plans(row: str, wanted: int, seed: int) -> list[Plan]:

@@ -66,10 +66,10 @@ def loss(plan: Plan) -> float:
 
 
 def _sizes(task: Task) -> BaselineCertificate:
-    models = pairs_of(task)
+    # the task's own count: a table may call independent variables tied, and a ledger goes by it
     return BaselineCertificate(
-        dependence_size=max(model.dependence_size for model in models),
-        component=max(int(model.tied or 1) for model in models),
+        dependence_size=max(model.dependence_size for model in pairs_of(task)),
+        component=int(task.tied or 1),
     )
 
 

@@ -28,7 +28,7 @@ from shoal.secrets.pairs import SecretPairs
 
 ROUNDING = 1e-9
 STREAMS = ("mask-", "location-")  # other secrets than these tasks have; audited by themselves
-# no promise, or for other models than these; audited in tests/errata and tests/oracle/test_dependence_*
+# no promise, or for other models; audited in tests/errata and tests/oracle/test_dependence_*
 APART = (
     "correlated-sensitivity",
     "dependent-baseline",

@@ -73,7 +73,7 @@ def locations(
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
-    """Release many people's trajectories, a stream of its own for each.
+    """Release many people's trajectories, a stream for each.
 
     Every row of the result is a step: the released point, the best estimate given everything
     released so far, how many states were possible, and what the stream has told up to there. With

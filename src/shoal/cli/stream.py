@@ -60,7 +60,7 @@ def stream(
     subject: Annotated[str, typer.Option(help="Whose places they are, for the ledger.")] = "",
     period: Annotated[str, typer.Option(help="The period the ledger charges.")] = "",
 ) -> None:
-    """Show or hide each context, or release each place, as it comes.
+    """Show, hide or blur each reading as it comes.
 
     Reads JSON Lines from standard input and writes one line for each to standard output at once.
     Lines may name their day and slot: slots left out count as missing, a slot asked for again

@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 
 from shoal.loss.contagion_lift import CrowdLift
 from shoal.loss.lift_blocks import tree_blocks
+from shoal.loss.lift_blocks_table import TableLift
 from shoal.loss.lift_network import NetworkLift, hamming_metrics
 from shoal.loss.network_quilts import network_quilts, quilt_loss
 from shoal.models.bayesnet import BayesNet
@@ -89,6 +90,8 @@ def test_no_mechanism_tells_more_than_the_block_lift(shape: str, seed: int, zero
             bound = lifted.loss(eta, rule).value
             assert bound >= truth - 2e-6 * max(1.0, truth), (rule, eta)
         assert lifted.loss(eta).value <= 1.6 * truth + 1e-9
+        table = TableLift(net.as_table(), hamming_metrics(net)).loss(eta).value
+        assert table == pytest.approx(truth, rel=1e-5)  # one block: the program itself
         assert quilt_loss(network_quilts(net, "all"), eta) >= truth - 2e-6
 
 

@@ -21,6 +21,7 @@ from shoal.models.contagion import Contagion
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
+from shoal.models.table import JointTable
 
 VOUCHED = "the upper bound by itself: it is the mechanism's own evaluation of its promise"
 
@@ -69,7 +70,7 @@ def _mixing(model: Model, query: Query | None, eta: Fraction) -> float:
 
 def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
     """The lift at eta, with the metric of the query."""
-    if not isinstance(model, MarkovChain | BayesNet | Contagion):
+    if not isinstance(model, MarkovChain | BayesNet | Contagion | JointTable):
         return math.inf
     return _attempt(lambda: model_loss(model, query, eta_above(eta)))
 

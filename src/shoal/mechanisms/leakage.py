@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from shoal.core.errors import Refused
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Value
@@ -93,5 +94,13 @@ def _model(model: Model, eta: Fraction) -> float:
     if isinstance(model, PairwiseField):
         return min(together, field_loss(model, above))
     if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | lift.NETWORKS):
-        return min(together, lift.model_loss(model, None, above))
+        return min(together, _lifted(model, above))
     return together
+
+
+def _lifted(model: Model, eta: float) -> float:
+    """The lift, where the model is not too large for it."""
+    try:
+        return lift.model_loss(model, None, eta)
+    except Refused:
+        return math.inf

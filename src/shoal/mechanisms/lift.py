@@ -35,13 +35,14 @@ from shoal.models.contagion import Contagion
 from shoal.models.dependence_network import followed
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
+from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.secrets.entries import EachEntry
 
 NAME = "lift"
 MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8
-NETWORKS = BayesNet | Contagion
+NETWORKS = BayesNet | Contagion | JointTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,7 +206,9 @@ def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     return LiftedModel.of(found)
 
 
-def _checked(model: BayesNet | Contagion, query: Query | None, epsilon: float) -> LiftedModel:
+def _checked(
+    model: BayesNet | Contagion | JointTable, query: Query | None, epsilon: float
+) -> LiftedModel:
     """The answer on a network, with a margin so that a second evaluation fits too."""
     return LiftedModel.on_network(lift_network.largest(model, query, epsilon * (1 - MARGIN)))
 

@@ -1,4 +1,4 @@
-"""The lift on networks and contagion, for the rows that need it. Proof: lift.md."""
+"""The lift on networks, contagion and tables, for the rows that need it. Proof: lift.md."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from shoal.core.errors import Refused
 from shoal.core.task import Query
 from shoal.core.value import Floats
 from shoal.loss.contagion_lift import CrowdLift
-from shoal.loss.lift_network import NetworkLift, hamming_metrics
+from shoal.loss.lift_blocks_table import TableLift
+from shoal.loss.lift_network import NetworkLift
 from shoal.loss.network_quilts import network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
+from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -31,23 +33,34 @@ class Lifted(NamedTuple):
     rule: str
 
 
-def bound(model: BayesNet | Contagion, query: Query | None, eta: float) -> float:
+def bound(model: BayesNet | Contagion | JointTable, query: Query | None, eta: float) -> float:
     """What any release that is eta-DP for one entry tells about an entry. Rounds up.
 
     On networks the smaller of the block lift, where its blocks are small enough, and the quilts.
     """
     if isinstance(model, Contagion):
         return _crowd(model).loss(eta).value
+    if isinstance(model, JointTable):
+        return _table(model, query).loss(eta).value
     quilts = quilt_loss(network_quilts(model, strategy_for(model)), eta)
     lifted = _blocks(model, query)
     return quilts if lifted is None else min(quilts, lifted.loss(eta).value)
 
 
-def largest(model: BayesNet | Contagion, query: Query | None, epsilon: float) -> Lifted:
-    """The largest eta whose `bound` is at most epsilon."""
+def largest(
+    model: BayesNet | Contagion | JointTable, query: Query | None, epsilon: float
+) -> Lifted:
+    """The largest eta whose `bound` is at most epsilon.
+
+    On lifts of its own: those kept for `bound` remember where the last optimum was, which may
+    change the last digit of the next one, and calibration is deterministic.
+    """
     if isinstance(model, Contagion):
-        crowd = _crowd(model).largest_eta(epsilon)
+        crowd = CrowdLift(model).largest_eta(epsilon)
         return Lifted(crowd.eta, crowd.value, crowd.node, (0, 1), crowd.eta, "cone")
+    if isinstance(model, JointTable):
+        whole = TableLift(model, metrics_of(model, query)).largest_eta(epsilon)
+        return Lifted(whole.eta, whole.value, whole.node, whole.pair, whole.at_node, whole.rule)
     sigma, costs = quilt_sigma(network_quilts(model, strategy_for(model)), epsilon)
     worst = max(costs)
     eta = math.nextafter(1 / sigma, 0.0)
@@ -59,14 +72,14 @@ def largest(model: BayesNet | Contagion, query: Query | None, epsilon: float) ->
         worst.quilt.nearby * eta,
         "quilt",
     )
-    lifted = _blocks(model, query)
+    lifted = _fresh_blocks(model, query)
     found = None if lifted is None else lifted.largest_eta(epsilon)
     if found is None or found.eta <= by_quilt.eta:
         return by_quilt
     return Lifted(found.eta, found.value, found.node, found.pair, found.at_node, found.rule)
 
 
-def metrics_of(model: BayesNet, query: Query | None) -> tuple[Floats, ...]:
+def metrics_of(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:
     """How far apart two values of each variable move the answer, divided by the Lipschitz constant.
 
     1 off the diagonal for anything that is not a sum. Divisions round up, 1 stays 1.
@@ -76,7 +89,7 @@ def metrics_of(model: BayesNet, query: Query | None) -> tuple[Floats, ...]:
     elif isinstance(query, VariableSum) and query.variables == model.variables:
         rows = [tuple((weight,) for weight in own) for own in query.multiples()]
     else:
-        return hamming_metrics(model)
+        return tuple(1.0 - np.eye(len(domain)) for domain in model.domains)
     gaps = [_gaps(own) for own in rows]
     widest = max(float(gap.max()) for gap in gaps)
     return tuple(np.minimum(gap / widest * (1 + 2.0**-52), 1.0) for gap in gaps)
@@ -94,7 +107,17 @@ def _crowd(model: Contagion) -> CrowdLift:
 
 @lru_cache(maxsize=32)
 def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
+    return _fresh_blocks(model, query)
+
+
+def _fresh_blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
+    """The lift of a network; None when its blocks are too large."""
     try:
         return NetworkLift(model, metrics_of(model, query))
     except Refused:
         return None
+
+
+@lru_cache(maxsize=32)
+def _table(model: JointTable, query: Query | None) -> TableLift:
+    return TableLift(model, metrics_of(model, query))

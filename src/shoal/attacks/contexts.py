@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ from shoal.mechanisms import mask_sensitive
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.mechanisms.mask_members import members_in
 from shoal.mechanisms.mask_task import days_of, machine_states, parts
+from shoal.models.day import DayChain
+from shoal.secrets.contexts import SensitiveContexts
 
 Output = Sequence[str | None]
 
@@ -28,8 +31,12 @@ Output = Sequence[str | None]
 class ContextCurves:
     """Beliefs in each sensitive context over one day: before, after naive masking, after the plan.
 
-    `before`, `naive` and `after` are (slots, contexts). `outputs` and `naive_outputs` are what was
-    shown, None where suppressed; `truth` is the day itself.
+    `before`, `naive` and `after` are (slots, contexts), for an adversary who knows the chain; one
+    who knew only frequencies believes the same once the chain is published with the output.
+    `weak` is for one who knows only frequencies and never learns more; None when what was shown is
+    impossible to such a person. `outputs` and `naive_outputs` are what was shown, None where
+    suppressed; `truth` is the day itself. `labelled` holds, for secrets with labels, the belief in
+    each sensitive context of one to whom every label of a state is alike: before and after.
     """
 
     clock: tuple[str, ...]
@@ -40,19 +47,35 @@ class ContextCurves:
     before: Floats
     naive: Floats
     after: Floats
+    weak: Floats | None = None
+    labelled: tuple[tuple[str, Floats, Floats], ...] = ()
+
+    def weak_rise(self) -> float | None:
+        """The highest rise of a belief of somebody who knows frequencies alone."""
+        return None if self.weak is None else float((self.weak - self.before).max())
+
+    def labelled_rise(self) -> float:
+        """The highest rise of a belief of somebody who is unsure of labels."""
+        return max((float((b - a).max()) for _, a, b in self.labelled), default=0.0)
 
     def highest_rise(self) -> tuple[float, float]:
         """The highest rise of a belief under naive masking and under the plan."""
         return float((self.naive - self.before).max()), float((self.after - self.before).max())
 
 
-def attack_contexts(plan: Plan, contexts: Output, rng: Rng) -> ContextCurves:
-    """One day run through the plan and through naive masking, and what each gives away."""
-    day, secrets = parts(plan.task)
+def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0) -> ContextCurves:
+    """One day run through the plan and through naive masking, and what each gives away.
+
+    `adversary` is the chain of the family that is held.
+    """
+    secrets = parts(plan.task)[1]
+    day = members_in(plan.task, plan.task.query.states)[adversary]
     if len(contexts) != day.slots:
         raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
     naive = mask_sensitive.calibrate(plan.task, plan.guarantee.amount)
     outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    after = context_beliefs(plan, outputs, adversary)
+    weak = _weak(plan, outputs, adversary)
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
         tuple(day.clock(slot) for slot in range(day.slots)),
@@ -61,9 +84,25 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng) -> ContextCurves:
         outputs,
         naive_outputs,
         day.marginals()[:, columns],
-        context_beliefs(naive, naive_outputs)[:, columns],
-        context_beliefs(plan, outputs)[:, columns],
+        context_beliefs(naive, naive_outputs, adversary)[:, columns],
+        after[:, columns],
+        None if weak is None else weak[:, columns],
+        _labelled(day, secrets, after),
     )
+
+
+def _labelled(
+    day: DayChain, secrets: SensitiveContexts, after: Floats
+) -> tuple[tuple[str, Floats, Floats], ...]:
+    """The belief in each fact when every label of a state is alike, before and after."""
+    if not secrets.labels:
+        return ()
+    found = []
+    for names, _ in secrets.facts(day.slots):
+        own = [secrets.stands_for(state) for state in day.states]
+        fair = np.array([len(set(names) & set(labels)) / len(labels) for labels in own])
+        found.append((" or ".join(names), day.marginals() @ fair, after @ fair))
+    return tuple(found)
 
 
 def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
@@ -78,14 +117,27 @@ def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
     return tuple(shown)
 
 
-def context_beliefs(plan: Plan, output: Output, adversary: int = 0) -> Floats:
+def _weak(plan: Plan, output: Output, adversary: int) -> Floats | None:
+    try:
+        return context_beliefs(plan, output, adversary, frequencies_only=True)
+    except InputError:
+        return None  # such a person cannot explain what was shown
+
+
+def context_beliefs(
+    plan: Plan, output: Output, adversary: int = 0, *, frequencies_only: bool = False
+) -> Floats:
     """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
 
-    `adversary` is the chain of the family that is held. Refused when the output cannot occur under
-    the model.
+    `adversary` is the chain of the family that is held; with `frequencies_only` its slots are
+    taken for independent. Refused when the output cannot occur under the model.
     """
     order = machine_states(plan.body)
-    day = days_of(plan.task, plan.guarantee.amount, states=order)[adversary]
+    task = plan.task
+    if frequencies_only:
+        alone = tuple(day.without_memory() for day in members_in(task, task.query.states))
+        task = replace(task, family=alone)
+    day = days_of(task, plan.guarantee.amount, states=order)[adversary]
     index = {name: place for place, name in enumerate(order)}
     shown = [-1 if item is None else index[item] for item in output]
     beliefs = np.zeros((day.slots, day.size))

@@ -81,7 +81,8 @@ def attack(
     name = series if series is not None else dataset.names[0]
     records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
     if shows_contexts(plan):
-        attack_day(plan, records, seed, as_json=as_json, plot=plot)
+        _member(plan, model)
+        attack_day(plan, records, seed, as_json=as_json, plot=plot, adversary=model)
         return
     if has_ties(plan, model):
         attack_ties(plan, model, records, seed, as_json=as_json, plot=plot)

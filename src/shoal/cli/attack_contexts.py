@@ -17,9 +17,17 @@ MOST_ROWS = 24
 
 
 def attack_day(
-    plan: Plan, records: Sequences, seed: int, *, as_json: bool, plot: Path | None
+    plan: Plan,
+    records: Sequences,
+    seed: int,
+    *,
+    as_json: bool,
+    plot: Path | None,
+    adversary: int = 0,
 ) -> None:
     """Runs one whole day of the data through the plan and prints what it gives away.
+
+    `adversary` is the chain of the family that the adversary holds.
 
     The first day with a sensitive context, where naive masking shows its worst; else the first.
     """
@@ -36,7 +44,7 @@ def attack_day(
     days = [[records.states[int(state)] for state in chain] for chain in whole]
     sensitive = set(secret_names(plan))
     names = next((day for day in days if sensitive & set(day)), days[0])
-    curves = attack_contexts(plan, names, SeededRng(seed))
+    curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary)
     if as_json:
         show.print_json(curves_object(curves))
     else:
@@ -64,6 +72,8 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
         f"Showing all but what is sensitive raises a belief by up to {naive:.2f}; "
         f"{plan.mechanism} by up to {checked:.2f} (allowed: {float(plan.guarantee.amount):g})."
     )
+    for line in adversary_lines(curves):
+        out.print(line)
     rows = []
     step = -(-len(curves.clock) // MOST_ROWS)
     for t in range(0, len(curves.clock), step):
@@ -83,6 +93,23 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
     out.print(show.table(columns, rows, numbers=(4, 5, 6)))
 
 
+def adversary_lines(curves: ContextCurves) -> list[str]:
+    """What adversaries who know less than the chain come to believe on this day, in sentences."""
+    _, checked = curves.highest_rise()
+    if curves.labelled:
+        return [
+            "Somebody unsure of labels, each alike, comes to believe in a sensitive context by up "
+            f"to {curves.labelled_rise():.2f} more (covered: states that may be sensitive are "
+            "treated as sensitive)."
+        ]
+    weak = curves.weak_rise()
+    alone = "cannot explain this output" if weak is None else f"by up to {weak:.2f} (not promised)"
+    return [
+        "Somebody who knows only how frequent contexts are, once the chain is published with the "
+        f"output: by up to {checked:.2f} (covered); without it, and never learning: {alone}."
+    ]
+
+
 def curves_object(curves: ContextCurves) -> dict[str, Any]:
     """The attack as one JSON object."""
     naive, checked = curves.highest_rise()
@@ -95,6 +122,17 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
         "naive": curves.naive.tolist(),
         "after": curves.after.tolist(),
         "highest_rise": {"naive": naive, "checked": checked},
+        "adversaries": {
+            "chain": checked,
+            "frequencies, chain published": checked,
+            "frequencies alone": curves.weak_rise(),
+            "sets of labels": curves.labelled_rise() if curves.labelled else None,
+        },
+        "weak": None if curves.weak is None else curves.weak.tolist(),
+        "labelled": {
+            name: {"before": before.tolist(), "after": after.tolist()}
+            for name, before, after in curves.labelled
+        },
     }
 
 
@@ -112,6 +150,9 @@ def curves_chart(plan: Plan, curves: ContextCurves) -> bytes:
         limit = before + float(plan.guarantee.amount)
         axes.plot(slots, curves.naive[:, column], color="#c8553d", label="naive masking")
         axes.plot(slots, curves.after[:, column], color="#1b7f8c", label=plan.mechanism)
+        if curves.weak is not None:
+            weak = curves.weak[:, column]
+            axes.plot(slots, weak, color="#d9a441", linestyle="--", label="frequencies alone")
         axes.plot(slots, before, color="#7a7a7a", label="before")
         axes.plot(slots, limit, color="#7a7a7a", linestyle=":", label="before + δ")
         axes.set_ylim(-0.02, 1.02)

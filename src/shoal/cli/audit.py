@@ -178,7 +178,8 @@ def _plan(source: Path) -> Plan:
         from shoal.mechanisms import choose
 
         request = _request(source)
-        return choose(request.task, request.epsilon(), request.mechanism).plan
+        with request.limited():
+            return choose(request.task, request.epsilon(), request.mechanism).plan
     stored: Any = parse_stored(text, source, "plan")
     if not isinstance(stored, Plan):
         raise StoredError(f"{str(source)!r} holds a {type(stored).__name__}, not a plan")

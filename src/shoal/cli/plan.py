@@ -54,7 +54,7 @@ def plan(
         check_output(save, force=force)
     check_chart(plot, force=force)
     request = read_request(spec)
-    with show.working("calibrating"):
+    with show.working("calibrating"), request.limited():
         comparison = compare(request.task, request.epsilon(), request.mechanism)
     if as_json:
         found = comparison_json(comparison)

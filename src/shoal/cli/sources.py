@@ -43,7 +43,7 @@ def load_plan(path: Path) -> tuple[Plan, Columns]:
     request = parse_request(text, folder=path.parent, name=str(path))
     from shoal.mechanisms import choose
 
-    with show.working("calibrating"):
+    with show.working("calibrating"), request.limited():
         plan = choose(request.task, request.epsilon(), request.mechanism).plan
     data = request.data
     if data is None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from shoal.core.errors import SpecError
+from shoal.core.errors import InputError, SpecError
+from shoal.data.durations import parse_duration
+from shoal.mechanisms.mask_task import time_limit as search_limit
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
@@ -79,6 +83,17 @@ def contexts_of(section: ContextSecrets) -> SensitiveContexts:
 def current_of(states: tuple[str, ...]) -> CurrentState:
     """The query of a stream."""
     return CurrentState(states)
+
+
+def limited(time_limit: str | None, mechanism: str) -> AbstractContextManager[None]:
+    """Inside, the checks of contexts share the time a spec gives them; a named one gets it all."""
+    if time_limit is None:
+        return nullcontext()
+    try:
+        seconds = parse_duration(time_limit, "privacy.time_limit").total_seconds()
+    except InputError as error:
+        raise SpecError(str(error)) from None
+    return search_limit(Fraction(seconds), mechanism)
 
 
 def _table(nested: list[Any], field: str) -> Any:

@@ -214,6 +214,9 @@ class PrivacySection(Section):
         None, description="probability with which each value is within error (default 0.95)"
     )
     mechanism: Text = Field("best", description='"best" or a row of the table of mechanisms')
+    time_limit: Text | None = Field(
+        None, description='for contexts: how long checks may search, such as "60s" (nominal time)'
+    )
 
     @model_validator(mode="after")
     def _exactly_one_amount(self) -> PrivacySection:
@@ -230,6 +233,10 @@ class PrivacySection(Section):
         if self.confidence is not None and self.error is None:
             raise PydanticCustomError(
                 "together", "has confidence without error; give error, or drop confidence"
+            )
+        if self.time_limit is not None and self.belief_delta is None:
+            raise PydanticCustomError(
+                "together", "has time_limit without belief_delta; only checks of contexts search"
             )
         return self
 

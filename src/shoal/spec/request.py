@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,13 @@ from shoal.mechanisms.calibration import epsilon_for
 from shoal.queries.linear import count, histogram, mean, weighted_sum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
-from shoal.spec.context_sections import ContextSecrets, CurrentQuery, contexts_of, current_of
+from shoal.spec.context_sections import (
+    ContextSecrets,
+    CurrentQuery,
+    contexts_of,
+    current_of,
+    limited,
+)
 from shoal.spec.document import (
     CountQuery,
     DataSection,
@@ -56,6 +63,10 @@ class Request:
     @property
     def mechanism(self) -> str:
         return self.privacy.mechanism
+
+    def limited(self) -> AbstractContextManager[None]:
+        """Inside, plans are searched for within the spec's time limit, if it has one."""
+        return limited(self.privacy.time_limit, self.mechanism)
 
     def epsilon(self) -> Fraction:
         """The budget: as given, or the least one that reaches the wanted error.

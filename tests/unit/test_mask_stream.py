@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from typer.testing import CliRunner
 
 from shoal.attacks.contexts import attack_contexts, context_beliefs
 from shoal.cli.app import app
-from shoal.core.errors import BudgetError, InputError
+from shoal.core.errors import BudgetError, InputError, SpecError
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS
+from shoal.mechanisms import MECHANISMS, choose, mask_probabilistic, mask_task, recheck
 from shoal.mechanisms.mask_choice import mask
 from shoal.mechanisms.mask_machine import VectorMask
 from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable, SimulatableMask
@@ -26,6 +27,7 @@ from shoal.models.day import DayChain
 from shoal.noise.bits import SeededRng
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts, for_set_labels, jointly
+from shoal.spec.request import read_request
 from shoal.streams.mask import ContextStream, charge_day
 
 STATES = ("home", "work", "clinic")
@@ -274,3 +276,62 @@ def test_an_attack_shows_the_belief_over_a_day(tmp_path: Path) -> None:
     short = CliRunner().invoke(app, ["attack", str(spec), str(data)])
     assert short.exit_code == 2
     assert "no chain of the data has the 8 slots" in short.output
+
+
+def test_a_time_limit_of_the_spec_reaches_the_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named check gets the whole limit, "best" shares it out; without one there is a default."""
+    seen: list[float] = []
+    vector = mask_probabilistic.vector
+
+    def watched(days: Any, seconds: float) -> Any:
+        seen.append(seconds)
+        return vector(days, seconds)
+
+    monkeypatch.setattr(mask_probabilistic, "vector", watched)
+    spec = tmp_path / "mask.toml"
+    named = SPEC.replace('"mask-adaptive"', '"mask-probabilistic"')
+    spec.write_text(named.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "1min"'))
+    request = read_request(spec)
+    with request.limited():
+        choose(request.task, request.epsilon(), request.mechanism)
+        choose(request.task, request.epsilon(), "mask-hybrid")
+    choose(request.task, request.epsilon(), request.mechanism)
+    assert seen == [60.0, pytest.approx(6.0), mask_task.SECONDS]
+    spec.write_text(SPEC.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "60"'))
+    with pytest.raises(SpecError, match=r"privacy\.time_limit is '60'"):
+        read_request(spec).limited()
+
+
+def test_equal_limits_give_equal_plans_and_more_time_is_used() -> None:
+    plans = [mask(DAY, CLINIC, delta=Fraction(1, 10), seconds=s) for s in (0.01, 0.01, 2)]
+    assert plans[0] == plans[1]
+    assert plans[2].cost <= plans[0].cost + 1e-9
+    assert all(recheck(plan) <= 0.1 * (1 + 1e-12) for plan in plans)
+
+
+def test_a_family_in_a_spec_is_planned_audited_and_attacked(tmp_path: Path) -> None:
+    """Two [[model]] sections: the promise holds under each, and either may be the adversary's."""
+    spec, data = tmp_path / "mask.toml", tmp_path / "days.csv"
+    model, rest = SPEC.split("[secrets]")
+    other = model.replace("[0.7, 0.25, 0.05]", "[0.65, 0.29, 0.06]")
+    assert other != model
+    spec.write_text(model + other + "[secrets]" + rest + '[data]\nstate = "state"\n')
+    data.write_text("state\n" + "\n".join(PATH) + "\n")
+    done = CliRunner().invoke(app, ["plan", str(spec), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["loss"] <= 0.1 * (1 + 1e-9)
+    for held in ("0", "1"):
+        shown = CliRunner().invoke(app, ["attack", str(spec), str(data), "--model", held, "--json"])
+        assert shown.exit_code == 0, shown.output
+        found = json.loads(shown.stdout)
+        assert found["adversaries"]["chain"] <= 0.1 * (1 + 1e-9)
+        assert found["adversaries"]["frequencies, chain published"] == found["adversaries"]["chain"]
+        assert found["adversaries"]["frequencies alone"] is not None
+    wrong = CliRunner().invoke(app, ["attack", str(spec), str(data), "--model", "2"])
+    assert wrong.exit_code == 2
+    checked = CliRunner().invoke(app, ["audit", str(spec), "--json"])
+    assert checked.exit_code == 0, checked.output
+    listed = json.loads(checked.stdout)["adversaries"]
+    assert [one["challenge"] for one in listed] == ["nothing to learn", "LC1 and LC2"]

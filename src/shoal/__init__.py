@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from shoal.attacks.bayes import attack as attack
     from shoal.audit import audit as audit
     from shoal.audit.exact import audit_noise as audit_noise
+    from shoal.audit.location_temporal import sequence_leakage as sequence_leakage
     from shoal.audit.result import Audit as Audit
     from shoal.audit.statistical import audit_black_box as audit_black_box
     from shoal.core.errors import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from shoal.mechanisms.leakage import Leakage as Leakage, leakage as leakage
     from shoal.mechanisms.location_release import LocationRelease as LocationRelease
     from shoal.mechanisms.mask_choice import mask as mask
+    from shoal.models.baum_welch import baum_welch as baum_welch
     from shoal.models.bayesnet import BayesNet as BayesNet
     from shoal.models.chain import MarkovChain as MarkovChain
     from shoal.models.contagion import Contagion as Contagion, exponential_law as exponential_law
@@ -82,6 +84,11 @@ if TYPE_CHECKING:
     )
     from shoal.models.grid import HexGrid as HexGrid, SquareGrid as SquareGrid
     from shoal.models.grid_chain import SparseChain as SparseChain
+    from shoal.models.grid_fit import (
+        cut_at_gaps as cut_at_gaps,
+        fit_grid as fit_grid,
+        personal as personal,
+    )
     from shoal.models.groups import RecordGroups as RecordGroups
     from shoal.models.interval import IntervalChains as IntervalChains
     from shoal.models.order import OrderChain as OrderChain
@@ -103,6 +110,12 @@ if TYPE_CHECKING:
         degree_accuracy as degree_accuracy,
         degree_distribution as degree_distribution,
     )
+    from shoal.queries.learning_records import (
+        NumberHistogram as NumberHistogram,
+        NumberMean as NumberMean,
+        number_histogram as number_histogram,
+        number_mean as number_mean,
+    )
     from shoal.queries.linear import (
         LinearQuery as LinearQuery,
         count as count,
@@ -118,10 +131,14 @@ if TYPE_CHECKING:
     from shoal.queries.variables import VariableSum as VariableSum, variable_sum as variable_sum
     from shoal.secrets.contexts import SensitiveContexts as SensitiveContexts, jointly as jointly
     from shoal.secrets.entries import EachEntry as EachEntry
-    from shoal.secrets.location import LocationSet as LocationSet
+    from shoal.secrets.location import LocationSet as LocationSet, location_set as location_set
     from shoal.secrets.pairs import Event as Event, SecretPairs as SecretPairs
     from shoal.secrets.policy import PolicyGraph as PolicyGraph
-    from shoal.streams.location import LocationStream as LocationStream
+    from shoal.streams.batch_location import (
+        TrackColumns as TrackColumns,
+        release_tracks as release_tracks,
+    )
+    from shoal.streams.location import LocationStream as LocationStream, emissions as emissions
     from shoal.streams.mask import ContextStream as ContextStream
 
 __version__ = "0.1.0"
@@ -159,6 +176,8 @@ _HOME = {
     "MarkovChain": "models.chain",
     "Measurement": "queries.measurement",
     "MixingSummary": "models.family",
+    "NumberHistogram": "queries.learning_records",
+    "NumberMean": "queries.learning_records",
     "OrderChain": "models.order",
     "OverBudget": "core.errors",
     "PairwiseField": "models.dependence_field",
@@ -184,6 +203,7 @@ _HOME = {
     "Stream": "core.plan",
     "SystemRng": "noise.bits",
     "Task": "core.task",
+    "TrackColumns": "streams.batch_location",
     "VariableSum": "queries.variables",
     "accuracy": "mechanisms.accuracy",
     "affinity_ties": "models.friends",
@@ -192,6 +212,7 @@ _HOME = {
     "audit": "audit",
     "audit_black_box": "audit.statistical",
     "audit_noise": "audit.exact",
+    "baum_welch": "models.baum_welch",
     "calibrate": "mechanisms.calibration",
     "centroids": "queries.centroids",
     "check_fit": "models.fit_check",
@@ -200,15 +221,18 @@ _HOME = {
     "consistent": "queries.after",
     "coordinates": "queries.measurement",
     "count": "queries.linear",
+    "cut_at_gaps": "models.grid_fit",
     "degree_accuracy": "queries.graph",
     "degree_distribution": "queries.graph",
     "dumps": "kinds",
+    "emissions": "streams.location",
     "epsilon_for": "mechanisms.calibration",
-    "field_of_pairs": "models.dependence_field",
     "exponential_law": "models.contagion",
+    "field_of_pairs": "models.dependence_field",
     "fit_chain": "models.fit",
     "fit_day": "models.day_fit",
     "fit_friends": "models.friends",
+    "fit_grid": "models.grid_fit",
     "fit_groups": "models.fit",
     "fit_order": "models.fit",
     "fit_private": "models.fit",
@@ -219,18 +243,24 @@ _HOME = {
     "lift": "mechanisms.external",
     "linear_classifier": "queries.classifier",
     "loads": "kinds",
+    "location_set": "secrets.location",
     "mask": "mechanisms.mask_choice",
     "max_divergence": "loss.closeness",
     "mean": "queries.linear",
     "measurement": "queries.measurement",
     "non_negative": "queries.after",
+    "number_histogram": "queries.learning_records",
+    "number_mean": "queries.learning_records",
     "open_ledger": "ledger.store",
     "pairs_of_counts": "models.dependence_sources",
     "pairs_of_network": "models.dependence_sources",
     "pairs_of_table": "models.dependence_sources",
     "parallel_records": "ledger.dependent",
+    "personal": "models.grid_fit",
     "read": "data.read",
     "recheck": "mechanisms",
+    "release_tracks": "streams.batch_location",
+    "sequence_leakage": "audit.location_temporal",
     "sequences": "core.records",
     "simplex": "queries.after",
     "variable_sum": "queries.variables",

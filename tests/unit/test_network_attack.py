@@ -9,9 +9,13 @@ from tests.networks import joint_of
 
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import EntriesSeen, laplace_sum
+from shoal.audit.exact import audit
+from shoal.audit.statistical import audit_black_box
 from shoal.core.errors import InputError, Refused
+from shoal.mechanisms.calibration import calibrate
 from shoal.models.table import JointTable
 from shoal.queries.linear import count, histogram
+from shoal.secrets.entries import EachEntry
 
 SEEN = {
     "count": lambda n, rng: [laplace_sum(count(ILL, "ill"), [3.3], 1.2)],
@@ -50,3 +54,18 @@ def test_impossible_sights_and_unlike_variables_are_refused() -> None:
         attack(net, [EntriesSeen(np.zeros((4, 2)))], 5)
     with pytest.raises(Refused, match="different values"):
         attack(clinic(), [], 3)
+
+
+@pytest.mark.parametrize("model", [household(), crowd()], ids=["network", "crowd"])
+def test_a_black_box_audit_finds_what_ordinary_noise_leaks(model: object) -> None:
+    """20,000 draws of an ordinary release: more than it promises, never more than the truth."""
+    plan = calibrate(
+        count(ILL, "ill"),
+        EachEntry(),
+        model,
+        epsilon=1,
+        mechanism="laplace",  # type: ignore[arg-type]
+    )
+    found = audit_black_box(plan, EachEntry(), model, draws=20_000, seed=3)  # type: ignore[arg-type]
+    truth = audit(plan)
+    assert 1.0 < found.lower <= truth.upper

@@ -15,7 +15,9 @@ from shoal.audit.walk import Walk, walk
 from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Ints
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -52,8 +54,9 @@ def contrasts(
     found: list[Contrast] = []
     for index, model in enumerate(family):
         for member in members(model, states):
-            if isinstance(member, JointTable):
-                found += _of_table(member, secrets, index)
+            if isinstance(member, JointTable | BayesNet | Contagion):
+                written = member if isinstance(member, JointTable) else member.as_table()
+                found += _of_table(written, secrets, index)
             else:
                 found += _of_chain(member, index, lengths)
     if not found:

@@ -148,7 +148,7 @@ def _crowds(
         if model.exchangeable(g) and other.exchangeable(g):
             found = _alike(model.law_of(g), other.law_of(g), inside)
         else:
-            found = _tables(_written(model, g), _written(other, g), inside)
+            found = _tables(model.written(g), other.written(g), inside)
         apart, own, theirs = apart + found[0], own * found[1], theirs * found[2]
     return apart, own, theirs
 
@@ -164,17 +164,6 @@ def _alike(law: Floats, other: Floats, seen: dict[int, Floats]) -> tuple[float, 
     ratio = log_ratio(law[ill : ill + free + 1], other[ill : ill + free + 1])
     own, theirs = (side[ill : ill + free + 1] * share for side in (law, other))
     return float(ratio.max(initial=-math.inf)), float(own.sum()), float(theirs.sum())
-
-
-def _written(model: Contagion, group: int) -> Floats:
-    """The joint law of a group, one axis per person."""
-    law = model.law_of(group)
-    if not model.exchangeable(group):
-        return law
-    size = len(law) - 1
-    ill = np.indices((2,) * size).sum(axis=0)
-    each = np.array([law[n] / math.comb(size, n) for n in range(size + 1)])
-    return np.asarray(each[ill])
 
 
 def _values(net: BayesNet, v: int, row: Floats) -> tuple[str, ...]:

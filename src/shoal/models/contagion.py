@@ -20,6 +20,7 @@ from shoal.models.bayesnet import Where, admit_variables, allowed
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.graph import connected_parts, undirected
 from shoal.models.sampling import categorical, uniforms
+from shoal.models.table import JointTable
 
 MAX_TABLE_PEOPLE = 20
 Law = npt.ArrayLike | Callable[[int], npt.ArrayLike]
@@ -155,6 +156,29 @@ class Contagion(Value):
     def exchangeable(self, group: int) -> bool:
         """Whether only the number of people ill matters in a group."""
         return self.law_of(group).shape == (len(self.groups[group]) + 1,)
+
+    def as_table(self) -> JointTable:
+        """The joint law of everybody written out, for at most 20 people."""
+        people = len(self.variables)
+        if people > MAX_TABLE_PEOPLE:
+            raise InputError(
+                f"the model has {people} people; a table holds at most {MAX_TABLE_PEOPLE}"
+            )
+        law = np.ones((2,) * people)
+        for g, group in enumerate(self.groups):
+            shape = [2 if person in group else 1 for person in range(people)]
+            law = law * self.written(g).reshape(shape)
+        return JointTable(variables=self.variables, domains=self.domains, probability=law)
+
+    def written(self, group: int) -> Floats:
+        """The joint law of a group, one axis per person."""
+        law = self.law_of(group)
+        if not self.exchangeable(group):
+            return law
+        size = len(law) - 1
+        ill = np.indices((2,) * size).sum(axis=0)
+        each = np.array([law[n] / math.comb(size, n) for n in range(size + 1)])
+        return np.asarray(each[ill])
 
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every person an event names, 1 at the states it allows and 0 elsewhere."""

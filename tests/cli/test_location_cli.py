@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import polars as pl
 import pytest
 from tests.cli.conftest import Run
@@ -19,6 +21,7 @@ from shoal.cli import app
 from shoal.kinds import loads
 from shoal.models.grid_chain import SparseChain
 from shoal.noise.bits import SeededRng
+from shoal.spec.schema import spec_schema
 
 MAP = """
 [[model]]
@@ -229,3 +232,14 @@ def test_tables_that_make_no_sense_are_told(run: Run, maps: Path) -> None:
     assert "ends in '.txt'" in refused(
         run("locations", "map.toml", "tracks.csv", "-o", "o.txt", *where)
     )
+
+
+STREAMS = sorted((Path(__file__).parents[2] / "examples" / "streams").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+def test_the_stream_examples_run(run: Run, path: Path) -> None:
+    plan = json.loads(done(run("plan", str(path), "--json")))
+    assert plan["loss"] <= plan["epsilon"] * (1 + 1e-9)
+    jsonschema.validate(tomllib.loads(path.read_text()), spec_schema())
+    assert json.loads(done(run("audit", str(path), "--json")))["verdict"] == "kept"

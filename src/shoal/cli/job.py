@@ -29,6 +29,12 @@ LedgerAgain = Annotated[
     typer.Option("--ledger", metavar="URL", help="Only when the ledger's address has a password."),
 ]
 
+EXAMPLES = """\b
+Examples:
+  shoal release shoal.toml 'in/**/*.parquet' -o out --by user
+  shoal job status out
+  shoal job resume out
+"""
 STATUS_EXAMPLES = """\b
 Examples:
   shoal job status out
@@ -40,7 +46,7 @@ Examples:
 """
 
 
-@app.callback()
+@app.callback(epilog=EXAMPLES)
 def job() -> None:
     """Look at a job of many subjects, or go on with it.
 

@@ -77,7 +77,9 @@ def _finish(
         if bad:
             kept = kept.where(~rows.file.isin(bad))
         task = _task(job, spark, sorted(done), after_sampling)
-        result = kept.groupBy("shard").applyInArrow(task, "shard int, folder string, event string")
+        # a number given by hand is kept: Spark would put small shards into one task
+        parted = kept.repartition(job.shards, "shard").groupBy("shard")
+        result = parted.applyInArrow(task, "shard int, folder string, event string")
         found = {row.shard: row for row in result.collect()}
     finally:
         rows.unpersist()

@@ -136,6 +136,26 @@ def test_errata_threshold_example_is_no_breach_of_the_largest_sensitivity() -> N
     assert scale_of(plan) == pytest.approx(2.0)
 
 
+def test_twenty_copies_of_one_effect_break_the_published_row() -> None:
+    """MATHS, section 6: each is tied to the cause only; DS = 4.273, loss 1.495 at ε = 1."""
+    law = np.array([[0.95, 0.05], [0.8, 0.2]]) / 2
+    ties = [[0, copy] for copy in range(1, 21)]
+    model = Dependence.of(RecordDomain.named("01"), 21, ties, law)
+    query = count("01", "1")
+    plan = calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-published")
+    scale = scale_of(plan)
+    assert scale == pytest.approx(4.273, abs=5e-4)
+
+    def density(output: int, cause: int, effect: float) -> float:
+        near, far = (math.exp(-abs(output - cause - c) / scale) for c in (0, 20))
+        return (1 - effect) * near + effect * far
+
+    loss = max(abs(math.log(density(o, 1, 0.2) / density(o, 0, 0.05))) for o in range(22))
+    assert loss == pytest.approx(1.495, abs=1e-3)
+    sound = calibrate(query, EachEntry(), model, epsilon=1)
+    assert scale_of(sound) > 15
+
+
 @pytest.mark.parametrize("name", ["002.thm10.1.5.2.0", "002.thm10.3.0.1.0"])
 def test_the_accuracy_of_theorem_10(name: str) -> None:
     given, expected = CASES[name]["inputs"], CASES[name]["expected"]

@@ -114,12 +114,18 @@ def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
 
 def private(day: Day, hidden: Floats) -> bool:
     """The whole check without division: no output of `hidden` breaks a bound."""
-    search = _Search(day, hidden)
-    shown = hidden < 1
-    if (shown[day.when, day.who]).any():
+    from shoal.loss import suppression_greedy_kernels as kernels
+
+    if (hidden < 1)[day.when, day.who].any():
         return False
-    origins = [(-1, 0)] + [(int(t), int(j)) for t, j in np.argwhere(shown & day.possible)]
-    return not any(search.breaches(*search.row(t, j), t, t) for t, j in origins)
+    table = np.zeros((day.slots + 1, day.size, len(day.when)))
+    scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
+    kernels.extend_secrets(day.moves, hidden, day.when, day.who, -1, table, scale)
+    shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
+    shown[:-1] = (hidden < 1) & day.possible
+    shown[-1, 0] = True
+    secrets = day.when, day.who, day.bound, table, scale
+    return not kernels.any_breach(day.initial, day.moves, hidden, shown, day.possible, *secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +163,13 @@ def _allowed(day: Day) -> float:
 class _Search:
     """The rows of a greedy search: one per releasable origin, and one per secret."""
 
-    def __init__(self, day: Day, hidden: Floats | None = None) -> None:
+    def __init__(self, day: Day) -> None:
         from shoal.loss import suppression_greedy_kernels as kernels
 
         self.kernels = kernels
         self.day = day
-        self.hidden = np.ones((day.slots, day.size)) if hidden is None else hidden.copy()
+        self.hidden = np.ones((day.slots, day.size))
         self.shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
-        self.shown[:-1] = (self.hidden < 1) & day.possible
         self.shown[-1, 0] = True
         self.table = np.zeros((day.slots + 1, day.size, len(day.when)))
         self.scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)

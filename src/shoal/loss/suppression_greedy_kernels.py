@@ -15,6 +15,7 @@ from numba import njit
 
 FLOOR = 1e-290
 UNSAFE = 1e-270
+SMALL = 1e-280  # products above it are far from FLOOR
 
 
 @njit(cache=True, error_model="numpy")
@@ -39,10 +40,13 @@ def extend_row(
             row[t + 1, j] = 0.0
         for k in range(size):
             weight = row[t, k] * hidden[t, k]
-            if weight > 0:
-                for j in range(size):
-                    if moves[t, k, j] > 0:
-                        row[t + 1, j] += max(weight * moves[t, k, j], FLOOR)
+            if weight <= 0:
+                continue
+            for j in range(size):
+                part = weight * moves[t, k, j]
+                if part < SMALL and moves[t, k, j] > 0:
+                    part = max(part, FLOOR)
+                row[t + 1, j] += part
         power[t + 1] = power[t]
         _rescale(row, power, t + 1)
 
@@ -66,38 +70,57 @@ def extend_secrets(
 ) -> None:
     """Recomputes table[t, j, c]·2^power[t, c] = K(secret c → t, j) for t > since."""
     slots, size, count = moves.shape[0], moves.shape[1], when.size
+    weight = np.empty((size, count))
     for t in range(max(since, 0), slots):
         known = np.searchsorted(when, t, side="right")
         fresh = np.searchsorted(when, t, side="left")
+        least = 1.0
+        for k in range(size):
+            for c in range(fresh):
+                weight[k, c] = table[t, k, c] * hidden[t, k]
+                if weight[k, c] > 0:
+                    least = min(least, weight[k, c])
         for j in range(size):
             for c in range(count):
                 table[t + 1, j, c] = 0.0
             for k in range(size):
-                step = moves[t, k, j]
-                if step <= 0:
-                    continue
-                for c in range(fresh):
-                    weight = table[t, k, c] * hidden[t, k]
-                    if weight > 0:
-                        table[t + 1, j, c] += max(weight * step, FLOOR)
+                if moves[t, k, j] > 0:
+                    _add(table[t + 1, j], weight[k], moves[t, k, j], fresh, least)
             for c in range(fresh, known):
                 table[t + 1, j, c] = moves[t, who[c], j]
         for c in range(known):
             power[t + 1, c] = power[t, c] if c < fresh else 0
-            _rescale_secret(table, power, t + 1, c)
+        _rescale_secrets(table[t + 1], power[t + 1], known)
 
 
 @njit(cache=True, error_model="numpy")
-def _rescale_secret(table: Any, power: Any, t: int, c: int) -> None:
-    largest = 0.0
-    for j in range(table.shape[1]):
-        largest = max(largest, table[t, j, c])
-    if largest > 0:
+def _add(out: Any, weight: Any, step: float, count: Any, least: float) -> None:
+    """out += weight·step, what is not 0 kept at FLOOR; `least` is the smallest positive weight."""
+    if least * step > SMALL:
+        for c in range(count):
+            out[c] += weight[c] * step
+        return
+    for c in range(count):
+        if weight[c] > 0:
+            out[c] += max(weight[c] * step, FLOOR)
+
+
+@njit(cache=True, error_model="numpy")
+def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
+    """Each secret's largest value brought into [1/2, 1), the power of two noted."""
+    for c in range(known):
+        largest = 0.0
+        for j in range(table.shape[0]):
+            largest = max(largest, table[j, c])
+        if largest <= 0:
+            continue
         shift = math.frexp(largest)[1]
-        for j in range(table.shape[1]):
-            if table[t, j, c] > 0:
-                table[t, j, c] = max(math.ldexp(table[t, j, c], -shift), FLOOR)
-        power[t, c] += shift
+        factor = math.ldexp(1.0, -shift) if -1000 < shift < 1000 else 0.0
+        for j in range(table.shape[0]):
+            if table[j, c] > 0:
+                scaled = table[j, c] * factor if factor > 0 else math.ldexp(table[j, c], -shift)
+                table[j, c] = max(scaled, FLOOR)
+        power[c] += shift
 
 
 @njit(cache=True, error_model="numpy")
@@ -148,6 +171,33 @@ def breached(
                 if factor[c] * table[t, j, c] > bound[c] * whole:
                     return True
             if whole < UNSAFE and last > first:
+                return True
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def any_breach(
+    initial: Any,
+    moves: Any,
+    hidden: Any,
+    shown: Any,
+    possible: Any,
+    when: Any,
+    who: Any,
+    bound: Any,
+    table: Any,
+    scale: Any,
+) -> bool:
+    """Whether some output (release or start, ⊥ …, release or end) breaks a bound."""
+    slots, size = moves.shape[0], moves.shape[1]
+    row = np.zeros((slots + 1, size))
+    power = np.zeros(slots + 1, dtype=np.int64)
+    for slot in range(-1, slots):
+        for state in range(size if slot >= 0 else 1):
+            if slot >= 0 and not (shown[slot, state] and possible[slot, state]):
+                continue
+            extend_row(initial, moves, hidden, (slot, state), -2, row, power)
+            if breached(row, power, slot, slot, hidden, shown, when, who, bound, table, scale):
                 return True
     return False
 

@@ -292,7 +292,7 @@ def main() -> None:
         one(Path(options.one[0]), int(options.one[1]))
         return
     histograms(options.rows, options.users, options.rounds, spark=options.spark)
-    traces(1_000, 400, options.rounds)
+    traces(1_000, 200, options.rounds)
     if options.scale:
         scale(100_000, 1_000_000, 10)
 

@@ -22,7 +22,7 @@ SCHEMA = "shoal-job/1"
 MEMORY = 512 * 2**20  # bytes a shard may take
 ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
 MOST_SHARDS = 512
-MANY_STEPS = 200_000  # steps of streams from which it pays to start processes
+MANY_STEPS = 50_000  # steps of streams from which it pays to share them among threads
 ALL = ""  # the group of everybody when there are none
 
 

@@ -6,10 +6,9 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
-from shoal.engines.job import MANY_STEPS, NOTES, Job, load_job
+from shoal.engines.job import NOTES, Job, load_job
 from shoal.engines.journal import Journal, alone
 from shoal.engines.report import Report, report_of
 from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
@@ -84,7 +83,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     left = [shard for shard in range(job.shards) if shard not in done]
     finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
     total = sum(scan.shard_rows)
-    for shard, name, event in _attempts(job, journal, store, left, total - finished):
+    for shard, name, event in _attempts(job, journal, store, left):
         journal.commit(shard, name, **event)
         finished += scan.shard_rows[shard]
         notify("releasing", finished, total)
@@ -92,21 +91,13 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     store.clear()
 
 
-def _attempts(
-    job: Job, journal: Journal, store: Store, left: list[int], rows: int
-) -> Iterator[Attempt]:
-    """What came of each shard, as they get ready.
+def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iterator[Attempt]:
+    """What came of each shard, as they get ready; threads share the cores.
 
-    Tables are the work of numpy and polars, which share the cores among threads. Streams are
-    stepped in Python, so many of them are shared among processes.
+    The work is that of numpy and polars, which let other threads run. Processes took longer:
+    each has to load the compiled kernels and build the plan's tables again.
     """
     workers = max(1, min(len(left), os.cpu_count() or 1))
-    if job.stream and rows >= MANY_STEPS and workers > 1:
-        # spawned, not forked: forking a process with running threads can lock up
-        with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
-            tasks = [processes.submit(_in_process, job.out, job.ledger, shard) for shard in left]
-            yield from (task.result() for task in as_completed(tasks))
-        return
     with charging_of(job) as charging, ThreadPoolExecutor(workers) as threads:
         tasks = [threads.submit(_one, job, journal, store, shard, charging) for shard in left]
         try:
@@ -119,13 +110,6 @@ def _one(
     job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None
 ) -> Attempt:
     return attempt(job, journal, shard, store.shard(shard), charging)
-
-
-def _in_process(out: Path, ledger: str | None, shard: int) -> Attempt:
-    """One shard in another process, from what is on the disk."""
-    job = stored_job(out, ledger)
-    with charging_of(job) as charging:
-        return _one(job, Journal(job.notes), store_for(job), shard, charging)
 
 
 @lru_cache(maxsize=4)

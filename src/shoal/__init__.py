@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from shoal.core.release import Release as Release
     from shoal.core.task import Task as Task
     from shoal.data.read import read as read
+    from shoal.engines.files import release_files as release_files
+    from shoal.engines.report import JobReport as JobReport
+    from shoal.engines.spark_streams import live_stream as live_stream
     from shoal.kinds import dumps as dumps, loads as loads
     from shoal.ledger.dependent import parallel_records as parallel_records
     from shoal.ledger.session import Session as Session
@@ -164,6 +167,7 @@ _HOME = {
     "HexGrid": "models.grid",
     "InputError": "core.errors",
     "IntervalChains": "models.interval",
+    "JobReport": "engines.report",
     "JointTable": "models.table",
     "Leakage": "mechanisms.leakage",
     "LedgerError": "core.errors",
@@ -242,6 +246,7 @@ _HOME = {
     "leakage": "mechanisms.leakage",
     "lift": "mechanisms.external",
     "linear_classifier": "queries.classifier",
+    "live_stream": "engines.spark_streams",
     "loads": "kinds",
     "location_set": "secrets.location",
     "mask": "mechanisms.mask_choice",
@@ -259,6 +264,7 @@ _HOME = {
     "personal": "models.grid_fit",
     "read": "data.read",
     "recheck": "mechanisms",
+    "release_files": "engines.files",
     "release_tracks": "streams.batch_location",
     "sequence_leakage": "audit.location_temporal",
     "sequences": "core.records",

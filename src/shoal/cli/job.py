@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.engines.job import Job
     from shoal.engines.layout import Layout
-    from shoal.engines.report import Report
+    from shoal.engines.report import JobReport
     from shoal.engines.rows import Notify
 
 app = new_app()
@@ -125,7 +125,7 @@ def start(
     tell(made, _run(made, engine), as_json=as_json)
 
 
-def _run(made: Job, engine: str) -> Report:
+def _run(made: Job, engine: str) -> JobReport:
     if engine == "spark":
         from shoal.engines.spark import run as run_spark
 
@@ -216,7 +216,7 @@ def progress() -> Iterator[Notify]:
         yield notify
 
 
-def tell(made: Job, report: Report, *, as_json: bool) -> None:
+def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
     """The report, as text or as one JSON object."""
     if as_json:
         show.print_json({"path": str(made.out), "job": made.name, **report.as_dict()})
@@ -233,7 +233,7 @@ def tell(made: Job, report: Report, *, as_json: bool) -> None:
         screen.print(f"skipped {file.path} ({count}): {file.reason}")
 
 
-def _lines(made: Job, report: Report) -> Iterator[str]:
+def _lines(made: Job, report: JobReport) -> Iterator[str]:
     state = "finished" if report.finished else "not finished; go on with `shoal job resume`"
     yield f"Job: {made.name}, {state}, in {made.out}"
     yield f"Shards: {report.shards_done:,} of {report.shards:,} done"

@@ -18,7 +18,7 @@ from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
 from shoal.engines.job import NOTES, Job, load_job
 from shoal.engines.journal import Journal, alone
-from shoal.engines.report import Report, report_of
+from shoal.engines.report import JobReport, report_of
 from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
 from shoal.engines.shard import Outcome, Recipe, release_shard
 from shoal.engines.tables import part_name, write_lines, write_parquet
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 Attempt = tuple[int, str, dict[str, Any]]  # the shard, the folder of its files, the counts
 
 
-def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
+def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
     """The report of a new job, done to its end; its folder must not exist or be empty."""
     job.store()
     with undone_if_empty(job):
         return resume(job, notify=notify)
 
 
-def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Report:
+def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
     """The report of a stored job after doing what is left of it.
 
     Finished shards are not done again. With a ledger, subjects of an unfinished shard that were
@@ -52,7 +52,7 @@ def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Rep
         return reported(job, journal)
 
 
-def status(job: Job) -> Report:
+def status(job: Job) -> JobReport:
     """How far a job is, from its journal alone."""
     return _report(job, Journal(job.notes))
 
@@ -182,11 +182,11 @@ def check_unchanged(job: Job) -> None:
         )
 
 
-def _report(job: Job, journal: Journal) -> Report:
+def _report(job: Job, journal: Journal) -> JobReport:
     return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
 
 
-def reported(job: Job, journal: Journal) -> Report:
+def reported(job: Job, journal: Journal) -> JobReport:
     """The report, also written into the notes."""
     report = _report(job, journal)
     text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"

@@ -14,7 +14,7 @@ from shoal.engines.inputs import BadFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class JobReport:
     """The counts of a job. `rows` = `rows_released` + `rows_refused` + `rows_without_subject`.
 
     Rows of bad files come on top: they were not read, and a file that cannot be opened does not
@@ -83,7 +83,7 @@ def shard_event(
 
 def report_of(
     events: Iterable[Mapping[str, Any]], plans: Iterable[Plan], *, shards: int, files: int
-) -> Report:
+) -> JobReport:
     """The report of what the journal holds so far."""
     said = list(events)
     scan = next((event for event in reversed(said) if event["event"] == "scanned"), None)
@@ -95,7 +95,7 @@ def report_of(
         for reason, (units, rows) in event["refused"].items():
             before = refusals.get(reason, (0, 0))
             refusals[reason] = (before[0] + units, before[1] + rows)
-    return Report(
+    return JobReport(
         finished=any(event["event"] == "finished" for event in said),
         files=files,
         bad_files=tuple(BadFile(*file) for file in (scan or {}).get("bad", ())),

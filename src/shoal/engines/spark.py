@@ -28,7 +28,7 @@ from shoal.engines.local import (
     stored_job,
     undone_if_empty,
 )
-from shoal.engines.report import Report
+from shoal.engines.report import JobReport
 from shoal.engines.rows import PIECE, check_kinds, refused_file
 from shoal.engines.spark_session import check_reach, session_of
 from shoal.engines.tidy import kinds_of, shard_of, tidy
@@ -40,7 +40,7 @@ TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
 FAULT = Callable[[int], None]
 
 
-def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> Report:
+def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
     """The report of a new job, done on Spark; a folder every worker can reach is needed.
 
     `session` is the active one, or a new one, when left out. `after_sampling(shard)` is called in
@@ -55,7 +55,7 @@ def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -
         return resume(wider, spark, after_sampling=after_sampling)
 
 
-def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> Report:
+def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
     """The report of a stored job after doing what is left of it on Spark."""
     spark = session_of(session)
     with alone(job.notes):

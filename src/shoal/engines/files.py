@@ -1,0 +1,84 @@
+"""One call for a job over many files, on one machine or on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.data.durations import parse_duration
+from shoal.engines.job import MEMORY, Job
+from shoal.engines.layout import Layout
+from shoal.engines.report import JobReport
+from shoal.models.day import DayChain
+
+
+def release_files(
+    plans: Plan | Mapping[str, Plan],
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    by: str,
+    state: str,
+    series: str | None = None,
+    time: str | None = None,
+    gap: str | timedelta | None = None,
+    group: str | None = None,
+    period_column: str | None = None,
+    engine: str = "local",
+    ledger: str | None = None,
+    name: str | None = None,
+    period: str = "",
+    requester: str = "",
+    skip_bad: bool = False,
+    memory: int = MEMORY,
+    seed: int | None = None,
+) -> JobReport:
+    """The report of a job that releases every subject of many files, into the new folder `out`.
+
+    `data` is a file, a folder or a pattern such as "in/**/*.parquet" of Parquet, CSV or JSON Lines
+    files; columns may also come from hive folders such as day=2024-05-01. `by`, `state`, `series`,
+    `time`, `group` and `period_column` name columns, see `Layout`. `plans` is one plan, or one per
+    value of `group`. A subject's rows may be in any number of files. Streams are answered row by
+    row (locations) or day by day (contexts).
+
+    With a ledger each release is charged before it is drawn, under the key (name, subject, period,
+    plan): the same `name` brings stored values back. A job that was stopped is taken up again by
+    `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the report.
+    """
+    made = {"": plans} if isinstance(plans, Plan) else dict(plans)
+    daily = any(isinstance(plan.task.family[0], DayChain) for plan in made.values())
+    layout = Layout(
+        by=by,
+        state=state,
+        series=series,
+        time=time,
+        gap=parse_duration(gap) if isinstance(gap, str) else gap,
+        group=group,
+        period=period_column,
+        daily=daily and period_column is None and time is not None,
+    )
+    job = Job.of(
+        plans,
+        data,
+        out=out,
+        layout=layout,
+        name=name,
+        memory=memory,
+        ledger=ledger,
+        period=period,
+        requester=requester,
+        skip_bad=skip_bad,
+        seed=seed,
+    )
+    if engine == "spark":
+        from shoal.engines.spark import run as run_on_spark
+
+        return run_on_spark(job)
+    if engine != "local":
+        raise InputError(f"engine is {engine!r}; it must be 'local' or 'spark'")
+    from shoal.engines.local import run
+
+    return run(job)

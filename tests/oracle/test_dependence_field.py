@@ -15,8 +15,10 @@ import pytest
 from scipy.optimize import linprog
 
 from shoal.audit.exact import audit
+from shoal.core.composition import AsEntryDP
 from shoal.loss.dependence_field import contractions, field_reach
 from shoal.mechanisms.calibration import calibrate
+from shoal.mechanisms.external import lift
 from shoal.mechanisms.leakage import leakage
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import PairwiseField, field_of_pairs, friend_field
@@ -130,3 +132,16 @@ def test_a_forest_has_the_pair_laws_it_was_made_from() -> None:
     for one, other in pairs.ties.tolist():
         assert again.pair(one, other) == pytest.approx(pairs.pair(one, other), abs=1e-12)
     assert np.bincount(again.components()).max() == 4
+
+
+@pytest.mark.parametrize("name", ["chain", "loop"])
+def test_any_release_is_made_safe_for_a_field(name: str) -> None:
+    """`lift` around a mechanism from outside, and `leakage`, against the worst release of all."""
+    field = random_field(name, 0)
+    plan = lift(lambda eta: len, field, epsilon=1)
+    (rule,) = plan.composition
+    assert isinstance(rule, AsEntryDP)
+    assert worst_release(field, float(rule.eta)) <= 1 + 1e-7
+    found = leakage(field, 1).value
+    assert worst_release(field, 1.0) <= found * (1 + 1e-7)
+    assert found <= float(field_reach(field).max()) * (1 + 1e-9)

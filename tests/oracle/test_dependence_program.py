@@ -130,7 +130,10 @@ def test_the_program_keeps_the_pairs() -> None:
     assert found is not None
     again = pairs_of_table(JointTable.of(found.law.reshape(3, 3, 3)))
     assert again.laws == pytest.approx(model.laws, abs=1e-7)
-    assert found.log_ratio > 0
+    grid, one, two = outcomes(model)[:, found.record], *found.pair
+    kernel = np.exp(-np.abs(answers[:, 0] - np.arange(7.0)[:, None]) / 2.0) * found.law
+    told = [kernel[:, grid == v].sum(axis=1) / found.law[grid == v].sum() for v in (one, two)]
+    assert found.log_ratio == pytest.approx(float(np.log(told[0] / told[1]).max()), rel=1e-6)
 
 
 def test_pairs_no_joint_law_has_are_told() -> None:

@@ -16,7 +16,6 @@ from shoal.loss.mixing import bound_loss
 from shoal.loss.quilt_interval import interval_loss
 from shoal.mechanisms import lift
 from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.dependent_field import field_loss
 from shoal.mechanisms.external import entry_eta
 from shoal.models.chain import MarkovChain
 from shoal.models.dependence_field import PairwiseField
@@ -91,9 +90,7 @@ def _model(model: Model, eta: Fraction) -> float:
         return min(together, interval_loss(model.low, model.high, model.length, above))
     if isinstance(model, MixingSummary):
         return min(together, bound_loss(model.pi_min, model.gap, model.length, above))
-    if isinstance(model, PairwiseField):
-        return min(together, field_loss(model, above))
-    if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | lift.NETWORKS):
+    if isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | lift.NETWORKS | PairwiseField):
         return min(together, _lifted(model, above))
     return together
 

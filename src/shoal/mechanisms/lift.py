@@ -19,7 +19,7 @@ from shoal.loss.lift_loss import LiftLoss
 from shoal.loss.lift_tuples import TupleLift
 from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
-from shoal.mechanisms import lift_network
+from shoal.mechanisms import lift_field, lift_network
 from shoal.mechanisms.additive import (
     eta_above,
     float_below,
@@ -32,7 +32,7 @@ from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
-from shoal.models.dependence_network import followed
+from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -131,17 +131,17 @@ def refuse(task: Task) -> str | None:
     """The lift needs single entries of chains, networks or crowds whose laws are given."""
     if not isinstance(task.secrets, EachEntry):
         return "the lift protects single entries; named pairs of events need another mechanism"
-    for model in map(followed, task.family):
-        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NETWORKS):
+    for model in task.family:
+        if not isinstance(
+            model, MarkovChain | AnyInitialLaw | OrderChain | NETWORKS | PairwiseField
+        ):
             return f"the lift needs the law of a Markov chain or a network, not {model.describe()}"
     return None
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    models = tuple(
-        largest(followed(model), task.query, float_below(epsilon)) for model in task.family
-    )
+    models = tuple(largest(model, task.query, float_below(epsilon)) for model in task.family)
     eta = Fraction(min(model.eta for model in models))
     certificate = LiftCertificate(models=models)
     noise = quietest_noise(task.query, task.query.lipschitz / eta)
@@ -151,7 +151,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
     eta = eta_above(laplace_body(plan).eta)
-    return max(model_loss(followed(m), plan.task.query, eta) for m in plan.task.family)
+    return max(model_loss(model, plan.task.query, eta) for model in plan.task.family)
 
 
 def model_loss(model: Model, query: Query | None, eta: float) -> float:
@@ -161,6 +161,8 @@ def model_loss(model: Model, query: Query | None, eta: float) -> float:
     apart less. Without one any change of an entry counts eta. The smaller of the lift and the
     quilt bound, which covers the lags a long chain does not try.
     """
+    if isinstance(model, PairwiseField):
+        return lift_field.bound(model, query, eta)
     if isinstance(model, NETWORKS):
         return lift_network.bound(model, query, eta)
     return min(model_lift(model, query).loss(eta).value, _quilt_loss(model, eta))
@@ -191,6 +193,8 @@ def metric_of(query: Query | None, size: int) -> Floats:
 
 def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
+    if isinstance(model, PairwiseField):
+        return LiftedModel.on_network(lift_field.largest(model, query, epsilon * (1 - MARGIN)))
     if isinstance(model, NETWORKS):
         return _checked(model, query, epsilon)
     found = _largest_lift(model_lift(model, query), epsilon)

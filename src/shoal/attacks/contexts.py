@@ -191,6 +191,11 @@ def between(
     return found
 
 
+def suppression_after(body: Any, day: Day, origin: Origin) -> list[Floats]:
+    """The probabilities of the slots after a release, each (histories, states)."""
+    return _suppression(body, day, origin)[0]
+
+
 def _suppression(body: Any, day: Day, origin: Origin) -> tuple[list[Floats], Ints]:
     """The probabilities after a release, per slot and history, and the digits of histories."""
     plain = np.zeros(day.size, dtype=np.int64)

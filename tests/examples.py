@@ -95,6 +95,8 @@ QUICK = (
     "policy",
     "location-set",
     "map",
+    "number-mean",
+    "number-histogram",
     "kmeans",
     "classifier",
     "degrees",

@@ -53,6 +53,7 @@ from shoal.queries.current import CurrentState
 from shoal.queries.external import ExternalQuery
 from shoal.queries.graph import DegreeDistribution
 from shoal.queries.learning import Rounds
+from shoal.queries.learning_records import NumberHistogram, NumberMean
 from shoal.queries.linear import LinearQuery
 from shoal.queries.measurement import Measurement
 from shoal.queries.variables import VariableSum
@@ -116,6 +117,8 @@ CLASSES: tuple[type, ...] = (
     Centroids,
     LinearClassifier,
     DegreeDistribution,
+    NumberMean,
+    NumberHistogram,
     Rounds,
     CurrentState,
     contexts.SensitiveContexts,

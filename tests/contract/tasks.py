@@ -34,6 +34,7 @@ from shoal.queries.centroids import centroids
 from shoal.queries.classifier import linear_classifier
 from shoal.queries.current import CurrentState, current_state
 from shoal.queries.graph import degree_distribution
+from shoal.queries.learning_records import number_histogram, number_mean
 from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.queries.measurement import Measurement
 from shoal.queries.variables import VariableSum
@@ -105,6 +106,12 @@ def _ill(person: str) -> tuple[Event, Event]:
     )
 
 
+def _numbers() -> Dependence:
+    """Six records in an interval, three of them tied."""
+    domain = RecordDomain.interval(0, 1, cells=4)
+    return FriendModel(b=0.5, c=1.0).ties(domain, 6, [(0, 1), (1, 2)])
+
+
 two = chain(TWO, AB, 20)
 three = chain(THREE, ABC, 8)
 weights = {"a": "0", "b": "1/2", "c": "2"}
@@ -140,6 +147,8 @@ TASKS: dict[str, Task] = {
     "dependence-sum": task(weighted_sum(ABC, weights), friends()),
     "pairwise-field": task(count(ABC, "c"), weak_field()),
     "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
+    "number-mean": task(number_mean(low=0, high=1, records=6), _numbers()),
+    "number-histogram": task(number_histogram([0, "0.4", 1]), _numbers()),
     "kmeans": task(centroids("xy", low=0, high=1, clusters=2), RecordGroups(3)),
     "classifier": task(linear_classifier("xy", records=50), RecordGroups(3)),
     "degrees": task(degree_distribution(9, cap=3, level="node"), RecordGroups(3)),

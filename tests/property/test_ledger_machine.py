@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import select
 from tests.ledger_plans import DATA, conversions, group, laplace
+from tests.ledger_servers import fresh_ledger
 
 from shoal.core.errors import InputError, OverBudget
 from shoal.core.ledger import Charge
@@ -49,12 +50,16 @@ class LedgerMachine(RuleBasedStateMachine):
         # not for its durability: every step would wait for the disk
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.url = self.where()
         self.open()
         self.rows: list[Row] = []
         self.limits: dict[tuple[Any, ...], Fraction] = {}
 
+    def where(self) -> str:
+        return str(self.folder / "budget.db")
+
     def open(self) -> None:
-        self.ledger = open_ledger(self.folder / "budget.db", conversions=conversions(LIFT))
+        self.ledger = open_ledger(self.url, conversions=conversions(LIFT))
 
     def teardown(self) -> None:
         assert self.ledger.verify().intact
@@ -182,3 +187,16 @@ LedgerMachine.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestLedgerMachine = LedgerMachine.TestCase
+
+
+class PostgresMachine(LedgerMachine):
+    """The same through the messages and locks of a server."""
+
+    def where(self) -> str:
+        return fresh_ledger("postgres", self.folder)
+
+
+PostgresMachine.TestCase.settings = settings(LedgerMachine.TestCase.settings, max_examples=6)
+
+
+TestPostgresMachine = pytest.mark.postgres(PostgresMachine.TestCase)

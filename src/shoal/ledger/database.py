@@ -68,6 +68,7 @@ class Database:
         self._writer = engine.execution_options(**dialect.writing.options)
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
+        self._reading = dialect.reading
         self._pid = os.getpid()
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -84,7 +85,11 @@ class Database:
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
-        return self._transact(self._reader, work, self.dialect.reading)
+        return self._transact(self._reader, work, self._reading)
+
+    def read_through(self, statement: str) -> None:
+        """Begin every reading with `statement` from now on: an old version seen as a new one."""
+        self._reading = self._reading._replace(first=statement)
 
     @contextmanager
     def lent(self) -> Iterator[PoolProxiedConnection]:

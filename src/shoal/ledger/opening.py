@@ -46,6 +46,8 @@ def prepare(
         return None
     if found == 0:
         raise LedgerError(f"the ledger {database.name} is empty and read-only: {obstacle}")
+    if found == 1:
+        database.read_through(database.dialect.words.as_counted)
     return f"it has version {found}, older than {known}, and cannot be brought up to date here"
 
 

@@ -28,7 +28,7 @@ from shoal.ledger.reading import STATE, State, names_of, state_of
 from shoal.ledger.schema import CHARGES, LIMITS, TABLES, VERSIONS
 
 WINDOW = 256  # links that may be added between looking and writing
-LOCKED = "55P03"
+LOCKED, UNPREPARED = "55P03", "26000"  # how PostgreSQL calls these errors
 
 # how many further charges of the same plan there is room for; None when it is not a plain yes
 Decide = Callable[[State], int | None]
@@ -78,10 +78,6 @@ def settle_quickly(
         with database.lent() as connection:
             line: Any = connection.driver_connection
             cursor = line.cursor()
-            if not connection.info.get("shoal_prepared"):
-                for statement in _preparations():
-                    cursor.execute(statement, prepare=False)
-                connection.info["shoal_prepared"] = True
             state = _look(line, cursor, charge)
             spare = decide(state)
             if spare is None:
@@ -102,8 +98,16 @@ def settle_quickly(
 def _look(line: Any, cursor: Any, charge: Charge) -> State:
     """All that the charge depends on, at one moment."""
     names = names_of(charge)
-    values = [names[name] for name in _looked_up()[1]]
-    cursor.execute(b"EXECUTE shoal_look (" + _literals(line, values) + b")", prepare=False)
+    values = _literals(line, [names[name] for name in _looked_up()[1]])
+    look = b"EXECUTE shoal_look (" + values + b")"
+    try:
+        cursor.execute(look, prepare=False)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != UNPREPARED:
+            raise
+        for statement in _preparations():  # a new connection, or one that was rolled back
+            cursor.execute(statement, prepare=False)
+        cursor.execute(look, prepare=False)
     return state_of(cursor.fetchall())
 
 

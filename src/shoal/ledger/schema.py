@@ -75,13 +75,15 @@ class Words(NamedTuple):
 
     `protect` maps each trigger of a table to the statements that make it; `triggers` is the query
     for the names of the triggers in force; `counting` are the statements that give every charge
-    its `times` (`COUNTED`) and refuse charges without it from then on.
+    its `times` (`COUNTED`) and refuse charges without it from then on; `as_counted` lets a
+    connection see the charges of version 1 as if they had been given it.
     """
 
     seq: str
     protect: Callable[[str], dict[str, tuple[str, ...]]]
     triggers: str
     counting: tuple[str, ...]
+    as_counted: str
 
 
 # how often each kind of charge had been made, counted from the rows themselves

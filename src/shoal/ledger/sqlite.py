@@ -30,6 +30,11 @@ SENTENCES = {  # by the beginning of the driver's name for the error
 
 TRIGGERS = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
 
+AS_COUNTED = (
+    f"CREATE TEMP VIEW IF NOT EXISTS shoal_charges AS SELECT *, {COUNTED} AS times "
+    "FROM main.shoal_charges"
+)
+
 
 def open_sqlite(path: Path, *, timeout: float, read_only: bool) -> Database:
     """The database in `path`, made when absent; refused when it holds something else."""
@@ -39,7 +44,7 @@ def open_sqlite(path: Path, *, timeout: float, read_only: bool) -> Database:
         raise LedgerError(f"the ledger {path} does not exist; `shoal ledger limit` makes one")
     engine = _engine(path, timeout, read_only=read_only)
     dialect = Dialect(
-        words=Words("INTEGER", _protect, TRIGGERS, _count()),
+        words=Words("INTEGER", _protect, TRIGGERS, _count(), AS_COUNTED),
         writing=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),  # the only writer from the start
         migrating=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),
         reading=Manner({"shoal_begin": "BEGIN"}),

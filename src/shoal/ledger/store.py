@@ -196,7 +196,7 @@ class SqlLedger:
         if found > self._newest:
             self.obstacle = newer(found, self._newest)
         self._check_open()
-        self._known_version = last
+        self._known_version = last or self._known_version
 
     def _settle_quickly(self, charge: Charge, sample: Callable[[], Release]) -> Release | None:
         """The release of a charge that is surely allowed and was sent as one message, or None."""

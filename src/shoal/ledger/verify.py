@@ -54,7 +54,8 @@ def verify(database: Database, head: str | None = None) -> Verdict:
 
 
 def _verify(connection: Connection, words: Words, wanted: str | None) -> Verdict:
-    present = set(inspect(connection).get_table_names())
+    inspector = inspect(connection)
+    present = {*inspector.get_table_names(), *inspector.get_temp_view_names()}
     problems = [f"table {table.name} is missing" for table in TABLES if table.name not in present]
     problems.extend(_unprotected(connection, words))
     tables = [table for table in TABLES if table.name in present]

@@ -42,7 +42,7 @@ def run() -> Report:
                 f"{source}: every released sum is within ± this with probability 95 % (ranges)",
                 plans,
                 (
-                    f"{int(train.sum())} people, K = 8, {ROUNDS} rounds, {2 * town.places} columns"
+                    f"{int(train.sum())} people, K = 8, {ROUNDS} rounds, {2 * town.places} columns",
                     "one counts as: for how many independent records the noise is made, at ε = 1",
                     "weak ties: the field of Eq. 26 with c = 0.02 instead of 1.05",
                 ),

@@ -15,6 +15,7 @@ from typer.testing import Result
 
 import shoal
 from shoal.cli.app import COMMANDS, app
+from shoal.cli.init import Kind
 from shoal.spec.request import read_request
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
@@ -70,7 +71,21 @@ def test_init_writes_a_spec_that_runs(run: Run, folder: Path) -> None:
     before = contents(folder)
     again = run("init")
     assert (again.exit_code, contents(folder)) == (2, before)
-    assert json.loads(done(run("init", "--force", "--json"))) == {"path": "shoal.toml"}
+    assert json.loads(done(run("init", "--force", "--json"))) == {
+        "path": "shoal.toml",
+        "kind": "series",
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.SERIES])
+def test_init_writes_a_spec_for_every_kind_of_data(run: Run, kind: Kind) -> None:
+    told = done(run("init", "--kind", kind, f"{kind}.toml"))
+    plan = json.loads(done(run("plan", f"{kind}.toml", "--json")))
+    assert f"shoal plan {kind}.toml" in told
+    assert plan["guarantee"]["proved"]
+    assert plan["loss"] <= plan["guarantee"]["amount"] * (1 + 1e-9)
+    if "shoal leak" in told:
+        assert "epsilon" in done(run("leak", f"{kind}.toml"))
 
 
 def test_plan_prints_the_object_that_was_designed(run: Run, folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from shoal.cli.init import TEMPLATE
+from shoal.cli.init import Kind, template
 from shoal.spec.schema import schema_text, spec_schema
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +36,9 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 4
 
 
-def test_the_template_is_valid() -> None:
-    jsonschema.validate(tomllib.loads(TEMPLATE), spec_schema())
+@pytest.mark.parametrize("kind", list(Kind))
+def test_the_templates_are_valid(kind: Kind) -> None:
+    jsonschema.validate(tomllib.loads(template(kind)), spec_schema())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_the_template_is_valid() -> None:
     ],
 )
 def test_what_the_program_refuses_the_schema_refuses(section: str, key: str, value: Any) -> None:
-    document = copy.deepcopy(tomllib.loads(TEMPLATE))
+    document = copy.deepcopy(tomllib.loads(template(Kind.SERIES)))
     document[section][key] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, spec_schema())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,48 +17,25 @@ app = new_app()
 EXAMPLES = """\b
 Examples:
   shoal init
-  shoal init office.toml
+  shoal init --kind location walk.toml
   shoal plan shoal.toml
 """
 
-TEMPLATE = """\
-# A Shoal spec: what is asked, what must stay hidden, and what an adversary may know.
-# It runs as it is:  shoal plan {name}    shoal leak {name}
-# Every key is explained in docs/spec.md; unknown keys are refused.
 
-[data]                       # where the entries are; only `shoal release` reads this section
-state = "activity"           # column with the state of each entry
-series = "person"            # column that tells people apart; drop it for a single series
-time = "minute"              # column by which a series is ordered; drop it for file order
-# gap = "10min"              # a longer pause starts a new chain, independent of the others
-release = "each"             # "each": one release per series; "together": one for all
+class Kind(StrEnum):
+    """What the data is; each has a template of its name in `templates/`."""
 
-[[model]]                    # what an adversary may know; repeat the section for a family
-kind = "markov-chain"        # or "order-chain", "mixing", "interval", "table"
-states = ["sit", "stand", "walk"]
-transition = [               # row x: the law of the next entry after state x; rows sum to 1
-  [0.8, 0.1, 0.1],
-  [0.3, 0.5, 0.2],
-  [0.2, 0.3, 0.5],
-]
-initial = "stationary"       # or "any" (every law of the first entry), or a list
-length = 1440                # most entries of one chain: here a day of minutes
-# file = "model.json"        # instead of all lines above: a model written by `shoal fit`
+    SERIES = "series"
+    CONTEXTS = "contexts"
+    LOCATION = "location"
+    NETWORK = "network"
+    CONTAGION = "contagion"
+    FRIENDS = "friends"
 
-[secrets]
-kind = "each-entry"          # hide what each single minute was; or "pairs" of events of a table
 
-[query]
-kind = "histogram"           # or "count" (states), "sum" and "mean" (weights)
-relative = true              # shares of the day; the public length is the model's
-# length = 1440              # or given here
-
-[privacy]                    # exactly one amount: epsilon, or error (with confidence)
-epsilon = 1.0
-# error = 0.05               # the epsilon that keeps each value within 0.05 …
-# confidence = 0.95          # … with this probability
-mechanism = "best"           # the least noise that is proved; or a row `shoal plan` lists
-"""
+TRY = {Kind.CONTEXTS: ("plan",), Kind.LOCATION: ("plan",), Kind.FRIENDS: ("plan",)}
+ABOUT = """What the data is: a time series, contexts of a day shown or suppressed live, a location \
+stream, variables of a Bayesian network, people who infect each other, or records tied in pairs."""
 
 
 @app.command(epilog=EXAMPLES)
@@ -65,18 +43,27 @@ def init(
     path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The file to write.")] = Path(
         "shoal.toml"
     ),
+    kind: Annotated[Kind, typer.Option(help=ABOUT)] = Kind.SERIES,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Write a commented spec that runs as it is.
 
-    The spec describes a day of minutes in three activities; change it to your own data.
+    Without --kind it describes a day of minutes in three activities; change it to your own data.
     """
     from shoal.data.files import atomic_write
 
     check_output(path, force=force)
-    atomic_write(path, TEMPLATE.replace("{name}", path.name))
+    atomic_write(path, template(kind).replace("{name}", path.name))
     if as_json:
-        show.print_json({"path": str(path)})
+        show.print_json({"path": str(path), "kind": kind.value})
         return
-    typer.echo(f"The spec is in {path}. Try:\n  shoal leak {path}\n  shoal plan {path}")
+    commands = (f"  shoal {command} {path}" for command in TRY.get(kind, ("leak", "plan")))
+    typer.echo("\n".join([f"The spec is in {path}. Try:", *commands]))
+
+
+def template(kind: Kind) -> str:
+    """The commented spec of a kind, with {name} in the place of its file's name."""
+    from importlib.resources import files
+
+    return (files("shoal.cli") / "templates" / f"{kind.value}.toml").read_text(encoding="utf-8")

@@ -107,15 +107,14 @@ def print_noise(comparison: Comparison) -> None:
 
 def _reasons(refused: dict[str, str]) -> list[str]:
     """ "name: why" for each row refused; rows of one kind with one reason share a line."""
-    sharing: dict[str, list[str]] = {}
+    sharing: dict[tuple[str, str], list[str]] = {}
     for name, why in refused.items():
-        sharing.setdefault(why.removeprefix(f"{name} does not apply: "), []).append(name)
-    lines = []
-    for why, names in sharing.items():
-        kind = names[0].partition("-")[0] + "-"
-        shared = len(names) > 1 and all(name.startswith(kind) for name in names)
-        lines += [f"{title}: {why}" for title in ([f"{kind}*"] if shared else names)]
-    return lines
+        reason = why.removeprefix(f"{name} does not apply: ")
+        sharing.setdefault((name.partition("-")[0], reason), []).append(name)
+    return [
+        f"{names[0] if len(names) == 1 else f'{kind}-*'}: {why}"
+        for (kind, why), names in sharing.items()
+    ]
 
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:

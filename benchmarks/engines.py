@@ -31,7 +31,7 @@ import polars as pl
 import shoal
 from shoal.core.plan import Plan
 from shoal.engines import local
-from shoal.engines.job import Job
+from shoal.engines.job import MEMORY, Job
 from shoal.engines.layout import Layout
 
 STATES = ("lying", "sitting", "standing", "walking", "running", "cycling")
@@ -237,28 +237,42 @@ def traces(users: int, steps: int, rounds: int) -> None:
 
 
 def scale(small: int, large: int, each: int) -> None:
-    """A large job predicted from a small one by the cost model of docs/scale.md."""
+    """A large job predicted from two small ones by the cost model of docs/scale.md.
+
+    The memory of a shard shrinks with the job, so that all have as many shards as the large one.
+    """
     print(f"\n{each} rows per user; each job in a process of its own")
-    found = {users: _measured(users, each) for users in (small // 10, small, large)}
+    found = {
+        users: _measured(users, each, MEMORY * users // large)
+        for users in (small // 10, small, large)
+    }
     rest = found[small // 10], found[small]
-    # time = fixed + users × slope, from the two smaller jobs
-    slope = (rest[1]["seconds"] - rest[0]["seconds"]) / (small - small // 10)
-    predicted = rest[1]["seconds"] + slope * (large - small)
+    # work = fixed + users × slope, from the two smaller jobs; a busy machine stretches the clock
+    slope = (rest[1]["work"] - rest[0]["work"]) / (small - small // 10)
+    predicted = rest[1]["work"] + slope * (large - small)
     for users, one in found.items():
-        rate = users * each / one["seconds"]
         print(
-            f"  {users:>9,} users {one['seconds']:>8.2f} s  {one['megabytes']:>6.0f} MB  "
-            f"{rate:>10,.0f} rows/s  {int(one['shards'])} shard(s)"
+            f"  {users:>9,} users {one['work']:>8.2f} s of work  {one['seconds']:>8.2f} s  "
+            f"{one['megabytes']:>6.0f} MB  {1e6 * one['work'] / users / each:>6.2f} µs/row  "
+            f"{int(one['shards'])} shard(s)"
         )
-    print(f"  predicted for {large:,}: {predicted:.1f} s", end="; ")
-    print(f"measured / predicted = {found[large]['seconds'] / predicted:.2f} (aim: 0.7 to 1.3)")
+    print(f"  predicted for {large:,}: {predicted:.1f} s of work", end="; ")
+    print(f"measured / predicted = {found[large]['work'] / predicted:.2f} (aim: 0.7 to 1.3)")
 
 
-def _measured(users: int, each: int) -> dict[str, float]:
+def _measured(users: int, each: int, memory: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         data = lake(Path(folder) / "in", users * each, users)
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.engines", "--one", str(data), str(each)],
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.engines",
+                "--one",
+                str(data),
+                str(each),
+                str(memory),
+            ],
             capture_output=True,
             text=True,
             check=True,
@@ -267,16 +281,17 @@ def _measured(users: int, each: int) -> dict[str, float]:
     return found
 
 
-def one(data: Path, each: int) -> None:
+def one(data: Path, each: int, memory: int) -> None:
     """What a fresh process needs for one job, as JSON."""
     made = plan(each)
     with tempfile.TemporaryDirectory() as folder:
-        job = Job.of(made, data, out=Path(folder) / "out", layout=LAYOUT)
-        begin = time.perf_counter()
+        job = Job.of(made, data, out=Path(folder) / "out", layout=LAYOUT, memory=memory)
+        begin, before = time.perf_counter(), time.process_time()
         local.run(job)
-        taken = time.perf_counter() - begin
+        taken, work = time.perf_counter() - begin, time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": taken, "megabytes": peak, "shards": job.shards}))
+    found = {"seconds": taken, "work": work, "megabytes": peak, "shards": job.shards}
+    print(json.dumps(found))
 
 
 def main() -> None:
@@ -286,10 +301,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--spark", action="store_true", help="also on Spark, with two cores")
     parser.add_argument("--scale", action="store_true", help="also predict 10^6 users from 10^5")
-    parser.add_argument("--one", nargs=2, metavar=("DATA", "EACH"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--one", nargs=3, metavar=("DATA", "EACH", "MEMORY"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.one:
-        one(Path(options.one[0]), int(options.one[1]))
+        one(Path(options.one[0]), int(options.one[1]), int(options.one[2]))
         return
     histograms(options.rows, options.users, options.rounds, spark=options.spark)
     traces(1_000, 200, options.rounds)

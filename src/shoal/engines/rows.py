@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.errors import DataError
+from shoal.core.value import Ints
 from shoal.engines.inputs import BadFile, InputFile, frames, rows_in
 from shoal.engines.job import Job
 from shoal.engines.tidy import kinds_of, shard_of, tidy
@@ -39,7 +40,10 @@ class Scan(NamedTuple):
 class Store(Protocol):
     """Where the rows of a job wait, shard by shard."""
 
-    def add(self, rows: pl.DataFrame) -> None: ...
+    def add(self, rows: pl.DataFrame) -> Ints:
+        """Take these rows; how many went to each shard."""
+        ...
+
     def close(self) -> None: ...
     def shard(self, shard: int) -> pl.DataFrame: ...
     def clear(self) -> None: ...
@@ -51,8 +55,9 @@ class InMemory:
     def __init__(self) -> None:
         self._parts: list[pl.DataFrame] = []
 
-    def add(self, rows: pl.DataFrame) -> None:
+    def add(self, rows: pl.DataFrame) -> Ints:
         self._parts.append(rows)
+        return np.array([rows.height])
 
     def close(self) -> None:
         """Nothing to finish."""
@@ -72,11 +77,9 @@ class OnDisk:
         self._shards = shards
         self._writers: dict[int, Any] = {}
 
-    def add(self, rows: pl.DataFrame) -> None:
+    def add(self, rows: pl.DataFrame) -> Ints:
         import pyarrow as pa
 
-        if not rows.height:
-            return
         place = shard_of(rows["subject"], self._shards)
         order = np.argsort(place, kind="stable")
         bounds = np.searchsorted(place[order], np.arange(self._shards + 1))
@@ -88,6 +91,7 @@ class OnDisk:
                 self._writers[shard] = sink, pa.ipc.new_stream(sink, table.schema)
             part = table.slice(bounds[shard], bounds[shard + 1] - bounds[shard])
             self._writers[shard][1].write_table(part)
+        return np.diff(bounds)
 
     def close(self) -> None:
         for sink, writer in self._writers.values():
@@ -152,11 +156,10 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
         try:
             for whole in _checked(job, file, kinds):
                 part, without = tidy(whole, job.layout, job.states, repr(file.path))
-                store.add(part)
+                shard_rows += store.add(part)
                 taken = True
                 rows += whole.height
                 unowned += without
-                shard_rows += _per_shard(part, job.shards)
         except DataError as error:
             bad[file.path] = refused_file(job, file, error)
             if taken:
@@ -195,12 +198,6 @@ def refused_file(job: Job, file: InputFile, error: DataError) -> BadFile:
             "(--bad-files skip)"
         ) from None
     return BadFile(file.path, reason, rows_in(file))
-
-
-def _per_shard(rows: pl.DataFrame, shards: int) -> Any:
-    if shards == 1:
-        return np.array([rows.height])
-    return np.bincount(shard_of(rows["subject"], shards), minlength=shards)
 
 
 def together(parts: list[pl.DataFrame]) -> pl.DataFrame:

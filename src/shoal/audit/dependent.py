@@ -14,15 +14,18 @@ from shoal.audit.dependent_program import (
     outcomes,
     worst_law,
 )
+from shoal.audit.networks import network_finding
 from shoal.audit.result import Finding
 from shoal.audit.setting import Setting
 from shoal.audit.tables import table_finding
+from shoal.core.errors import InputError, Refused
 from shoal.core.value import Floats, Ints
 from shoal.loss.dependence import mean_sensitivities
 from shoal.mechanisms.additive import eta_above, float_below
 from shoal.mechanisms.dependent_task import contributions
 from shoal.models.dependence import Dependence
-from shoal.models.dependence_field import PairwiseField
+from shoal.models.dependence_field import PairwiseField, field_of_pairs
+from shoal.models.dependence_network import followed
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.secrets.pairs import Event, SecretPairs
@@ -33,7 +36,8 @@ PAIRS_ONLY = (
     "pairs, the lower one is reached by one of them"
 )
 TOO_LARGE = (
-    "components with more than 1,024 outcomes: the upper bound covers them, the lower one does not"
+    "components with more than 1,024 outcomes, but for the law along ties where they form no loop: "
+    "the upper bound covers them"
 )
 EMPTY = "a component whose pairwise laws no joint law has: it promises nothing"
 LARGE_FIELD = "the field itself: it is too large to be written out, only the upper bound covers it"
@@ -50,10 +54,10 @@ def dependence_finding(setting: Setting) -> Finding:
     upper = ties_bound(setting, model)
     found, notes = Finding(lower=0.0, upper=upper), {PAIRS_ONLY}
     for part, members in _different_components(model):
-        if part.domain.size**part.records > MOST_OUTCOMES or part.states is None:
+        large = part.domain.size**part.records > MOST_OUTCOMES or part.states is None
+        if large:
             notes.add(TOO_LARGE)
-            continue
-        worst = _component(setting, part, members)
+        worst = _along_ties(setting, part) if large else _component(setting, part, members)
         if worst is None:
             notes.add(EMPTY)
         elif worst.lower > found.lower:
@@ -62,13 +66,13 @@ def dependence_finding(setting: Setting) -> Finding:
 
 
 def field_finding(setting: Setting) -> Finding:
-    """The loss itself when the field can be written out, else what one record's reach allows."""
+    """The loss itself when the field is a network or a small table, else what reach allows."""
     model = setting.model
     assert isinstance(model, PairwiseField)
-    if model.small() and model.states is not None:
-        found = table_finding(replace(setting, model=model.table()))
-        return found if found.witness is None else _renamed(found, model.describe())
     upper = entry_bound(model, setting.query, setting.eta)
+    found = _law_finding(setting, model)
+    if found is not None:
+        return replace(found, upper=max(found.lower, min(found.upper, upper)))
     return Finding(lower=0.0, upper=upper, notes=(LARGE_FIELD,))
 
 
@@ -97,6 +101,29 @@ def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | N
     found = table_finding(replace(setting, model=table, secrets=secrets))
     law = f"a joint law of {part.records} records that has the pairwise laws"
     return found if found.witness is None else _renamed(found, law)
+
+
+def _along_ties(setting: Setting, part: Dependence) -> Finding:
+    """What the one law tells in which a large component depends along its ties only."""
+    nothing = Finding(lower=0.0, upper=0.0)
+    try:
+        field = field_of_pairs(part)
+    except InputError:  # a loop, or ties that do not agree: no such law
+        return nothing
+    return _law_finding(setting, field) or nothing
+
+
+def _law_finding(setting: Setting, field: PairwiseField) -> Finding | None:
+    """The loss under a field that is a network or a small table; None when it is neither."""
+    law = followed(field)
+    if isinstance(law, PairwiseField):
+        return None
+    finding = table_finding if isinstance(law, JointTable) else network_finding
+    try:
+        found = finding(replace(setting, model=law))
+    except Refused:  # too many answers to enumerate
+        return None
+    return found if found.witness is None else _renamed(found, field.describe())
 
 
 def _as_table(part: Dependence, members: Ints, worst: WorstLaw) -> tuple[JointTable, SecretPairs]:

@@ -17,13 +17,14 @@ from shoal.models.dependence_network import followed
 from shoal.models.table import JointTable
 
 REACH = "reach"
+MOST_LIFTED = 40  # records; the lift of a larger network takes long, the reach serves
 
 
 def bound(model: PairwiseField, query: Query | None, eta: float) -> float:
     """What a release that is eta-DP for one record tells about a record. Rounds up."""
-    law = followed(model)
+    law = _small_law(model)
     reach = field_loss(model, eta)
-    if not isinstance(law, BayesNet | JointTable):
+    if law is None:
         return reach
     try:
         return min(reach, lift_network.bound(law, query, eta))
@@ -37,11 +38,17 @@ def largest(model: PairwiseField, query: Query | None, epsilon: float) -> Lifted
     most = float(reach.max())
     eta = math.nextafter(epsilon / most, 0.0)
     best = Lifted(eta, most * eta, int(reach.argmax()), None, eta, REACH)
-    law = followed(model)
-    if not isinstance(law, BayesNet | JointTable):
+    law = _small_law(model)
+    if law is None:
         return best
     try:
         other = lift_network.largest(law, query, epsilon)
     except Refused:
         return best
     return other if other.eta > best.eta else best
+
+
+def _small_law(model: PairwiseField) -> BayesNet | JointTable | None:
+    """The field as a network or table that is lifted in a moment."""
+    law = followed(model) if model.records <= MOST_LIFTED else model
+    return law if isinstance(law, BayesNet | JointTable) else None

@@ -13,7 +13,7 @@ from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.loss.network_exact import least_parts_scale, parts_loss
+from shoal.loss.network_exact import end_loss, least_parts_scale, parts_loss, secret_loss
 from shoal.loss.network_laws import independent
 from shoal.mechanisms import MECHANISMS, calibrated, choose
 from shoal.models.bayesnet import BayesNet
@@ -104,19 +104,27 @@ def test_parts_that_do_not_depend_on_each_other(seed: int) -> None:
 
 
 def test_the_rest_is_convolved_where_the_middle_tells_most() -> None:
-    """A pair of variables that are equal or not: the odd sum tells, until others are added."""
-    same = [[0.9, 0.1], [0.1, 0.9]]
-    flip = [[[0.9, 0.1], [0.1, 0.9]], [[0.1, 0.9], [0.9, 0.1]]]
-    tables = {"a": [0.5, 0.5], "b": same, "c": flip, "z": [0.5, 0.5]}
-    net = BayesNet.of(tables, parents={"b": ["a"], "c": ["a", "b"]})
-    task = independent(net, count(["0", "1"], "1"), EachEntry())
+    """Whether two bits differ shows in the middle of their sum, until a third bit is added."""
+    differ = [[[0.5, 0.5], [0.05, 0.95]], [[0.05, 0.95], [0.5, 0.5]]]
+    tables = {"a": [0.5, 0.5], "b": [0.5, 0.5], "c": differ, "z": [0.9, 0.1]}
+    net = BayesNet.of(tables, parents={"c": ["a", "b"]})
+    query = variable_sum(net, {"a": {1: 1}, "b": {1: 1}, "z": {1: 1}})
     law = joint_of(net)
-    answers = answers_of(count(["0", "1"], "1"), law.shape)
-    for steps in (0.3, 0.6, 1.2):
-        truth = true_loss(law, answers, steps, entry_facts(law.shape))
+    places = np.indices(law.shape).reshape(4, -1)
+    answers = (places[0] + places[1] + places[3])[:, None]
+    places = np.indices(law.shape)
+    facts = [(places[2] == 0, places[2] == 1)]
+    pair = (Event.of("alike", {"c": "0"}), Event.of("unlike", {"c": "1"}))
+    secrets = SecretPairs.of([pair])
+    task = independent(net, query, secrets)
+    for steps in (0.2, 0.3, 0.6):
+        truth = true_loss(law, answers, steps, facts)
         assert parts_loss(task, steps) == pytest.approx(truth, rel=1e-8)
+        assert secret_loss(task.parts[0].laws, steps) > 1.15 * truth
+        assert end_loss(task.parts[0].laws, steps) < truth / 1.5
     least = least_parts_scale(task, 1.0, 1 / 64)
-    assert true_loss(law, answers, least, entry_facts(law.shape)) == pytest.approx(1.0, rel=1e-6)
+    assert true_loss(law, answers, least, facts) == pytest.approx(1.0, rel=1e-6)
+    check(Task(query=query, secrets=secrets, family=(net,)), law, answers, facts, Fraction(1))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)], ids=str)

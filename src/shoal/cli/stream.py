@@ -55,10 +55,14 @@ def stream(
     ] = None,
     ledger: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="For places: charge each step before it is drawn."),
+        typer.Option(
+            metavar="FILE", help="Charge each step of places, or each day of contexts, first."
+        ),
     ] = None,
-    subject: Annotated[str, typer.Option(help="Whose places they are, for the ledger.")] = "",
-    period: Annotated[str, typer.Option(help="The period the ledger charges.")] = "",
+    subject: Annotated[str, typer.Option(help="Whose readings they are, for the ledger.")] = "",
+    period: Annotated[
+        str, typer.Option(help="The period the ledger charges; the day of lines that name none.")
+    ] = "",
 ) -> None:
     """Show, hide or blur each reading as it comes.
 
@@ -123,8 +127,12 @@ def _step(
     slot, day = reading.get("slot"), reading.get("day")
     if slot is not None and (not isinstance(slot, int) or isinstance(slot, bool)):
         raise InputError(f"slot is {slot!r}; it must be a whole number")
+    charged: dict[str, Any] = {}
+    if purse is not None:
+        charged = {"ledger": purse.ledger, "subject": purse.subject}
+        day = (purse.period or None) if day is None and not runner.day else day
     runner, shown = runner.read(
-        reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng
+        reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng, **charged
     )
     out = {"slot": runner.state.slot - 1, "shown": shown}
     return runner, ({"day": runner.day, **out} if runner.day else out)
@@ -158,8 +166,10 @@ def _purse(
 ) -> Purse | None:
     if ledger is None:
         return None
-    if not follows_places(plan):
-        raise InputError("--ledger charges streams of places; contexts are charged by the day")
+    from shoal.models.day import DayChain
+
+    if not (follows_places(plan) or isinstance(plan.task.family[0], DayChain)):
+        raise InputError("--ledger charges streams of places and of contexts, not this one")
     if seed is not None or not subject:
         raise InputError(
             "--ledger needs --subject, and takes no --seed: predictable steps are free"

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.release import Release
 from shoal.core.rng import Rng
@@ -60,6 +61,32 @@ class Session:
             key=key,
             rng=rng,
         )
+
+    def read(self, stream: Any, observed: Any, **options: Any) -> tuple[Any, Any]:
+        """The stream after a reading, charged to this session's names, and what may be shown.
+
+            stream = shoal.ContextStream.begin(plan)
+            stream, shown = session.read(stream, "work", day="2024-03-04", slot=36)
+
+        A stream of places is charged at every step, in this session's period; a stream of
+        contexts once a day, before the first slot, in a period named after the day (this
+        session's period when the reading names none). The options are those of `stream.read`.
+        """
+        from shoal.streams.location import LocationStream
+        from shoal.streams.mask import ContextStream
+
+        if isinstance(stream, LocationStream):
+            options.setdefault("period", self.period)
+        elif isinstance(stream, ContextStream):
+            options.setdefault("day", stream.day or self.period)
+        else:
+            raise InputError(
+                f"stream is a {type(stream).__name__}, whose steps no ledger charges; begin a "
+                "LocationStream or a ContextStream"
+            )
+        names = {"ledger": self._opened(), "subject": self.subject, "requester": self.requester}
+        after: tuple[Any, Any] = stream.read(observed, **names, **options)
+        return after
 
     def spent(self) -> Total | None:
         """What everybody's releases about this subject come to in this period."""

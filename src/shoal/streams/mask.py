@@ -53,16 +53,24 @@ class ContextStream(Value):
         slot: int | None = None,
         day: str | None = None,
         rng: Rng | None = None,
+        ledger: Ledger | None = None,
+        subject: str = "",
+        requester: str = "",
     ) -> tuple[ContextStream, str | None]:
         """The stream after a reading, and what may be shown: the context, or None.
 
         Without `slot` it is the next one. A slot that is asked for again gives what it showed the
         first time: applications that ask when they like get this stream, never more. Slots that
         were left out count as missing readings and are suppressed; so is a context the model does
-        not know. Another `day` begins a new one, independent of the last.
+        not know. Another `day` begins a new one, independent of the last. With a ledger every day
+        has a name and is charged before its first slot; a day that another stream began is
+        refused, because two streams of one day tell more than either may.
         """
         if day is not None and day != self.day:
-            return ContextStream.begin(self.plan, day).read(context, slot=slot, rng=rng)
+            fresh = ContextStream.begin(self.plan, day)
+            return fresh.read(
+                context, slot=slot, rng=rng, ledger=ledger, subject=subject, requester=requester
+            )
         current = self.state.slot
         wanted = current % self.slots if slot is None else slot
         if not 0 <= wanted < self.slots:
@@ -74,6 +82,13 @@ class ContextStream(Value):
         if slot is not None and current == self.slots:
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
         source = rng if rng is not None else SystemRng()
+        if ledger is not None:
+            if not source.secure:
+                raise InputError("rng is seeded; a ledger takes only releases of system randomness")
+            if current == self.slots:
+                raise InputError(f"day {self.day!r} is over; name the next day to charge it")
+            charge = open_day if current == 0 else known_day
+            charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
         machine, state = _machine(self.plan), self.state
         while state.slot % self.slots < wanted:
             state, _ = machine.step(state, None, source)
@@ -81,23 +96,63 @@ class ContextStream(Value):
         return ContextStream(self.plan, state, self.day, shown), shown
 
 
+def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:
+    """Charges one day for one stream of it, before its first slot; refused when it has begun.
+
+    Who lost the state of a stream cannot begin its day again: what was shown cannot be unshown.
+    """
+    charge, begun = _first_charge(plan, subject, day, requester), []
+
+    def begin() -> Release:
+        begun.append(_beginning(plan))
+        return begun[-1]
+
+    release = ledger.settle(charge, begin)
+    if not begun:
+        raise InputError(
+            f"day {day!r} of subject {subject!r} has begun already; go on from the stored state of "
+            "that stream, or begin with the next day"
+        )
+    return release
+
+
+def known_day(
+    plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
+) -> Release:
+    """What `open_day` stored for a day in progress; refused when this ledger knows none."""
+
+    def unknown() -> Release:
+        raise InputError(
+            f"day {day!r} of subject {subject!r} was begun without this ledger; go on without it, "
+            "or begin the next day with it"
+        )
+
+    return ledger.settle(_first_charge(plan, subject, day, requester), unknown)
+
+
 def charge_day(
     plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
 ) -> Release:
     """Charges one day of a stream before its first slot; the same day is charged once.
 
-    Beliefs do not add up, so the ledger refuses anything else about the same subject and day.
+    Beliefs do not add up, so the ledger refuses anything else about the same subject and day. For
+    a caller that keeps the state itself; `open_day` also refuses a second stream of the day.
     """
+    charge = _first_charge(plan, subject, day, requester)
+    return ledger.settle(charge, lambda: _beginning(plan))
+
+
+def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
+    if not subject:
+        raise InputError("subject is empty; a ledger needs to know whose day is charged")
     if not day:
         raise InputError("day is empty; a ledger needs to know which day is charged")
-    charge = Charge(
-        plan=plan,
-        subject=subject,
-        period=day,
-        requester=requester,
-        key=f"{subject}/{day}/{plan.fingerprint}",
-    )
-    begun = Release(
+    key = f"{subject}/{day}/{plan.fingerprint}"
+    return Charge(plan=plan, subject=subject, period=day, requester=requester, key=key)
+
+
+def _beginning(plan: Plan) -> Release:
+    return Release(
         answer=Answer(("day begun",), (1,), Fraction(1), "days"),
         plan=plan.fingerprint,
         mechanism=plan.mechanism,
@@ -105,7 +160,6 @@ def charge_day(
         error=None,
         secure=True,
     )
-    return ledger.settle(charge, lambda: begun)
 
 
 def _machine(plan: Plan) -> Machine:

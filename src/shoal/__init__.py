@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import open_ledger as open_ledger
     from shoal.loss.closeness import closeness as closeness, max_divergence as max_divergence
+    from shoal.loss.dependence import dependence_coefficients as dependence_coefficients
     from shoal.mechanisms import MECHANISMS as MECHANISMS, choose as choose, recheck as recheck
     from shoal.mechanisms.accuracy import accuracy as accuracy
     from shoal.mechanisms.calibration import calibrate as calibrate, epsilon_for as epsilon_for
@@ -228,6 +229,7 @@ _HOME = {
     "cut_at_gaps": "models.grid_fit",
     "degree_accuracy": "queries.graph",
     "degree_distribution": "queries.graph",
+    "dependence_coefficients": "loss.dependence",
     "dumps": "kinds",
     "emissions": "streams.location",
     "epsilon_for": "mechanisms.calibration",

@@ -42,9 +42,13 @@ def random_tables(shape: tuple[int, ...], number: int, seed: int) -> Iterator[Jo
         yield JointTable.of(law / law.sum())
 
 
-def scale_of(plan: Plan) -> float:
+def exact_scale(plan: Plan) -> Fraction:
     assert isinstance(plan.body, Additive)
-    return float(plan.body.noise.scale)
+    return plan.body.noise.scale
+
+
+def scale_of(plan: Plan) -> float:
+    return float(exact_scale(plan))
 
 
 @pytest.mark.parametrize("row", SOUND)
@@ -67,8 +71,8 @@ def test_noise_from_pairs_is_enough_for_the_law_they_came_from(
             query,
             EachEntry(),
             table,
-            scale=plan.body.noise.scale,
-            claimed=epsilon,  # type: ignore[union-attr]
+            scale=exact_scale(plan),
+            claimed=epsilon,
         )
         assert not found.violated
         worst = max(worst, found.loss / float(epsilon))
@@ -95,7 +99,7 @@ def test_a_third_less_noise_is_caught() -> None:
     """A control: the same program finds the breach when the scale is divided by 1.5."""
     model = one_tie()
     plan = calibrate(count("01", "1"), EachEntry(), model, epsilon=1, mechanism="dependent-means")
-    weaker = with_scale(plan, plan.body.noise.scale * 2 / 3)  # type: ignore[union-attr]
+    weaker = with_scale(plan, exact_scale(plan) * 2 / 3)
     assert not audit(plan).violated
     assert audit(weaker).violated
 
@@ -156,7 +160,7 @@ def test_histograms_are_covered_too() -> None:
             epsilon=1,
             mechanism="dependent-means",
         )
-        found = audit_noise(histogram("01"), EachEntry(), table, scale=plan.body.noise.scale)  # type: ignore[union-attr]
+        found = audit_noise(histogram("01"), EachEntry(), table, scale=exact_scale(plan))
         assert found.upper <= 1 + 1e-9
         worst = max(worst, found.loss)
     assert worst > 0.3

@@ -12,6 +12,7 @@ from shoal.core.errors import InputError
 from shoal.core.value import Floats
 from shoal.loss.dependence import (
     Contributions,
+    dependence_coefficients,
     mean_sensitivities,
     printed_limits,
     printed_losses,
@@ -166,3 +167,16 @@ def _plain(law: Floats, points: Floats, scale: float) -> float:
         ]
         best = max(best, math.log(max(seen) / min(seen)))
     return best
+
+
+def test_coefficients_of_a_model_go_both_ways() -> None:
+    law = np.array([[0.4, 0.1], [0.0, 0.5]])
+    model = Dependence.of(RecordDomain.points([0, 2]), 3, [[1, 0], [1, 2]], law)
+    points = np.array([[0.0], [2.0]])
+    forth, back = (t / t.sum(axis=1, keepdims=True) for t in (law, law.T))
+    for printed, rho in ((False, rho_exact), (True, rho_printed)):
+        found = dependence_coefficients(model, 1.5, printed=printed)
+        there, away = (float(rho(one, points, 1.5)) for one in (forth, back))
+        assert found == pytest.approx(np.array([[away, there], [there, away]]))
+    with pytest.raises(InputError, match="scale is 0"):
+        dependence_coefficients(model, 0)

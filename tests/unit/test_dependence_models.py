@@ -220,7 +220,7 @@ def test_a_fit_finds_the_friend_model_that_made_the_data() -> None:
 
 
 def test_profiles_that_point_the_same_way_are_tied() -> None:
-    profiles = [[1, 1, 0], [2, 2, 0], [0, 0, 1], [0, 0.1, 1], [0, 0, 0]]
+    profiles = np.array([[1, 1, 0], [2, 2, 0], [0, 0, 1], [0, 0.1, 1], [0, 0, 0]])
     assert affinity_ties(profiles).tolist() == [[0, 1], [2, 3]]
     with pytest.raises(InputError, match="more than 1 pairs"):
         affinity_ties(profiles, most=1)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.core.errors import InputError
 from shoal.core.value import Floats
 from shoal.loss.rho import UNIT, mean_radius, printed_loss, ratio_loss
 from shoal.models.dependence import Dependence
@@ -99,6 +100,25 @@ def published_losses(
         per_law = ratio_loss(model.conditionals(), domain.centres, noise, width=domain.width)
     most = diameter / noise
     return own / scale + tie_sums(model, share * np.minimum(per_law, most))
+
+
+def dependence_coefficients(model: Dependence, scale: float, *, printed: bool = False) -> Floats:
+    """ρ_ij and ρ_ji of every tie (i, j), (ties, 2), at noise of `scale` on the records themselves.
+
+    By Eq. (14) with its supremum over outputs, or by Eq. (18) if `printed`; between 0 and 1. How
+    far the law of one record moves when the other changes, as a share of how far its own change
+    would move it. Liu, Chakraborty & Mittal 2016. No promise follows from adding them up.
+    """
+    if not scale > 0:
+        raise InputError(f"scale is {scale}; it must be greater than 0")
+    domain, laws = model.domain, model.conditionals()
+    diameter = domain.diameter
+    if printed:
+        per_law = printed_loss(laws, domain.distances().max(axis=1), scale)
+    else:
+        per_law = ratio_loss(laws, domain.centres, scale, width=domain.width)
+    share = np.minimum(per_law * (scale / diameter), 1.0) if diameter else 0.0 * per_law
+    return np.stack([share[model.law_of], share[model.law_of + len(model.laws)]], axis=1)
 
 
 def tie_sums(model: Dependence, per_law: Floats) -> Floats:

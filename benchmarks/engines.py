@@ -239,13 +239,11 @@ def traces(users: int, steps: int, rounds: int) -> None:
 def scale(small: int, large: int, each: int) -> None:
     """A large job predicted from two small ones by the cost model of docs/scale.md.
 
-    The memory of a shard shrinks with the job, so that all have as many shards as the large one.
+    The small jobs are given less memory, so that they are sharded through the disk like the large.
     """
     print(f"\n{each} rows per user; each job in a process of its own")
-    found = {
-        users: _measured(users, each, MEMORY * users // large)
-        for users in (small // 10, small, large)
-    }
+    memory = {small // 10: MEMORY // 20, small: MEMORY // 2, large: MEMORY}
+    found = {users: _measured(users, each, most) for users, most in memory.items()}
     rest = found[small // 10], found[small]
     # work = fixed + users × slope, from the two smaller jobs; a busy machine stretches the clock
     slope = (rest[1]["work"] - rest[0]["work"]) / (small - small // 10)

@@ -169,7 +169,7 @@ def source_of(seed: int | None, plan: Plan, subject: str, period: str) -> Rng:
 def _by_counts(plan: Plan) -> bool:
     """Whether counts and chain lengths are all the plan looks at."""
     return (
-        isinstance(plan.body, Additive)
+        type(plan.body) is Additive  # queries in rounds have a body of their own
         and isinstance(plan.task.query, LinearQuery)
         and all(type(model) in BY_LENGTH for model in plan.task.family)
     )

@@ -102,7 +102,8 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
             scan = scan.select(wanted)
         pieces = scan.collect_batches(chunk_size=piece) if file.size > LARGE else [scan.collect()]
         for frame in pieces:
-            yield _with_folders(frame.select(wanted), file, layout)
+            for part in frame.iter_slices(piece) if frame.height else [frame]:
+                yield _with_folders(part.select(wanted), file, layout)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(
             f"it cannot be read as {file.suffix[1:]}: {_first_line(error)}; it may be cut short or "

@@ -19,7 +19,7 @@ from shoal.kinds import dumps, loads
 
 NOTES = "_shoal"  # the folder inside the output that holds what is not for publication
 SCHEMA = "shoal-job/1"
-MEMORY = 512 * 2**20  # bytes a shard may take
+MEMORY = 160 * 2**20  # bytes a shard may take; larger ones outgrow the processor's cache
 ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
 MOST_SHARDS = 512
 MANY_STEPS = 50_000  # steps of streams from which it pays to share them among threads

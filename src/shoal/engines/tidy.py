@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -83,7 +83,8 @@ def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
 def shard_of(subjects: pl.Series, shards: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The shard of each subject: CRC-32 of its name modulo `shards`, the same on every machine."""
     # finding the distinct names pays when each has several rows
-    if len(subjects) and int(subjects.approx_n_unique()) > len(subjects) // 4:
+    distinct: Any = subjects.approx_n_unique() if len(subjects) else 0
+    if distinct > len(subjects) // 4:
         return _hashed(subjects.to_list()) % shards
     codes, names = coded(subjects)
     return (_hashed(names) % shards)[codes]

@@ -87,6 +87,9 @@ def test_small_scales_do_not_underflow() -> None:
     points = np.array([[0.0], [1.0]])
     assert ratio_loss(law, points, 1 / 2000) == pytest.approx(2000)
     assert printed_loss(law, np.array([1.0, 1.0]), 1 / 2000) == pytest.approx(2000)
+    middle = np.array([[0.0, 1.0, 0.0]])
+    assert printed_loss(middle, np.array([2.0, 1.0, 2.0]), 1e-4) >= 1e4
+    assert printed_loss(middle, np.array([2.0, 1.0, 2.0]), 1e-2) == pytest.approx(100)
 
 
 def test_values_that_never_occur_are_no_secrets() -> None:

@@ -50,8 +50,8 @@ def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
     top = float(radius.max())
     weights = np.exp((radius - top) / scale)
     mean = (conditional @ weights).max(axis=-1)
-    with np.errstate(divide="ignore"):
-        loss = np.log(mean) + top / scale
+    # below SAFE the exponentials have underflowed: the largest radius is a bound all the same
+    loss = np.where(mean < SAFE, 0.0, np.log(np.maximum(mean, SAFE))) + top / scale
     return np.asarray(np.maximum(loss, 0.0) + (4.0 * len(radius) + 64.0) * UNIT * (1 + top / scale))
 
 

@@ -34,6 +34,8 @@ TIMEOUT = 30.0  # seconds to wait for another writer
 CROWD = 64  # charges of one plan by others for which room is made before one is sent off
 BEATEN = 3  # times that other writers may change what a conversion was prepared for
 
+Limits = dict[str, list[Limit]]  # by subject, so that a charge looks only at those on its own
+
 
 def open_ledger(
     where: str | Path,
@@ -69,7 +71,7 @@ class SqlLedger:
         self.obstacle = prepare(database, obstacle, migrations)
         self._memory = Memory(conversions or standard_conversions())
         self._plans: dict[str, Plan] = {}
-        self._known_limits: tuple[Head | None, tuple[Limit, ...]] = (None, ())
+        self._known_limits: tuple[Head | None, Limits] = (None, {})
         self._known_version: Head | None = None
         self._newest = len(migrations)
 
@@ -220,10 +222,12 @@ class SqlLedger:
             state.heads.get(VERSIONS.name),
             state.heads.get(LIMITS.name),
         )
-        known = {charge.plan.fingerprint: charge.plan, **self._plans}
+        plans = {row.plan: self._plans.get(row.plan) for row in state.counted}
+        plans[charge.plan.fingerprint] = charge.plan
         if not (same and state.has_plan) or state.key is not None:
             return None
-        if any(row.plan not in known for row in state.counted):
+        known = {name: plan for name, plan in plans.items() if plan is not None}
+        if len(known) < len(plans):
             return None
         crowd = Counted(charge.requester, charge.plan.fingerprint, CROWD)
         for spare, counted, conversions in (
@@ -257,10 +261,13 @@ class SqlLedger:
 
         return self.database.write(work)
 
-    def _limits(self, connection: Connection, last: Head | None) -> tuple[Limit, ...]:
+    def _limits(self, connection: Connection, last: Head | None) -> Limits:
         """The limits in force, read again only when one was added since."""
         if self._known_limits[0] != last:
-            self._known_limits = (last, reading.limits(connection))
+            by_subject: Limits = {}
+            for limit in reading.limits(connection):
+                by_subject.setdefault(limit.subject, []).append(limit)
+            self._known_limits = (last, by_subject)
         return self._known_limits[1]
 
     def _plan(self, connection: Connection, name: str) -> Plan:
@@ -279,14 +286,14 @@ class SqlLedger:
 def decide(
     counted: Sequence[Counted],
     charge: Charge,
-    limits: Iterable[Limit],
+    limits: Limits,
     stored: Callable[[str], Plan],
     conversions: Conversions,
 ) -> None:
     """Raise unless every rule and every limit allows the charge after those counted."""
     everyone = _tally(counted, stored)
     any_total(one_more(everyone, charge.plan), conversions)
-    for limit in limits:
+    for limit in (*limits.get(EACH, ()), *limits.get(charge.subject, ())):
         if limit.matches(charge.subject, charge.period, charge.requester):
             own = limit.requester is not None
             spent = _tally(counted, stored, charge.requester) if own else everyone

@@ -51,7 +51,7 @@ def test_without_noise_the_rounds_are_lloyds() -> None:
 
 def test_a_release_in_rounds_is_on_the_lattice_and_follows_its_own_answers() -> None:
     query = centroids("xy", low=0, high=1, clusters=3, rounds=4)
-    plan = planned(query)
+    plan = planned(query, 0.05)
     assert isinstance(plan.body, Rounds)
     release = plan.release(blobs(), rng=SeededRng(1))
     assert release.answer.step == Fraction(1, GRID)
@@ -64,7 +64,9 @@ def test_a_release_in_rounds_is_on_the_lattice_and_follows_its_own_answers() -> 
     source = SeededRng(1)
     drawn = [noise.draw(9, source) for _ in range(4)]
     answers = split_rounds(release.answer.multiples, 4)
-    second = query.ask(query.read(blobs()), answers[:1])
+    records = query.read(blobs())
+    second = query.ask(records, answers[:1])
+    assert second != query.ask(records, (query.ask(records, ()),))  # noisy, not true, centroids
     assert tuple(int(a) - int(z) for a, z in zip(answers[1], drawn[1], strict=True)) == second
 
 

@@ -6,6 +6,8 @@ ERRATA 003 (Lemma 3) and 000 (Section 11.6, Case I).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,8 +15,16 @@ from tests.errata.printed import cached_check
 
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import suppressed
+from shoal.audit.exact import audit
+from shoal.core.task import Task
 from shoal.core.value import Floats
+from shoal.loss.suppression import encoded
+from shoal.mechanisms import MECHANISMS, recheck
+from shoal.mechanisms.mask_machine import VectorMask
 from shoal.models.chain import MarkovChain
+from shoal.models.day import DayChain
+from shoal.queries.current import CurrentState
+from shoal.secrets.contexts import SensitiveContexts
 
 STATES = ("s", "x")
 ONE_STEP = MarkovChain.of([[0.5, 0.5], [0.5, 0.5]], states=STATES, initial=[0.5, 0.5], length=1)
@@ -47,6 +57,22 @@ def test_the_cache_of_lemma_3_passes_a_breach() -> None:
     assert breach == pytest.approx(5 / 6)
     assert breach - 0.5 > DELTA
     assert not all(is_private(wanted, output) for output in outputs)
+
+
+def test_the_auditor_finds_the_breach_the_cache_passed() -> None:
+    """The same vector as a plan: its promise is violated, and Shoal's own check says so too."""
+    day = DayChain.of([], initial=[0.5, 0.5], states=STATES)
+    task = Task(query=CurrentState(STATES), secrets=SensitiveContexts.of("s"), family=(day,))
+    plan = MECHANISMS["mask-probabilistic"].calibrate(task, Fraction(1, 4))
+    body = plan.body
+    assert isinstance(body, VectorMask)
+    order = [STATES.index(name) for name in body.states]
+    printed = replace(body, codes=encoded(np.array([[1.0, 0.2]])[:, order]))
+    found = audit(replace(plan, body=printed))
+    assert found.violated
+    assert found.lower == pytest.approx(5 / 6 - 1 / 2, abs=1e-4)
+    assert recheck(replace(plan, body=printed)) == pytest.approx(found.lower)
+    assert not audit(plan).violated
 
 
 def test_a_vector_that_is_private_passes_both_checks() -> None:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
+from fractions import Fraction
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
-from shoal.audit.exact import audit_noise
+from shoal.audit.exact import audit, audit_noise
 from shoal.audit.report import as_html, as_json
 from shoal.audit.result import Audit
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.audit.svg import Bar, Line, bar_chart, line_chart
+from shoal.core.task import Task
+from shoal.mechanisms import MECHANISMS
 from shoal.models.chain import MarkovChain
+from shoal.models.day import DayChain
+from shoal.queries.current import CurrentState
 from shoal.queries.linear import count
+from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit & rest", "<walk>"], length=20)
@@ -112,3 +118,26 @@ def test_json_tells_exact_from_interval() -> None:
     assert as_json(computed())["kind"] == "exact"
     assert as_json(sampled())["kind"] == "black-box"
     assert as_json(computed())["worst_case"]["output"] == [None]  # beyond everything possible
+
+
+def streamed() -> Audit:
+    day = DayChain.of([[0.6, 0.4], [0.3, 0.7]], initial=[0.5, 0.5], states=["s", "x"], slots=3)
+    task = Task(query=CurrentState(("s", "x")), secrets=SensitiveContexts.of("s"), family=(day,))
+    return audit(MECHANISMS["mask-adaptive"].calibrate(task, Fraction(1, 4)))
+
+
+def test_adversaries_who_know_less_are_in_every_form_of_a_report() -> None:
+    found = streamed()
+    listed = json.loads(json.dumps(as_json(found)))["adversaries"]
+    assert [one["challenge"] for one in listed] == [
+        "nothing to learn",
+        "LC1 and LC2",
+        "nothing learned",
+    ]
+    assert [one["covered"] for one in listed] == [True, True, False]
+    assert listed[0]["after"] - listed[0]["before"] == pytest.approx(listed[0]["rise"])
+    assert "Adversaries: an adversary who knows the chain" in found.describe()
+    page = as_html(found)
+    assert "told the chain" in page
+    assert "by what an adversary knows" in page
+    assert as_json(computed())["adversaries"] == []

@@ -29,11 +29,11 @@ FREQUENCIES = "knows how frequent contexts are and never learns how they follow 
 LABELS_LC2 = "knows sets of contexts, each label of a state alike"
 LABELS_LC1 = "knows sets of contexts, and learns any of the labels from anywhere"
 BRIEFLY = {
-    CHAIN: "chain",
-    PUBLISHED: "frequencies, told the chain",
-    FREQUENCIES: "frequencies only",
-    LABELS_LC2: "sets of labels (LC2)",
-    LABELS_LC1: "sets of labels (LC1)",
+    CHAIN: "the chain",
+    PUBLISHED: "told the chain",
+    FREQUENCIES: "frequencies",
+    LABELS_LC2: "labels, LC2",
+    LABELS_LC1: "labels, LC1",
 }
 
 

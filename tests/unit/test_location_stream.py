@@ -18,7 +18,7 @@ from shoal.core.task import Task
 from shoal.kinds import dumps, loads
 from shoal.ledger.store import open_ledger
 from shoal.mechanisms import MECHANISMS, calibrated, choose
-from shoal.mechanisms.location_machine import LocationMachine, LocationState
+from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.location_release import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT
 from shoal.models.chain import MarkovChain
 from shoal.noise.bits import SeededRng
@@ -151,6 +151,21 @@ def test_several_questions_at_one_step_add_up() -> None:
         stream.ask("s4", [knorm(running_task(delta=Fraction(1, 5)))])
 
 
+def test_several_questions_are_charged_one_by_one(tmp_path: Any) -> None:
+    task = running_task()
+    other = replace(task, query=measurement(SIX, [[k] for k in range(6)], labels=("k",)))
+    first, second = knorm(task, "1/2"), knorm(other, "3/4")
+    stream = LocationStream.begin(first)
+    with open_ledger(tmp_path / "l.db") as ledger:
+        account: dict[str, Any] = {"ledger": ledger, "subject": "ann", "key": "step 1"}
+        after, release = stream.ask("s4", [second], **account)
+        again, same = stream.ask("s1", [second], **account)
+        assert (again, same) == (after, release)
+        spent = ledger.spent("ann")
+        assert spent is not None
+        assert (spent.amount, spent.charges) == (Fraction(5, 4), 2)
+
+
 def test_a_state_the_model_calls_impossible_answers_as_the_nearest() -> None:
     chain = walk(initial=[0, 0.5, 0.5, 0, 0, 0])
     stream = LocationStream.begin(knorm(task_on(chain, running_query(), running_policy())))
@@ -196,7 +211,7 @@ def test_a_step_is_charged_before_it_is_drawn(tmp_path: Any) -> None:
         after.read("s3", ledger=ledger, subject="ann", key="2")
         spent = ledger.spent("ann")
         assert spent is not None
-        assert (spent.amount, spent.charges, spent.notion) == (2, 2, "policy")
+        assert (spent.amount, spent.charges, spent.notion) == (Fraction(2), 2, "policy")
         assert "Theorems 7.1 and 7.2" in spent.explanation
         eta = plan.certificate.eta  # type: ignore[attr-defined]
         assert f"any position, differ by at most {significant(2 * eta)}" in spent.explanation
@@ -239,7 +254,34 @@ def test_supports_are_shared_and_states_are_small() -> None:
         stream, _ = LocationStream.begin(plan).read("3,4", rng=SeededRng(seed))
         states.append(stream.state)
     assert len({id(state.support) for state in states}) == 1
-    assert all(isinstance(s, LocationState) and s.belief.nbytes == 1600 for s in states)
+    assert all(s.belief.nbytes == 1600 for s in states)
+
+
+def test_far_states_of_a_graph_stay_possible_although_their_weights_underflow() -> None:
+    """Two paths of 30 states at epsilon = 40: e^-1160 is 0 in floats, and still a possibility."""
+    names = tuple(map(str, range(60)))
+    chain = MarkovChain.of(np.full((60, 60), 1 / 60), states=names, initial=np.full(60, 1 / 60))
+    query = measurement(names, [[k + 100 * (k >= 30)] for k in range(60)], labels=("x",))
+    task = task_on(chain, query, PolicyGraph.within(query, 1))
+    plan = calibrated(MECHANISMS["location-graph-exponential"], task, Fraction(40))
+    machine = plan.body
+    assert isinstance(machine, LocationMachine)
+    state, release = machine.absorb(machine.init(), ((machine, (0,)),))
+    assert release.about_all == float("inf")  # the other path is ruled out for certain
+    support = np.unpackbits(state.support, count=60)
+    assert support[:30].all()
+    assert not support[30:].any()
+
+
+def test_a_known_start_is_not_counted_as_forgotten() -> None:
+    mixing = MarkovChain.of(0.5 * np.eye(6) + 0.5 / 6, states=SIX, initial=np.full(6, 1 / 6))
+    plan = knorm(running_task(mixing))
+    known, free = LocationStream.begin(plan, start="s1"), LocationStream.begin(plan)
+    for place in ("s2", "s3", "s4"):
+        known, release = known.read(place, rng=SeededRng(1))
+        free, other = free.read(place, rng=SeededRng(1))
+    assert release.about_now == release.about_all
+    assert other.about_now < other.about_all
 
 
 def test_beliefs_that_underflow_never_drop_a_possible_state() -> None:

@@ -31,10 +31,12 @@ class KeptGraphLaw:
     def log_likelihood(self, output: Sequence[int]) -> Floats:
         """log q(output | s) of every state; -inf where no path leads to such an output."""
         law = self.law
-        here = (law.points[law.nodes] == np.array(output)).all(axis=1)
-        with np.errstate(divide="ignore", under="ignore"):
-            mass = np.exp(-float(law.rate) * law.distances[:, here]) @ law.weights[here]
-            return np.asarray((np.log(mass) - self._logs)[law.place])
+        here = (law.points[law.nodes] == np.array(output)).all(axis=1) & (law.weights > 0)
+        if not here.any():
+            return np.full(len(law.place), -np.inf)
+        # in logarithms: a state far away must not look impossible because e^-x underflows
+        logs = np.log(law.weights[here]) - float(law.rate) * law.distances[:, here]
+        return np.asarray((np.logaddexp.reduce(logs, axis=1) - self._logs)[law.place])
 
     def log_ratio(self, first: int, second: int) -> float:
         """An upper bound on sup over outputs of |log q(z|first) - log q(z|second)|."""

@@ -10,7 +10,6 @@ from shoal.core.value import Floats
 from shoal.models.filter import Motion
 
 MOST_STATES = 64  # beyond, a position is taken to give its predecessor away entirely
-SETTLED = 1e-12  # change of the marginal after which the last factor is kept
 MARGIN = 1 + 1e-9
 
 
@@ -27,15 +26,15 @@ class Forgetting:
         self._motion = motion
         self._marginal = motion.begin()
         self._factors: list[float] = [0.0]
-        self._settled = motion.hidden > MOST_STATES or motion.memory > 1
-        if self._settled:
-            self._factors.append(1.0)
+        self._followed = motion.hidden <= MOST_STATES and motion.memory == 1
 
     def factor(self, step: int) -> float:
         """The factor into `step` (from 0); nothing comes before the first."""
-        while step >= len(self._factors) and not self._settled:
+        if not self._followed:
+            return 1.0
+        while step >= len(self._factors):
             self._advance(len(self._factors))
-        return self._factors[min(step, len(self._factors) - 1)]
+        return self._factors[step]
 
     def _advance(self, step: int) -> None:
         matrix = self._motion.forward[0 if self._motion.homogeneous else step - 1].toarray().T
@@ -43,8 +42,6 @@ class Forgetting:
         joint = (self._marginal[:, None] * matrix)[:, after > 0]
         backward = joint / joint.sum(axis=0)
         self._factors.append(_largest_distance(backward.T))
-        change = np.abs(after - self._marginal).max()
-        self._settled = self._motion.homogeneous and change < SETTLED
         self._marginal = after
 
 

@@ -43,7 +43,8 @@ class LocationState(Value):
 
     `belief` is P(hidden state | outputs so far) in single precision: it steers estimates and
     δ-location sets, never the noise a state gets. `support` is the exact set of hidden states
-    still possible, eight to a byte. `time` counts the steps taken.
+    still possible, eight to a byte. `time` counts the steps taken; `known_start` says that the
+    first of them was no output but a state that everybody knew.
     """
 
     time: int
@@ -51,6 +52,7 @@ class LocationState(Value):
     support: npt.NDArray[np.uint8]
     about_now: float = 0.0
     about_all: float = 0.0
+    known_start: bool = False
 
     def __post_init__(self) -> None:
         # arrays that are locked already are shared, not copied: many streams have equal supports
@@ -108,7 +110,8 @@ class LocationMachine(Running):
                 raise InputError("start is given, but the chain has a longer memory; leave it out")
             belief, time = np.zeros(motion.hidden), 1
             belief[self.runtime.atlas.state_of(start)] = 1.0
-        return LocationState(time, _single(belief), self.runtime.packed(belief > 0))
+        support = self.runtime.packed(belief > 0)
+        return LocationState(time, _single(belief), support, known_start=start is not None)
 
     def step(
         self, state: LocationState, observed: Reading, rng: Rng
@@ -160,9 +163,16 @@ class LocationMachine(Running):
             if not belief.any():  # the floats lost every state that is left: all count alike
                 belief = support / support.sum()
         eta = sum(stage.spread for stage in stages)
-        now = carried(state.about_now, runtime.forgetting.factor(time)) + eta
+        # the reversed law behind the factor is that of the first law, not of a known start
+        factor = 1.0 if state.known_start else runtime.forgetting.factor(time)
+        now = carried(state.about_now, factor) + eta
         after = LocationState(
-            time + 1, _single(belief), runtime.packed(support), now, state.about_all + eta
+            time + 1,
+            _single(belief),
+            runtime.packed(support),
+            now,
+            state.about_all + eta,
+            state.known_start,
         )
         release = self._release(after, scene, belief, outputs, stages, weights, secure)
         return after, release

@@ -11,6 +11,7 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.records import label
 from shoal.core.task import Model
+from shoal.core.value import Ints
 from shoal.models.grid_chain import SparseChain
 
 Reading = Any  # a state's name, (latitude, longitude), a mapping of either, or None
@@ -25,6 +26,7 @@ class Atlas:
         self._of_cell: dict[int, int] = {}
         if isinstance(chain, SparseChain) and chain.cells is not None:
             self._of_cell = {int(cell): place for place, cell in enumerate(chain.cells)}
+        self._points: Ints | None = None
 
     def state_of(self, observed: Reading) -> int:
         """The index of a state: by name, or by latitude and longitude.
@@ -58,7 +60,9 @@ class Atlas:
         cell = int(chain.grid.cell_of(latitude, longitude))
         if cell in self._of_cell:
             return self._of_cell[cell]
-        offsets = chain.grid.lattice_of(chain.cells) - chain.grid.lattice_near(latitude, longitude)
+        if self._points is None:
+            self._points = chain.grid.lattice_of(chain.cells)
+        offsets = self._points - chain.grid.lattice_near(latitude, longitude)
         return int((offsets**2).sum(axis=1).argmin())
 
 

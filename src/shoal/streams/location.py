@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,9 +54,20 @@ class LocationStream(Value):
     def machine(self) -> LocationMachine:
         return machine_of(self.plan)
 
-    def read(
+    def read(self, observed: Any, *, rng: Rng | None = None, **account: Any) -> Step:
+        """The stream after a reading, and what may be shown.
+
+        `observed` is a state's name or (latitude, longitude); None skips the step. `account` names
+        ledger, subject, period, requester and key: the step is then charged first and drawn in
+        the same transaction, and the same key gives the stored output again. A step at which only
+        one state is possible releases nothing and costs nothing.
+        """
+        return self.ask(observed, (), rng=rng, **account)
+
+    def ask(
         self,
         observed: Any,
+        others: Sequence[Plan],
         *,
         rng: Rng | None = None,
         ledger: Ledger | None = None,
@@ -64,43 +76,29 @@ class LocationStream(Value):
         requester: str = "",
         key: str | None = None,
     ) -> Step:
-        """The stream after a reading, and what may be shown.
-
-        `observed` is a state's name or (latitude, longitude). With a ledger the step is charged
-        first, then drawn, in one transaction; the same `key` gives the stored output again. A
-        step at which only one state is possible releases nothing and costs nothing.
-        """
-        source = rng if rng is not None else SystemRng()
-        machine, state = self.machine, self.state
-        if ledger is None:
-            return self._after(machine.step(state, observed, source))
-        if not source.secure:
-            raise InputError("rng is seeded; a ledger takes only releases of system randomness")
-        if not subject:
-            raise InputError("subject is empty; a ledger needs to know whose data is released")
-        if machine.scene(state).stage.count < 2:
-            return self.skip()
-        charge = Charge(
-            plan=self.plan, subject=subject, period=period, requester=requester, key=key
-        )
-        release = ledger.settle(charge, lambda: self._release(observed, source))
-        return self._after(machine.absorb(state, ((machine, release.answer.multiples),)))
-
-    def ask(self, observed: Any, others: Sequence[Plan], *, rng: Rng | None = None) -> Step:
         """One step at which several measurements are released; their epsilons add.
 
         `others` are plans on the same chain and policy with other queries or noise. The release
         shows this stream's own `z`; the estimate uses all. Xiao & Xiong 2016, Theorem 7.1.
         """
         source = rng if rng is not None else SystemRng()
-        machine = self.machine
-        machines = [machine, *(machine_of(plan) for plan in others)]
-        for other in machines[1:]:
-            if (other.chain, other.places) != (machine.chain, machine.places):
-                raise InputError("the plans have different models or policies; one step needs one")
-        drawn = [each.answer(self.state, observed, source) for each in machines]
-        outputs = [(each, z) for each, z in zip(machines, drawn, strict=True) if z is not None]
-        return self._after(machine.absorb(self.state, outputs, secure=source.secure))
+        plans = (self.plan, *others)
+        self._check(plans, source, ledger, subject)
+        if observed is None or self.machine.scene(self.state).stage.count < 2:
+            return self.skip()
+        outputs = []
+        for place, plan in enumerate(plans):
+            draw = partial(self._release, plan, observed, source)
+            if ledger is None:
+                release = draw()
+            else:
+                own = None if key is None else f"{key}/{place}" if place else key
+                charge = Charge(
+                    plan=plan, subject=subject, period=period, requester=requester, key=own
+                )
+                release = ledger.settle(charge, draw)
+            outputs.append((machine_of(plan), release.answer.multiples))
+        return self._after(self.machine.absorb(self.state, outputs, secure=source.secure))
 
     def skip(self, steps: int = 1) -> Step:
         """The stream after steps at which nothing is released: the belief moves on."""
@@ -124,16 +122,31 @@ class LocationStream(Value):
     def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:
         return replace(self, state=moved[0]), moved[1]
 
-    def _release(self, observed: Any, rng: Rng) -> Release:
+    def _check(
+        self, plans: tuple[Plan, ...], source: Rng, ledger: Ledger | None, subject: str
+    ) -> None:
         machine = self.machine
+        for plan in plans[1:]:
+            other = machine_of(plan)
+            if (other.chain, other.places) != (machine.chain, machine.places):
+                raise InputError("the plans have different models or policies; one step needs one")
+        if ledger is None:
+            return
+        if not source.secure:
+            raise InputError("rng is seeded; a ledger takes only releases of system randomness")
+        if not subject:
+            raise InputError("subject is empty; a ledger needs to know whose data is released")
+
+    def _release(self, plan: Plan, observed: Any, rng: Rng) -> Release:
+        machine = machine_of(plan)
         z = machine.answer(self.state, observed, rng)
-        assert z is not None  # `read` has seen that two states are possible
+        assert z is not None  # `ask` has seen that two states are possible
         query = machine.query
         return Release(
             answer=Answer(query.labels, z, query.step, query.unit),
-            plan=self.plan.fingerprint,
-            mechanism=self.plan.mechanism,
-            guarantee=self.plan.guarantee,
+            plan=plan.fingerprint,
+            mechanism=plan.mechanism,
+            guarantee=plan.guarantee,
             error=None,
             secure=rng.secure,
         )

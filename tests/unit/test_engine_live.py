@@ -111,6 +111,31 @@ def test_days_are_charged_when_they_begin_and_steps_one_by_one(
     assert counts == {"ann": 2, "bob": drawn}
 
 
+def test_what_the_ledger_refuses_shows_nothing_and_the_stream_goes_on(
+    masked: Plan, located: Plan, tmp_path: Path
+) -> None:
+    where = str(tmp_path / "budget.db")
+    with open_ledger(where) as ledger:
+        ledger.limit(2, unit="epsilon", subject="bob")
+    moving = Live.of(located, SECRET, ledger=where)
+    _, told = moving.advance("bob", None, walk()[:5])
+    assert [row.multiples is not None for row in told] == [True, True, False, False, False]
+    assert all(row.estimate is not None and not row.late for row in told)
+    live = Live.of(masked, SECRET, ledger=where)
+    live.advance("ann", None, readings(1))
+    other = Live.of(mask_again(masked), SECRET, ledger=where)
+    _, told = other.advance("ann", None, readings())
+    assert all(row.shown is None for row in told[:SLOTS])
+    assert any(row.shown is not None for row in told[SLOTS:])
+
+
+def mask_again(plan: Plan) -> Plan:
+    """Another plan about the same day, which beliefs do not add to."""
+    day = plan.task.family[0]
+    assert isinstance(day, DayChain)
+    return mask(day, SensitiveContexts.of("clinic"), delta="0.2", check="mask-probabilistic")
+
+
 def test_only_streams_are_live() -> None:
     with pytest.raises(InputError, match="run it as a job"):
         Live.of(histogram_plan(), SECRET)

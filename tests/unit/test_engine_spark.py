@@ -52,6 +52,7 @@ def test_seeded_releases_are_those_of_the_local_engine(
     assert there.spend == here.spend
 
 
+@pytest.mark.slow
 def test_groups_periods_and_folders_are_those_of_the_local_engine(
     spark: Any,
     tmp_path: Path,
@@ -71,6 +72,7 @@ def test_groups_periods_and_folders_are_those_of_the_local_engine(
     assert there.equals(here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_run_returns_the_stored_values(
     kind: str,
@@ -120,6 +122,7 @@ def test_tasks_that_fail_after_sampling_return_the_stored_values(
     assert not (tmp_path / "out" / "_shoal" / "staged").exists()
 
 
+@pytest.mark.slow
 def test_without_a_ledger_a_failed_attempt_leaves_nothing_to_see(
     spark: Any,
     data: Path,
@@ -139,6 +142,7 @@ def test_without_a_ledger_a_failed_attempt_leaves_nothing_to_see(
     assert not (tmp_path / "out" / "_shoal" / "staged").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_spark_gave_up_goes_on_locally(
     spark: Any,
     data: Path,
@@ -163,6 +167,7 @@ def test_a_job_that_spark_gave_up_goes_on_locally(
     assert {name: after[name] for name in charged} == charged
 
 
+@pytest.mark.slow
 def test_bad_files_stop_or_are_skipped(
     spark: Any,
     data: Path,

@@ -144,6 +144,7 @@ def test_context_streams_go_on_after_a_restart_and_replay_what_they_showed(
         assert ledger.verify().charges == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_path: Path) -> None:
     spark.conf.set(PROVIDER, ROCKS)

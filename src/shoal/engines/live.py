@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shoal.core.errors import InputError
+from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Machine, Plan
 from shoal.engines.context_days import day_of
 from shoal.engines.keyed import KeyedRng
@@ -47,7 +47,8 @@ class Live:
     """A plan in the form a worker gets it: a document, the key of the job, and its ledger.
 
     Days are charged when they begin, location steps one by one, each under a key of its own, so
-    that a step run again costs nothing and returns what the ledger stored.
+    that a step run again costs nothing and returns what the ledger stored. What the ledger refuses
+    shows nothing, and the stream goes on.
     """
 
     document: str
@@ -99,7 +100,9 @@ class Live:
                 told.append(Told(row.day, row.at, True, None, None, None))
                 continue
             if row.day != stream.day:
-                self._begin_day(subject, row.day)
+                if not self._begin_day(subject, row.day):
+                    told.append(Told(row.day, row.at, False, None, None, None))
+                    continue
                 stream = ContextStream.begin(plan, row.day)
             rng = KeyedRng(
                 self.key,
@@ -110,11 +113,17 @@ class Live:
         kept = {"state": dumps(stream.state), "day": stream.day, "shown": stream.shown}
         return json.dumps(kept), told
 
-    def _begin_day(self, subject: str, day: str) -> None:
-        if self.ledger is not None:
+    def _begin_day(self, subject: str, day: str) -> bool:
+        """Whether the ledger allows the day; one that it refuses shows nothing."""
+        if self.ledger is None:
+            return True
+        try:
             charge_day(
                 self.plan, _ledger(self.ledger), subject=subject, day=day, requester=self.requester
             )
+        except (OverBudget, CannotCompose):
+            return False
+        return True
 
     def _locations(
         self, subject: str, stored: str | None, rows: Sequence[Reading]
@@ -132,12 +141,15 @@ class Live:
                 continue
             last = row.at
             rng = KeyedRng(self.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
-            if row.state is None:
+            try:
+                if row.state is None:
+                    stream, release = stream.skip()
+                else:
+                    stream, release = stream.read(
+                        row.state, rng=rng, **self._account(subject, stream.state.time)
+                    )
+            except (OverBudget, CannotCompose):
                 stream, release = stream.skip()
-            else:
-                stream, release = stream.read(
-                    row.state, rng=rng, **self._account(subject, stream.state.time)
-                )
             told.append(Told(row.day, row.at, False, None, release.z, release.estimate))
         return json.dumps({"state": dumps(stream.state), "last": last}), told
 

@@ -43,8 +43,9 @@ def live_stream(
 
     `by`, `state` and `at` name the columns of the subject, of what is observed and of its order:
     the slot of a context, the time of a location as a whole number; `day` names the day of a
-    context. Give the query the same `checkpoint` folder. A row that comes after a later one of
-    its subject was answered is marked `late` and shows nothing. The source must be replayable.
+    context, written so that days sort as text (2024-03-01). Give the query the same `checkpoint`
+    folder. A row that comes after a later one of its subject was answered is marked `late` and
+    shows nothing. The source must be replayable.
 
     `interface` is "transformWithStateInPandas", which needs the package protobuf, or
     "applyInPandasWithState", which does not; the first where it can be had.

@@ -172,6 +172,16 @@ def test_large_fields_with_loops_get_the_reach_only() -> None:
     assert small.exact
 
 
+def test_an_audit_that_leaves_programs_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = calibrate(COUNT, EachEntry(), friends(), epsilon=1, mechanism="dependent-published")
+    whole = audit(plan)
+    assert not any("some records" in note for note in whole.not_checked)
+    monkeypatch.setattr("shoal.audit.dependent_program.MOST_WORK", 200)
+    part = audit(plan)
+    assert part.lower <= whole.lower
+    assert any("some records" in note for note in part.not_checked)
+
+
 def test_a_witness_names_the_record() -> None:
     plan = calibrate(COUNT, EachEntry(), friends(), epsilon=1, mechanism="dependent-published")
     found = audit(plan)

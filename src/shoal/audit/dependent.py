@@ -39,6 +39,7 @@ TOO_LARGE = (
     "components with more than 1,024 outcomes, but for the law along ties where they form no loop: "
     "the upper bound covers them"
 )
+THINNED = "some records, pairs of values and outputs of components with many outcomes"
 EMPTY = "a component whose pairwise laws no joint law has: it promises nothing"
 LARGE_FIELD = "the field itself: it is too large to be written out, only the upper bound covers it"
 
@@ -60,7 +61,9 @@ def dependence_finding(setting: Setting) -> Finding:
         worst = _along_ties(setting, part) if large else _component(setting, part, members)
         if worst is None:
             notes.add(EMPTY)
-        elif worst.lower > found.lower:
+            continue
+        notes.update(worst.notes)
+        if worst.lower > found.lower:
             found = worst
     return replace(found, upper=max(upper, found.lower), notes=tuple(sorted(notes)))
 
@@ -99,6 +102,7 @@ def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | N
         return Finding(lower=0.0, upper=0.0)
     table, secrets = _as_table(part, members, worst)
     found = table_finding(replace(setting, model=table, secrets=secrets))
+    found = found if worst.complete else replace(found, notes=(*found.notes, THINNED))
     law = f"a joint law of {part.records} records that has the pairwise laws"
     return found if found.witness is None else _renamed(found, law)
 

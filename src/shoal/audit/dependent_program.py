@@ -11,7 +11,7 @@ from shoal.core.value import Floats, Ints
 from shoal.models.dependence import Dependence
 
 MOST_OUTCOMES = 1024
-MOST_PROGRAMS = 1500
+MOST_WORK = 100_000  # programs times outcomes
 KEPT = 1e-9  # how exactly a law must have the pairs to count
 RARE = 1e-4  # values less likely than this are left out: their laws would drown in rounding
 
@@ -50,8 +50,8 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
     answers (outcomes, labels) and outputs (count, labels) are in one unit. For each record i,
     values a, a' and output o the ratio E[K(o-F) | a] / E[K(o-F) | a'] is linear over linear in
     the joint law, and P(a), P(a') are fixed by the pairs: a linear program after Charnes and
-    Cooper. More than 1,500 programs are thinned out evenly, which the result then says. None when
-    no program has a clean solution.
+    Cooper. When they would take long they are thinned out evenly, which the result then
+    says. None when no program has a clean solution.
     """
     grid = outcomes(model)
     equations = _pair_equations(model, grid)
@@ -61,7 +61,7 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         for pair in _value_pairs(model, record)
         for place in range(len(outputs))
     ]
-    step = -(-len(tasks) // MOST_PROGRAMS) if tasks else 1
+    step = max(1, -(-len(tasks) * len(grid) // MOST_WORK))
     best: WorstLaw | None = None
     for record, pair, place in tasks[::step]:
         distance = np.abs(answers - outputs[place]).sum(axis=1) / scale
@@ -77,10 +77,11 @@ def _solve(
 ) -> tuple[Floats, float] | None:
     """The law with the largest ratio for one record, pair of values and output."""
     from scipy.optimize import linprog
+    from scipy.sparse import csr_array
 
     rows, known = equations
     top, bottom = (np.where(values == v, kernel, 0.0) for v in pair)
-    equal = np.block([[rows, -known[:, None]], [bottom[None], np.zeros((1, 1))]])
+    equal = csr_array(np.block([[rows, -known[:, None]], [bottom[None], np.zeros((1, 1))]]))
     right = np.append(np.zeros(len(rows)), bottom.sum() / len(bottom))
     found = linprog(-np.append(top, 0.0), A_eq=equal, b_eq=right, method="highs")
     if found.status != 0 or found.x[-1] <= 0:

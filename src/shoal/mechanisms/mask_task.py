@@ -62,8 +62,9 @@ ASSUMPTIONS = (
     "days are independent of each other and follow the day chain",
     "all applications of one person see one and the same stream",
     "nothing is promised about a window of several slots: only about each single one",
-    "an adversary who knows less than the chain is covered when the chain is published with the "
-    "output, or knows the frequencies of the sensitive contexts (Theorem 6)",
+    "an adversary who knows less than the chain is covered who knows the frequencies of the "
+    "sensitive contexts, when the chain is published with the output (Theorem 6), or is unsure of "
+    "labels only, when the secrets name them (Theorem 7)",
 )
 
 

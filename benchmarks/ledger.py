@@ -3,7 +3,9 @@
 The reference is the least a durable ledger could do: one row of the same width, inserted and
 committed by itself through the same connection settings, nothing checked, nothing chained. A
 charge checks the limits and the rules, draws the noise, links the row and commits. Rounds of the
-two alternate, so that a busy disk slows both. Aim: at least a third.
+two alternate, so that a busy disk slows both. Aim: at least a third. Subjects are one for all
+writers, or each writer's own. The last column is how a charge about a subject with 10,000 charges
+compares with one about a subject with 10: what was spent is not counted again.
 
     python -m benchmarks.ledger [--seconds 2] [--rounds 3] [--writers 1 16]
 """
@@ -26,9 +28,11 @@ import shoal
 from shoal.core.ledger import Charge
 from shoal.core.plan import Plan
 from shoal.ledger import open_ledger
+from shoal.ledger.batch import settle_many
 
 DATA = [0, 1] * 10
 WIDTH = 1200  # bytes of a charge with its release and hashes
+FULL, GROWN = 10_000, 100  # charges about one subject; charges timed after them
 
 FORK = multiprocessing.get_context("fork")
 
@@ -122,10 +126,28 @@ def prepare(url: str) -> None:
         )
 
 
+def growth(url: str, made: Plan) -> float:
+    """Seconds of a charge about a subject with FULL charges over those about one with 10."""
+    few, many = f"few-{FULL}", f"many-{FULL}"
+    with open_ledger(url) as ledger:
+        release = made.release(DATA)
+        for subject, size in ((few, 10), (many, FULL)):
+            charges = [Charge(plan=made, subject=subject)] * size
+            settle_many(ledger, charges, lambda places: [release] * len(places))
+        times: dict[str, list[float]] = {few: [], many: []}
+        for _ in range(GROWN):
+            for subject, taken in times.items():
+                begin = time.perf_counter()
+                ledger.settle(Charge(plan=made, subject=subject), lambda: release)
+                taken.append(time.perf_counter() - begin)
+    return statistics.median(times[many]) / statistics.median(times[few])
+
+
 def measure(name: str, url: str, options: argparse.Namespace) -> None:
     """One table row per number of writers, and per one subject or many."""
     made = plan()
     prepare(url)
+    grown = growth(url, made)
     for writers in options.writers:
         for shared in (True, False) if writers > 1 else (True,):
             rates: dict[str, list[float]] = {work: [] for work in WORK}
@@ -138,6 +160,7 @@ def measure(name: str, url: str, options: argparse.Namespace) -> None:
                 f"{name:<10} {writers:>7} {'one' if shared else 'own':>7}"
                 + "".join(f" {best[work]:>12.0f}" for work in WORK)
                 + "".join(f" {best[work] / reference:>10.2f}" for work in list(WORK)[1:])
+                + f" {grown:>10.2f}"
             )
 
 
@@ -150,7 +173,7 @@ def main() -> None:
     print("per second, median of rounds; ratios to one INSERT in the same rounds (aim: 0.33)")
     print(
         f"{'engine':<10} {'writers':>7} {'subject':>7} {'one INSERT':>12} {'charge':>12} "
-        f"{'and release':>12} {'charge':>10} {'+ release':>10}"
+        f"{'and release':>12} {'charge':>10} {'+ release':>10} {'10000 : 10':>10}"
     )
     with tempfile.TemporaryDirectory() as folder:
         measure("SQLite", str(Path(folder) / "budget.db"), options)

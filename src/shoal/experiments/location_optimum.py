@@ -28,6 +28,7 @@ CASES = (
     (5, "four neighbours", Fraction(2)),
     (5, "eight neighbours", Fraction(1)),
     (5, "eight neighbours", Fraction(2)),
+    (7, "four neighbours", Fraction(1)),
 )
 REACHES = {"complete": 10**6, "four neighbours": 1, "eight neighbours": 2}
 TAIL = 30.0  # outputs with less than exp(-TAIL) of the largest weight are left out

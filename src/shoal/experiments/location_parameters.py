@@ -121,7 +121,10 @@ def _models(town: Town) -> Table:
         title=f"{town.name}: the chain of everybody against one's own (leaning on it)",
         columns=("release", "model", *COLUMNS),
         rows=tuple(rows),
-        notes=("the thesis: a personal model gives smaller sets, less drift and less distance",),
+        notes=(
+            "the thesis: a personal model gives smaller sets, less drift and less distance",
+            "both are fitted on all readings, those of the tracks among them, as in the thesis",
+        ),
     )
 
 
@@ -156,7 +159,6 @@ def _figure(town: Town, table: Table) -> Figure:
             axis.set_xlabel("ε")
             axis.set_title(column)
         axes[0].legend(fontsize=7)
-        canvas.tight_layout()
 
     name = f"location-epsilon-{town.name.split()[0].lower()}"
     return Figure(name=name, caption=f"{town.name}: errors against ε", draw=draw)

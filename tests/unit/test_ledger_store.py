@@ -33,7 +33,8 @@ from shoal.core.ledger import Charge
 from shoal.core.plan import Plan
 from shoal.core.release import Release
 from shoal.core.task import Model
-from shoal.ledger import Session, SqlLedger, open_ledger
+from shoal.ledger import Session, SqlLedger, open_ledger, reading
+from shoal.ledger.batch import settle_many
 from shoal.ledger.limits import Limit
 from shoal.ledger.schema import TABLES
 from shoal.ledger.store import BEATEN
@@ -469,6 +470,25 @@ def test_a_session_fills_in_the_names(url: str) -> None:
         with Session(ledger, subject="user-18") as other:
             other.release(TENTH, DATA)
         assert len(ledger.charges()) == 2  # still open
+
+
+def test_what_was_spent_is_not_counted_charge_by_charge(tmp_path: Path) -> None:
+    """SQLite goes by the index of the first of each kind, also when there are many charges."""
+    from sqlalchemy.dialects import sqlite
+
+    statement = str(reading.STATE.compile(dialect=sqlite.dialect()))
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        charges = [Charge(plan=TENTH, subject="u")] * 500
+        release = TENTH.release(DATA)
+        settle_many(ledger, charges, lambda places: [release] * len(places))
+        names = ("x",) * statement.count("?")
+        steps = ledger.database.read(
+            lambda connection: [
+                str(row[3])
+                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", names)
+            ]
+        )
+    assert any("shoal_charges_first (subject=? AND period=? AND times=?)" in step for step in steps)
 
 
 def test_an_order_of_magnitude_of_charges_keeps_one_chain(ledger: SqlLedger) -> None:

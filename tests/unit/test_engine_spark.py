@@ -17,8 +17,16 @@ from tests.ledger_servers import KINDS, fresh_ledger
 from shoal.core.errors import DataError, InputError
 from shoal.engines import local, spark as engine
 from shoal.engines.job import load_job
+from shoal.engines.layout import Layout
 from shoal.engines.spark_session import check_java, check_reach
 from shoal.ledger import open_ledger
+from shoal.mechanisms.calibration import calibrate
+from shoal.mechanisms.mask_choice import mask
+from shoal.models.day import DayChain
+from shoal.models.groups import RecordGroups
+from shoal.queries.centroids import centroids
+from shoal.secrets.contexts import SensitiveContexts
+from shoal.secrets.entries import EachEntry
 
 pytestmark = GROUP
 
@@ -70,6 +78,40 @@ def test_groups_periods_and_folders_are_those_of_the_local_engine(
     here, there = released(tmp_path / "here"), released(tmp_path / "there")
     assert here.height == 12
     assert there.equals(here)
+
+
+@pytest.mark.slow
+def test_context_days_are_those_of_the_local_engine(spark: Any, tmp_path: Path) -> None:
+    matrix = [[0.8, 0.15, 0.05], [0.3, 0.65, 0.05], [0.45, 0.05, 0.5]]
+    day = DayChain.of(
+        matrix,
+        initial=[0.9, 0.1, 0.0],
+        states=("sit", "stand", "walk"),
+        slots=6,
+        slot_minutes=10,
+        start_minute=480,
+    )
+    made = mask(day, SensitiveContexts.of("walk"), delta="0.3", check="mask-probabilistic")
+    write(days(users=4, minutes=50), tmp_path / "in.parquet")
+    layout = Layout(by="user", state="activity", time="minute", daily=True)
+    for name, run in (("here", local.run), ("there", lambda one: engine.run(one, spark))):
+        run(job(tmp_path / "in.parquet", tmp_path / name, made, layout=layout, seed=2))
+    here, there = released(tmp_path / "here"), released(tmp_path / "there")
+    assert here["period"].unique().to_list() == ["2024-05-01"]
+    assert there.equals(here)
+
+
+@pytest.mark.slow
+def test_centroids_are_those_of_the_local_engine(spark: Any, tmp_path: Path) -> None:
+    query = centroids("xy", low=0, high=1, clusters=2, rounds=2)
+    made = calibrate(query, EachEntry(), RecordGroups(2), epsilon=1, mechanism="group")
+    numbers = [(f"r{n % 3}", n * 7 % 10 / 10, n * 3 % 10 / 10) for n in range(60)]
+    frame = pl.DataFrame(numbers, schema=["region", "x", "y"], orient="row")
+    frame.write_parquet(tmp_path / "in.parquet")
+    layout = Layout(by="region", numbers=("x", "y"))
+    for name, run in (("here", local.run), ("there", lambda one: engine.run(one, spark))):
+        run(job(tmp_path / "in.parquet", tmp_path / name, made, layout=layout, seed=2))
+    assert released(tmp_path / "there").equals(released(tmp_path / "here"))
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def start(
         plans[""] if group is None and "" in plans else plans,
         data,
         out=out,
-        layout=_layout(by, columns, section, group, period_column, daily=_of_days(plans)),
+        layout=_layout(by, columns, section, group, period_column, plans=plans),
         name=key,
         ledger=ledger,
         period=period,
@@ -144,7 +144,7 @@ def _layout(
     group: str | None,
     period_column: str | None,
     *,
-    daily: bool,
+    plans: Mapping[str, Plan],
 ) -> Layout:
     from shoal.cli.sources import Columns as Named
     from shoal.data.durations import parse_duration
@@ -154,19 +154,22 @@ def _layout(
         columns = columns.over(
             Named(section.state, section.series, section.time, section.gap, None)
         )
-    if columns.state is None:
+    # K-means asks about columns of numbers, which the query itself names
+    numbers = getattr(next(iter(plans.values())).task.query, "columns", ())
+    if columns.state is None and not numbers:
         raise InputError(
             "no column of states is named; give [data] state in the spec, or --state COLUMN"
         )
     return Layout(
         by=by,
-        state=columns.state,
+        state=None if numbers else columns.state,
+        numbers=numbers,
         series=columns.series,
         time=columns.time,
         gap=None if columns.gap is None else parse_duration(columns.gap),
         group=group,
         period=period_column,
-        daily=daily and period_column is None and columns.time is not None,
+        daily=_of_days(plans) and period_column is None and columns.time is not None,
     )
 
 

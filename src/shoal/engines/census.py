@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal.core.records import Sequences
-from shoal.core.value import Ints
+from shoal.core.value import Floats, Ints
 from shoal.engines.layout import Layout
-from shoal.engines.tidy import NO_STATE, NO_TIME, UNKNOWN, coded
+from shoal.engines.tidy import NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN, coded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,6 +23,7 @@ PROBLEMS = {
     UNKNOWN: "a state the model does not know",
     NO_STATE: "a row without a state",
     NO_TIME: "a row without a time",
+    NO_NUMBER: "a row without a number",
 }
 TWICE = "two rows at the same time"
 GROUPS = "rows in more than one group"
@@ -33,7 +34,7 @@ class Census:
     """What the rows say, unit by unit; a unit is one subject in one period.
 
     `rows` are the rows of each unit, `counts[u, s]` how many are in state s. The rows themselves
-    are in `values` and `times`, ordered by unit, series and time: unit u has
+    are in `values`, `times` and `numbers`, ordered by unit, series and time: unit u has
     values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
     first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released.
     """
@@ -45,6 +46,7 @@ class Census:
     counts: Ints
     values: Ints
     times: Ints | None
+    numbers: Floats | None
     bounds: Ints
     starts: Ints
     first_chain: Ints
@@ -96,11 +98,18 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         counts=np.bincount(counted, minlength=total * size).reshape(total, size),
         values=values,
         times=times,
+        numbers=_numbers(rows, order),
         bounds=np.searchsorted(unit, np.arange(total + 1)),
         starts=starts,
         first_chain=np.searchsorted(unit[starts], np.arange(total + 1)),
         problems=problems,
     )
+
+
+def _numbers(rows: pl.DataFrame, order: Ints) -> Floats | None:
+    """One row of numbers per record, in the order of the census."""
+    names = [name for name in rows.columns if name.startswith("number ")]
+    return rows.select(names).to_numpy()[order] if names else None
 
 
 def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:

@@ -219,6 +219,9 @@ def _shapes(census: Census) -> Ints:
 def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) -> tuple[str, Any]:
     """Why the task refuses the unit's data ("" when it does not), and the data as it is read."""
     try:
+        if census.numbers is not None:
+            mine = slice(census.bounds[unit], census.bounds[unit + 1])
+            return "", plan.task.read(census.numbers[mine])
         found = census.sequences(unit, own.states)
         if fast:  # only the lengths are looked at, so the states need no recoding
             chains = tuple(np.broadcast_to(np.int64(0), len(chain)) for chain in found.chains)
@@ -259,7 +262,7 @@ class OwnStates:
     def outside(self, census: Census, units: Sequence[int]) -> dict[int, str]:
         """The units with a state that only other plans know."""
         foreign = self.place < 0
-        if not foreign.any() or not units:
+        if not foreign.any() or not units or census.numbers is not None:
             return {}
         found = census.counts[np.array(units)][:, foreign].any(axis=1)
         reason = "a state the model does not know"

@@ -104,7 +104,7 @@ class Job:
     def states(self) -> tuple[str, ...]:
         """The states of all plans, each once."""
         named = (state for plan in self.plans.values() for state in plan.task.query.states)
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(named)) or ("",)  # rows of numbers have none: one stands for all
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is there."""

@@ -19,19 +19,24 @@ class Layout:
     a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
     a new one, `group` says which plan a subject is under, `period` which part of its data a row
     belongs to: a subject gets one release per period. With `daily` the period is the date of the
-    time. A period is a claim of independence.
+    time. A period is a claim of independence. Plans about numbers (K-means) have no `state` but
+    `numbers`, the columns of each record.
     """
 
     by: str
-    state: str
+    state: str | None = None
     series: str | None = None
     time: str | None = None
     gap: timedelta | None = None
     group: str | None = None
     period: str | None = None
     daily: bool = False
+    numbers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", tuple(self.numbers))
+        if (self.state is None) != bool(self.numbers):
+            raise InputError("name the column of the state, or columns of numbers, but not both")
         if self.gap is not None and self.time is None:
             raise InputError(f"gap is {self.gap}, but no time column is named; name it")
         if self.gap is not None and self.gap <= timedelta(0):
@@ -40,7 +45,7 @@ class Layout:
             raise InputError("daily needs a time column, and no column of periods beside it")
         if self.series == self.by:
             object.__setattr__(self, "series", None)
-        roles = [self.by, self.state, *filter(None, (self.series, self.time))]
+        roles = [self.by, *filter(None, (self.state, self.series, self.time)), *self.numbers]
         twice = next((name for name in roles if roles.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"column {twice!r} is named for two purposes; name another column")
@@ -56,7 +61,14 @@ class Layout:
             "time": self.time,
             "state": self.state,
         }
+        named |= {f"number {place}": column for place, column in enumerate(self.numbers)}
         return {role: column for role, column in named.items() if column is not None}
+
+    @property
+    def owners(self) -> list[str]:
+        """The roles of text that say whose a row is; all of them must be there."""
+        told = {"period": self.daily, **dict.fromkeys(self.columns, True)}
+        return [role for role in ("subject", "period", "group", "series") if told.get(role)]
 
     @property
     def gap_microseconds(self) -> int | None:

@@ -22,6 +22,7 @@ from shoal.engines.report import JobReport, report_of
 from shoal.engines.rows import Notify, Scan, Store, read_all, store_for
 from shoal.engines.shard import Outcome, Recipe, release_shard
 from shoal.engines.tables import part_name, write_lines, write_parquet
+from shoal.engines.tidy import tidy_schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,9 +143,7 @@ def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -
     if rows is None or not rows.height:
         import polars as pl
 
-        roles = [role for role in job.layout.columns if role not in ("time", "state")]
-        empty: Any = dict.fromkeys(roles, pl.String)
-        rows = pl.DataFrame(schema={**empty, "time": pl.Int64, "state": pl.Int32})
+        rows = pl.DataFrame(schema=tidy_schema(job.layout))
     return release_shard(rows, recipe, charging)
 
 

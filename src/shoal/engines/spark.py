@@ -31,7 +31,7 @@ from shoal.engines.local import (
 from shoal.engines.report import JobReport
 from shoal.engines.rows import PIECE, check_kinds, refused_file
 from shoal.engines.spark_session import check_reach, session_of
-from shoal.engines.tidy import kinds_of, shard_of, tidy
+from shoal.engines.tidy import kinds_of, shard_of, tidy, tidy_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,6 +93,8 @@ def _finish(
 
 def _tidy_rows(job: Job, spark: Any) -> Any:
     """The rows of all files in the columns of a job, with their shard, and a note per file."""
+    import polars as pl
+
     files = [(number, *file) for number, file in enumerate(job.inputs)]
     schema = "number int, path string, size long, modified long"
     listed = spark.createDataFrame(files, schema).repartition(len(files))
@@ -104,10 +106,9 @@ def _tidy_rows(job: Job, spark: Any) -> Any:
                 file = InputFile(row["path"], row["size"], row["modified"])
                 yield from _read_file(row["number"], file, layout, states, shards)
 
-    texts = [role for role in layout.columns if role not in ("time", "state")]
-    columns = [f"{role} string" for role in texts]
-    columns += ["time long"] * ("time" in layout.columns)
-    columns += ["state int", "shard int", "file int", "note string"]
+    words = {pl.String: "string", pl.Int64: "long", pl.Int32: "int", pl.Float64: "double"}
+    columns = [f"`{name}` {words[kind]}" for name, kind in tidy_schema(layout).items()]
+    columns += ["shard int", "file int", "note string"]
     return listed.mapInArrow(read, ", ".join(columns))
 
 
@@ -118,7 +119,6 @@ def _read_file(
     import polars as pl
 
     note: dict[str, Any] = {"rows": 0, "unowned": 0, "kinds": [], "reason": None}
-    order = [*(r for r in layout.columns if r not in ("time", "state")), "time", "state"]
     try:
         for frame in frames(file, layout, PIECE):
             if frame.height:
@@ -126,7 +126,7 @@ def _read_file(
             part, unowned = tidy(frame, layout, states, repr(file.path))
             note["rows"] += frame.height
             note["unowned"] += unowned
-            placed = part.select(name for name in order if name in part.columns).with_columns(
+            placed = part.with_columns(
                 pl.Series("shard", shard_of(part["subject"], shards), dtype=pl.Int32),
                 pl.lit(number, dtype=pl.Int32).alias("file"),
                 pl.lit(None, dtype=pl.String).alias("note"),
@@ -134,11 +134,9 @@ def _read_file(
             yield from placed.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
     except DataError as error:
         note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
-    names = [name for name in order if name in layout.columns]
-    kinds: dict[str, Any] = dict.fromkeys(names, pl.String)
-    kinds |= {"state": pl.Int32} | ({"time": pl.Int64} if "time" in names else {})
-    said: dict[str, list[Any]] = {name: [None] for name in names}
-    told = pl.DataFrame(said, schema=kinds).with_columns(
+    schema = tidy_schema(layout)
+    said: dict[str, list[Any]] = {name: [None] for name in schema}
+    told = pl.DataFrame(said, schema=schema).with_columns(
         pl.lit(None, dtype=pl.Int32).alias("shard"),
         pl.lit(number, dtype=pl.Int32).alias("file"),
         pl.lit(json.dumps(note)).alias("note"),

@@ -15,7 +15,7 @@ from shoal.engines.layout import Layout
 if TYPE_CHECKING:
     import polars as pl
 
-UNKNOWN, NO_STATE, NO_TIME = -1, -2, -3  # codes of rows that say nothing usable
+UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER = -1, -2, -3, -4  # codes of rows that say nothing usable
 
 
 def tidy(
@@ -23,9 +23,9 @@ def tidy(
 ) -> tuple[pl.DataFrame, int]:
     """The rows with a subject, in the columns of a job, and how many rows had none.
 
-    Columns: subject, and where the layout has them period, group, series (text), time (whole
-    microseconds), and state: an index into `states`, or UNKNOWN, NO_STATE or NO_TIME. A row with
-    an empty subject, series, period or group belongs to nobody. `source` names the file in
+    Columns are those of `tidy_schema`: text, `time` in whole microseconds, numbers, and `state`: an
+    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME or NO_NUMBER. A row
+    with an empty subject, series, period or group belongs to nobody. `source` names the file in
     refusals of whole columns.
     """
     import polars as pl
@@ -33,19 +33,51 @@ def tidy(
     columns = {
         role: texts(frame[column], source)
         for role, column in layout.columns.items()
-        if role not in ("time", "state")
+        if role in layout.owners
     }
-    codes = state_codes(texts(frame[layout.state], source), states)
+    if layout.state is None:
+        codes = _numbers(frame, layout, columns, source)
+    else:
+        codes = state_codes(texts(frame[layout.state], source), states)
     if layout.time is not None:
         columns["time"], missing = _times(frame[layout.time], source)
         if missing is not None:
             codes = codes.set(missing, NO_TIME)
         if layout.daily:
             columns["period"] = columns["time"].cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d")
-    whole = pl.DataFrame({**columns, "state": codes})
-    owned = [role for role in columns if role != "time"]
-    kept = whole.drop_nulls(owned) if any(whole[role].null_count() for role in owned) else whole
+    whole = pl.DataFrame({**columns, "state": codes}).select(list(tidy_schema(layout)))
+    empty = any(whole[role].null_count() for role in layout.owners)
+    kept = whole.drop_nulls(layout.owners) if empty else whole
     return kept, whole.height - kept.height
+
+
+def tidy_schema(layout: Layout) -> dict[str, Any]:
+    """Name to polars type of the columns of tidy rows, in their order."""
+    import polars as pl
+
+    schema: dict[str, Any] = dict.fromkeys(layout.owners, pl.String)
+    if layout.time is not None:
+        schema["time"] = pl.Int64
+    schema |= {role: pl.Float64 for role in layout.columns if role.startswith("number ")}
+    return {**schema, "state": pl.Int32}
+
+
+def _numbers(
+    frame: pl.DataFrame, layout: Layout, columns: dict[str, pl.Series], source: str
+) -> pl.Series:
+    """The code of each row, after adding the columns of numbers (0 where there is none)."""
+    import polars as pl
+
+    codes = pl.Series("state", np.zeros(frame.height, dtype=np.int32))
+    for place, name in enumerate(layout.numbers):
+        column = frame[name]
+        if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
+            raise DataError(f"{source}: column {name!r} holds {column.dtype} values, not numbers")
+        found = column.cast(pl.Float64, strict=False)
+        missing = ~found.is_finite().fill_null(False)
+        codes = codes.set(missing, NO_NUMBER)
+        columns[f"number {place}"] = found.set(missing, 0.0)
+    return codes
 
 
 def texts(column: pl.Series, source: str) -> pl.Series:
@@ -116,6 +148,8 @@ def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
     found = {column: _kind(frame[column]) for column in layout.columns.values()}
     if layout.time is not None:
         found[layout.time] = _time_kind(frame[layout.time])
+    for name in layout.numbers:
+        found[name] = "numbers" if frame[name].dtype.is_numeric() else found[name]
     return found
 
 

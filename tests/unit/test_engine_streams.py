@@ -100,6 +100,20 @@ def test_a_day_is_what_the_live_stream_would_have_shown(
         assert (row["notion"], row["mechanism"]) == ("delta-privacy", "mask-probabilistic")
 
 
+def test_of_several_readings_in_a_slot_the_first_counts(masked: Plan, tmp_path: Path) -> None:
+    first = people(users=1, days=1)
+    other = {"home": "work", "work": "clinic", "clinic": "home", "moon": "home"}
+    later = first.with_columns(
+        pl.col("when") + timedelta(minutes=20), pl.col("context").replace_strict(other)
+    )
+    tables = {"once": first, "twice": pl.concat([later, first])}
+    for name, frame in tables.items():
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        path, out = tmp_path / f"{name}.parquet", tmp_path / name
+        local.run(Job.of(masked, path, out=out, layout=BY_CLOCK, seed=6))
+    assert released(tmp_path / "twice").equals(released(tmp_path / "once"))
+
+
 def test_days_are_charged_once_and_come_back(masked: Plan, tmp_path: Path) -> None:
     people().write_parquet(tmp_path / "in.parquet")
     where = str(tmp_path / "budget.db")

@@ -8,11 +8,27 @@ import numpy as np
 from numba import njit
 
 FAR = 2**30  # farther than any two coordinates
+NARROW = 2**15
+ROOM = 8  # a box of at most this many cells a state is filled in cell by cell
 
 
 @njit(cache=True)
 def stand_ins(points: Any, order: Any, members: Any) -> Any:
-    """For every state the nearest member, ties by index; `order` sorts points lexicographically.
+    """For every state the nearest member, ties by index; `order` sorts points lexicographically."""
+    west, east = points[order[0], 0], points[order[-1], 0]
+    south, north = points[0, 1], points[0, 1]
+    for state in range(len(points)):
+        south, north = min(south, points[state, 1]), max(north, points[state, 1])
+    width, height = east - west + 1, north - south + 1
+    # the narrow sides keep the products of a row's parabolas below 2^48
+    if max(width, height) <= NARROW and width * height <= ROOM * len(points):
+        return by_raster(points, members, west, south, width, height)
+    return by_columns(points, order, members)
+
+
+@njit(cache=True)
+def by_columns(points: Any, order: Any, members: Any) -> Any:
+    """Stand-ins of scattered points.
 
     Members are kept in columns of equal first coordinate. From a state's own column the search
     goes left and right until the columns alone are farther than the best found.
@@ -99,3 +115,89 @@ def _in_column(
             if distance < best or rows[below] < winner:
                 best, winner = distance, rows[below]
     return best, winner
+
+
+@njit(cache=True)
+def by_raster(points: Any, members: Any, west: int, south: int, width: int, height: int) -> Any:
+    """Stand-ins of points that fill much of a small box, in time proportional to the box.
+
+    In every column the nearest member above or below; then along each row the lowest of the
+    parabolas (x - column)² + height² (Felzenszwalb & Huttenlocher 2012), on integers.
+    """
+    who = np.full((height, width), -1, dtype=np.int64)
+    for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
+        if members[state]:
+            who[points[state, 1] - south, points[state, 0] - west] = state
+    lowest, squared = _along_columns(who)
+    nearest = np.empty((height, width), dtype=np.int64)
+    columns, above, below = np.empty((3, width), dtype=np.int64)
+    for row in range(height):
+        _along_row(lowest[row], squared[row], nearest[row], columns, above, below)
+    chosen = np.arange(len(points))
+    for state in range(len(points)):
+        if not members[state]:
+            chosen[state] = nearest[points[state, 1] - south, points[state, 0] - west]
+    return chosen
+
+
+@njit(cache=True)
+def _along_columns(who: Any) -> tuple[Any, Any]:
+    """In each column the nearest member of every cell, ties by index, and its distance squared."""
+    height, width = who.shape
+    found = np.full((height, width), -1, dtype=np.int64)
+    squared = np.full((height, width), np.int64(FAR) * FAR)
+    rows = np.full(width, -1, dtype=np.int64)
+    for row in range(height):
+        for column in range(width):
+            if who[row, column] >= 0:
+                rows[column] = row
+            if rows[column] >= 0:
+                found[row, column] = who[rows[column], column]
+                squared[row, column] = (row - rows[column]) * (row - rows[column])
+    rows[:] = -1
+    for row in range(height - 1, -1, -1):
+        for column in range(width):
+            if who[row, column] >= 0:
+                rows[column] = row
+            if rows[column] >= 0:
+                other = who[rows[column], column]
+                gap = (row - rows[column]) * (row - rows[column])
+                tied = gap == squared[row, column] and other < found[row, column]
+                if gap < squared[row, column] or tied:
+                    found[row, column], squared[row, column] = other, gap
+    return found, squared
+
+
+@njit(cache=True)
+def _along_row(
+    found: Any, squared: Any, nearest: Any, columns: Any, above: Any, below: Any
+) -> None:
+    """Writes the winner of every cell of a row to `nearest`, ties by index.
+
+    Parabola k of the envelope is lowest from above[k] / below[k] on. One is dropped only if the
+    next takes over strictly before it begins, so that all that tie at a cell are there.
+    """
+    top = -1
+    for column in range(len(found)):
+        if found[column] < 0:
+            continue
+        while top >= 0:
+            rise = squared[column] + column * column
+            rise -= squared[columns[top]] + columns[top] * columns[top]
+            run = 2 * (column - columns[top])
+            if top == 0 or rise * below[top] >= above[top] * run:
+                break
+            top -= 1
+        top += 1
+        columns[top] = column
+        if top > 0:
+            above[top], below[top] = rise, run
+    at = 0
+    for cell in range(len(found)):
+        while at < top and above[at + 1] <= cell * below[at + 1]:
+            at += 1
+        winner, back = found[columns[at]], at
+        while back > 0 and above[back] == cell * below[back]:
+            back -= 1
+            winner = min(winner, found[columns[back]])
+        nearest[cell] = winner

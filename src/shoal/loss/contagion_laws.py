@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.core.value import Floats, Ints
 from shoal.loss.frameworks import Given
+from shoal.loss.network_sums import refuse_lost
 from shoal.models.contagion import Contagion
 
 
@@ -47,6 +48,7 @@ class CrowdGroup:
         ill = np.arange(size + 1) / size
         weight = np.stack([self.law * (np.arange(size, -1, -1) / size), self.law * ill])
         prior = weight.sum(axis=1)
+        refuse_lost(prior, np.array([(self.law[:-1] > 0).any(), (self.law[1:] > 0).any()]))
         laws = weight / np.where(prior > 0, prior, 1.0)[:, None]
         person = self.model.variables[self.people[0]]
         names = tuple(f"{person} = {state}" for state in self.model.states)
@@ -65,6 +67,8 @@ class CrowdGroup:
         ]
         weight = self.law * np.array(share) * possible
         total = float(weight.sum())
+        reached = possible and bool((self.law[ill : ill + free + 1] > 0).any())
+        refuse_lost(np.array([total]), np.array([reached]))
         return Given(self._ordered(weight / total if total > 0 else weight), total)
 
     def _ordered(self, laws: Floats) -> Floats:

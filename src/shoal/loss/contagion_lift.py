@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.core.value import Floats
 from shoal.loss.cone import Laws, leak, prepare
@@ -24,6 +25,7 @@ from shoal.loss.kernels import UNIT
 from shoal.loss.lift_network import CLOSE, ROUNDS, UP, bearable
 from shoal.models.contagion import Contagion
 
+SMALLEST = 1e-250  # a less likely state has lost digits, and gets the bound of the group
 MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
 
 
@@ -43,6 +45,7 @@ class _Group(NamedTuple):
     size: int
     person: int
     itself: float  # what changing the person adds, per unit of eta; 0 where `apart` covers it
+    certain: bool = False  # the person is in one state for sure, so there is no secret
 
 
 @dataclass(eq=False)
@@ -74,11 +77,8 @@ class CrowdLift:
         worst = CrowdLoss(0.0, eta, 0)
         for group in self.groups:
             told = leak(group.laws, eta * group.apart * UP, bearable(group.laws))
-            told = np.where(group.laws.present[:, None] & group.laws.present[None], told, 0.0)
             value = min(float(told.max()) + eta * group.itself, eta * group.size) * UP
-            if not (group.laws.present.sum() > 1):
-                value = 0.0  # the person's state is certain: no secret
-            if value > worst.value:
+            if value > worst.value and not group.certain:
                 worst = CrowdLoss(value, eta, group.person)
         return worst
 
@@ -104,7 +104,8 @@ def _crowd(law: Floats, person: int) -> _Group:
     others = np.arange(size)
     weight = np.stack([law[:-1] * (size - others) / size, law[1:] * (others + 1) / size])
     apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
-    return _Group(_rows(weight), apart, size, person, 1.0)
+    possible = np.stack([law[:-1] > 0, law[1:] > 0])
+    return _Group(_rows(weight, possible), apart, size, person, 1.0, _certain(possible))
 
 
 def _listed(law: Floats, place: int, person: int) -> _Group:
@@ -114,15 +115,23 @@ def _listed(law: Floats, place: int, person: int) -> _Group:
     possible = weight.any(axis=0)
     kept = outcomes[:, possible]
     apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
-    return _Group(_rows(weight[:, possible]), apart, law.ndim, person, 0.0)
+    rows = weight[:, possible]
+    return _Group(_rows(rows, rows > 0), apart, law.ndim, person, 0.0, _certain(rows > 0))
 
 
 def _unknown(size: int, person: int) -> _Group:
     """A group too large to compare: everybody may change."""
-    return _Group(_rows(np.eye(2)), np.full((2, 2), float(size)), size, person, 0.0)
+    apart = np.full((2, 2), float(size))
+    return _Group(_rows(np.eye(2), np.eye(2) > 0), apart, size, person, 0.0)
 
 
-def _rows(weight: Floats) -> Laws:
+def _rows(weight: Floats, possible: npt.NDArray[np.bool_]) -> Laws:
     totals = weight.sum(axis=1, keepdims=True)
     law = weight / np.where(totals > 0, totals, 1.0)
-    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
+    lost = np.asarray(totals[:, 0] < SMALLEST)  # not known well enough: compared with nothing
+    error = 4.0 * (weight.shape[1] + 4) * UNIT
+    return prepare(law, possible=possible, unsure=lost, error=error)
+
+
+def _certain(possible: npt.NDArray[np.bool_]) -> bool:
+    return not possible.any(axis=1).all()

@@ -125,6 +125,11 @@ class NetworkLift:
         return tuple(self._own(i, home[i]) for i in range(len(self.net.variables)))
 
     @cached_property
+    def possible(self) -> tuple[npt.NDArray[np.bool_], ...]:
+        """The values each variable can take: the others are no secrets."""
+        return tuple(joint_law(self.net, (i,)).possible for i in range(len(self.net.variables)))
+
+    @cached_property
     def rule(self) -> Rule:
         """The loosest of the rules that are used: each law takes the tightest it can bear."""
         used = {bearable(laws) for laws in (*self.towards.values(), *self.own)}
@@ -141,7 +146,9 @@ class NetworkLift:
             together = eta * part_of[i] * UP
             told = leak(laws, growth[home[i]], rule or bearable(laws))
             told = np.minimum(told, together) * UP
-            told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
+            # a value that is possible but was lost to underflow stays at the bound of the group
+            possible = self.possible[i]
+            told = np.where(possible[:, None] & possible[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
             x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
             if told[x, other] > worst.value:

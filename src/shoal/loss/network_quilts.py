@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, Refused
 from shoal.loss.kernels import UNIT
 from shoal.loss.network_influence import network_influence
 from shoal.models.bayesnet import BayesNet
@@ -23,6 +23,7 @@ from shoal.models.graph import d_connected, distances, moral
 Strategy = Literal["all", "distance"]
 ALL_NODES = 10  # up to this many tied variables every set is tried
 PAIR_NODES = 48  # and up to this many all sets of one and two
+MOST_NODES = 128  # beyond this many tied variables the search would take minutes
 MAX_CELLS = 2**18  # values a quilt and its variable may have together
 KEPT_BACK = 1e-11  # of epsilon, so that a second evaluation fits too
 
@@ -69,7 +70,7 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
             continue
         if math.prod(net.sizes[v] for v in (node, *quilt)) > MAX_CELLS:
             continue
-        influence = network_influence(net, node, quilt)
+        influence = _influence(net, node, quilt)
         if len(quilt) == 1:
             single[quilt[0]] = influence
         if near not in found or influence < found[near].influence:
@@ -79,7 +80,13 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
 
 @lru_cache(maxsize=64)
 def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, ...], ...]:
-    """`node_quilts` of every variable; a variable that never varies needs none."""
+    """`node_quilts` of every variable. Refused beyond 128 tied variables."""
+    tied = max(map(len, net.parts))
+    if tied > MOST_NODES:
+        raise Refused(
+            f"quilts are searched among at most {MOST_NODES} tied variables, not {tied}; "
+            "use exact, wasserstein or group"
+        )
     return tuple(node_quilts(net, node, strategy) for node in range(len(net.variables)))
 
 
@@ -99,7 +106,7 @@ def family_quilts(
         found: dict[int, NodeQuilt] = {}
         for quilt in _candidates(first, node, strategy):
             near = len(nearby(first, node, quilt))
-            worst = max(network_influence(net, node, quilt) for net in nets)
+            worst = max(_influence(net, node, quilt) for net in nets)
             if near not in found or worst < found[near].influence:
                 found[near] = NodeQuilt(quilt, near, worst)
         rows.append(_frontier(found))
@@ -123,6 +130,14 @@ def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
         min((q.nearby * eta + q.influence) * (1.0 + 4.0 * UNIT) for q in several)
         for several in quilts
     )
+
+
+def _influence(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
+    """The influence, or inf where its law is too large to compute: such a quilt is not used."""
+    try:
+        return network_influence(net, node, quilt)
+    except Refused:
+        return math.inf
 
 
 def _scale(quilt: NodeQuilt, epsilon: float) -> float:

@@ -7,14 +7,24 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.core.value import Floats, Ints
 from shoal.loss.frameworks import Given
 from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.loss.network_influence import joint_law
 from shoal.models.bayesnet import BayesNet
-from shoal.models.bayesnet_elimination import Factor, elimination, weighted_joint
+from shoal.models.bayesnet_elimination import (
+    Factor,
+    elimination,
+    possible_joint,
+    weighted_joint,
+)
 
 MAX_WIDTH = 2**20  # values a coded sum may have
+MAX_WORK = 2e9  # multiplications, about half a minute
+OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
+SMALLEST = 1e-250  # a less likely secret has lost digits to underflow
 
 
 class NetworkComponent:
@@ -61,9 +71,13 @@ class NetworkComponent:
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
         """For every value of every variable: law of the sum, probability, variable and name."""
+        self._affordable()
         tables = [self.with_variable(v) for v in self.nodes]
         weight = np.concatenate(tables)
         prior = weight.sum(axis=1)
+        if self.lossy:
+            known = [joint_law(self.net, (v,)).possible for v in self.nodes]
+            refuse_lost(prior, np.concatenate(known))
         laws = weight / np.where(prior > 0, prior, 1.0)[:, None]
         owner = np.repeat(self.nodes, [len(table) for table in tables])
         names = tuple(
@@ -77,11 +91,30 @@ class NetworkComponent:
         """The law of the sum given the values that `seen` allows some variables."""
         weight = self._weight((), seen)
         total = float(weight.sum())
+        if self.lossy:
+            factors = [
+                *self.net.factors(self.nodes),
+                *(Factor((v,), row) for v, row in seen.items()),
+            ]
+            possible = possible_joint(factors, self.net.sizes, (), self.net.elimination_order)
+            refuse_lost(np.array([total]), np.array([bool(possible)]))
         return Given(weight / total if total > 0 else weight, total)
 
     def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
         """P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
         return self._weight((v,), seen or {})
+
+    def _affordable(self) -> None:
+        """Refuse what would take minutes: one elimination for every variable."""
+        scopes = tuple(factor.scope for factor in self._factors)
+        chosen = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        terms = sum(step.terms * self.width + OVERHEAD for step in chosen.steps)
+        work = terms * len(self.nodes)
+        if work > MAX_WORK:
+            raise TooLarge(
+                f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
+                f"multiplications; at most {MAX_WORK:.0e} are tried: use group, or a coarser model"
+            )
 
     @cached_property
     def _factors(self) -> list[Factor]:
@@ -99,6 +132,15 @@ class NetworkComponent:
         padded = np.zeros((*found.shape[:-1], self.width))
         padded[..., : found.shape[-1]] = found
         return padded
+
+
+def refuse_lost(probability: Floats, possible: npt.NDArray[np.bool_]) -> None:
+    """Refuse when something possible is too unlikely to be computed: it must not be left out."""
+    if (possible & (probability < SMALLEST)).any():
+        raise TooLarge(
+            f"some secret has a probability below {SMALLEST:g}, too small to be followed; "
+            "leave such values out of the model, or use group"
+        )
 
 
 def _spread(table: Floats, codes: Ints) -> Floats:

@@ -13,13 +13,25 @@ from shoal.core.task import Query
 from shoal.core.value import Floats
 from shoal.loss.contagion_lift import CrowdLift
 from shoal.loss.lift_blocks_table import TableLift
-from shoal.loss.lift_network import NetworkLift
-from shoal.loss.network_quilts import network_quilts, quilt_loss, quilt_sigma, strategy_for
+from shoal.loss.lift_network import MAX_STATES, NetworkLift
+from shoal.loss.network_quilts import (
+    MOST_NODES,
+    NodeQuilt,
+    network_quilts,
+    quilt_loss,
+    quilt_sigma,
+    strategy_for,
+)
 from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
+
+TOO_LARGE = (
+    f"the lift needs blocks with at most {MAX_STATES} values together, or quilts of at most "
+    f"{MOST_NODES} tied variables, and this network has neither; use exact, wasserstein or group"
+)
 
 
 class Lifted(NamedTuple):
@@ -42,9 +54,13 @@ def bound(model: BayesNet | Contagion | JointTable, query: Query | None, eta: fl
         return _crowd(model).loss(eta).value
     if isinstance(model, JointTable):
         return _table(model, query).loss(eta).value
-    quilts = quilt_loss(network_quilts(model, strategy_for(model)), eta)
-    lifted = _blocks(model, query)
-    return quilts if lifted is None else min(quilts, lifted.loss(eta).value)
+    lifted, quilts = _blocks(model, query), _quilts(model)
+    if lifted is None and quilts is None:
+        raise Refused(TOO_LARGE)
+    return min(
+        math.inf if lifted is None else lifted.loss(eta).value,
+        math.inf if quilts is None else quilt_loss(quilts, eta),
+    )
 
 
 def largest(
@@ -61,22 +77,32 @@ def largest(
     if isinstance(model, JointTable):
         whole = TableLift(model, metrics_of(model, query)).largest_eta(epsilon)
         return Lifted(whole.eta, whole.value, whole.node, whole.pair, whole.at_node, whole.rule)
-    sigma, costs = quilt_sigma(network_quilts(model, strategy_for(model)), epsilon)
-    worst = max(costs)
-    eta = math.nextafter(1 / sigma, 0.0)
-    by_quilt = Lifted(
-        eta,
-        worst.quilt.nearby * eta + worst.quilt.influence,
-        worst.node,
-        None,
-        worst.quilt.nearby * eta,
-        "quilt",
-    )
     lifted = _fresh_blocks(model, query)
     found = None if lifted is None else lifted.largest_eta(epsilon)
-    if found is None or found.eta <= by_quilt.eta:
+    quilts = _quilts(model)
+    by_quilt = None if quilts is None else _by_quilt(quilts, epsilon)
+    if by_quilt is not None and (found is None or by_quilt.eta >= found.eta):
         return by_quilt
+    if found is None:
+        raise Refused(TOO_LARGE)
     return Lifted(found.eta, found.value, found.node, found.pair, found.at_node, found.rule)
+
+
+def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> Lifted:
+    """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
+    sigma, costs = quilt_sigma(quilts, epsilon)
+    worst = max(costs).quilt
+    eta = math.nextafter(1 / sigma, 0.0)
+    loss = worst.nearby * eta + worst.influence
+    return Lifted(eta, loss, max(costs).node, None, worst.nearby * eta, "quilt")
+
+
+def _quilts(model: BayesNet) -> tuple[tuple[NodeQuilt, ...], ...] | None:
+    """The quilts of a network; None when it is too large to search."""
+    try:
+        return network_quilts(model, strategy_for(model))
+    except Refused:
+        return None
 
 
 def metrics_of(model: BayesNet | JointTable, query: Query | None) -> tuple[Floats, ...]:

@@ -35,7 +35,7 @@ class Factor(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Join the factors at one or two places of the list, and append the result to it.
+    """Join one or two factors, by their numbers; the result gets the next number.
 
     The scopes are written with small numbers, as np.einsum takes them.
     """
@@ -137,46 +137,58 @@ def good_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
 
 
 def _greedy(scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope) -> Iterator[Places]:
-    """opt_einsum's greedy path: which places of the list of factors are joined next."""
+    """opt_einsum's greedy path: which factors are joined next, results numbered on."""
     from opt_einsum.paths import greedy
 
     named = [frozenset(map(str, scope)) for scope in scopes]
     extent = {str(v): sizes[v] for scope in scopes for v in scope}
     path = greedy(named, frozenset(map(str, keep)), extent) if len(scopes) > 1 else [(0,)]
-    count = len(scopes)
+    left = list(range(len(scopes)))
+    following = len(scopes)
     for places in path:
-        first, *rest = sorted(places, reverse=True)
-        if not rest:
-            yield (first,)
-        for place in rest:  # several at once: one after the other with the last result
-            yield first, place
-            count -= 1
-            first = count - 1
+        first, *rest = (left.pop(place) for place in sorted(places, reverse=True))
+        yield (first, *rest[:1])
+        for number, other in enumerate(rest[1:]):  # several at once: with the last result
+            yield following + number, other
+        following += max(len(rest), 1)
+        left.append(following - 1)
 
 
 def _by_order(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[Places]:
     """Bucket elimination: join the factors that hold a variable, smallest scopes first."""
-    pool = [frozenset(scope) for scope in scopes]
+    pool = _Pool(scopes)
     kept = frozenset(keep)
     for variable in order:
-        if variable in kept:
-            continue
-        while True:
-            places = [i for i, scope in enumerate(pool) if variable in scope]
-            if not places:
-                break
-            pair = tuple(sorted(places, key=lambda i: len(pool[i]))[:2])
-            joined = frozenset().union(*(pool[i] for i in pair))
-            yield pair
-            if len(places) <= 2:
-                joined -= {variable}
-            pool = [scope for i, scope in enumerate(pool) if i not in pair]
-            pool.append(joined)
-    while len(pool) > 1:
-        yield len(pool) - 1, len(pool) - 2
-        pool = [*pool[:-2], pool[-1] | pool[-2]]
-    if len(scopes) == 1 and not order:
-        yield (0,)
+        while variable not in kept and pool.holders.get(variable):
+            near = sorted(pool.holders[variable], key=lambda n: (len(pool.scopes[n]), n))
+            joined = frozenset[int]().union(*(pool.scopes[number] for number in near[:2]))
+            yield pool.join(near[:2], joined - {variable} if len(near) <= 2 else joined)
+    while len(pool.scopes) > 1:
+        last, second = sorted(pool.scopes, reverse=True)[:2]
+        yield pool.join([last, second], pool.scopes[last] | pool.scopes[second])
+
+
+class _Pool:
+    """The factors that are left, by number, and which of them hold each variable."""
+
+    def __init__(self, scopes: Sequence[Scope]) -> None:
+        self.scopes = {number: frozenset(scope) for number, scope in enumerate(scopes)}
+        self.holders: dict[int, set[int]] = {}
+        for number, scope in self.scopes.items():
+            for variable in scope:
+                self.holders.setdefault(variable, set()).add(number)
+        self._following = len(scopes)
+
+    def join(self, places: list[int], joined: frozenset[int]) -> Places:
+        """Replace some factors by their product, which gets the next number."""
+        for place in places:
+            for variable in self.scopes.pop(place):
+                self.holders[variable].discard(place)
+        self.scopes[self._following] = joined
+        for variable in joined:
+            self.holders[variable].add(self._following)
+        self._following += 1
+        return tuple(places)
 
 
 def _planned(
@@ -190,8 +202,6 @@ def _planned(
         taken = [pool[place] for place in places]
         uses.subtract(v for scope in taken for v in scope)
         step = _step(places, taken, sizes, uses)
-        for place in sorted(places, reverse=True):
-            pool.pop(place)
         pool.append(step.out)
         uses.update(step.out)
         steps.append(step)
@@ -223,15 +233,17 @@ def _run(
     tables: list[Floats],
     product: Callable[[Floats, Floats | None, Step], Floats],
 ) -> Floats:
-    pool = list(tables)
+    pool: list[Floats | None] = list(tables)
     for step in chosen.steps:
         one, *other = (pool[place] for place in step.places)
-        result = product(one, other[0] if other else None, step)
-        for place in sorted(step.places, reverse=True):
-            pool.pop(place)
-        pool.append(result)
-    extra = list(range(len(chosen.axes), pool[-1].ndim))  # the axis of weights stays last
-    return np.transpose(pool[-1], [*chosen.axes, *extra])
+        assert one is not None  # every factor is used once
+        pool.append(product(one, other[0] if other else None, step))
+        for place in step.places:
+            pool[place] = None
+    last = pool[-1]
+    assert last is not None
+    extra = list(range(len(chosen.axes), last.ndim))  # the axis of weights stays last
+    return np.transpose(last, [*chosen.axes, *extra])
 
 
 def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:

@@ -1,0 +1,125 @@
+"""Networks at the edge: underflow, sizes, chains written as networks, totals of a ledger."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.networks import random_network
+
+from shoal.core.errors import Refused
+from shoal.core.task import Task
+from shoal.ledger.rules import compose
+from shoal.loss.contagion_lift import CrowdLift
+from shoal.loss.lift_network import NetworkLift, hamming_metrics
+from shoal.loss.network_influence import joint_law, network_influence
+from shoal.loss.network_laws import independent
+from shoal.loss.network_quilts import network_quilts
+from shoal.mechanisms import MECHANISMS, calibrated, choose
+from shoal.mechanisms.leakage import leakage
+from shoal.models.bayesnet import BayesNet
+from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
+from shoal.models.table import JointTable
+from shoal.queries.linear import count
+from shoal.secrets.entries import EachEntry
+
+BITS = ("0", "1")
+
+
+def chain_network(initial: list[float], matrices: list[list[list[float]]]) -> BayesNet:
+    tables = {"x0": initial} | {f"x{t + 1}": m for t, m in enumerate(matrices)}
+    return BayesNet.of(tables, parents={f"x{t + 1}": [f"x{t}"] for t in range(len(matrices))})
+
+
+def scale(name: str, model: object) -> float:
+    task = Task(query=count(BITS, "1"), secrets=EachEntry(), family=(model,))  # type: ignore[arg-type]
+    return float(calibrated(MECHANISMS[name], task, Fraction(1)).body.noise.scale)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_chain_and_the_same_chain_as_a_network(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrices = rng.dirichlet(np.ones(2) * 2, size=(11, 2)).tolist()
+    net = chain_network([0.4, 0.6], matrices)
+    chain = MarkovChain.of(matrices, states=BITS, initial=[0.4, 0.6], length=12)
+    for name in ("exact", "wasserstein", "markov-quilt", "group"):
+        assert scale(name, net) == pytest.approx(scale(name, chain), rel=1e-8), name
+    assert scale("lift", net) == pytest.approx(scale("lift", chain), rel=1e-5)
+
+
+def unlikely(steps: int) -> BayesNet:
+    """A sequence that falls to 1 with probability 1e-30 at each step, given that it has before."""
+    rare = [[1 - 1e-30, 1e-30], [1 - 1e-30, 1e-30]]
+    down = [[1.0, 0.0], [1 - 1e-30, 1e-30]]
+    return chain_network([1 - 1e-30, 1e-30], [rare] + [down] * (steps - 2))
+
+
+def test_a_secret_lost_to_underflow_is_refused_not_dropped() -> None:
+    """The last bit is 1 with probability 1e-330: possible, and 0 as a double."""
+    net = unlikely(12)
+    law = joint_law(net, (11,))
+    assert law.values[1] == 0.0
+    assert law.possible.tolist() == [True, True]
+    with pytest.raises(Refused, match="some secret has a probability below 1e-250"):
+        independent(net, count(BITS, "1"), EachEntry())
+    assert network_influence(net, 11, [10]) == math.inf
+    lifted = NetworkLift(net, hamming_metrics(net))
+    assert lifted.loss(0.1).value == pytest.approx(12 * 0.1)  # group privacy, no less
+    plan = choose(
+        Task(query=count(BITS, "1"), secrets=EachEntry(), family=(net,)), Fraction(1)
+    ).plan
+    assert float(plan.body.noise.scale) >= 11  # type: ignore[union-attr]
+
+
+def test_a_state_of_a_crowd_lost_to_underflow() -> None:
+    law = np.array([1.0, 1e-320, 0.0, 0.0])
+    model = Contagion.cliques([3], law)
+    with pytest.raises(Refused, match="too small to be followed"):
+        independent(model, count(model.states, "ill"), EachEntry())
+    assert CrowdLift(model).loss(0.1).value == pytest.approx(0.3)
+
+
+def test_states_that_are_certain_are_no_secrets() -> None:
+    model = Contagion.cliques([3], [1.0, 0.0, 0.0, 0.0])
+    assert CrowdLift(model).loss(1.0).value == 0.0
+    sure = BayesNet.of({"a": [1.0, 0.0], "b": [[0.5, 0.5], [0.1, 0.9]]}, parents={"b": ["a"]})
+    assert leakage(sure, 1).value == pytest.approx(1.0)  # b alone; a is known anyway
+
+
+def test_large_networks_are_refused_in_words_and_group_still_works() -> None:
+    """150 variables in one component, each with the two before it as parents."""
+    rng = np.random.default_rng(1)
+    tables = {}
+    parents = {}
+    for v in range(150):
+        own = [f"v{p}" for p in range(max(0, v - 2), v)]
+        tables[f"v{v}"] = rng.dirichlet(np.ones(2), size=(2,) * len(own))
+        parents[f"v{v}"] = own
+    net = BayesNet.of(tables, parents=parents)
+    with pytest.raises(Refused, match="at most 128 tied variables, not 150"):
+        network_quilts(net, "distance")
+    assert scale("group", net) == 150
+    assert scale("exact", net) < 150
+    assert leakage(net, Fraction(1, 10)).value <= 15
+
+
+def test_the_ledger_adds_quilt_plans_of_one_network() -> None:
+    net = random_network(2, 5, density=0.4)
+    task = Task(query=count(BITS, "1"), secrets=EachEntry(), family=(net,))
+    plans = [calibrated(MECHANISMS["markov-quilt"], task, Fraction(e)) for e in (1, 2)]
+    total = compose(plans)
+    assert total.amount <= 4  # Theorem 4.4: K times the largest
+    eta = sum(float(plan.body.eta) for plan in plans)  # type: ignore[union-attr]
+    assert float(total.amount) == pytest.approx(leakage(net, eta).value, rel=1e-9)
+    mixed = compose([plans[0], calibrated(MECHANISMS["exact"], task, Fraction(1))])
+    assert mixed.rule in ("lift", "group")
+
+
+def test_a_table_and_its_network_leak_alike() -> None:
+    net = random_network(6, 4)
+    table = JointTable.of(net.as_table().probability, variables=net.variables)
+    assert leakage(table, 1).value <= leakage(net, 1).value * (1 + 1e-9)
+    assert leakage(table, 1).value < 4

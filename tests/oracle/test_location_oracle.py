@@ -24,6 +24,7 @@ from shoal.noise.bits import SeededRng
 from shoal.queries.measurement import Measurement, coordinates, measurement
 from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph
+from shoal.secrets.policy_repair import degrees
 
 STEPS = 4
 PER_STEP = np.array(
@@ -66,7 +67,7 @@ def brute_belief(
         for state, row in zip(path, weights, strict=True):
             chance *= row[state]
         total[path[-1]] += chance
-    return total / total.sum()
+    return np.asarray(total / total.sum())
 
 
 def three(points: Any = CORNERS) -> Measurement:
@@ -148,6 +149,9 @@ def test_no_output_tells_joined_states_apart_by_more_than_epsilon(noise: str, re
             best = min(_gap(weights, lonely, m) for m in others)
             assert best <= epsilon * (1 + 1e-12)
         assert edge_loss(runner.places, query, stage) <= epsilon * (1 + 1e-12)
+        if noise != "graph-exponential":
+            found = degrees(query.points, chosen, stage.protected.body)
+            assert {s: stage.degree(query.points, s) for s in members} == found
         every = [_gap(weights, a, b) for a, b in itertools.combinations(members, 2)]
         assert max(every) <= stage.spread * (1 + 1e-12)
 

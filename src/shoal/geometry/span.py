@@ -24,6 +24,10 @@ class Span:
     inward: Integers
     basis: Integers
 
+    def __post_init__(self) -> None:
+        self.inward.setflags(write=False)
+        self.basis.setflags(write=False)
+
     @property
     def dimension(self) -> int:
         return len(self.basis)

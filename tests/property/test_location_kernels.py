@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from shoal.loss.location_kernels import threshold
+from shoal.geometry.body import symmetric_hull
+from shoal.loss.location_kernels import count_inside, threshold
 from shoal.secrets.location import location_set
 
 WEIGHTS = st.lists(
@@ -38,3 +39,12 @@ def test_long_priors_are_partitioned_without_sorting() -> None:
         least, clear = threshold(prior, 0.99)
         assert clear
         assert np.array_equal(prior >= least, location_set(prior, "0.01"))
+
+
+@given(st.lists(st.tuples(st.integers(-6, 6), st.integers(-6, 6)), min_size=2, max_size=12))
+def test_degrees_count_members_within_the_body(cells: list[tuple[int, int]]) -> None:
+    points = np.array(cells)
+    members = np.arange(len(points)) % 3 != 2
+    body = symmetric_hull([[3, 1], [1, -2], [0, 2]])
+    expected = body.contains(points[members] - points[0]).sum()
+    assert count_inside(body.vertices, points, members, 0) == expected

@@ -170,3 +170,15 @@ def norms_kernel(vertices: Any, vectors: Any, numerators: Any, denominators: Any
         bx, by = vertices[j, 0], vertices[j, 1]
         numerators[k] = cross(x, y, bx - ax, by - ay)
         denominators[k] = cross(ax, ay, bx, by)
+
+
+@njit(cache=True)
+def inside(vertices: Any, x: int, y: int) -> bool:
+    """Whether (x, y) lies in a planar body, its boundary included; decided on integers."""
+    if x == 0 and y == 0:
+        return True
+    i = cone_of(vertices, x, y)
+    j = i + 1 if i + 1 < len(vertices) else 0
+    ax, ay = vertices[i, 0], vertices[i, 1]
+    bx, by = vertices[j, 0], vertices[j, 1]
+    return cross(x, y, bx - ax, by - ay) <= cross(ax, ay, bx, by)

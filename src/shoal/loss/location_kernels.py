@@ -1,10 +1,12 @@
-"""Compiled parts of one step of a location stream that are not geometry; imports numba."""
+"""Compiled parts of one step of a location stream, around its geometry; imports numba."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from numba import njit
+
+from shoal.geometry.planar_kernels import inside
 
 CLOSE = 1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
 
@@ -61,3 +63,15 @@ def _middle(values: Any) -> float:
 @njit(cache=True)
 def _median(a: float, b: float, c: float) -> float:
     return float(max(min(a, b), min(max(a, b), c)))
+
+
+@njit(cache=True)
+def count_inside(vertices: Any, points: Any, members: Any, state: int) -> int:
+    """DoP: members within points[state] + K, a planar body, boundary included; on integers."""
+    count = 0
+    for other in range(len(points)):
+        if members[other]:
+            x = points[other, 0] - points[state, 0]
+            y = points[other, 1] - points[state, 1]
+            count += inside(vertices, x, y)
+    return count

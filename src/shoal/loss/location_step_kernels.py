@@ -21,7 +21,7 @@ from shoal.geometry.layers_kernels import (
     without_neighbour,
 )
 from shoal.geometry.nearest_kernels import stand_ins
-from shoal.geometry.planar_kernels import cone_of, cross
+from shoal.geometry.planar_kernels import inside
 from shoal.loss.location_kernels import threshold
 from shoal.noise.knorm_kernels import ACCEPTED, REJECTED, norm_of, plane_attempt
 
@@ -82,18 +82,6 @@ def anybody_exposed(vertices: Any, points: Any, listed: Any, alone: Any) -> bool
         if not near:
             return True
     return False
-
-
-@njit(cache=True)
-def inside(vertices: Any, x: int, y: int) -> bool:
-    """Whether (x, y) lies in a planar body, its boundary included; decided on integers."""
-    if x == 0 and y == 0:
-        return True
-    i = cone_of(vertices, x, y)
-    j = i + 1 if i + 1 < len(vertices) else 0
-    ax, ay = vertices[i, 0], vertices[i, 1]
-    bx, by = vertices[j, 0], vertices[j, 1]
-    return cross(x, y, bx - ax, by - ay) <= cross(ax, ay, bx, by)
 
 
 @njit(cache=True)

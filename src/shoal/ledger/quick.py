@@ -4,10 +4,11 @@ The chain has one end, so charges go one after the other. A writer that holds th
 messages travel makes all others wait for them; here the lock is taken and given back inside one
 message. What the decision rests on is looked up before, by a statement that waits for nobody. The
 server then adds the row only if that still holds: the same limits and version, no charge under
-the same key, and about the same subject and period nothing new but a few charges of the same
-plan, for which there was room as well. Otherwise it changes nothing, and the charge is settled
-under the lock as any other. The one statement that reads and writes begins after the lock was
-taken and ends before it is given back, so charges are as if made one by one.
+the same key (which the table itself refuses), and about the same subject and period nothing new
+but a few charges of the same plan, for which there was room as well. Otherwise it changes nothing,
+and the charge is settled under the lock as any other. The one statement that reads and writes
+begins after the lock was taken and ends before it is given back, so charges are as if made one by
+one.
 """
 
 from __future__ import annotations
@@ -56,7 +57,6 @@ FROM head
 WHERE seq - 1 - :seen <= {WINDOW}
     AND (SELECT max(seq) FROM shoal_versions) = :version
     AND coalesce((SELECT max(seq) FROM shoal_limits), 0) = :limits
-    AND NOT EXISTS (SELECT FROM shoal_charges WHERE requester = :requester AND key = :key)
     AND (SELECT count(*) + count(*) FILTER (WHERE plan <> :plan) * (:spare + 1) FROM since
         WHERE subject = :subject AND period = :period) <= :spare
 """

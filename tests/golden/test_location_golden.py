@@ -159,7 +159,7 @@ def test_example_5_1_has_area_11_and_l1_sensitivity_5() -> None:
     index, members = graph(inputs)
     hull = index.hull(members)
     assert hull.vertices.tolist() == expected["hull_ccw"]
-    assert (hull.content, hull.l1_radius) == (11, 5)
+    assert (hull.content, hull.l1_radius) == (Fraction(11), 5)
     assert hull.mse(1) == Fraction(expected["knorm_mse_eps1"])
     assert cross_polytope(hull).mse(1) == Fraction(expected["laplace_mse_eps1"])
 
@@ -275,7 +275,7 @@ def test_blowfish_in_a_database_with_its_null_node() -> None:
     answers = np.array(list(inputs["secrets"].values()))
     body = database_hull(answers, [(0, 1), (2, 3)])
     assert sorted(body.vertices.tolist()) == sorted(inputs["delta_f"])
-    assert (body.content, body.l1_radius) == (2, expected["l1_sensitivity"])
+    assert (body.content, body.l1_radius) == (Fraction(2), expected["l1_sensitivity"])
     assert [str(factor) for factor in unbounded_factors(answers, body)] == expected["knorms"]
     # joining the sixth record to the null node is what protects its presence
     joined = database_hull(answers, [(0, 1), (2, 3)], null_edges=[5])
@@ -310,7 +310,7 @@ def test_the_hull_of_the_thesis_example() -> None:
     inputs, expected = of_paper("004.ex31")
     body = symmetric_hull(np.array(inputs["delta_f"]))
     assert body.vertices.tolist() == expected["hull"]
-    assert (body.content, body.l1_radius) == (3, expected["l1"])
+    assert (body.content, body.l1_radius) == (Fraction(3), expected["l1"])
 
 
 @pytest.mark.parametrize("case", prefixed("004.thm310"))

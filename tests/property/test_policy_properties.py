@@ -35,7 +35,8 @@ def point_sets(draw: Any, dimensions: tuple[int, ...] = (1, 2, 3)) -> np.ndarray
         return np.tile(draw(st.lists(small, min_size=d, max_size=d)), (size, 1))
     if kind == "line":
         step = np.array(draw(st.lists(small, min_size=d, max_size=d)))
-        return np.array(draw(st.lists(small, min_size=size, max_size=size)))[:, None] * step
+        places = np.array(draw(st.lists(small, min_size=size, max_size=size)))
+        return np.asarray(places[:, None] * step)
     rows = draw(st.lists(st.lists(small, min_size=d, max_size=d), min_size=size, max_size=size))
     points = np.array(rows)
     if kind == "far":

@@ -55,7 +55,7 @@ def test_models_without_one_first_law_are_refused() -> None:
 
 def test_a_tiny_move_keeps_its_target_possible() -> None:
     """1e-300 a step: the float vanishes in two steps, the support does not."""
-    matrix = [[1 - 1e-300, 1e-300, 0], [0, 1 - 1e-300, 1e-300], [0, 0, 1]]
+    matrix = np.array([[1 - 1e-300, 1e-300, 0], [0, 1 - 1e-300, 1e-300], [0, 0, 1]])
     motion = motion_of(MarkovChain.of(matrix, initial=[1, 0, 0]))
     belief, support = motion.begin(), motion.initial > 0
     for t in (1, 2):

@@ -7,7 +7,7 @@ two alternate, so that a busy disk slows both. Aim: at least a third. Subjects a
 writers, or each writer's own. The last column is how a charge about a subject with 10,000 charges
 compares with one about a subject with 10: what was spent is not counted again.
 
-    python -m benchmarks.ledger [--seconds 2] [--rounds 3] [--writers 1 16]
+    python -m benchmarks.ledger [--seconds 1] [--rounds 3] [--writers 1 16]
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def measure(name: str, url: str, options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--writers", type=int, nargs="+", default=[1, 16])
     options = parser.parse_args()

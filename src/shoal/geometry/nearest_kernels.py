@@ -88,7 +88,7 @@ def _columns(points: Any, rows: Any) -> tuple[Any, Any, Any]:
 
 @njit(cache=True)
 def _in_column(
-    heights: Any, rows: Any, start: int, stop: int, y: int, across: int, best: int, winner: int
+    heights: Any, rows: Any, start: int, stop: int, y: int, across: Any, best: Any, winner: Any
 ) -> tuple[int, int]:
     """(squared distance, state) of the best so far and this column, ties by index."""
     low, high = start, stop

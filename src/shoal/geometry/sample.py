@@ -40,7 +40,7 @@ def knorm_points(body: Body, epsilon: float, count: int, rng: Rng) -> Floats:
     points = uniform_points(body, count, rng)
     words = rng.words(count * (d + 1)).reshape(count, d + 1)
     uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return points * (-np.log(uniforms).sum(axis=1) / epsilon)[:, None]
+    return np.asarray(points * (-np.log(uniforms).sum(axis=1) / epsilon)[:, None])
 
 
 def _simplices(body: Body) -> Floats:

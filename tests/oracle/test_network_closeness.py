@@ -11,6 +11,7 @@ from tests.networks import joint_of, random_network
 
 from shoal.core.errors import InputError
 from shoal.loss.closeness import closeness
+from shoal.loss.network_closeness import SecretCloseness
 from shoal.models.contagion import Contagion, exponential_law
 from shoal.models.table import JointTable
 from shoal.secrets.pairs import Event, SecretPairs
@@ -36,8 +37,8 @@ def test_networks_of_different_structure(seed: int) -> None:
     one, two = random_network(seed, 4, density=0.7), random_network(seed + 9, 4, density=0.4)
     expected = by_hand(joint_of(one), joint_of(two))
     assert closeness(one, two).value == pytest.approx(expected, rel=1e-9)
-    tables = (JointTable.of(joint_of(net)) for net in (one, two))
-    assert closeness(*tables).value == pytest.approx(expected, rel=1e-9)
+    first, second = (JointTable.of(joint_of(net)) for net in (one, two))
+    assert closeness(first, second).value == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -68,6 +69,7 @@ def test_the_closest_member_of_a_family_counts() -> None:
     both = closeness([far, near], other)
     each = [closeness(net, other).value for net in (far, near)]
     assert both.value == min(each)
+    assert isinstance(both, SecretCloseness)
     assert both.member == each.index(min(each))
     assert "gains at most 2 ×" in both.describe()
 

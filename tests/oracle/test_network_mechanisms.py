@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,13 @@ def plans_of(task: Task, epsilon: Fraction) -> list[Plan]:
     return found
 
 
-def check(task: Task, law: np.ndarray, answers: np.ndarray, facts: list, epsilon: Fraction) -> None:
+def check(
+    task: Task,
+    law: np.ndarray,
+    answers: np.ndarray,
+    facts: list[tuple[np.ndarray, np.ndarray]],
+    epsilon: Fraction,
+) -> None:
     """True loss ≤ ε for every plan; the exact plan reaches it; the audit finds it."""
     for plan in plans_of(task, epsilon):
         scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
@@ -106,13 +113,12 @@ def test_parts_that_do_not_depend_on_each_other(seed: int) -> None:
 def test_the_rest_is_convolved_where_the_middle_tells_most() -> None:
     """Whether two bits differ shows in the middle of their sum, until a third bit is added."""
     differ = [[[0.5, 0.5], [0.05, 0.95]], [[0.05, 0.95], [0.5, 0.5]]]
-    tables = {"a": [0.5, 0.5], "b": [0.5, 0.5], "c": differ, "z": [0.9, 0.1]}
+    tables: dict[str, Any] = {"a": [0.5, 0.5], "b": [0.5, 0.5], "c": differ, "z": [0.9, 0.1]}
     net = BayesNet.of(tables, parents={"c": ["a", "b"]})
     query = variable_sum(net, {"a": {1: 1}, "b": {1: 1}, "z": {1: 1}})
     law = joint_of(net)
-    places = np.indices(law.shape).reshape(4, -1)
-    answers = (places[0] + places[1] + places[3])[:, None]
     places = np.indices(law.shape)
+    answers = (places[0] + places[1] + places[3]).reshape(-1, 1)
     facts = [(places[2] == 0, places[2] == 1)]
     pair = (Event.of("alike", {"c": "0"}), Event.of("unlike", {"c": "1"}))
     secrets = SecretPairs.of([pair])

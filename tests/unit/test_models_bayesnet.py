@@ -125,7 +125,7 @@ def test_samples_follow_the_law() -> None:
 
 def test_samples_never_leave_the_support() -> None:
     net = BayesNet.of(
-        {"a": [0.5, 0.5, 0.0], "b": [[0, 1], [1, 0], [0.5, 0.5]]}, parents={"b": ["a"]}
+        {"a": [0.5, 0.5, 0.0], "b": [[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]}, parents={"b": ["a"]}
     )
     assert set(net.sample(SeededRng(3), 500)) == {("0", "1"), ("1", "0")}
 

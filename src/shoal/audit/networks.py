@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from shoal.audit.bounds import entry_bound
-from shoal.audit.result import Finding, Witness
+from shoal.audit.result import Finding, Witness, same
 from shoal.audit.setting import Setting
 from shoal.audit.suprema import Peak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.errors import Refused
@@ -56,7 +56,7 @@ def network_finding(setting: Setting) -> Finding:
         return Finding(lower=0.0, upper=0.0)
     worst = max(found, key=lambda finding: finding.lower)
     upper = max(finding.upper for finding in found)
-    if isinstance(setting.secrets, EachEntry) and upper > worst.lower:
+    if isinstance(setting.secrets, EachEntry) and not same(worst.lower, upper):
         upper = max(worst.lower, min(upper, entry_bound(model, setting.query, setting.eta)))
     notes = tuple(dict.fromkeys(note for finding in found for note in finding.notes))
     return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)

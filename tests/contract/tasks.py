@@ -71,6 +71,12 @@ def second_order(length: int | None) -> OrderChain:
     )
 
 
+def busier_day() -> DayChain:
+    """The same contexts and slots, more often at work: a second chain an adversary may hold."""
+    step = [[0.6, 0.35, 0.05], [0.25, 0.7, 0.05], [0.4, 0.2, 0.4]]
+    return DayChain.of(step, initial=[0.7, 0.25, 0.05], states=PLACES, slots=4)
+
+
 def short_day() -> DayChain:
     """Four slots on three contexts: home, work, and now and then the hospital."""
     step = [[0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.5, 0.2, 0.3]]
@@ -147,6 +153,12 @@ TASKS: dict[str, Task] = {
     "dependence-sum": task(weighted_sum(ABC, weights), friends()),
     "pairwise-field": task(count(ABC, "c"), weak_field()),
     "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
+    "contexts-family": task(
+        current_state(PLACES),
+        short_day(),
+        busier_day(),
+        secrets=SensitiveContexts.of("hospital"),
+    ),
     "number-mean": task(number_mean(low=0, high=1, records=6), _numbers()),
     "number-histogram": task(number_histogram([0, "0.4", 1]), _numbers()),
     "kmeans": task(centroids("xy", low=0, high=1, clusters=2), RecordGroups(3)),

@@ -218,3 +218,14 @@ def test_far_vectors_are_measured_with_wide_integers() -> None:
     norms = body.norm(far)
     for k in range(2):
         assert norms.fraction(k) == planar_norm(body.vertices, far[k])
+
+
+def test_tilted_planes_of_far_points_have_small_coordinates() -> None:
+    """The basis of a span is reduced; without it these coordinates reach 10^9 and are refused."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        plane = rng.integers(-(10**6), 10**6, (2, 3))
+        vectors = rng.integers(-5, 6, (6, 2)) @ plane
+        body = symmetric_hull(vectors)
+        assert body.contains(vectors).all()
+        assert np.abs(body.flat).max() < 10**4

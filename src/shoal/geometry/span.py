@@ -65,6 +65,8 @@ def span_of(vectors: Integers) -> Span:
     change, inverse, rank = _column_echelon(rows, width)
     if rank == width:
         change = inverse = _identity(width)
+    else:
+        _shorten(change, inverse, rank)
     return Span(
         inward=np.array(change, dtype=object).reshape(width, width),
         basis=np.array(inverse[:rank], dtype=object).reshape(rank, width),
@@ -127,6 +129,27 @@ def _column_echelon(
         if rank == width:
             break
     return change, inverse, rank
+
+
+def _shorten(change: list[list[int]], inverse: list[list[int]], rank: int) -> None:
+    """Makes the basis (the first `rank` rows of the inverse) short, so that coordinates are small.
+
+    Lagrange's step on every pair: b_j minus the nearest multiple of b_i, as long as |b_j| falls.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for i in range(rank):
+            own = sum(a * a for a in inverse[i])
+            for j in range(rank):
+                mixed = sum(a * b for a, b in zip(inverse[i], inverse[j], strict=True))
+                times = (2 * mixed + own) // (2 * own)
+                if i == j or 2 * abs(mixed) <= own:
+                    continue  # already nearest, or a tie that would go back and forth
+                inverse[j] = [b - times * a for a, b in zip(inverse[i], inverse[j], strict=True)]
+                for row in change:
+                    row[i] += times * row[j]
+                changed = True
 
 
 def _swap(

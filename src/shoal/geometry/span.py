@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from shoal.core.value import locked
 from shoal.geometry.integers import Integers, product
 
 
@@ -25,8 +26,8 @@ class Span:
     basis: Integers
 
     def __post_init__(self) -> None:
-        self.inward.setflags(write=False)
-        self.basis.setflags(write=False)
+        for name in ("inward", "basis"):
+            object.__setattr__(self, name, locked(getattr(self, name), np.object_))
 
     @property
     def dimension(self) -> int:

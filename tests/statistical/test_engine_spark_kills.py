@@ -109,3 +109,43 @@ def test_an_executor_killed_after_sampling(tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
     assert json.loads(done.stdout.splitlines()[-1])["finished"]
     check(tmp_path / "out", where)
+
+
+SUBMITTED = """
+import sys
+import shoal
+from tests.engine_jobs import plan
+
+report = shoal.release_files(
+    plan(), sys.argv[1], out=sys.argv[2], by="user", state="activity", time="minute",
+    gap="10min", engine="spark", seed=9,
+)
+assert report.adds_up and report.releases == 20, report
+"""
+
+
+def test_a_script_under_spark_submit(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    check_java()
+    data = spread(days(), tmp_path / "in", 2)
+    script = tmp_path / "script.py"
+    script.write_text(SUBMITTED)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "spark-submit"),
+            *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+            *(str(script), str(data), str(tmp_path / "out")),
+        ],
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert released(tmp_path / "out").height == 20

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -384,3 +385,15 @@ def test_system_randomness_is_used_without_a_seed(
     monkeypatch.setattr(SystemRng, "words", counted)
     local.run(job(spread(days(), tmp_path / "in", 1), tmp_path / "out"))
     assert sum(asked) >= 20 * len(STATES)
+
+
+def test_one_call_runs_a_job(tmp_path: Path) -> None:
+    data = spread(days(), tmp_path / "in", 2)
+    made = plan()
+    columns: dict[str, Any] = {"by": "user", "state": "activity", "time": "minute"}
+    report = shoal.release_files(made, data, out=tmp_path / "o1", gap="10min", seed=5, **columns)
+    local.run(job(data, tmp_path / "o2", made, seed=5))
+    assert isinstance(report, shoal.JobReport)
+    assert released(tmp_path / "o1").equals(released(tmp_path / "o2"))
+    with pytest.raises(InputError, match="engine is 'cloud'"):
+        shoal.release_files(made, data, out=tmp_path / "o3", engine="cloud", **columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
@@ -51,8 +52,6 @@ def release_files(
     plan): the same `name` brings stored values back. A job that was stopped is taken up again by
     `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the report.
     """
-    made = {"": plans} if isinstance(plans, Plan) else dict(plans)
-    daily = any(isinstance(plan.task.family[0], DayChain) for plan in made.values())
     layout = Layout(
         by=by,
         state=state,
@@ -62,21 +61,21 @@ def release_files(
         gap=parse_duration(gap) if isinstance(gap, str) else gap,
         group=group,
         period=period_column,
-        daily=daily and period_column is None and time is not None,
+        daily=_of_days(plans) and period_column is None and time is not None,
     )
-    job = Job.of(
-        plans,
-        data,
-        out=out,
-        layout=layout,
-        name=name,
-        memory=memory,
-        ledger=ledger,
-        period=period,
-        requester=requester,
-        skip_bad=skip_bad,
-        seed=seed,
+    rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
+    rest |= {"skip_bad": skip_bad, "seed": seed}
+    return _run(
+        Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
     )
+
+
+def _of_days(plans: Plan | Mapping[str, Plan]) -> bool:
+    made = [plans] if isinstance(plans, Plan) else list(plans.values())
+    return any(isinstance(plan.task.family[0], DayChain) for plan in made)
+
+
+def _run(job: Job, engine: str) -> JobReport:
     if engine == "spark":
         from shoal.engines.spark import run as run_on_spark
 

@@ -58,15 +58,19 @@ def hashed_around(table: str, row: Mapping[str, Any]) -> tuple[str, str, str]:
     link_hash = SHA-256 of  first + previous + second + seq + third,  so that a database can link
     the row itself once it knows where the chain ends. Keys are in order, as JSON has them.
     """
-    places = ("previous", "seq")
-    words = [
-        f"{_canonical(key)}:" + ("" if key in places else _canonical(row[key]))
-        for key in sorted({*row, *places} - NOT_HASHED)
-    ]
-    whole = f"[{_canonical(table)},{{{','.join(words)}}}]"
-    first, _, rest = whole.partition('"previous":')
-    second, _, third = rest.partition('"seq":')
-    return f'{first}"previous":"', f'"{second}"seq":', third
+    kept = {key: value for key, value in row.items() if key not in NOT_HASHED}
+    before = _members({key: kept[key] for key in kept if key < "previous"})
+    between = _members({key: kept[key] for key in kept if "previous" < key < "seq"})
+    after = _members({key: kept[key] for key in kept if key > "seq"})
+    first = f"[{_canonical(table)},{{{before}{',' if before else ''}"
+    second = f"{',' if between else ''}{between}"
+    third = f"{',' if after else ''}{after}}}]"
+    return f'{first}"previous":"', f'"{second},"seq":', third
+
+
+def _members(content: dict[str, Any]) -> str:
+    """What stands between the braces."""
+    return _canonical(content)[1:-1]
 
 
 def _canonical(value: object) -> str:

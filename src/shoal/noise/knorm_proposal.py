@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.core.value import Floats, Ints
+from shoal.core.value import Floats, Ints, locked
 from shoal.geometry.body import Body
 from shoal.geometry.reach import facet_reach
 
@@ -32,6 +32,10 @@ class Proposal:
     rates: tuple[Fraction, ...]
     outwards: Ints
     shares: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outwards", locked(self.outwards, np.int64))
+        object.__setattr__(self, "shares", locked(self.shares))
 
     def outward(self, inner: Sequence[int]) -> Ints:
         """y = w @ outwards as one row, in Python's integers when they need more than 62 bits."""

@@ -148,6 +148,24 @@ def test_epsilon_must_be_positive(kind: Any) -> None:
         kind(body=BODIES["paper"], epsilon=Fraction(0))
 
 
+@pytest.mark.parametrize(
+    "vectors",
+    [[[3], [2]], [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]], [[5, 1, 0], [1, 5, 0]]],
+    ids=["line", "four dimensions", "plane in space"],
+)
+def test_noise_of_any_dimension_has_the_error_it_states(vectors: list[list[int]]) -> None:
+    body = symmetric_hull(vectors)
+    for noise in (
+        LatticeKNorm(body=body, epsilon=Fraction(2)),
+        Staircase.best(body, Fraction(3)),
+    ):
+        drawn = noise.draws(400, SeededRng(2))
+        assert drawn.shape == (400, len(vectors[0]))
+        assert float((drawn**2).sum(axis=1).mean()) == pytest.approx(noise.mse, rel=0.3)
+        assert np.isfinite(noise.log_weights(drawn)).all()
+        assert (noise.log_ratios(np.array(vectors)) <= float(noise.epsilon) * (1 + 1e-12)).all()
+
+
 def test_a_body_in_space_is_drawn_from() -> None:
     body: Body = symmetric_hull([[3, 0, 0], [0, 2, 0], [1, 1, 1]])
     noise = LatticeKNorm(body=body, epsilon=Fraction(2))

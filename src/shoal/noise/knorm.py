@@ -74,6 +74,6 @@ class LatticeKNorm(Value):
 
     @property
     def mse(self) -> float:
-        """E|z|², in squared lattice units; of the continuous law when the lattice is fine."""
+        """E|z|², in squared lattice units; of the continuous law when there are too many points."""
         on_lattice = lattice_mse(self, self.body)
         return float(self.body.mse(self.epsilon)) if on_lattice is None else on_lattice

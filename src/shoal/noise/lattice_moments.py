@@ -9,7 +9,7 @@ import numpy as np
 from shoal.geometry.body import Body
 from shoal.noise.emission import LatticeNoise
 
-MOST_POINTS = 2**18  # beyond it the lattice is so fine that the continuous law serves
+MOST_POINTS = 2**18  # beyond it the continuous law serves: the lattice is fine, or d is large
 NEGLIGIBLE = 40.0  # norms beyond this over epsilon weigh less than 1e-17
 
 

@@ -74,7 +74,7 @@ class Staircase(Value):
         steps = self._steps(norms)
         words = (rng.words(len(drawn)) >> np.uint64(1)).astype(np.int64)
         ratio = norms.numerators.astype(np.float64) / norms.denominators.astype(np.float64)
-        gap = steps + float(self.width) - ratio
+        gap = steps.astype(np.float64) + float(self.width) - ratio
         slack = 2.0**-40 * (1 + float(self.epsilon) * (2 + ratio))
         chance = np.exp(-float(self.epsilon) * np.maximum(gap, 0.0))
         drawn_at = words.astype(np.float64) * 2.0**-63
@@ -89,9 +89,10 @@ class Staircase(Value):
 
     def _steps(self, norms: Norms) -> Ints:
         """⌊r + 1 - width⌋, exact: r = q + f with 0 <= f < 1 gives q, and one more if f >= width."""
-        below = norms.denominators
-        quotient, rest = np.divmod(norms.numerators, np.where(below > 0, below, 1))
-        share = rest.astype(np.float64) / np.where(below > 0, below, 1).astype(np.float64)
+        below = np.where(norms.denominators > 0, norms.denominators, 1)
+        quotient = norms.numerators // below  # Python's integers beyond the plane
+        rest = norms.numerators - quotient * below
+        share = rest.astype(np.float64) / below.astype(np.float64)
         further = share >= float(self.width)
         for place in np.flatnonzero(np.abs(share - float(self.width)) < 1e-12):
             further[place] = Fraction(int(rest[place]), int(below[place])) >= self.width
@@ -113,7 +114,7 @@ class Staircase(Value):
 
     @property
     def mse(self) -> float:
-        """E|z|², in squared lattice units; of the continuous law when the lattice is fine."""
+        """E|z|², in squared lattice units; of the continuous law when there are too many points."""
         on_lattice = lattice_mse(self, self.body)
         if on_lattice is not None:
             return on_lattice

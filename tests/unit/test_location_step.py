@@ -124,6 +124,31 @@ def test_rejected_attempts_are_followed_by_fresh_words() -> None:
     assert found.belief.sum() == pytest.approx(1.0)
 
 
+def test_beliefs_that_underflow_are_formed_in_logarithms() -> None:
+    """The belief rules the true state out, the support does not, and e^-800 is 0 in doubles."""
+    chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
+    corner = np.array([[0, 0], [1, 0], [0, 1]])
+    index = hull_index(corner, np.zeros((0, 2), np.int64), np.zeros(3))
+    steps = PlanarSteps.of(motion_of(chain).forward[0], index, Fraction(800))
+    everybody = np.ones(3, dtype=np.bool_)
+    found = steps.step(np.array([1.0, 0.0, 0.0]), everybody, 1, SeededRng(1))
+    assert found is not None
+    assert found.z.tolist() == [1, 0]
+    assert found.belief.tolist() == [1.0, 0.0, 0.0]
+    assert found.estimate.tolist() == [0.0, 0.0]
+
+
+def test_outputs_beyond_62_bits_are_absorbed() -> None:
+    """Noise this wide makes every compiled attempt undecided."""
+    chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
+    index = hull_index([[0, 0], [1, 0], [0, 1]], np.zeros((0, 2), np.int64), np.zeros(3))
+    steps = PlanarSteps.of(motion_of(chain).forward[0], index, Fraction(1, 10**25))
+    found = steps.step(chain.initial, np.ones(3, dtype=np.bool_), 1, SeededRng(1))
+    assert found is not None
+    assert max(abs(int(value)) for value in found.z) > 2**64
+    assert found.belief == pytest.approx([0.4, 0.3, 0.3])
+
+
 def test_what_is_not_plain_is_handed_back() -> None:
     chain = MarkovChain.of(np.eye(4), initial=[0.25] * 4)
     forward = motion_of(chain).forward[0]

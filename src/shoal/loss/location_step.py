@@ -20,7 +20,9 @@ from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints
 from shoal.geometry.body import body_of
 from shoal.geometry.layers import HullIndex
-from shoal.geometry.nearest import lexicographic
+from shoal.geometry.nearest import lexicographic, nearest_members
+from shoal.models.filter import posterior
+from shoal.noise.emission import LatticeEmission
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.knorm_exact import exact_attempt
 
@@ -83,10 +85,12 @@ class PlanarSteps:
         if status != READY:
             return None
         if verdict != ACCEPTED:
-            return self._finished_exactly(belief, support, place, words[attempt:].tolist(), rng)
+            return self._drawn_exactly(belief, support, place, words[attempt:].tolist(), rng)
+        if np.isnan(mean[0]):
+            return self._absorbed(belief, support, z.tolist())
         return Stepped(z, after, possible, mean)
 
-    def _finished_exactly(
+    def _drawn_exactly(
         self, belief: Floats, support: Bools, place: int, left: list[list[int]], rng: Rng
     ) -> Stepped:
         """The same step when floats did not settle the draw.
@@ -94,17 +98,34 @@ class PlanarSteps:
         The undecided attempt is finished with its own words: drawing anew instead would leave out
         exactly the cases that are hard to decide. After it, and after rejections, fresh words.
         """
-        from shoal.loss.location_step_kernels import finished, prepared
-
-        _, prior, possible, members, vertices = prepared(
-            self.moves, self.graph, belief, support, self.share
-        )
-        noise = LatticeKNorm(body=body_of(vertices), epsilon=self.epsilon)
+        _, _, members, noise = self._before(belief, support)
         row = None
         if left:
             row = exact_attempt(left[0], noise.body, self.epsilon, noise.proposal, rng)
         x, y = noise.draw(rng) if row is None else row
-        z, after, mean = finished(
-            self.graph, prior, members, vertices, float(self.epsilon), place, x, y
+        points = self.graph[1]
+        answer = points[nearest_members(points, members, self.graph[2])[place]]
+        return self._absorbed(belief, support, [int(answer[0]) + x, int(answer[1]) + y])
+
+    def _absorbed(self, belief: Floats, support: Bools, z: list[int]) -> Stepped:
+        """Bayes' rule after output z however large, in logarithms where products underflow.
+
+        The support counts alike when the floats have lost every state, as in the plain machine.
+        """
+        prior, possible, members, noise = self._before(belief, support)
+        points = self.graph[1]
+        answers = points[nearest_members(points, members, self.graph[2])]
+        after = posterior(prior, LatticeEmission(points=answers, noise=noise).log_likelihood(z))
+        if not after.any():
+            after = possible / possible.sum()
+        fits = all(abs(value) < 2**62 for value in z)
+        return Stepped(np.array(z, np.int64 if fits else object), after, possible, after @ points)
+
+    def _before(self, belief: Floats, support: Bools) -> tuple[Floats, Bools, Bools, LatticeKNorm]:
+        """Prior, support, members and the noise of a step."""
+        from shoal.loss.location_step_kernels import prepared
+
+        _, prior, possible, members, vertices = prepared(
+            self.moves, self.graph, belief, support, self.share
         )
-        return Stepped(z, after, possible, mean)
+        return prior, possible, members, LatticeKNorm(body=body_of(vertices), epsilon=self.epsilon)

@@ -26,6 +26,7 @@ from shoal.loss.location_kernels import threshold
 from shoal.noise.knorm_kernels import ACCEPTED, REJECTED, norm_of, plane_attempt
 
 READY, CLOSE_SET, NOBODY, EXPOSED, FLAT = 0, 1, 2, 3, 4
+TINY = 1e-250  # sums above it have lost nothing that matters to terms that underflowed
 FEW = 8  # members' own edges are scanned when they are this many times fewer than all
 
 
@@ -102,10 +103,10 @@ def drawn(vertices: Any, epsilon: float, words: Any) -> tuple[int, int, int, int
 def updated(
     prior: Any, points: Any, answering: Any, vertices: Any, epsilon: float, x: int, y: int
 ) -> tuple[Any, float, float]:
-    """(posterior, mean of x, mean of y) after output (x, y); all zeros when all underflow.
+    """(posterior, mean of x, mean of y) after output (x, y); means not a number when all underflow.
 
     State s answers with points[answering[s]]. The smallest norm is taken out, so that the largest
-    weight is 1.
+    weight is 1; below TINY the sum has lost digits, and the caller works in logarithms.
     """
     size = len(prior)
     far = np.empty(size)
@@ -124,10 +125,10 @@ def updated(
             mean_x += weight * points[state, 0]
             mean_y += weight * points[state, 1]
         posterior[state] = weight
-    if total > 0.0:
-        posterior /= total
-        return posterior, mean_x / total, mean_y / total
-    return posterior, 0.0, 0.0
+    if total < TINY:
+        return posterior, np.nan, np.nan
+    posterior /= total
+    return posterior, mean_x / total, mean_y / total
 
 
 @njit(cache=True)

@@ -19,7 +19,7 @@ from shoal.engines.job import load_job
 from shoal.ledger import open_ledger
 
 USERS = 60
-JOBS = 4
+JOBS = 3
 RESUME = """
 import sys, time
 from shoal.engines.job import load_job
@@ -90,8 +90,8 @@ def endure(out: Path, kills: int, longest: float, *, seed: int) -> int:
     ("kills", "ledger"),
     [
         pytest.param(3, False, id="a-few"),
-        pytest.param(25, False, id="many", marks=pytest.mark.slow),
-        pytest.param(25, True, id="many-charged", marks=pytest.mark.slow),
+        pytest.param(12, False, id="many", marks=pytest.mark.slow),
+        pytest.param(12, True, id="many-charged", marks=pytest.mark.slow),
     ],
 )
 def test_each_subject_is_released_once_however_often_the_job_is_killed(

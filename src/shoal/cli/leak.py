@@ -76,8 +76,7 @@ def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dic
     from shoal.mechanisms.leakage import leakage
 
     found = leakage((model,), eta, secrets=secrets)
-    reached = getattr(secrets, "tied_under", None)
-    tied = model.tied if reached is None else reached(model)
+    tied = model.tied if secrets is None else secrets.tied_under(model)
     return {
         "model": model.describe(),
         "loss": float(found.value),

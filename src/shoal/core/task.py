@@ -54,6 +54,10 @@ class Secrets(Protocol):
         """Refuse, with an InputError, a family these secrets say nothing about."""
         ...
 
+    def tied_under(self, model: Model) -> int | None:
+        """The most entries that depend on what one pair is about; None when there is no limit."""
+        ...
+
 
 @runtime_checkable
 class Query(Protocol):
@@ -112,14 +116,10 @@ class Task(Value):
 
     @property
     def tied(self) -> int | None:
-        """The most entries any model lets depend on each other; None when unlimited.
-
-        Secrets about entries that do not depend on each other say themselves how many they reach.
-        """
-        under = getattr(self.secrets, "tied_under", lambda model: model.tied)
+        """The most entries that depend on what a pair of secrets is about; None when unlimited."""
         most = 0
         for model in self.family:
-            tied = under(model)
+            tied = self.secrets.tied_under(model)
             if tied is None:
                 return None
             most = max(most, tied)

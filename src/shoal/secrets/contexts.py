@@ -135,6 +135,10 @@ class SensitiveContexts(Value):
         """The contexts a state of the chain may be: itself, unless it has labels."""
         return dict(self.labels).get(state, (state,))
 
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
     def describe(self) -> str:
         parts = [f"whether one is in {name!r}" for name in self.contexts]
         parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]

@@ -23,5 +23,9 @@ class EachEntry(Value):
     def check(self, family: tuple[Model, ...]) -> None:
         """Every model has entries, so nothing is refused."""
 
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
     def describe(self) -> str:
         return "the value of every single entry: no time or record is exempt"

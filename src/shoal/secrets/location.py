@@ -69,6 +69,10 @@ class LocationSet(Value):
         """The same chains as for the policy."""
         self.policy.check(family)
 
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
     def describe(self) -> str:
         return (
             f"the current state within the fewest states that hold {float(1 - self.delta):.4g} of "

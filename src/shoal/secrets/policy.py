@@ -223,6 +223,10 @@ class PolicyGraph(Value):
                 )
             motion_of(model)
 
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
     def describe(self) -> str:
         return (
             f"the current state: {self.title} (states left alone are joined to another, "

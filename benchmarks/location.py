@@ -2,8 +2,9 @@
 
 Run: python -m benchmarks.location [--quick]. A step is all of it: prior, constraint, hull, repair
 check, draw, posterior, estimate. `stream` is `LocationMachine.step`, with the release's words,
-warnings and accounts; `compiled` is `PlanarSteps.step`, arrays only. The reference works on whole
-arrays in NumPy and SciPy. Ratios are taken in one run on one machine, in seconds of the process.
+warnings and accounts; `fleet` is one stream's share of a step of many together. The reference works
+on whole arrays in NumPy and SciPy. Ratios are taken in one run on one machine, in seconds of the
+process.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ import numpy.typing as npt
 
 from benchmarks.location_reference import PlainStream
 from shoal.core.rng import SystemRng
+from shoal.engines.location_fleet import Fleet
 from shoal.geometry.body import difference_body, symmetric_hull
-from shoal.geometry.layers import hull_index
-from shoal.loss.location_step import PlanarSteps
 from shoal.mechanisms.location_machine import LocationMachine
-from shoal.models.filter import motion_of
 from shoal.models.grid_chain import SparseChain
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
@@ -32,6 +31,7 @@ from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph
 
 STEPS = 60
+FLEET, FLEET_STEPS = 100, 8
 PLAIN_SECONDS = 4.0  # the reference is stopped after this, and after three steps at least
 
 
@@ -81,25 +81,15 @@ def ours(machine: LocationMachine, path: list[int]) -> float:
     return float(np.median(times[5:]))
 
 
-def compiled(
-    chain: SparseChain,
-    query: Measurement,
-    policy: PolicyGraph,
-    delta: Fraction | None,
-    path: list[int],
-) -> float:
-    """The same through arrays alone; a step that is handed back counts as it is."""
-    index = hull_index(query.points, policy.edges, policy.groups)
-    steps = PlanarSteps.of(motion_of(chain).forward[0], index, Fraction(1), delta)
-    rng, belief, support = SystemRng(), chain.initial.copy(), chain.initial > 0
-    times = []
-    for place in path * 3:
+def together(machine: LocationMachine, path: list[int], size: int) -> float:
+    """Median seconds of a stream's share of a step of `size` streams."""
+    fleet, times = Fleet(machine, size), []
+    streams = list(range(size))
+    for place in path[:FLEET_STEPS]:
         begun = time.process_time()
-        found = steps.step(belief, support, place, rng)
-        times.append(time.process_time() - begun)
-        if found is not None:
-            belief, support = found.belief, found.support
-    return float(np.median(times[5:]))
+        fleet.step(streams, np.full(size, place), None, lambda some, draw: (list(some), draw(some)))
+        times.append((time.process_time() - begun) / size)
+    return float(np.median(times[2:]))
 
 
 def plain(
@@ -141,7 +131,7 @@ def matrix_of(policy: PolicyGraph) -> npt.NDArray[np.bool_]:
 
 
 def steps(sides: tuple[int, ...]) -> None:
-    print("full step                stream ms  compiled ms  plain ms   ratio to stream, compiled")
+    print("full step                stream ms    fleet ms   plain ms   ratio to stream, to fleet")
     for side in sides:
         chain, query = town(side)
         path = walk(chain, STEPS)
@@ -152,7 +142,7 @@ def steps(sides: tuple[int, ...]) -> None:
                     chain=chain, query=query, places=places, epsilon=Fraction(1)
                 )
                 fast = ours(machine, path)
-                least = compiled(chain, query, policy, delta, path)
+                least = together(machine, path, FLEET)
                 slow = plain(chain, query, policy, None if delta is None else 0.01, path)
                 title = f"{side**2:5} {name:<11} {'support' if delta is None else 'δ = .01':<7}"
                 print(

@@ -1,4 +1,4 @@
-"""Compiled steps against the plain machine: same sets, same beliefs, exact noise."""
+"""Compiled parts of a step against the plain ones: same stages, same supports, same beliefs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from shoal.core.errors import InputError
-from shoal.geometry.layers import hull_index
-from shoal.loss.location_step import ATTEMPTS, PlanarSteps
+from shoal.mechanisms import location_seen
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
+from shoal.mechanisms.location_planar import planar_stages
+from shoal.mechanisms.location_seen import seen
+from shoal.mechanisms.location_stage import Stage, stage_of
 from shoal.models.chain import MarkovChain
-from shoal.models.filter import motion_of
+from shoal.models.order import OrderChain
 from shoal.noise.bits import SeededRng
-from shoal.noise.knorm import LatticeKNorm
-from shoal.noise.knorm_exact import exact_attempt
 from shoal.queries.measurement import Measurement, measurement
 from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph
+from shoal.secrets.policy_index import PolicyIndex
 
 SIDE = 6
 ONE = Fraction(1)
+CORNERS = [(0, 0), (1, 0), (0, 1)]
 
 
 def town() -> tuple[MarkovChain, Measurement]:
@@ -47,130 +47,198 @@ POLICIES = {
 }
 
 
-def compiled(policy: PolicyGraph, delta: Fraction | None = None) -> PlanarSteps:
-    index = hull_index(QUERY.points, policy.edges, policy.groups)
-    return PlanarSteps.of(motion_of(CHAIN).forward[0], index, ONE, delta)
-
-
-class Scripted:
-    """Words given in advance, then those of a seed."""
-
-    secure = False
-
-    def __init__(self, words: list[int]) -> None:
-        self._words, self._rest = words, SeededRng(11)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        taken, self._words = self._words[:count], self._words[count:]
-        rest = self._rest.words(count - len(taken)).tolist()
-        return np.array([*taken, *rest], dtype=np.uint64)
-
-
-def known(place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    belief = np.zeros(CHAIN.size)
-    belief[place] = 1.0
-    return belief, belief > 0
-
-
-@pytest.mark.parametrize("delta", [None, Fraction(1, 20)], ids=str)
-@pytest.mark.parametrize("name", POLICIES)
-def test_steps_are_those_of_the_plain_machine(name: str, delta: Fraction | None) -> None:
+def machine_for(name: str, delta: Fraction | None = None, **given: Any) -> LocationMachine:
     policy = POLICIES[name]
     places: Any = policy if delta is None else LocationSet(policy=policy, delta=delta)
-    machine = LocationMachine(chain=CHAIN, query=QUERY, places=places, epsilon=ONE)
-    steps, rng = compiled(policy, delta), SeededRng(1)
-    place = 14
-    belief, support = known(place)
+    fields = {"chain": CHAIN, "query": QUERY, "places": places, "epsilon": ONE, **given}
+    return LocationMachine(**fields)
+
+
+def corner_machine(epsilon: Fraction) -> LocationMachine:
+    chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
+    query = measurement(chain.states, CORNERS, labels=("x", "y"))
+    policy = PolicyGraph.complete(chain.states)
+    return LocationMachine(chain=chain, query=query, places=policy, epsilon=epsilon)
+
+
+def same_stage(found: Stage, plain: Stage) -> None:
+    assert np.array_equal(found.members, plain.members)
+    assert np.array_equal(found.answering, plain.answering)
+    assert np.array_equal(found.law.points, plain.law.points)
+    assert np.array_equal(found.protected.body.vertices, plain.protected.body.vertices)
+    assert found.protected.before == plain.protected.before
+    assert found.protected.added.shape == plain.protected.added.shape == (0, 2)
+    assert not len(found.protected.exposed)
+    assert not len(plain.protected.exposed)
+    assert (found.spread, found.joined, found.count) == (plain.spread, plain.joined, plain.count)
+
+
+@pytest.mark.parametrize("epsilon", [ONE, Fraction(2, 7)], ids=str)
+@pytest.mark.parametrize("name", POLICIES)
+def test_compiled_stages_are_those_of_the_definitions(name: str, epsilon: Fraction) -> None:
+    """On random constraints; where there is none, the plain stage is flat or was repaired."""
+    policy, rng = POLICIES[name], np.random.default_rng(4)
+    index = PolicyIndex(policy, QUERY.points)
+    stages = planar_stages(policy, index, epsilon, "k-norm")
+    assert stages is not None
     made = 0
-    for time in range(1, 25):
-        place = int(np.random.default_rng(time).choice(CHAIN.size, p=CHAIN.transition[place]))
-        state = LocationState(time, belief.astype(np.float32), np.packbits(support))
-        belief = state.belief.astype(np.float64)
-        found = steps.step(belief, support, place, rng)
+    for _ in range(120):
+        members = rng.random(CHAIN.size) < rng.random()
+        if not members.any():
+            continue
+        found = stages.stage(members)
+        plain = stage_of(policy, index, members, epsilon, "k-norm")
         if found is None:
-            plain, _ = machine.step(state, CHAIN.states[place], rng)
-        else:
-            plain, release = machine.absorb(state, ((machine, found.z.tolist()),))
-            made += 1
-            assert np.allclose(plain.belief, found.belief, rtol=1e-5, atol=1e-12)
-            assert np.allclose(release.estimate, found.estimate, rtol=1e-9)
-            assert np.array_equal(plain.support, np.packbits(found.support))
-        belief = plain.belief.astype(np.float64)
-        support = np.unpackbits(plain.support, count=CHAIN.size).astype(np.bool_)
-    assert made > 15
+            assert plain.polygon is None or len(plain.protected.exposed)
+            continue
+        made += 1
+        same_stage(found, plain)
+        assert found.polygon is not None
+    assert made > 60
 
 
-def test_an_undecided_attempt_is_finished_with_its_own_words() -> None:
-    """A word of zeros begins a uniform real below every power of e that floats can tell."""
-    steps = compiled(POLICIES["radius"])
-    words = SeededRng(2).words(3 * ATTEMPTS).tolist()
-    words[0] = 2  # 63 bits of value 1: the first magnitude is beyond what floats decide
-    found = steps.step(CHAIN.initial, CHAIN.initial > 0, 14, Scripted(words))
-    assert found is not None
-    machine = LocationMachine(chain=CHAIN, query=QUERY, places=POLICIES["radius"], epsilon=ONE)
-    noise = LatticeKNorm(body=machine.scene(machine.init()).stage.protected.body, epsilon=ONE)
-    rng = Scripted([*words][3 * ATTEMPTS :])
-    row = exact_attempt(words[:3], noise.body, ONE, noise.proposal, rng)
-    drawn = noise.draw(rng) if row is None else row
-    assert (found.z - QUERY.points[14]).tolist() == list(drawn)
+def test_other_stages_are_left_to_the_definitions() -> None:
+    def compiled(places: Any, query: Measurement = QUERY, noise: str = "k-norm") -> Any:
+        policy = places.policy if isinstance(places, LocationSet) else places
+        return planar_stages(places, PolicyIndex(policy, query.points), ONE, noise)
+
+    radius = POLICIES["radius"]
+    line = measurement(CHAIN.states, [[k] for k in range(CHAIN.size)], labels=("x",))
+    halves = PolicyGraph.categories(CHAIN.states, [CHAIN.states[:20], CHAIN.states[20:]])
+    quarter = Fraction(1, 4)
+    assert compiled(radius) is not None
+    assert compiled(LocationSet(policy=radius, delta=quarter)) is not None
+    assert compiled(LocationSet(policy=radius, delta=quarter, everywhere=True)) is None
+    assert compiled(radius, noise="laplace") is None
+    assert compiled(radius, line) is None
+    assert compiled(halves) is None
 
 
-def test_rejected_attempts_are_followed_by_fresh_words() -> None:
-    minus_zero = 2**64 - 1
-    steps = compiled(POLICIES["radius"])
-    rng = Scripted([minus_zero] * 3 * ATTEMPTS)
-    found = steps.step(CHAIN.initial, CHAIN.initial > 0, 14, rng)
-    assert found is not None
-    assert found.belief.sum() == pytest.approx(1.0)
+@pytest.mark.parametrize("noise", ["k-norm", "laplace"])
+@pytest.mark.parametrize("delta", [None, Fraction(1, 20)], ids=str)
+@pytest.mark.parametrize("name", POLICIES)
+def test_compiled_beliefs_are_those_of_the_plain_way(
+    name: str, delta: Fraction | None, noise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, rng = machine_for(name, delta, noise=noise), SeededRng(1)
+    calls = count_calls(monkeypatch)
+    state = machine.init("14")
+    for _ in range(25):
+        scene = machine.scene(state)
+        z = machine.answer(state, "14", rng)
+        assert z is not None
+        given = [(scene.stage, z)]
+        found = seen(machine.runtime, QUERY, state.time, scene, given)
+        plain = location_seen._plain(machine.runtime, QUERY, state.time, scene, given)
+        assert np.allclose(found.belief, plain.belief, rtol=1e-6, atol=0)
+        assert np.array_equal(found.support, plain.support)
+        assert found.estimate == pytest.approx(plain.estimate, rel=1e-12)
+        assert found.spread == pytest.approx(plain.spread, rel=1e-12)
+        assert [place for place, _ in found.top] == [place for place, _ in plain.top]
+        assert [share for _, share in found.top] == pytest.approx([p for _, p in plain.top])
+        assert (found.degree, found.best) == (plain.degree, plain.best)
+        state, release = machine.absorb(state, ((machine, z),))
+        assert np.array_equal(state.belief, found.belief)
+        assert release.estimate == found.estimate
+    assert calls["compiled"] >= 40  # steps at which a repair leaves a flat body go the plain way
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often `seen` went the compiled way and was answered."""
+    calls, compiled = {"compiled": 0}, location_seen._compiled
+
+    def counted(*given: Any) -> Any:
+        found = compiled(*given)
+        calls["compiled"] += found is not None
+        return found
+
+    monkeypatch.setattr(location_seen, "_compiled", counted)
+    return calls
+
+
+def test_absolute_error_is_remapped_the_plain_way() -> None:
+    cells = QUERY.points.tolist()
+    query = measurement(CHAIN.states, cells, labels=("x", "y"), estimate="absolute")
+    machine = machine_for("radius", query=query)
+    scene = machine.scene(machine.init())
+    found, plain = (
+        way(machine.runtime, query, 0, scene, [(scene.stage, (1, 4))])
+        for way in (seen, location_seen._plain)
+    )
+    assert found.estimate == pytest.approx(plain.estimate, rel=1e-9)
+    assert found.spread == pytest.approx(plain.spread, rel=1e-9)
+
+
+def test_ties_of_the_most_probable_go_by_index() -> None:
+    """All states count alike: those named are the first, on both ways."""
+    machine = machine_for("complete")
+    scene = machine.scene(machine.init())
+    far = (10**6, 3 * 10**6)  # every likelihood differs, but priors of 0 do not
+    level = scene._replace(prior=np.zeros(CHAIN.size))
+    for way in (seen, location_seen._plain):
+        top = way(machine.runtime, QUERY, 0, level, [(scene.stage, far)]).top
+        assert [place for place, _ in top] == [0, 1, 2]
+    skipped = location_seen._plain(machine.runtime, QUERY, 0, scene, [])
+    assert [place for place, _ in skipped.top] == [0, 1, 2]
 
 
 def test_beliefs_that_underflow_are_formed_in_logarithms() -> None:
     """The belief rules the true state out, the support does not, and e^-800 is 0 in doubles."""
-    chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
-    corner = np.array([[0, 0], [1, 0], [0, 1]])
-    index = hull_index(corner, np.zeros((0, 2), np.int64), np.zeros(3))
-    steps = PlanarSteps.of(motion_of(chain).forward[0], index, Fraction(800))
-    everybody = np.ones(3, dtype=np.bool_)
-    found = steps.step(np.array([1.0, 0.0, 0.0]), everybody, 1, SeededRng(1))
-    assert found is not None
-    assert found.z.tolist() == [1, 0]
-    assert found.belief.tolist() == [1.0, 0.0, 0.0]
-    assert found.estimate.tolist() == [0.0, 0.0]
+    machine = corner_machine(Fraction(800))
+    known = LocationState(1, np.array([1.0, 0.0, 0.0], np.float32), np.packbits([True] * 3))
+    after, release = machine.step(known, machine.query.states[1], SeededRng(1))
+    assert release.z == (1, 0)
+    assert after.belief.tolist() == [1.0, 0.0, 0.0]
+    assert release.estimate == (0.0, 0.0)
+    assert np.array_equal(after.support, known.support)
 
 
 def test_outputs_beyond_62_bits_are_absorbed() -> None:
-    """Noise this wide makes every compiled attempt undecided."""
-    chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
-    index = hull_index([[0, 0], [1, 0], [0, 1]], np.zeros((0, 2), np.int64), np.zeros(3))
-    steps = PlanarSteps.of(motion_of(chain).forward[0], index, Fraction(1, 10**25))
-    found = steps.step(chain.initial, np.ones(3, dtype=np.bool_), 1, SeededRng(1))
-    assert found is not None
-    assert max(abs(int(value)) for value in found.z) > 2**64
-    assert found.belief == pytest.approx([0.4, 0.3, 0.3])
+    machine = corner_machine(Fraction(1, 10**25))
+    after, release = machine.step(machine.init(), machine.query.states[1], SeededRng(1))
+    assert release.z is not None
+    assert max(map(abs, release.z)) > 2**64
+    assert after.belief.tolist() == pytest.approx([0.4, 0.3, 0.3])
 
 
-def test_what_is_not_plain_is_handed_back() -> None:
-    chain = MarkovChain.of(np.eye(4), initial=[0.25] * 4)
-    forward = motion_of(chain).forward[0]
-    points = np.array([[0, 0], [2, 1], [4, 2], [50, 60]])
-    support = np.ones(4, dtype=np.bool_)
-    nobody = np.full(4, -1)
-    cases = {
-        "flat": np.array([[0, 1], [1, 2]]),
-        "exposed": np.array([[0, 1], [1, 2], [0, 2]]),
-    }
-    rng = SeededRng(1)
-    for edges in cases.values():
-        steps = PlanarSteps.of(forward, hull_index(points, edges, nobody), ONE)
-        assert steps.step(chain.initial, support, 0, rng) is None
-    scattered = np.array([[0, 0], [2, 1], [4, 5], [50, 60]])
-    steps = PlanarSteps.of(forward, hull_index(scattered, cases["exposed"], nobody), ONE)
-    assert steps.step(chain.initial, support, 0, rng) is None  # the last state is exposed
-    everybody = hull_index(scattered, np.zeros((0, 2), np.int64), np.zeros(4))
-    assert PlanarSteps.of(forward, everybody, ONE).step(chain.initial, support, 0, rng) is not None
-    alone = np.array([True, False, False, False])
-    assert PlanarSteps.of(forward, everybody, ONE).step(chain.initial, alone, 0, rng) is None
-    half = PlanarSteps.of(forward, everybody, ONE, Fraction(1, 4))
-    assert half.step(np.array([0.4, 0.35, 0.2, 0.05]), support, 0, rng) is None  # exactly 3/4
-    with pytest.raises(InputError, match="mixes cliques and edges"):
-        PlanarSteps.of(forward, hull_index(points, cases["flat"], np.array([0, 0, 1, 1])), ONE)
+@pytest.mark.parametrize("size", [2**31 - 2**28 - 1, 2**31 - 2**28, 2**31, 2**40])
+def test_outputs_at_the_reach_of_compiled_norms(size: int) -> None:
+    machine = corner_machine(Fraction(1, 10**9))
+    scene = machine.scene(machine.init())
+    both = [
+        way(machine.runtime, machine.query, 0, scene, [(scene.stage, (size, -size))])
+        for way in (seen, location_seen._plain)
+    ]
+    assert both[0].belief == pytest.approx(both[1].belief, rel=1e-6)
+    assert both[0].best == pytest.approx(both[1].best, rel=1e-12)
+
+
+def test_scenes_are_made_again_for_another_state() -> None:
+    machine, rng = machine_for("radius", Fraction(1, 20)), SeededRng(2)
+    first = machine.init("14")
+    second, _ = machine.step(first, "14", rng)
+    scene = machine.scene(second)
+    assert machine.scene(second) is scene
+    copied = LocationState(second.time, second.belief.copy(), second.support.copy())
+    again = machine.scene(copied)
+    assert again is not scene
+    assert np.array_equal(again.prior, scene.prior)
+    other = machine.scene(first)
+    assert not np.array_equal(other.prior, scene.prior)
+    later = LocationState(second.time + 1, second.belief, second.support)
+    assert machine.scene(later) is not machine.scene(second)
+
+
+def test_longer_memories_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_calls(monkeypatch)
+    even = np.full(9, 1 / 9)
+    thirds = np.full((9, 3), 1 / 3)
+    chain = OrderChain(states=("a", "b", "c"), order=2, conditional=thirds, initial=even)
+    query = measurement(chain.states, CORNERS, labels=("x", "y"))
+    policy = PolicyGraph.complete(chain.states)
+    machine = LocationMachine(chain=chain, query=query, places=policy, epsilon=ONE)
+    state = machine.init()
+    for _ in range(3):
+        state, release = machine.step(state, chain.states[0], SeededRng(3))
+        assert sum(share for _, share in release.likely) == pytest.approx(1.0)
+    assert calls["compiled"] == 0

@@ -20,6 +20,7 @@ from shoal.core.value import Floats, Ints
 from shoal.mechanisms.location_leakage import carried
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
 from shoal.mechanisms.location_remap import remapped
+from shoal.mechanisms.location_seen import REACH
 from shoal.mechanisms.location_stage import Stage
 from shoal.models.filter import Truths
 from shoal.noise.emission import LatticeEmission
@@ -122,13 +123,7 @@ class Fleet:
         prior = motion.predict(self.time, before.T).T if self.time else before
         beliefs = np.asarray(prior)
         if outputs is not None:
-            weights = _likelihoods(stage, outputs)[:, motion.at(self.time)]
-            if stage.tells:
-                ruled = weights > -np.inf
-                supports = [one & row for one, row in zip(supports, ruled, strict=True)]
-            beliefs = posteriors(beliefs, weights)
-            for row in np.flatnonzero(~beliefs.any(axis=1)):
-                beliefs[row] = supports[row] / supports[row].sum()
+            beliefs, supports = self._updated(stage, beliefs, supports, outputs)
         with np.errstate(under="ignore"):
             self._beliefs[streams] = beliefs.astype(np.float32)
         distinct = {id(support): support for support in supports}
@@ -150,6 +145,34 @@ class Fleet:
             self._now[streams].copy(),
             self._ever[streams].copy(),
         )
+
+    def _updated(
+        self, stage: Stage, priors: Floats, supports: list[Truths], outputs: Ints
+    ) -> tuple[Floats, list[Truths]]:
+        """Bayes' rule for each row, in logarithms where products underflow, and what is possible.
+
+        States count alike where the floats have lost every state that is left.
+        """
+        motion = self._motion
+        beliefs, left = np.empty_like(priors), np.arange(len(priors))
+        if motion.memory == 1 and stage.polygon is not None and within_reach(outputs):
+            from shoal.loss.location_step_kernels import TINY, updated_rows
+
+            points, rate = self._machine.query.points, self._machine.runtime.rate
+            rows = np.ascontiguousarray(priors)
+            beliefs, totals = updated_rows(
+                rows, points, stage.answering, stage.polygon, rate, outputs
+            )
+            left = np.flatnonzero(totals < TINY)
+        if len(left):
+            weights = _likelihoods(stage, outputs[left])[:, motion.at(self.time)]
+            beliefs[left] = posteriors(priors[left], weights)
+            if stage.tells:
+                ruled = weights > -np.inf
+                supports = [one & row for one, row in zip(supports, ruled, strict=True)]
+        for row in np.flatnonzero(~beliefs.any(axis=1)):
+            beliefs[row] = supports[row] / supports[row].sum()
+        return beliefs, supports
 
     def _estimates(self, beliefs: Floats) -> tuple[Floats, Floats]:
         values, error = self._machine.runtime.values, self._machine.query.estimate
@@ -180,6 +203,11 @@ def posteriors(priors: Floats, log_weights: Floats) -> Floats:
         totals[row] = product[row].sum()
     result: Floats = product / np.where(totals > 0, totals, 1.0)[:, None]
     return result
+
+
+def within_reach(outputs: Ints) -> bool:
+    """Whether compiled norms decide all differences between outputs and answers."""
+    return outputs.dtype != object and bool(((outputs > -REACH) & (outputs < REACH)).all())
 
 
 def _count(scenes: list[Scene], group: list[int]) -> int:

@@ -50,6 +50,20 @@ def threshold(prior: Any, share: float) -> tuple[float, bool]:
 
 
 @njit(cache=True)
+def likely(prior: Any, possible: Any, share: float) -> tuple[bool, Any]:
+    """(clear, members): the possible states above the threshold; all when the prior is 0.
+
+    Not clear: the caller must add up exactly, and the members mean nothing.
+    """
+    least, clear = threshold(prior, share)
+    members = possible.copy()
+    if least > 0.0:
+        for state in range(len(prior)):
+            members[state] = members[state] and prior[state] >= least
+    return clear, members
+
+
+@njit(cache=True)
 def _middle(values: Any) -> float:
     """The median of three medians of three values each: a pivot."""
     size = len(values)

@@ -15,7 +15,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import positive, significant
 from shoal.core.rng import Rng
 from shoal.core.task import Model
-from shoal.core.value import Floats, Value, locked
+from shoal.core.value import Value, locked
 from shoal.mechanisms.location_leakage import carried
 from shoal.mechanisms.location_place import Reading
 from shoal.mechanisms.location_release import (
@@ -25,14 +25,12 @@ from shoal.mechanisms.location_release import (
     POLICY_SILENT,
     LocationRelease,
 )
-from shoal.mechanisms.location_remap import remapped
 from shoal.mechanisms.location_runtime import Runtime, Scene
+from shoal.mechanisms.location_seen import Seen, seen, single_precision
 from shoal.mechanisms.location_stage import NOISES, Places, Stage
-from shoal.models.filter import posterior
 from shoal.queries.measurement import Measurement
 
 FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
-SHOWN = 3  # most probable states that a release names
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
 
@@ -111,7 +109,7 @@ class LocationMachine(Running):
             belief, time = np.zeros(motion.hidden), 1
             belief[self.runtime.atlas.state_of(start)] = 1.0
         support = self.runtime.packed(belief > 0)
-        return LocationState(time, _single(belief), support, known_start=start is not None)
+        return LocationState(time, single_precision(belief), support, known_start=start is not None)
 
     def step(
         self, state: LocationState, observed: Reading, rng: Rng
@@ -149,67 +147,47 @@ class LocationMachine(Running):
         self, state: LocationState, scene: Scene, outputs: Outputs, secure: bool
     ) -> tuple[LocationState, LocationRelease]:
         runtime, time = self.runtime, state.time
-        shown = runtime.motion.at(time)
-        stages = [machine.runtime.stage(scene.stage.members) for machine, _ in outputs]
-        weights = np.zeros(runtime.motion.size)
-        for stage, (_, z) in zip(stages, outputs, strict=True):
-            weights = weights + stage.law.log_likelihood(z)
-        support = scene.support
-        if any(stage.tells for stage in stages):
-            support = support & (weights[shown] > -np.inf)
-        belief = scene.prior
-        if outputs:
-            belief = posterior(scene.prior, weights[shown])
-            if not belief.any():  # the floats lost every state that is left: all count alike
-                belief = support / support.sum()
-        eta = sum(stage.spread for stage in stages)
+        given = [(self._stage(machine, scene), z) for machine, z in outputs]
+        found = seen(runtime, self.query, time, scene, given)
+        eta = sum(stage.spread for stage, _ in given)
         # the reversed law behind the factor is that of the first law, not of a known start
         factor = 1.0 if state.known_start else runtime.forgetting.factor(time)
-        now = carried(state.about_now, factor) + eta
+        unchanged = found.support is scene.support
         after = LocationState(
             time + 1,
-            _single(belief),
-            runtime.packed(support),
-            now,
+            found.belief,
+            scene.packed if unchanged else runtime.packed(found.support),
+            carried(state.about_now, factor) + eta,
             state.about_all + eta,
             state.known_start,
         )
-        release = self._release(after, scene, belief, outputs, stages, weights, secure)
-        return after, release
+        return after, self._release(after, scene.stage, found, outputs, secure)
+
+    def _stage(self, machine: LocationMachine, scene: Scene) -> Stage:
+        """The stage of a machine that answers at this step."""
+        return scene.stage if machine is self else machine.runtime.stage(scene.stage.members)
 
     def _release(
-        self,
-        after: LocationState,
-        scene: Scene,
-        belief: Floats,
-        outputs: Outputs,
-        stages: list[Stage],
-        weights: Floats,
-        secure: bool,
+        self, after: LocationState, stage: Stage, found: Seen, outputs: Outputs, secure: bool
     ) -> LocationRelease:
-        runtime, query = self.runtime, self.query
-        states = runtime.motion.on_states(after.time - 1, belief)
-        estimate, spread = remapped(states, runtime.values, query.estimate)
-        top = _largest(states, SHOWN)
-        stage = scene.stage
-        most = int(top[0])
-        known = stage.members[most]
+        query = self.query
+        names = query.states
         return LocationRelease(
             time=after.time,
             z=tuple(int(k) for k in outputs[0][1]) if outputs else None,
             step=query.step,
             labels=query.labels,
             unit=query.unit,
-            estimate=tuple(float(value) for value in estimate),
-            likely=tuple((query.states[i], float(states[i])) for i in top),
-            spread=spread,
+            estimate=found.estimate,
+            likely=tuple((names[place], share) for place, share in found.top),
+            spread=found.spread,
             possible=stage.count,
-            degree=stage.degree(query.points, most) if known else 0,
-            added=tuple((query.states[a], query.states[b]) for a, b in stage.protected.added),
-            guarantee=runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
+            degree=found.degree,
+            added=tuple((names[a], names[b]) for a, b in stage.protected.added),
+            guarantee=self.runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
             about_now=after.about_now,
             about_all=after.about_all,
-            warnings=_warnings(stage, stages, weights, -FAR * len(outputs)),
+            warnings=_warnings(stage, found.best < -FAR * len(outputs)),
             secure=secure,
         )
 
@@ -234,7 +212,7 @@ def _made_again(*fields: Any) -> LocationMachine:
     return LocationMachine(**dict(zip(names, fields, strict=True)))
 
 
-def _warnings(stage: Stage, stages: list[Stage], weights: Floats, far: float) -> tuple[str, ...]:
+def _warnings(stage: Stage, far: bool) -> tuple[str, ...]:
     found = []
     if stage.count < 2:
         found.append(NOTHING_LEFT)
@@ -242,22 +220,6 @@ def _warnings(stage: Stage, stages: list[Stage], weights: Floats, far: float) ->
         found.append(POLICY_SILENT)
     if stage.tells and stage.count > 1:
         found.append(ON_A_LINE)
-    if stages and weights[stage.members].max() < far:
+    if far:
         found.append(FAR_OFF)
     return tuple(found)
-
-
-def _single(belief: Floats) -> npt.NDArray[np.float32]:
-    """Beliefs in single precision, locked."""
-    with np.errstate(under="ignore"):
-        short = belief.astype(np.float32)
-    short.setflags(write=False)
-    return short
-
-
-def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
-    """The places of the largest values, the largest first, ties by index."""
-    if len(values) <= count:
-        return np.argsort(-values, kind="stable")
-    top = np.sort(np.argpartition(-values, count)[:count])
-    return top[np.argsort(-values[top], kind="stable")]

@@ -7,7 +7,7 @@ be kept and used again whenever the same states are possible.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -45,6 +45,8 @@ class Stage:
     state (through the member that answers for it). `spread` = η bounds the log-ratio between any
     two states whatever; inf when noise on a line tells some apart, and then `tells` is True: the
     output itself rules states out. `joined` says whether the policy has an edge left inside C.
+    `count` = |C|; `polygon` are the vertices of the body when the law adds K-norm noise that fills
+    the plane, else None.
     """
 
     members: Truths
@@ -53,16 +55,17 @@ class Stage:
     law: EmissionLaw
     spread: float
     joined: bool
+    count: int = field(init=False)
+    polygon: Ints | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", int(np.count_nonzero(self.members)))
+        object.__setattr__(self, "polygon", _polygon(self.law))
 
     @property
     def tells(self) -> bool:
         """Whether outputs can rule states out."""
         return self.spread == np.inf
-
-    @property
-    def count(self) -> int:
-        """|C|."""
-        return int(self.members.sum())
 
     def degree(self, points: Ints, state: int) -> int:
         """DoP: how many members no output tells from the member `state` by more than ε."""
@@ -113,6 +116,13 @@ NOISES: dict[str, NoiseKind] = {
     "staircase": NoiseKind(lambda i, m, hull: protect(i, m, same, hull), staircase_law),
     "graph-exponential": NoiseKind(lambda i, m, hull: join_all(i, m), graph_law),
 }
+
+
+def _polygon(law: EmissionLaw) -> Ints | None:
+    noise = law.noise if isinstance(law, LatticeEmission) else None
+    if not isinstance(noise, LatticeKNorm):
+        return None
+    return noise.body.flat if noise.body.ambient == noise.body.dimension == 2 else None
 
 
 def policy_of(places: Places) -> PolicyGraph:

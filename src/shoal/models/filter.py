@@ -59,7 +59,7 @@ class Motion:
 
         Xiao & Xiong 2016, Section 3.3.
         """
-        matrix = self._matrix(step)
+        matrix = self.matrix(step)
         if matrix is None:
             return belief
         moved: Floats = matrix @ belief
@@ -67,7 +67,7 @@ class Motion:
 
     def reach(self, step: int, support: Truths) -> Truths:
         """Which hidden states are possible at `step` when `support` was, the step before."""
-        matrix = self._matrix(step)
+        matrix = self.matrix(step)
         if matrix is None:
             return support
         # weights are above 0 and counted one by one: nothing can underflow
@@ -95,7 +95,7 @@ class Motion:
         shown: Ints = self.shown[min(step, self.memory - 1)]
         return shown
 
-    def _matrix(self, step: int) -> Any:
+    def matrix(self, step: int) -> Any:
         """The transposed matrix into `step`; None when nothing moves."""
         if self.length is not None and step >= self.length:
             raise InputError(

@@ -14,6 +14,7 @@ Guarantee: sup over z of log q(z|s) / q(z|s') is at most `law.log_ratio(s, s')`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,7 +93,7 @@ class LatticeEmission:
     def draw(self, state: int, rng: Rng) -> tuple[int, ...]:
         """points[state] + one draw of the noise."""
         drawn = self.noise.draw(rng)
-        return tuple(int(x) + z for x, z in zip(self.points[state], drawn, strict=True))
+        return tuple(map(operator.add, self.points[state].tolist(), drawn))
 
     def log_likelihood(self, output: Sequence[int]) -> Floats:
         """log weight of output - points[s] for every state s."""

@@ -27,7 +27,7 @@ def compiled_draws(
 
     width = 1 if body.dimension == 1 else 3
     drawn: Integers = np.empty((count, body.dimension), dtype=np.int64)
-    rate = float(epsilon * proposal.rates[0])
+    rate = float(epsilon * proposal.rates[0]) if width == 1 else float(epsilon)
     filled = 0
     while filled < count and drawn.dtype != object:
         size = min(MOST_ATTEMPTS, 3 * (count - filled) + SPARE)
@@ -40,7 +40,7 @@ def compiled_draws(
             else:
                 state = knorm_kernels.plane_attempts(
                     block,
-                    float(epsilon),
+                    rate,
                     proposal.shares,
                     proposal.outwards,
                     body.flat,

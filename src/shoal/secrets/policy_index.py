@@ -19,31 +19,32 @@ class PolicyIndex:
     """Hulls, states left alone and stand-ins of a policy under any constraint C = members.
 
     In the plane answers come from a compiled index in microseconds, in other dimensions from the
-    definitions; both are exact. `points` are the answers in lattice steps.
+    definitions; both are exact. `points` are the answers in lattice steps. `edges` is that index
+    and `order` sorts the points; None outside the plane.
     """
 
     def __init__(self, policy: PolicyGraph, points: Ints) -> None:
         self.policy = policy
         self.points = points
-        self._edges: HullIndex | None = None
+        self.edges: HullIndex | None = None
         self._pairs: HullIndex | None = None
-        self._order: Ints | None = None
+        self.order: Ints | None = None
         if points.shape[1] == 2:
             from shoal.geometry.layers import hull_index
             from shoal.geometry.nearest import lexicographic
 
             one_group = np.zeros(len(points), dtype=np.int64)
-            self._edges = hull_index(points, policy.edges, policy.groups)
+            self.edges = hull_index(points, policy.edges, policy.groups)
             self._pairs = hull_index(points, np.empty((0, 2), np.int64), one_group)
-            self._order = lexicographic(points)
+            self.order = lexicographic(points)
 
     def hull(self, members: Truths) -> Body:
         """K = conv{f(s) - f(s') : ss' an edge of G ∩ C}; the point {0} when there is none.
 
         Cliques go through the hull of their points. Xiao & Xiong 2016, Definition 5.1.
         """
-        if self._edges is not None:
-            return self._edges.body(members)
+        if self.edges is not None:
+            return self.edges.body(members)
         return plain_hull(self.policy, self.points, members)
 
     def spread(self, members: Truths) -> Ints:
@@ -54,19 +55,19 @@ class PolicyIndex:
 
     def alone(self, members: Truths) -> Ints:
         """The members that nothing joins to another member, in index order."""
-        if self._edges is not None:
-            return self._edges.alone(members)
+        if self.edges is not None:
+            return self.edges.alone(members)
         return self.policy.alone(members)
 
     def stand_ins(self, members: Truths) -> Ints:
         """The member that answers for each state: itself or the nearest, ties by index."""
         if members.all():
             return np.arange(len(members))
-        if self._order is None or not members.any():
+        if self.order is None or not members.any():
             return surrogates(self.points, members)
         from shoal.geometry.nearest import nearest_members
 
-        return nearest_members(self.points, members, self._order)
+        return nearest_members(self.points, members, self.order)
 
 
 def plain_hull(policy: PolicyGraph, points: Ints, members: Truths) -> Body:

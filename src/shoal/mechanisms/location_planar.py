@@ -1,0 +1,74 @@
+"""Stages of planar K-norm streams through compiled code, where nothing has to be repaired."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from shoal.geometry.body import body_of
+from shoal.mechanisms.location_stage import Places, Stage
+from shoal.models.filter import Truths
+from shoal.noise.emission import LatticeEmission
+from shoal.noise.knorm import noise_of
+from shoal.secrets.location import LocationSet
+from shoal.secrets.policy_index import PolicyIndex
+from shoal.secrets.policy_repair import Protected
+
+NO_EDGES = np.empty((0, 2), dtype=np.int64)
+NOBODY = np.empty(0, dtype=np.int64)
+for _shared in (NO_EDGES, NOBODY):
+    _shared.setflags(write=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanarStages:
+    """What `stage_of` makes of a constraint, for one policy, one ε and K-norm noise."""
+
+    graph: tuple[Any, ...]
+    epsilon: Fraction
+
+    def stage(self, members: Truths) -> Stage | None:
+        """The stage of C = members; None when it is flat or needs a repair: use `stage_of`."""
+        from shoal.loss.location_step_kernels import stage_parts
+
+        ready, vertices, answering, answers, joined, spread = stage_parts(
+            self.graph, members, float(self.epsilon)
+        )
+        if not ready:
+            return None
+        body = body_of(vertices)
+        noise = noise_of(body, self.epsilon)
+        return Stage(
+            members=members,
+            answering=answering,
+            protected=Protected(NO_EDGES, body, body, body, NOBODY),
+            law=LatticeEmission(points=answers, noise=noise),
+            spread=spread,
+            joined=joined,
+        )
+
+
+def planar_stages(
+    places: Places, index: PolicyIndex, epsilon: Fraction, noise: str
+) -> PlanarStages | None:
+    """The compiled stages of a machine; None when its stages are not of that kind.
+
+    They are when answers are planar, noise is K-norm, the policy is one clique of all states or
+    edges without cliques, and a location set guards its members only.
+    """
+    edges, order = index.edges, index.order
+    guards_all = isinstance(places, LocationSet) and places.everywhere
+    if edges is None or order is None or noise != "k-norm" or guards_all:
+        return None
+    complete = len(edges.cliques) == 1 and len(edges.cliques[0]) == len(index.points)
+    if (len(edges.cliques) and not complete) or (complete and len(edges.vectors)):
+        return None
+    graph = (
+        *(complete, edges.points, order),
+        *(edges.layers, edges.starts, edges.first, edges.second, edges.ranks),
+        *(edges.vectors, edges.pointers, edges.others, edges.group_of),
+    )
+    return PlanarStages(graph, epsilon)

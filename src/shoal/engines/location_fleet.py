@@ -47,6 +47,15 @@ class Shown(NamedTuple):
     ever: Floats
 
 
+class Group(NamedTuple):
+    """Streams that share a stage, with the hidden states possible for each, and their outputs."""
+
+    streams: list[int]
+    stage: Stage
+    supports: list[Truths]
+    outputs: Ints | None
+
+
 class Fleet:
     """Streams of one machine that begin together; step t is the t-th reading of each."""
 
@@ -76,7 +85,7 @@ class Fleet:
         drawing = [at for at, (stage, _) in enumerate(scenes) if id(stage) not in silent]
         chosen, outputs = decide(drawing, lambda some: _outputs(some, scenes, places, rngs))
         by_place = dict(zip(chosen, outputs, strict=True))
-        shown = []
+        moved = []
         for name, several in groups.items():
             stage = scenes[several[0]][0]
             moving = [at for at in several if name in silent or at in by_place]
@@ -84,7 +93,8 @@ class Fleet:
                 continue
             zs = None if name in silent else np.array([by_place[at] for at in moving])
             supports = [scenes[at][1] for at in moving]
-            shown.append(self._absorbed([streams[at] for at in moving], stage, supports, zs))
+            moved.append(Group([streams[at] for at in moving], stage, supports, zs))
+        shown = self._absorbed(moved) if moved else []
         self.time += 1
         return shown
 
@@ -114,62 +124,74 @@ class Fleet:
         before = np.unpackbits(packed, count=self._motion.hidden).astype(np.bool_)
         return self._motion.reach(self.time, before) if self.time else before
 
-    def _absorbed(
-        self, streams: list[int], stage: Stage, supports: list[Truths], outputs: Ints | None
-    ) -> Shown:
-        """The streams after their outputs: new beliefs, supports and bounds."""
-        motion, runtime = self._motion, self._machine.runtime
+    def _absorbed(self, groups: list[Group]) -> list[Shown]:
+        """The streams of all groups after their outputs: new beliefs, supports and bounds."""
+        streams = [stream for group in groups for stream in group.streams]
         before = self._beliefs[streams].astype(np.float64)
-        prior = motion.predict(self.time, before.T).T if self.time else before
-        beliefs = np.asarray(prior)
-        if outputs is not None:
-            beliefs, supports = self._updated(stage, beliefs, supports, outputs)
+        prior = self._motion.predict(self.time, before.T).T if self.time else before
+        beliefs, etas, supports = np.ascontiguousarray(prior), np.zeros(len(streams)), []
+        places, first = [], 0
+        for group in groups:
+            rows = slice(first, first + len(group.streams))
+            possible = group.supports
+            if group.outputs is not None:
+                beliefs[rows], possible = self._updated(group, group.outputs, beliefs[rows])
+                etas[rows] = group.stage.spread
+            supports += possible
+            places.append(rows)
+            first = rows.stop
+        self._settle(streams, beliefs, supports, etas)
+        estimates, spreads = self._estimates(beliefs)
+        now, ever = self._now[streams], self._ever[streams]
+        return [
+            Shown(
+                group.streams,
+                group.outputs,
+                *(estimates[rows], spreads[rows]),
+                group.stage.count,
+                *(now[rows], ever[rows]),
+            )
+            for group, rows in zip(groups, places, strict=True)
+        ]
+
+    def _settle(
+        self, streams: list[int], beliefs: Floats, supports: list[Truths], etas: Floats
+    ) -> None:
+        """Keeps what the streams are after a step; `etas` bound what its outputs told."""
+        runtime = self._machine.runtime
         with np.errstate(under="ignore"):
             self._beliefs[streams] = beliefs.astype(np.float32)
         distinct = {id(support): support for support in supports}
         packed = {name: runtime.packed(support) for name, support in distinct.items()}
         for stream, support in zip(streams, supports, strict=True):
             self._supports[stream] = packed[id(support)]
-        eta = 0.0 if outputs is None else stage.spread
         factor = runtime.forgetting.factor(self.time)
         known = {g: carried(g, factor) for g in np.unique(self._now[streams]).tolist()}
-        self._now[streams] = [known[g] + eta for g in self._now[streams].tolist()]
-        self._ever[streams] += eta
-        estimates, spreads = self._estimates(beliefs)
-        return Shown(
-            streams,
-            outputs,
-            estimates,
-            spreads,
-            stage.count,
-            self._now[streams].copy(),
-            self._ever[streams].copy(),
-        )
+        self._now[streams] = np.array([known[g] for g in self._now[streams].tolist()]) + etas
+        self._ever[streams] += etas
 
-    def _updated(
-        self, stage: Stage, priors: Floats, supports: list[Truths], outputs: Ints
-    ) -> tuple[Floats, list[Truths]]:
+    def _updated(self, group: Group, outputs: Ints, priors: Floats) -> tuple[Floats, list[Truths]]:
         """Bayes' rule for each row, in logarithms where products underflow, and what is possible.
 
         States count alike where the floats have lost every state that is left.
         """
-        motion = self._motion
+        motion, stage, supports = self._motion, group.stage, group.supports
         beliefs, left = np.empty_like(priors), np.arange(len(priors))
         if motion.memory == 1 and stage.polygon is not None and within_reach(outputs):
             from shoal.loss.location_step_kernels import TINY, updated_rows
 
             points, rate = self._machine.query.points, self._machine.runtime.rate
-            rows = np.ascontiguousarray(priors)
             beliefs, totals = updated_rows(
-                rows, points, stage.answering, stage.polygon, rate, outputs
+                priors, points, stage.answering, stage.polygon, rate, outputs
             )
             left = np.flatnonzero(totals < TINY)
-        if len(left):
-            weights = _likelihoods(stage, outputs[left])[:, motion.at(self.time)]
-            beliefs[left] = posteriors(priors[left], weights)
-            if stage.tells:
-                ruled = weights > -np.inf
-                supports = [one & row for one, row in zip(supports, ruled, strict=True)]
+        if not len(left):
+            return beliefs, supports
+        weights = _likelihoods(stage, outputs[left])[:, motion.at(self.time)]
+        beliefs[left] = posteriors(priors[left], weights)
+        if stage.tells:
+            ruled = weights > -np.inf
+            supports = [one & row for one, row in zip(supports, ruled, strict=True)]
         for row in np.flatnonzero(~beliefs.any(axis=1)):
             beliefs[row] = supports[row] / supports[row].sum()
         return beliefs, supports

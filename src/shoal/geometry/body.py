@@ -56,9 +56,10 @@ class Body(Value):
         span = PLANE if plane else span_of(vertices)
         flat = vertices if span.full else _in_span(span, vertices)
         facets = facets_of(flat) if span.dimension >= 3 else None
-        object.__setattr__(self, "vertices", locked(vertices, np.int64))
+        own = locked(vertices, np.int64)
+        object.__setattr__(self, "vertices", own)
         object.__setattr__(self, "span", span)
-        object.__setattr__(self, "flat", locked(flat, np.int64))
+        object.__setattr__(self, "flat", own if flat is vertices else locked(flat, np.int64))
         object.__setattr__(self, "facets", facets)
 
     @property

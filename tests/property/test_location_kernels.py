@@ -1,4 +1,4 @@
-"""The compiled threshold of a location set against exact sums."""
+"""Compiled parts of a location step: thresholds against exact sums, places against a sort."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shoal.geometry.body import symmetric_hull
-from shoal.loss.location_kernels import count_inside, threshold
+from shoal.loss.location_kernels import count_inside, likely, threshold
+from shoal.loss.location_step_kernels import largest_places
+from shoal.mechanisms.location_seen import _largest
 from shoal.secrets.location import location_set
 
 WEIGHTS = st.lists(
@@ -23,6 +25,27 @@ def test_a_clear_threshold_is_the_location_set(weights: list[float], delta: floa
     least, clear = threshold(prior, float(1 - Fraction(str(delta))))
     if clear:
         assert np.array_equal((prior >= least) & (prior > 0), location_set(prior, delta))
+    possible = np.arange(len(prior)) % 4 != 1
+    same, members = likely(prior, possible, float(1 - Fraction(str(delta))))
+    assert same == clear
+    if clear:
+        assert np.array_equal(members, possible & location_set(prior, delta))
+
+
+def test_everything_possible_is_likely_when_the_floats_have_lost_all() -> None:
+    possible = np.array([True, False, True])
+    clear, members = likely(np.zeros(3), possible, 0.99)
+    assert clear
+    assert np.array_equal(members, possible)
+    assert members is not possible
+
+
+@given(WEIGHTS, st.integers(1, 5))
+def test_the_largest_places_go_by_value_then_by_index(weights: list[float], count: int) -> None:
+    values = np.array(weights, dtype=np.float64)
+    expected = np.argsort(-values, kind="stable")[:count]
+    assert largest_places(values, count).tolist() == expected.tolist()
+    assert _largest(values, count).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("delta", ["0.1", "0.05"])

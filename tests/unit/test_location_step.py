@@ -54,9 +54,10 @@ def machine_for(name: str, delta: Fraction | None = None, **given: Any) -> Locat
     return LocationMachine(**fields)
 
 
-def corner_machine(epsilon: Fraction) -> LocationMachine:
+def corner_machine(epsilon: Fraction, scale: int = 1) -> LocationMachine:
     chain = MarkovChain.of(np.eye(3), initial=[0.4, 0.3, 0.3])
-    query = measurement(chain.states, CORNERS, labels=("x", "y"))
+    corners = [(x * scale, y * scale) for x, y in CORNERS]
+    query = measurement(chain.states, corners, labels=("x", "y"), step=1)
     policy = PolicyGraph.complete(chain.states)
     return LocationMachine(chain=chain, query=query, places=policy, epsilon=epsilon)
 
@@ -176,8 +177,9 @@ def test_ties_of_the_most_probable_go_by_index() -> None:
     far = (10**6, 3 * 10**6)  # every likelihood differs, but priors of 0 do not
     level = scene._replace(prior=np.zeros(CHAIN.size))
     for way in (seen, location_seen._plain):
-        top = way(machine.runtime, QUERY, 0, level, [(scene.stage, far)]).top
-        assert [place for place, _ in top] == [0, 1, 2]
+        found = way(machine.runtime, QUERY, 0, level, [(scene.stage, far)])
+        assert [place for place, _ in found.top] == [0, 1, 2]
+        assert found.belief == pytest.approx(np.full(CHAIN.size, 1 / CHAIN.size))
     skipped = location_seen._plain(machine.runtime, QUERY, 0, scene, [])
     assert [place for place, _ in skipped.top] == [0, 1, 2]
 
@@ -203,7 +205,9 @@ def test_outputs_beyond_62_bits_are_absorbed() -> None:
 
 @pytest.mark.parametrize("size", [2**31 - 2**28 - 1, 2**31 - 2**28, 2**31, 2**40])
 def test_outputs_at_the_reach_of_compiled_norms(size: int) -> None:
-    machine = corner_machine(Fraction(1, 10**9))
+    """The body is as wide as they come: int64 overflows beyond the reach."""
+    machine = corner_machine(Fraction(1, 10), 2**28)
+    assert machine.query.points.max() == 2**28
     scene = machine.scene(machine.init())
     both = [
         way(machine.runtime, machine.query, 0, scene, [(scene.stage, (size, -size))])

@@ -57,7 +57,10 @@ def released(plan: Plan, release: Release) -> SumSeen:
     """What a release of an additive plan shows."""
     body, query = plan.body, plan.task.query
     if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
-        raise Refused(f"no attack is known on a {type(body).__name__} release of this query")
+        raise Refused(
+            f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks "
+            "are for noise on counts, sums, means and histograms of one set of states"
+        )
     return laplace_sum(query, release.values, float(body.noise.scale))
 
 

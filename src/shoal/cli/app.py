@@ -84,6 +84,16 @@ class LazyGroup(TyperGroup):
             command.epilog = row.examples
         return command
 
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """The command named first; a name that is none is refused with the nearest ones."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = ", ".join(f"'{name}'" for name in get_close_matches(args[0], COMMANDS))
+            hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
+            ctx.fail(f"No such command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """The table as it stands: `shoal --help` imports no command."""
         with formatter.section("Commands"):

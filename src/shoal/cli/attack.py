@@ -14,6 +14,8 @@ from shoal.cli.calendar import shows_contexts
 from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
 from shoal.cli.outputs import check_chart
 from shoal.cli.release_places import asks_for_places
+from shoal.cli.stream_location import follows_places
+from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs
@@ -71,6 +73,13 @@ def attack(
 
     check_chart(plot, force=force)
     plan, own = load_plan(source)
+    if friends is not None and not asks_for_places(plan):
+        raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
+    if follows_places(plan):
+        raise InputError(
+            f"{plan.mechanism} is a stream of places, which this command does not attack; "
+            "`shoal stream` and `shoal locations` say with each step what it tells (about_now)"
+        )
     if scale is not None:
         plan = _with_scale(plan, scale)
     columns = Columns(state, None, time, None, None).over(own)
@@ -104,8 +113,6 @@ def attack(
 
 
 def _member(plan: Plan, index: int) -> Model:
-    from shoal.core.errors import InputError
-
     family = plan.task.family
     if not 0 <= index < len(family):
         raise InputError(f"--model is {index}; the spec has models 0 to {len(family) - 1}")

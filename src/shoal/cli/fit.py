@@ -11,6 +11,7 @@ import typer
 from shoal.cli import show
 from shoal.cli.options import AsJson, DataPath, Force, new_app
 from shoal.cli.outputs import check_output
+from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.core.records import Sequences
@@ -115,6 +116,8 @@ def fit(
     from shoal.models.fit import Start, fit_groups
     from shoal.models.fit_check import check_fit
 
+    if state is None:
+        raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")
     dataset = read_data(data, Columns(state, series, time, gap))
     parts = _parts(dataset, data, series, group)
     paths = _paths(out, list(parts), grouped=group is not None)
@@ -161,8 +164,6 @@ def _parts(
 
 
 def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
-    from shoal.core.errors import InputError
-
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
     if not grouped:

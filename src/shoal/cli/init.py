@@ -33,7 +33,7 @@ class Kind(StrEnum):
     FRIENDS = "friends"
 
 
-TRY = {Kind.CONTEXTS: ("plan",), Kind.LOCATION: ("plan",), Kind.FRIENDS: ("plan",)}
+TRY = {Kind.CONTEXTS: ("plan", "audit"), Kind.LOCATION: ("plan", "audit")}  # others: leak, plan
 ABOUT = """What the data is: a time series, contexts of a day shown or suppressed live, a location \
 stream, variables of a Bayesian network, people who infect each other, or records tied in pairs."""
 

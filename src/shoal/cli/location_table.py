@@ -9,6 +9,8 @@ from shoal.core.errors import DataError, InputError
 if TYPE_CHECKING:
     import polars as pl
 
+    from shoal.core.task import Model
+
 
 def read_positions(
     path: str,
@@ -32,10 +34,12 @@ def read_positions(
         raise InputError("name --lat and --lon, or --state, but not both")
     parts = []
     for file in matching(path):
-        names = [name for name in (state, latitude, longitude) if name is not None]
-        frame = load(file, state=names[0], series=series, time=time)
-        for name in names[1:]:
-            frame = frame.with_columns(load(file, state=name, series=None, time=None)[name])
+        roles = {"state": state, "latitude": latitude, "longitude": longitude}
+        (role, first), *others = [(role, name) for role, name in roles.items() if name is not None]
+        frame = load(file, state=first, series=series, time=time, role=role)
+        for role, name in others:
+            other = load(file, state=name, series=None, time=None, role=role)
+            frame = frame.with_columns(other[name])
         columns = {"user": pl.lit(file.stem) if series is None else pl.col(series).cast(pl.String)}
         if time is not None:
             seconds = microseconds(frame[time], repr(str(file))).cast(pl.Float64) / 1e6
@@ -43,10 +47,58 @@ def read_positions(
         if state is not None:
             columns["state"] = pl.col(state).cast(pl.String)
         else:
-            columns["lat"] = pl.col(str(latitude)).cast(pl.Float64, strict=False)
-            columns["lon"] = pl.col(str(longitude)).cast(pl.Float64, strict=False)
+            source = repr(str(file))
+            columns["lat"] = pl.lit(_degrees(frame[str(latitude)], source, "latitude", 90))
+            columns["lon"] = pl.lit(_degrees(frame[str(longitude)], source, "longitude", 180))
         parts.append(frame.select(**columns))
     table = pl.concat(parts)
     if table.height == 0:
         raise DataError(f"{path!r} holds no rows; at least 2 positions are needed")
     return table
+
+
+def off_the_map(table: pl.DataFrame, chain: Model) -> int:
+    """How many positions lie in no cell that the model knows; 0 for a model without a map."""
+    import numpy as np
+
+    from shoal.models.grid_chain import SparseChain
+
+    if not isinstance(chain, SparseChain) or chain.grid is None or "lat" not in table.columns:
+        return 0
+    usable = table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
+    cells = chain.grid.cell_of(usable["lat"].to_numpy(), usable["lon"].to_numpy())
+    known = cells >= 0 if chain.cells is None else np.isin(cells, chain.cells)
+    return int(np.count_nonzero(~known))
+
+
+def check_states(table: pl.DataFrame, chain: Model) -> None:
+    """Refuses a column of states that names one the model does not know."""
+    from shoal.core.records import label
+
+    known = {label(state) for state in chain.states or ()}
+    for row, name in enumerate(table["state"] if "state" in table.columns else (), 1):
+        if name is not None and label(name) not in known:
+            shown = ", ".join(str(state) for state in (chain.states or ())[:8])
+            raise DataError(
+                f"the column of --state holds {name!r} in row {row}; it must hold states of the "
+                f"model ({shown}, …): correct it, or name --lat and --lon instead"
+            )
+
+
+def _degrees(values: pl.Series, source: str, role: str, most: int) -> pl.Series:
+    """Numbers of a column, nothing where it is empty; refused is any other text or number."""
+    import polars as pl
+
+    if values.dtype == pl.String:
+        text = values.str.strip_chars()
+        values = pl.select(pl.when(text != "").then(text)).to_series().rename(values.name)
+    numbers = values.cast(pl.Float64, strict=False)
+    wrong = (numbers.is_null() & values.is_not_null()) | (numbers.abs() > most).fill_null(False)
+    wrong = wrong & ~numbers.is_nan().fill_null(False)
+    if wrong.any():
+        row = wrong.to_list().index(True)
+        raise DataError(
+            f"{source}: column {values.name!r} holds {values[row]!r} in row {row + 1}; a {role} is "
+            f"a number from -{most} to {most}, and an empty field skips the step"
+        )
+    return numbers

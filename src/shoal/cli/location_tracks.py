@@ -79,9 +79,10 @@ def locations(
     released so far, how many states were possible, and what the stream has told up to there. With
     --plot the first person's trace is drawn beside the truth, for your eyes only.
     """
-    from shoal.cli.location_table import read_positions
+    from shoal.cli.location_table import check_states, off_the_map, read_positions
     from shoal.cli.sources import load_plan
     from shoal.cli.stream_location import follows_places
+    from shoal.core.plan import Machine
     from shoal.data.durations import parse_duration
     from shoal.data.write import write_table
     from shoal.streams.batch_location import TrackColumns
@@ -90,10 +91,12 @@ def locations(
     check_chart(plot, force=force)
     plan, _ = load_plan(source)
     if not follows_places(plan):
-        raise InputError(f"{plan.mechanism} is not a plan for places; use `shoal release`")
+        command = "stream" if isinstance(plan.body, Machine) else "release"
+        raise InputError(f"{plan.mechanism} is not a plan for places; use `shoal {command}`")
     table = read_positions(
         data, series=series, time=time, latitude=latitude, longitude=longitude, state=state
     )
+    check_states(table, plan.task.family[0])
     columns = TrackColumns(
         user="user",
         time="seconds" if time else None,
@@ -105,6 +108,14 @@ def locations(
     )
     rows = _released(plan, table, columns, workers, ledger, seed)
     write_table(out, rows)
+    outside = off_the_map(table, plan.task.family[0])
+    if outside:
+        typer.echo(
+            f"WARNING: {outside} of {table.height} positions lie off the model's map; they were "
+            "released as its nearest state. Check the map, and that --lat and --lon are not "
+            "swapped.",
+            err=True,
+        )
     if plot is not None:
         _draw(plan, table, columns, rows, plot)
     _report(plan, rows, out, as_json=as_json, seeded=seed is not None)

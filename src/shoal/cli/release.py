@@ -122,7 +122,7 @@ def release(
 
         raise InputError("--group, --period-column and --engine are for jobs; name --by too")
     from shoal.cli.account import Account
-    from shoal.cli.sources import Columns, load_plan, read_data
+    from shoal.cli.sources import Columns, check_single, load_plan, read_data
 
     _check_out(out, force=force)
     account = Account.of(
@@ -134,6 +134,7 @@ def release(
         seeded=seed is not None,
     )
     plan, own = load_plan(source)
+    check_single(plan)
     columns = Columns(state, series, time, gap, together).over(own)
     places = asks_for_places(plan)
     if places:

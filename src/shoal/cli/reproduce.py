@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.options import new_app
+
 if TYPE_CHECKING:
     from shoal.experiments.report import Report
 
-app = typer.Typer(rich_markup_mode=None)
+app = new_app()
 
 EPILOG = """\b
 Examples:

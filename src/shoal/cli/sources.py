@@ -52,6 +52,18 @@ def load_plan(path: Path) -> tuple[Plan, Columns]:
     return plan, Columns(data.state, data.series, data.time, data.gap, together)
 
 
+def check_single(plan: Plan) -> None:
+    """Refuses a plan of a stream, where a command makes one release of data at rest."""
+    from shoal.cli.stream_location import follows_places
+    from shoal.core.plan import Machine
+
+    if isinstance(plan.body, Machine):
+        also = " or `shoal locations`" if follows_places(plan) else ""
+        raise InputError(
+            f"{plan.mechanism} answers step by step, not once; use `shoal stream`{also}"
+        )
+
+
 def read_data(path: str, columns: Columns) -> Dataset:
     """The data set in `path`; refused when nothing says which column holds the states."""
     from shoal.data.durations import parse_duration

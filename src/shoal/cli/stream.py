@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.options import new_app
-from shoal.cli.stream_location import Purse, begun, follows_places, place_step
+from shoal.cli.stream_location import Purse, begun, follows_places, place_doubt, place_step
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def filtered(
     from shoal.noise.bits import SeededRng
 
     rng: Rng = SystemRng() if seed is None else SeededRng(seed)
+    doubtful = True
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -106,6 +107,11 @@ def filtered(
             runner, out = _step(runner, reading, field, rng, purse)
         except InputError as error:
             raise DataError(f"line {number}: {error}") from None
+        doubt = _doubt(runner, reading, field) if doubtful else ""
+        if doubt:
+            # once: the reader of standard error owns the readings, but needs no line for each
+            typer.echo(f"WARNING: line {number}: {doubt}", err=True)
+            doubtful = False
         if state is not None:
             # before the line goes out: a second draw of a slot that was shown would tell more
             atomic_write(state, dumps(runner, indent=None) + "\n")
@@ -138,6 +144,33 @@ def _step(
     return runner, ({"day": runner.day, **out} if runner.day else out)
 
 
+def _doubt(runner: Any, reading: dict[str, Any], field: str) -> str:
+    """Why a line is suppressed or moved whatever the plan says; empty when it is not."""
+    from shoal.core.records import label
+    from shoal.streams.location import LocationStream
+    from shoal.streams.mask import ContextStream
+
+    if isinstance(runner, LocationStream):
+        return place_doubt(runner, reading)
+    if not isinstance(runner, ContextStream):
+        return ""
+    if field not in reading:
+        others = [key for key in reading if key not in ("slot", "day")]
+        return (
+            f"it has no key {field!r}, so it counts as missing; rename {others[0]!r} to {field!r}, "
+            f"or give --field {others[0]}"
+            if others
+            else ""
+        )
+    states = runner.plan.task.query.states
+    if reading[field] is None or label(reading[field]) in states:
+        return ""
+    return (
+        f"{field} is {reading[field]!r}, which is not one of the model's contexts "
+        f"({', '.join(map(str, states))}), so it is suppressed; correct it, or fit the model again"
+    )
+
+
 def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
     """The stream where it stood, or before its first step."""
     from shoal.core.plan import Machine
@@ -147,6 +180,10 @@ def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
 
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
+    if start is not None and not follows_places(plan):
+        raise InputError(
+            f"--start is {start!r}, but {plan.mechanism} is no plan for places; drop it"
+        )
     if state is not None and state.exists():
         stored = load_stored(state, "state")
         if getattr(stored, "plan", None) != plan:

@@ -35,6 +35,10 @@ def begun(plan: Plan, start: str | None) -> LocationStream:
     """The stream before its first step, or after one whose state everybody knows."""
     from shoal.streams.location import LocationStream
 
+    fresh = LocationStream.begin(plan)
+    if start is None:
+        return fresh
+    _check_state(fresh, start, "--start")
     return LocationStream.begin(plan, start)
 
 
@@ -52,6 +56,8 @@ def place_step(
     observed = _position(reading)
     if observed is None:
         return _line(runner, *runner.skip())
+    if not isinstance(observed, tuple):
+        _check_state(runner, observed)
     if purse is None:
         return _line(runner, *runner.read(observed, rng=rng))
     key = f"{purse.subject}/{purse.period}/{runner.plan.fingerprint}/{runner.state.time}"
@@ -64,6 +70,24 @@ def place_step(
             period=purse.period,
             key=key,
         ),
+    )
+
+
+def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
+    """What the owner of the readings should know about a line; empty when nothing is odd."""
+    from shoal.models.grid_chain import SparseChain
+
+    chain = runner.machine.chain
+    if not isinstance(chain, SparseChain) or chain.grid is None or chain.cells is None:
+        return ""
+    latitude, longitude = reading.get("lat"), reading.get("lon")
+    if not (isinstance(latitude, int | float) and isinstance(longitude, int | float)):
+        return ""
+    if int(chain.grid.cell_of(latitude, longitude)) in chain.cells:
+        return ""
+    return (
+        f"lat {latitude:g} and lon {longitude:g} lie off the model's map, so its nearest state "
+        "counts; check the map, and that lat and lon are not swapped"
     )
 
 
@@ -86,10 +110,33 @@ def _position(reading: dict[str, Any]) -> Any:
         if "lat" not in reading or "lon" not in reading:
             raise InputError('lat and lon go together; give both, or {"skip": 1}')
         missing = reading["lat"] is None or reading["lon"] is None
-        return None if missing else (reading["lat"], reading["lon"])
+        return None if missing else (_degrees(reading, "lat", 90), _degrees(reading, "lon", 180))
     if "state" in reading:
         return reading["state"]
     raise InputError('the line has neither state nor lat and lon; give one, or {"skip": 1}')
+
+
+def _degrees(reading: dict[str, Any], key: str, most: int) -> float:
+    value = reading[key]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not -most <= value <= most:
+        raise InputError(
+            f'{key} is {value!r}; it must be a number from -{most} to {most}, or give {{"skip": 1}}'
+        )
+    return float(value)
+
+
+def _check_state(runner: LocationStream, name: object, field: str = "state") -> None:
+    from shoal.core.records import label
+
+    try:
+        runner.machine.runtime.atlas.state_of(label(name))
+    except InputError:
+        states = map(str, (runner.machine.chain.states or ())[:8])
+        raise InputError(
+            f"{field} is {name!r}, which is not one of the model's states; name one of them "
+            f"({', '.join(states)}, …)"
+        ) from None
 
 
 def _whole(value: object) -> int:

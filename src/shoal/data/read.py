@@ -64,8 +64,13 @@ def matching(path: str | os.PathLike[str]) -> tuple[Path, ...]:
     return files
 
 
-def load(file: Path, *, state: str, series: str | None, time: str | None) -> pl.DataFrame:
-    """The named columns of one file, as it holds them (a CSV as text)."""
+def load(
+    file: Path, *, state: str, series: str | None, time: str | None, role: str = "state"
+) -> pl.DataFrame:
+    """The named columns of one file, as it holds them (a CSV as text).
+
+    `role` is what a refusal calls the column `state`.
+    """
     import polars as pl
 
     scan = _scan(file)
@@ -73,7 +78,8 @@ def load(file: Path, *, state: str, series: str | None, time: str | None) -> pl.
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
         present = scan.collect_schema().names()
-        check_columns(present, repr(str(file)), state=state, series=series, time=time)
+        source = repr(str(file))
+        check_columns(present, source, state=state, series=series, time=time, role=role)
         wanted = dict.fromkeys(name for name in (state, series, time) if name is not None)
         if file.suffix.lower() == ".csv":  # whole rows, so that one with too many fields is seen
             return scan.collect().select(list(wanted))

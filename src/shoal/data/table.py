@@ -71,10 +71,16 @@ def tidy(
 
 
 def check_columns(
-    present: list[str], source: str, *, state: str, series: str | None, time: str | None
+    present: list[str],
+    source: str,
+    *,
+    state: str,
+    series: str | None,
+    time: str | None,
+    role: str = "state",
 ) -> None:
-    """Refuse a table without a named column."""
-    for field, column in (("state", state), ("series", series), ("time", time)):
+    """Refuse a table without a named column; `role` is what the column `state` holds."""
+    for field, column in ((role, state), ("series", series), ("time", time)):
         if column is not None and column not in present:
             shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
             merged = len(present) == 1 and any(mark in present[0] for mark in ";\t|")

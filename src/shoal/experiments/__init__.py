@@ -92,7 +92,7 @@ def row_named(name: str) -> Experiment:
     """The experiment called `name`."""
     row = EXPERIMENTS.get(name)
     if row is None:
-        raise InputError(f"experiment is {name!r}; it must be one of {list(EXPERIMENTS)}")
+        raise InputError(f"experiment is {name!r}; it must be one of {', '.join(EXPERIMENTS)}")
     return row
 
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE
 from shoal.core.task import Model, Query, Secrets, Task
+from shoal.data.read import SUFFIXES
 from shoal.mechanisms import MECHANISMS
 from shoal.mechanisms.calibration import epsilon_for
 from shoal.queries.linear import count, histogram, mean, weighted_sum
@@ -98,8 +99,20 @@ def parse_request(text: str, *, folder: Path, name: str = "spec") -> Request:
     try:
         document = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{name} is not valid TOML: {error}; correct that line") from None
+        raise SpecError(_not_toml(name, text, str(error))) from None
     return request_of(document, folder=folder)
+
+
+def _not_toml(name: str, text: str, error: str) -> str:
+    """The sentence for a file that is no spec: files given in the wrong place are told apart."""
+    if Path(name).suffix.lower() in SUFFIXES:
+        return f"{name} looks like data, not a spec; name the spec there, a TOML file"
+    if text.lstrip().startswith("{"):
+        return (
+            f"{name} looks like a stored plan or release, not a spec; name the TOML file that it "
+            "was made from"
+        )
+    return f"{name} is not valid TOML: {error}; correct that line"
 
 
 def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:

@@ -1,4 +1,4 @@
-"""Small maps and policies that several tests share: the running example of the papers, and grids."""
+"""Small maps and policies that several tests share: the papers' running example, and grids."""
 
 from __future__ import annotations
 

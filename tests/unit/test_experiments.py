@@ -105,3 +105,11 @@ def test_reports_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert done.exit_code == 0
     assert sorted(path.name for path in out.iterdir()) == ["chain-speed.md", "f.png"]
     assert "shoal reproduce chain-speed --out tables" in (out / "chain-speed.md").read_text()
+
+
+def test_reports_are_printed_as_one_json_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(title="t", columns=("a",), rows=((1,),))
+    report = Report(name="chain-speed", source="s.", tables=(table,), figures=())
+    monkeypatch.setattr("shoal.experiments.run", lambda name: report)
+    printed = CliRunner().invoke(app, ["reproduce", "chain-speed", "--json"])
+    assert json.loads(printed.stdout) == {"reports": [report.as_object()]}

@@ -56,7 +56,8 @@ def reproduce(
         if out is not None:
             _write(out, reports[-1])
     if as_json:
-        typer.echo(json.dumps([report.as_object() for report in reports], indent=2))
+        found = {"reports": [report.as_object() for report in reports]}
+        typer.echo(json.dumps(found, indent=2))
     elif out is None:
         typer.echo("\n".join(report.markdown() for report in reports))
     else:

@@ -118,7 +118,7 @@ def test_a_mean_divides_by_the_number_of_records(folder: Path) -> None:
         (TIES, "has neither of law and friends"),
         (TIES + FRIENDS + "law = [[1.0]]\n", "has both of law and friends"),
         ("ties = [[0, 1, 2]]\n" + FRIENDS, "ties holds a list that is not a pair"),
-        ("ties = [[0, 9]]\n" + FRIENDS, "ties names a record outside 0 … 5"),
+        ("ties = [[0, 9]]\n" + FRIENDS, r"ties names a record outside 0 … 5 in \[0, 9\]"),
         (TIES + "friends = { b = 0, c = 1 }\n", "model.friends.b is 0; it must be greater than 0"),
         (TIES + "law = [[0.5, 0.5]]\n", "3 states need"),
         (TIES + "law = [[0.5], [0.5, 0.5]]\n", "law has rows of different lengths"),

@@ -144,3 +144,19 @@ def test_a_known_first_place_is_one_of_the_map(specs: Path) -> None:
 
 def test_every_help_is_about_its_own_command(run: Run) -> None:
     assert "completion" not in run("reproduce", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("\nben = { ill = 1 }", "\nbenn = { ill = 1 }", "its variables are season, anna, ben"),
+        ('["cleo"]', '["clio"]', "the parent 'clio', which is no variable; name one that has"),
+    ],
+)
+def test_a_misspelt_variable_is_met_with_the_right_ones(
+    run: Run, specs: Path, old: str, new: str, words: str
+) -> None:
+    text = (specs / "network.toml").read_text()
+    assert old in text
+    (specs / "network.toml").write_text(text.replace(old, new))
+    assert words in refused(run("plan", "network.toml"))

@@ -185,7 +185,7 @@ def test_a_map_is_fitted_from_tracks_and_used_by_a_spec(run: Run, maps: Path) ->
     ("options", "message"),
     [
         (("--grid", "0.5"), "name --lat and --lon"),
-        (("--grid", "x", "--lat", "lat", "--lon", "lon"), "cell_km is 'x'"),
+        (("--grid", "x", "--lat", "lat", "--lon", "lon"), "--grid is 'x'"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--box", "1,2"), "south,west,north,east"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--personal", "me"), "no series"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--gap", "1h"), "--gap is given without"),

@@ -116,6 +116,7 @@ def _paths(table: pl.DataFrame, grid: Grid, wish: MapWish) -> dict[str, list[Any
 
 
 def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
+    from shoal.core.numbers import positive
     from shoal.models.grid import HexGrid, SquareGrid
 
     south, west, north, east = _box(table, wish.box)
@@ -124,8 +125,9 @@ def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
         return HexGrid.covering(
             south=south, west=west, north=north, east=east, resolution=int(hexagons[1])
         )
+    width = positive(wish.grid, "--grid")
     return SquareGrid.covering(
-        south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=wish.grid
+        south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=width
     )
 
 

@@ -242,7 +242,10 @@ class BayesNet(Value):
         for name, own in zip(self.variables, self.parents, strict=True):
             unknown = [parent for parent in own if parent not in self.variables]
             if unknown:
-                raise InputError(f"{name!r} has the parent {unknown[0]!r}, which is no variable")
+                raise InputError(
+                    f"{name!r} has the parent {unknown[0]!r}, which is no variable; name one that "
+                    "has a table of its own"
+                )
             if len(set(own)) < len(own) or name in own:
                 raise InputError(f"{name!r} has parents {list(own)}; each other variable once")
         if topological(self.above) is None:

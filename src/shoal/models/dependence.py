@@ -253,7 +253,11 @@ def checked_ties(ties: npt.ArrayLike, records: int) -> Ints:
     if len(pairs) == 0:
         return locked(pairs, np.int32)
     if pairs.min() < 0 or pairs.max() >= records:
-        raise InputError(f"ties names a record outside 0 … {records - 1}; records are numbered so")
+        wrong = pairs[((pairs < 0) | (pairs >= records)).any(axis=1)][0].tolist()
+        raise InputError(
+            f"ties names a record outside 0 … {records - 1} in {wrong}; number records from 0, or "
+            "raise their number"
+        )
     if not (pairs[:, 0] < pairs[:, 1]).all():
         raise InputError("a tie must name two records, the smaller first (or use Dependence.of)")
     code = pairs[:, 0] * records + pairs[:, 1]

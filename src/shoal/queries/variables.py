@@ -101,7 +101,11 @@ def variable_sum(
     names: Sequence[str] = model.variables
     for name in weights:
         if name not in names:
-            raise InputError(f"weights names {name!r}, which is not a variable of the model")
+            shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            raise InputError(
+                f"weights names {name!r}, which is not a variable of the model; its variables are "
+                f"{shown}"
+            )
     rows = []
     for name, domain in zip(names, model.domains, strict=True):
         own = {label(k): exact(v, f"weight of {name!r}") for k, v in weights.get(name, {}).items()}

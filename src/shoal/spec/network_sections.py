@@ -104,7 +104,9 @@ class ContagionModel(Section):
             )
         laws = [self.law, self.laws, self.rate]
         if sum(given is not None for given in laws) != 1:
-            raise PydanticCustomError("together", "needs exactly one of law, laws and rate")
+            raise PydanticCustomError(
+                "together", "needs exactly one of law, laws and rate; give one and drop the others"
+            )
         if self.tables is not None and self.sizes is not None:
             raise PydanticCustomError(
                 "together", "has tables with sizes; name the people and their edges instead"

@@ -160,3 +160,12 @@ def test_a_misspelt_variable_is_met_with_the_right_ones(
     assert old in text
     (specs / "network.toml").write_text(text.replace(old, new))
     assert words in refused(run("plan", "network.toml"))
+
+
+def test_a_model_file_that_is_not_there_is_called_by_its_key(run: Run, folder: Path) -> None:
+    text = (folder / "spec.toml").read_text()
+    start, end = text.index('kind = "markov-chain"'), text.index("[secrets]")
+    (folder / "spec.toml").write_text(f'{text[:start]}file = "nope.json"\n{text[end:]}')
+    assert "model.file 'nope.json' does not exist; check the path" in refused(
+        run("plan", "spec.toml")
+    )

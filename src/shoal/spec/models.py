@@ -137,7 +137,7 @@ def _interval(section: IntervalModel) -> Model:
 
 def _from_file(section: ModelFile, folder: Path) -> Model:
     path = folder / section.file
-    stored: Any = network_file(path) or load_stored(path, "model")
+    stored: Any = network_file(path) or load_stored(path, "file")
     kinds = STORED if section.kind is None else {section.kind: STORED[section.kind]}
     classes = tuple(cls for several in kinds.values() for cls in several)
     if not isinstance(stored, classes):

@@ -49,6 +49,16 @@ def test_the_text_says_what_came_of_it(folder: Path, run: Run) -> None:
     assert "group 1" in done.stdout
 
 
+def test_a_job_that_releases_nothing_does_not_end_well(folder: Path, run: Run) -> None:
+    lines = csv_of(people=1).splitlines(keepends=True)
+    (folder / "days.csv").write_text("".join([*lines, lines[1]]))
+    done = run("release", *WEEK)
+    assert done.exit_code == 2
+    assert "21 refused" in done.stdout
+    assert "nothing was released: " in done.stderr
+    assert "two rows at the same time" in done.stderr
+
+
 def test_status_and_resume(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(local, "read_all", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))

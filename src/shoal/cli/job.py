@@ -11,7 +11,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import AsJson, new_app
-from shoal.core.errors import InputError
+from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import Columns
@@ -74,6 +74,7 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) 
     with progress() as notify:
         report = go_on(stored, notify=notify)
     tell(stored, report, as_json=as_json)
+    check_released(report)
 
 
 def start(
@@ -122,7 +123,9 @@ def start(
     )
     if seed is not None:
         typer.echo("WARNING: --seed makes the noise predictable. It protects nothing.", err=True)
-    tell(made, _run(made, engine), as_json=as_json)
+    report = _run(made, engine)
+    tell(made, report, as_json=as_json)
+    check_released(report)
 
 
 def _run(made: Job, engine: str) -> JobReport:
@@ -234,6 +237,13 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
     for file in report.bad_files:
         count = "an unknown number of rows" if file.rows is None else f"{file.rows:,} rows"
         screen.print(f"skipped {file.path} ({count}): {file.reason}")
+
+
+def check_released(report: JobReport) -> None:
+    """Refuse to call it well when every subject was refused: scripts look at the exit code."""
+    if report.finished and report.refusals and not report.releases:
+        reason = max(report.refusals, key=lambda why: report.refusals[why][0])
+        raise DataError(f"nothing was released: {reason}; mend the data and start another job")
 
 
 def _lines(made: Job, report: JobReport) -> Iterator[str]:

@@ -57,7 +57,8 @@ class LocationState(Value):
         for name, dtype in (("belief", np.float32), ("support", np.uint8)):
             array = getattr(self, name)
             shared = isinstance(array, np.ndarray) and array.dtype == dtype
-            if not shared or array.flags.writeable:
+            # a view could be unlocked through what it is a view of, and would keep that alive
+            if not shared or array.flags.writeable or array.base is not None:
                 object.__setattr__(self, name, locked(array, dtype))
 
 

@@ -12,10 +12,10 @@ from shoal.core.plan import Plan
 from shoal.core.value import Floats, Ints
 from shoal.mechanisms import recheck
 from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.location_stage import Stage, policy_of
+from shoal.mechanisms.location_stage import Places, Stage, policy_of
 from shoal.mechanisms.location_task import machine_of, parts, reachable, reference_stage
 from shoal.models.filter import posterior
-from shoal.secrets.policy import PolicyGraph
+from shoal.secrets.location import LocationSet
 
 MOST_PAIRS = 400  # edges of distinct shifts that are tried, the longest first
 REACH = 3  # outputs up to this many shifts beyond an answer are tried
@@ -52,10 +52,10 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     machine = machine_of(plan)
     reference, prior = reference_stage(machine)
     stages = [*reachable(machine), reference]
-    upper = recheck(plan)
-    policy = policy_of(parts(plan.task)[1])
-    found = max((_told(machine, policy, stage) for stage in stages), key=lambda told: told.value)
-    lower = min(found.value, upper)
+    places = parts(plan.task)[1]
+    found = max((_told(machine, places, stage) for stage in stages), key=lambda told: told.value)
+    lower = found.value
+    upper = max(recheck(plan), lower)  # an output seen overrules what the edges say
     promised = float(plan.guarantee.amount)
     return Audit(
         mechanism=plan.mechanism,
@@ -73,13 +73,13 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     )
 
 
-def _told(machine: LocationMachine, policy: PolicyGraph, stage: Stage) -> Told:
+def _told(machine: LocationMachine, places: Places, stage: Stage) -> Told:
     """The largest log-ratio seen over the longest edges of a stage."""
-    points = machine.query.points
+    points = machine.query.points[stage.answering]
     best = Told(0.0, 0, 0, tuple(points[0].tolist()), stage)
     if stage.count < 2:
         return best
-    for first, second in _edges(machine, policy, stage):
+    for first, second in _edges(points, places, stage):
         move = points[first] - points[second]
         for far in range(REACH):
             for output in (points[first] + far * move, points[second] - far * move):
@@ -92,15 +92,18 @@ def _told(machine: LocationMachine, policy: PolicyGraph, stage: Stage) -> Told:
     return best
 
 
-def _edges(machine: LocationMachine, policy: PolicyGraph, stage: Stage) -> list[tuple[int, int]]:
-    """Edges of distinct shifts, the longest in the noise's own terms first."""
-    index = machine.runtime.index
-    edges = policy.edges_among(stage.members)
-    pairs = np.concatenate([edges, stage.protected.added])
-    moves: Ints = index.points[pairs[:, 0]] - index.points[pairs[:, 1]]
-    _, places = np.unique(moves, axis=0, return_index=True)
-    lengths = stage.protected.body.norm_upper(moves[places])
-    chosen = places[np.argsort(-lengths, kind="stable")[:MOST_PAIRS]]
+def _edges(points: Ints, places: Places, stage: Stage) -> list[tuple[int, int]]:
+    """Edges of distinct shifts that must hold, the longest in the noise's own terms first.
+
+    `points` are the answers of the states, or of those that answer for them.
+    """
+    everywhere = isinstance(places, LocationSet) and places.everywhere
+    covered = np.ones_like(stage.members) if everywhere else stage.members
+    pairs = np.concatenate([policy_of(places).edges_among(covered), stage.protected.added])
+    moves: Ints = points[pairs[:, 0]] - points[pairs[:, 1]]
+    _, first = np.unique(moves, axis=0, return_index=True)
+    lengths = stage.protected.body.norm_upper(moves[first])
+    chosen = first[np.argsort(-lengths, kind="stable")[:MOST_PAIRS]]
     return [(int(a), int(b)) for a, b in pairs[chosen]]
 
 

@@ -10,6 +10,13 @@ import numpy as np
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.networks import crowd_beliefs, network_beliefs
 from shoal.attacks.seen import EntriesSeen, Seen, SumSeen
+from shoal.attacks.variables import (
+    added_by,
+    columns_of,
+    entries_seen,
+    log_likelihood,
+    refuse_variables,
+)
 from shoal.audit.evidence import Coded, backward, by_value, pushed, shifted
 from shoal.audit.walk import Walk, walk
 from shoal.core.errors import InputError, Refused
@@ -93,6 +100,7 @@ def _observed(
     model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
 ) -> tuple[Coded, Floats, int]:
     """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
+    refuse_variables(seen, model.describe())
     path, nodes = _path(model, [entries] if isinstance(entries, int) else list(entries))
     total = nodes + path.order - 1
     tilts = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
@@ -221,30 +229,29 @@ def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
 
 def _outcome_logs(table: JointTable, seen: Sequence[Seen]) -> Floats:
     """log P(outcome, output) for every outcome of a table."""
+    columns = columns_of(table)
     with np.errstate(divide="ignore"):
-        out = np.log(table.probability)
+        out = np.log(table.probability).ravel()
     places = np.indices(table.probability.shape).reshape(table.probability.ndim, -1)
-    for one in seen:
-        if isinstance(one, SumSeen):
-            answers = one.weights[places].sum(axis=0)
-            out = out + one.log_likelihood(answers).reshape(out.shape)
-        else:
-            rows = [one.log_likelihood[axis][places[axis]] for axis in range(len(places))]
-            out = out + np.sum(rows, axis=0).reshape(out.shape)
-    return np.asarray(out)
+    answers = sum(rows[own] for rows, own in zip(added_by(table, seen), places, strict=True))
+    out = out + log_likelihood(seen, np.asarray(answers))
+    logs = entries_seen(seen, columns)
+    if logs is not None:
+        rows = [logs[v, own][places[v]] for v, own in enumerate(columns.places)]
+        out = out + np.sum(rows, axis=0)
+    return np.asarray(out.reshape(table.probability.shape))
 
 
 def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:
-    if table.states is None:
-        raise Refused("the table's variables take different values; attack one that shares them")
-    weight = _outcome_logs(table, seen)
+    columns, weight = columns_of(table), _outcome_logs(table, seen)
     evidence = float(np.logaddexp.reduce(weight, axis=None))
     if evidence == -math.inf:
         raise InputError("what was seen is impossible under the model")
-    after = np.exp(weight - evidence)
-    axes = range(after.ndim)
+    axes = range(weight.ndim)
 
     def by_variable(law: Floats) -> Floats:
-        return np.array([law.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes])
+        laws = [law.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
+        return columns.spread(laws, 0.0)
 
-    return Beliefs(table.states, by_variable(table.probability), by_variable(after), evidence)
+    after = by_variable(np.exp(weight - evidence))
+    return Beliefs(columns.values, by_variable(table.probability), after, evidence)

@@ -9,8 +9,16 @@ from functools import reduce
 import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.seen import EntriesSeen, Seen, SumSeen
-from shoal.core.errors import InputError, Refused
+from shoal.attacks.seen import Seen, SumSeen
+from shoal.attacks.variables import (
+    Columns,
+    added_by,
+    columns_of,
+    entries_seen,
+    log_likelihood,
+    refuse_variables,
+)
+from shoal.core.errors import InputError
 from shoal.core.value import Floats, Ints
 from shoal.loss.network_sums import NetworkComponent
 from shoal.models.bayesnet import BayesNet
@@ -21,22 +29,22 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
     """What somebody who holds a Bayesian network believes about every variable.
 
     Exact, by elimination: P(X_v = x, sums) with one more axis for all released sums together, and
-    what was seen of single variables as factors of its own.
+    what was seen of single variables as factors of its own. Variables may differ in their values:
+    beliefs have a column for each value of any of them, 0 where a variable does not take it, and
+    what is seen of entries has the same columns.
     """
-    if net.states is None:
-        raise Refused("the network's variables take different values; attack one that shares them")
-    tilts, shift = _tilts(seen, len(net.variables))
-    weights = _weights(seen, len(net.states))
-    whole = NetworkComponent(net, range(len(net.variables)), [weights] * len(net.variables))
-    likelihood = _likelihood(seen, whole.values)
-    evidence = dict(enumerate(tilts)) if tilts is not None else {}
+    columns = columns_of(net)
+    tilts, shift = _tilts(seen, columns)
+    whole = NetworkComponent(net, range(len(net.variables)), added_by(net, seen))
+    likelihood = log_likelihood(seen, whole.values)
+    evidence = {} if tilts is None else {v: tilts[v, p] for v, p in enumerate(columns.places)}
     rows = []
     for v in range(len(net.variables)):
         with np.errstate(divide="ignore"):
             joint = np.log(whole.with_variable(v, evidence)) + likelihood
         rows.append(np.logaddexp.reduce(joint, axis=1))
-    before = np.array([net.law(name) for name in net.variables])
-    return _beliefs(net.states, before, np.array(rows), shift)
+    before = columns.spread([net.law(name) for name in net.variables], 0.0)
+    return _beliefs(columns.values, before, columns.spread(rows, -math.inf), shift)
 
 
 def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
@@ -45,11 +53,13 @@ def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     Within a group by the polynomial Π (l(well) + l(ill)·z) of what was seen of each person, whose
     coefficients are spread over the number of people ill; over groups by convolution.
     """
-    tilts, shift = _tilts(seen, len(model.variables))
+    refuse_variables(seen, model.describe())
+    columns = Columns(model.states, (np.arange(2),) * len(model.variables))
+    tilts, shift = _tilts(seen, columns)
     weights = _weights(seen, 2)
     count = np.arange(len(model.variables) + 1)[:, None]
     answers = (len(model.variables) - count) * weights[0] + count * weights[1]
-    likelihood = _likelihood(seen, answers)
+    likelihood = log_likelihood(seen, answers)
     likely = np.ones((len(model.variables), 2)) if tilts is None else tilts
     groups = [_group(model, g, likely) for g in range(len(model.groups))]
     nothing = np.ones_like(likely)
@@ -115,35 +125,23 @@ def _total(own: Floats, rest: Floats, likelihood: Floats) -> float:
         return float(np.logaddexp.reduce(np.log(np.convolve(own, rest)) + likelihood))
 
 
-def _tilts(seen: Sequence[Seen], entries: int) -> tuple[Floats | None, float]:
+def _tilts(seen: Sequence[Seen], columns: Columns) -> tuple[Floats | None, float]:
     """The likelihood of what was seen of each entry, at most 1, and the logs taken out."""
-    logs = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
-    if not logs:
+    logs = entries_seen(seen, columns)
+    if logs is None:
         return None, 0.0
-    if any(len(rows) != entries for rows in logs):
-        raise InputError(f"something was seen of a number of entries other than {entries}")
-    total = np.sum(logs, axis=0)
-    top = total.max(axis=1, keepdims=True)
+    top = np.array([logs[v, own].max() for v, own in enumerate(columns.places)])
     if not np.isfinite(top).all():
         raise InputError("what was seen is impossible under the model")
-    return np.exp(total - top), float(top.sum())
+    # a value that is not the variable's own may look likelier, and is not read
+    with np.errstate(over="ignore"):
+        return np.exp(logs - top[:, None]), float(top.sum())
 
 
 def _weights(seen: Sequence[Seen], values: int) -> Ints:
     """All released sums side by side, (values, numbers); one number that is always 0 if none."""
     found = [one.weights for one in seen if isinstance(one, SumSeen)]
     return np.hstack(found) if found else np.zeros((values, 1), dtype=np.int64)
-
-
-def _likelihood(seen: Sequence[Seen], answers: Ints) -> Floats:
-    out = np.zeros(len(answers))
-    place = 0
-    for one in seen:
-        if isinstance(one, SumSeen):
-            count = one.weights.shape[1]
-            out += one.log_likelihood(answers[:, place : place + count])
-            place += count
-    return out
 
 
 def _beliefs(states: tuple[str, ...], before: Floats, joint: Floats, shift: float) -> Beliefs:

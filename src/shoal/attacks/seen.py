@@ -15,6 +15,7 @@ from shoal.core.release import Release
 from shoal.core.value import Floats, Ints
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
+from shoal.queries.variables import VariableSum
 
 
 class SumSeen(NamedTuple):
@@ -28,6 +29,18 @@ class SumSeen(NamedTuple):
     log_likelihood: Callable[[Ints], Floats]
 
 
+class VariablesSeen(NamedTuple):
+    """A release about Σ over variables v of weights[v][value of v]: weights of their own.
+
+    `weights[v]` (values of v, numbers) are whole; `domains[v]` names the values of variable v.
+    """
+
+    variables: tuple[str, ...]
+    domains: tuple[tuple[str, ...], ...]
+    weights: tuple[Ints, ...]
+    log_likelihood: Callable[[Ints], Floats]
+
+
 class EntriesSeen(NamedTuple):
     """Something seen of each entry: log P(what was seen of entry t | its value), (entries, values).
 
@@ -37,7 +50,7 @@ class EntriesSeen(NamedTuple):
     log_likelihood: Floats
 
 
-Seen = SumSeen | EntriesSeen
+Seen = SumSeen | VariablesSeen | EntriesSeen
 
 
 def laplace_sum(query: LinearQuery, output: Sequence[float], scale: float) -> SumSeen:
@@ -46,22 +59,38 @@ def laplace_sum(query: LinearQuery, output: Sequence[float], scale: float) -> Su
     Noise that keeps the total has the same density, on fewer outputs, so it serves for that too.
     """
     weights = np.array(query.multiples(), dtype=np.int64)
-    if len(output) != weights.shape[1]:
-        raise InputError(f"output has {len(output)} numbers; the query has {weights.shape[1]}")
+    return SumSeen(weights, _laplace(query, output, scale))
+
+
+def laplace_variables(query: VariableSum, output: Sequence[float], scale: float) -> VariablesSeen:
+    """The same for a sum in which every variable has weights of its own."""
+    weights = tuple(np.array(row, dtype=np.int64)[:, None] for row in query.multiples())
+    law = _laplace(query, output, scale)
+    return VariablesSeen(query.variables, query.domains, weights, law)
+
+
+def _laplace(
+    query: LinearQuery | VariableSum, output: Sequence[float], scale: float
+) -> Callable[[Ints], Floats]:
+    """-|sums - output|_1/scale, up to a constant, for rows of sums in lattice steps."""
+    if len(output) != len(query.labels):
+        raise InputError(f"output has {len(output)} numbers; the query has {len(query.labels)}")
     steps = float(query.lattice) / scale
     place = np.asarray(output, dtype=np.float64) / float(query.lattice)
-    return SumSeen(weights, lambda sums: -steps * np.abs(sums - place).sum(axis=1))
+    return lambda sums: -steps * np.abs(sums - place).sum(axis=1)
 
 
-def released(plan: Plan, release: Release) -> SumSeen:
+def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
     """What a release of an additive plan shows."""
     body, query = plan.body, plan.task.query
-    if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
-        raise Refused(
-            f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks "
-            "are for noise on counts, sums, means and histograms of one set of states"
-        )
-    return laplace_sum(query, release.values, float(body.noise.scale))
+    if isinstance(body, Additive) and isinstance(query, LinearQuery):
+        return laplace_sum(query, release.values, float(body.noise.scale))
+    if isinstance(body, Additive) and isinstance(query, VariableSum):
+        return laplace_variables(query, release.values, float(body.noise.scale))
+    raise Refused(
+        f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks are "
+        "for noise on counts, sums, means and histograms of states, and on sums over variables"
+    )
 
 
 def one_number(plan: Plan, release: Release, label: int) -> SumSeen:

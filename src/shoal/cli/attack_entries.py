@@ -1,0 +1,189 @@
+"""`shoal attack` for single releases: beliefs about every entry before and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.attack_wish import Wish, held_by
+from shoal.core.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.attacks.beliefs import Beliefs
+    from shoal.core.plan import Plan
+    from shoal.core.records import Sequences
+    from shoal.core.release import Release
+    from shoal.core.task import Model
+
+
+def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> None:
+    """Draws a release about `name` and shows what it makes the adversary believe."""
+    held = held_by(plan, wish)
+    if wish.adversary is not None:
+        _check_states(plan, held)
+    with show.working("attacking"):
+        release, found, note = _attacked(plan, held, records, wish.seed)
+    truth = [int(state) for chain in records.chains for state in chain]
+    entries = _entry_names(held, len(truth))
+    if wish.as_json:
+        show.print_json(_object(name, release, found, truth, note))
+    else:
+        _print(plan, name, release, found, truth, note, entries)
+    if wish.plot is not None:
+        from shoal.data.files import atomic_write
+
+        atomic_write(wish.plot, belief_chart(found, truth, name))
+        if not wish.as_json:
+            typer.echo(f"\nThe chart is in {wish.plot}")
+
+
+def _check_states(plan: Plan, held: Model) -> None:
+    """Refuses an adversary whose entries take other values than the query's."""
+    states = held.states
+    if states is not None and states != plan.task.query.states:
+        raise InputError(
+            f"--adversary has the states {list(states)}; the query counts "
+            f"{list(plan.task.query.states)}: give a model on these, in this order"
+        )
+
+
+def _entry_names(held: Model, count: int) -> list[str]:
+    """What to call the entries: by variable where they have names, else by number."""
+    names = getattr(held, "variables", None)
+    return list(names) if names else [f"entry {i + 1}" for i in range(count)]
+
+
+def with_scale(plan: Plan, scale: str) -> Plan:
+    from dataclasses import replace
+
+    from shoal.core.additive import Additive
+    from shoal.core.numbers import positive
+    from shoal.noise.laplace import LatticeLaplace
+
+    query = plan.task.query
+    noise = LatticeLaplace(positive(scale, "--scale"), query.lattice)
+    return replace(plan, body=Additive(query, noise))
+
+
+def _attacked(
+    plan: Plan, held: Model, records: Sequences, seed: int
+) -> tuple[Release, Beliefs, str]:
+    """A release, what it makes the adversary believe, and what was left out."""
+    from shoal.attacks.bayes import attack as learn
+    from shoal.attacks.seen import one_number, released
+    from shoal.core.errors import Refused
+    from shoal.noise.bits import SeededRng
+
+    release = plan.release(records, rng=SeededRng(seed))
+    lengths = [len(chain) for chain in records.chains]
+    try:
+        return release, learn(held, [released(plan, release)], lengths), ""
+    except Refused:
+        if len(release.values) == 1:
+            raise
+    beliefs = [
+        learn(held, [one_number(plan, release, label)], lengths)
+        for label in range(len(release.values))
+    ]
+    place = max(range(len(beliefs)), key=lambda i: beliefs[i].largest_change().log_odds)
+    note = (
+        f"The adversary looked at {release.answer.labels[place]!r} alone, the most telling of "
+        f"{len(beliefs)} numbers: all together are too many to work through. They tell no less."
+    )
+    return release, beliefs[place], note
+
+
+def _print(
+    plan: Plan,
+    name: str,
+    release: Release,
+    found: Beliefs,
+    truth: list[int],
+    note: str,
+    entries: list[str],
+) -> None:
+    from shoal.core.numbers import significant
+
+    out = show.console()
+    learned = found.largest_change()
+    entry, (first, second) = learned.entry, learned.values
+    places = [found.values.index(first), found.values.index(second)]
+    before, after = found.before[entry, places], found.after[entry, places]
+    errors, bits = found.expected_errors(), found.entropies()
+    values = ", ".join(
+        f"{label} {significant(value)}"
+        for label, value in zip(release.answer.labels, release.values, strict=True)
+    )
+    lines = [
+        ("Released", f"{values} {release.answer.unit}, by {plan.mechanism}, about {name}"),
+        (
+            "Most learned",
+            f"{entries[entry]} (really {found.values[truth[entry]]!r}): the belief in {first!r} "
+            f"went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from {before[1]:.1%} to "
+            f"{after[1]:.1%}; the odds changed by {show.odds(learned.log_odds)}.",
+        ),
+        (
+            "Promised",
+            f"that no odds change by more than {show.odds(float(plan.guarantee.amount))} "
+            f"({plan.guarantee.notion}).",
+        ),
+        (
+            "Best guess",
+            f"expected wrong for {errors[0]:.1%} of the entries before and {errors[1]:.1%} after; "
+            f"right for {found.privacy(truth).accuracy:.1%} of them in truth.",
+        ),
+        ("Uncertainty", f"{bits[0]:.3f} bits an entry before, {bits[1]:.3f} after."),
+    ]
+    if note:
+        lines.append(("Note", note))
+    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+
+
+def _object(
+    name: str, release: Release, found: Beliefs, truth: list[int], note: str
+) -> dict[str, Any]:
+    learned = found.largest_change()
+    errors, bits = found.expected_errors(), found.entropies()
+    return {
+        "series": name,
+        "released": dict(zip(release.answer.labels, release.values, strict=True)),
+        "states": list(found.values),
+        "largest_change": {
+            "log_odds": show.finite(learned.log_odds),
+            "entry": learned.entry,
+            "values": list(learned.values),
+        },
+        "expected_error": {"before": errors[0], "after": errors[1]},
+        "entropy_bits": {"before": bits[0], "after": bits[1]},
+        "right_guesses": found.privacy(truth).accuracy,
+        "before": found.before.tolist(),
+        "after": found.after.tolist(),
+        "note": note,
+    }
+
+
+def belief_chart(found: Beliefs, truth: list[int], name: str) -> bytes:
+    """A PNG: the belief in the true value of each entry, before and after."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    entries = range(1, len(truth) + 1)
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for table, label, colour in (
+        (found.before, "before the release", "#b7c4cc"),
+        (found.after, "after it", "#c8553d"),
+    ):
+        axes.plot(entries, table[range(len(truth)), truth], label=label, color=colour)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("entry")
+    axes.set_ylabel("belief in the true value")
+    axes.set_title(f"What somebody who knows the model believes about {name}")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    return buffer.getvalue()

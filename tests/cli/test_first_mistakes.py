@@ -47,7 +47,7 @@ def test_a_command_that_does_not_exist_is_met_with_the_nearest_one(run: Run) -> 
         (("release", "contexts.toml", "days.csv", "-o", "o.json"), "use `shoal stream`"),
         (("release", "location.toml", "days.csv", "-o", "o.json"), "or `shoal locations`"),
         (("locations", "contexts.toml", "days.csv", "-o", "o.csv"), "use `shoal stream`"),
-        (("attack", "location.toml", "days.csv"), "does not attack"),
+        (("attack", "location.toml", "days.csv"), "name --lat and --lon"),
         (("attack", "spec.toml", "days.csv", "--friends", "x.csv"), "--friends is for a query"),
         (("fit", "days.csv", "-o", "m.json"), "give --state COLUMN, or --grid"),
         (("reproduce", "nothing"), "it must be one of chain-synthetic, "),
@@ -60,10 +60,13 @@ def test_a_wrong_command_names_the_right_one(
     assert words in refused(run(*arguments))
 
 
-def test_an_attack_that_is_not_known_names_the_query(run: Run, specs: Path) -> None:
+def test_a_network_is_attacked_and_its_variables_are_named(run: Run, specs: Path) -> None:
     (specs / "net.csv").write_text("health\ncold\nill\nwell\nill\nwell\n")
-    words = refused(run("attack", "network.toml", "net.csv", "--state", "health"))
-    assert "by exact of the sum of a weight per variable" in words
+    done = run("attack", "network.toml", "net.csv", "--state", "health")
+    assert done.exit_code == 0, done.output
+    assert any(
+        f"{name} (really" in done.output for name in ("season", "anna", "ben", "cleo", "dan")
+    )
 
 
 @pytest.mark.parametrize(

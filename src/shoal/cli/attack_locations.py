@@ -81,17 +81,22 @@ def _track(plan: Plan, data: str, columns: Columns, wish: Wish) -> tuple[Track, 
     notes = []
     if len(stretches) > 1:
         notes.append(f"the longest of {len(stretches)} stretches between pauses was attacked.")
-    length = len(longest.readings)
-    covered = machine.runtime.motion.length
-    most = min(wish.track.steps or MOST_STEPS, length if covered is None else covered)
-    if covered is not None and wish.track.start is not None:
-        most = min(most, covered - 1)  # the known place was the model's first
-    if length > most:
-        notes.append(f"the first {most} of {length} steps were attacked; --steps takes more.")
+    most, why = _most_steps(machine.runtime.motion.length, wish.track)
+    if len(longest.readings) > most:
+        notes.append(f"the first {most} of {len(longest.readings)} steps were attacked; {why}.")
     outside = off_the_map(own, machine.chain)
     if outside:
-        notes.append(f"{outside} positions lie off the map and were taken as its nearest state.")
+        notes.append(f"{outside} position(s) off the map were taken as its nearest state.")
     return longest._replace(readings=longest.readings[:most]), notes
+
+
+def _most_steps(covered: int | None, track: TrackWish) -> tuple[int, str]:
+    """How many steps are attacked at most, and why no more; `covered` are those of the model."""
+    wanted = track.steps or MOST_STEPS
+    if covered is None:
+        return wanted, "--steps takes more"
+    left = covered if track.start is None else covered - 1  # a known place was the model's first
+    return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
 
 
 def _positions(plan: Plan, data: str, columns: Columns, track: TrackWish) -> tuple[Any, Any]:

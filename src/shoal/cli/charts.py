@@ -53,14 +53,22 @@ def draw_noise(axes: Any, comparison: Comparison) -> None:
     _plain(axes)
 
 
-def leak_chart(names: Sequence[str], losses: Sequence[float], eta: float) -> bytes:
+def leak_chart(names: Sequence[str], losses: Sequence[float], eta: float, **words: str) -> bytes:
     """A PNG: what is promised and what really leaks, per model; infinity fills the axis."""
     figure = _figure(8, 1.5 + 0.6 * (len(names) + 1))
-    draw_leak(figure.subplots(), names, losses, eta)
+    draw_leak(figure.subplots(), names, losses, eta, **words)
     return _png(figure)
 
 
-def draw_leak(axes: Any, names: Sequence[str], losses: Sequence[float], eta: float) -> None:
+def draw_leak(
+    axes: Any,
+    names: Sequence[str],
+    losses: Sequence[float],
+    eta: float,
+    *,
+    label: str = "epsilon: the most the log-odds between two values of an entry can change",
+    title: str = "What an ordinary private release really guarantees",
+) -> None:
     """The promised epsilon on top, then one bar per bound."""
     finite = [loss for loss in losses if math.isfinite(loss)]
     full = 1.25 * max([eta, *finite])
@@ -69,8 +77,8 @@ def draw_leak(axes: Any, names: Sequence[str], losses: Sequence[float], eta: flo
     bars = axes.barh(["promised", *names], values, color=[OTHER] + [ALARM] * len(names))
     axes.bar_label(bars, labels=labels, padding=3)
     axes.invert_yaxis()
-    axes.set_xlabel("epsilon: the most the log-odds between two values of an entry can change")
-    axes.set_title("What an ordinary private release really guarantees")
+    axes.set_xlabel(label)
+    axes.set_title(title)
     _plain(axes)
 
 

@@ -33,7 +33,6 @@ class Kind(StrEnum):
     FRIENDS = "friends"
 
 
-TRY = {Kind.CONTEXTS: ("plan", "audit"), Kind.LOCATION: ("plan", "audit")}  # others: leak, plan
 ABOUT = """What the data is: a time series, contexts of a day shown or suppressed live, a location \
 stream, variables of a Bayesian network, people who infect each other, or records tied in pairs."""
 
@@ -58,7 +57,7 @@ def init(
     if as_json:
         show.print_json({"path": str(path), "kind": kind.value})
         return
-    commands = (f"  shoal {command} {path}" for command in TRY.get(kind, ("leak", "plan")))
+    commands = (f"  shoal {command} {path}" for command in ("leak", "plan"))
     typer.echo("\n".join([f"The spec is in {path}. Try:", *commands]))
 
 

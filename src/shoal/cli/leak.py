@@ -14,6 +14,9 @@ from shoal.cli.outputs import check_chart
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
+    from shoal.spec.request import Request
+
+Shown = tuple[dict[str, Any], tuple[list[str], list[float], float]]  # one object, bars of a chart
 
 app = new_app()
 
@@ -41,34 +44,60 @@ def leak(
     """Say what an ordinary private release really leaks.
 
     An eta-DP release protects one entry when the others are fixed. Somebody who knows how entries
-    depend on each other learns more; this says how much, for every model of the spec.
+    depend on each other learns more; this says how much, for every model of the spec. For places:
+    what a stream of ordinary noise tells about a position over time. For contexts: what hiding
+    only the sensitive ones gives away.
     """
-    from shoal.core.errors import Refused
-    from shoal.core.numbers import positive
     from shoal.spec.request import read_request
 
     check_chart(plot, force=force)
     request = read_request(spec)
-    if request.task.secrets.notion != "pufferfish":
-        raise Refused(
-            f"leak is about releases that hide single entries, not {request.task.secrets.subject}; "
-            "see `shoal plan`"
-        )
-    with show.working("measuring"):
-        level = request.epsilon() if eta is None else positive(eta, "--eta")
-        rows = [measured(model, level, request.task.secrets) for model in request.task.family]
+    entries = request.task.secrets.notion == "pufferfish"
+    found, (names, losses, level) = (_of_entries if entries else _of_stream)(
+        request, eta, as_json=as_json
+    )
     if as_json:
-        show.print_json(_object(request.task, level, rows))
-    else:
-        print_leak(request.task, level, rows)
+        show.print_json(found)
     if plot is not None:
         from shoal.cli.charts import leak_chart
         from shoal.data.files import atomic_write
 
-        names = [_title(i, rows) for i in range(len(rows))]
-        atomic_write(plot, leak_chart(names, [row["loss"] for row in rows], float(level)))
+        atomic_write(plot, leak_chart(names, losses, level, **_axis(request.task)))
         if not as_json:
             typer.echo(f"\nThe chart is in {plot}")
+
+
+def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+    """What a release that is eta-DP for one entry leaks, as an object and as bars."""
+    from shoal.core.numbers import positive
+
+    with show.working("measuring"):
+        level = request.epsilon() if eta is None else positive(eta, "--eta")
+        rows = [measured(model, level, request.task.secrets) for model in request.task.family]
+    if not as_json:
+        print_leak(request.task, level, rows)
+    names = [_title(i, rows) for i in range(len(rows))]
+    return _object(request.task, level, rows), (names, [row["loss"] for row in rows], float(level))
+
+
+def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+    from shoal.cli.leak_streams import print_stream, stream_leak
+
+    found = stream_leak(request, eta)
+    if not as_json:
+        print_stream(found)
+    return found.found, found.bars
+
+
+def _axis(task: Task) -> dict[str, str]:
+    """What the bars of a chart are about, where that is not an entry of a data set."""
+    words = {
+        "policy": "epsilon: the most the log-odds between two states at a step can change",
+        "location-set": "epsilon: the most the log-odds between two states at a step can change",
+        "delta-privacy": "the most a belief in a sensitive context can rise",
+    }
+    label = words.get(task.secrets.notion)
+    return {} if label is None else {"label": label, "title": "What an ordinary stream leaks"}
 
 
 def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_gaps_in_a_day_give_away_what_an_audit_finds(run: Run, folder: Path) -> 
     assert found["rise"] == pytest.approx(audit(plan).upper, rel=1e-9)
     assert found["rise"] > 0.9 > found["belief_delta"] == 0.1
     assert found["breached"] == 3  # clinic at every slot but the first
-    told = run("leak", "stream.toml").stdout
+    told = " ".join(run("leak", "stream.toml").stdout.split())
     assert "raises the belief in a sensitive context by 0.977" in told
     assert "3 of 3 sensitive (slot, context) pairs are breached" in told
 

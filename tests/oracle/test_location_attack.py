@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.contract.tasks import second_order
-from tests.locations import running_policy, running_query, town, walk
+from tests.locations import SIX, running_policy, running_query, town, walk
 from tests.oracle.test_location_oracle import CHAINS, path_law
 
 from shoal.attacks.location import LocationBeliefs, attack_locations
@@ -21,6 +21,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.core.value import Floats
 from shoal.mechanisms.calibration import calibrate
+from shoal.mechanisms.location_stage import Stage
 from shoal.mechanisms.location_task import machine_of
 from shoal.models.chain import MarkovChain
 from shoal.noise.bits import SeededRng
@@ -33,9 +34,10 @@ ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-gr
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A stream as it was drawn: its outputs, and log P(output | state) at each step."""
+    """A stream as it was drawn: outputs, stages, and log P(output | state) at each step."""
 
     outputs: list[tuple[int, ...] | None]
+    stages: list[Stage]
     rows: Floats
     about_now: list[float]
     about_all: list[float]
@@ -44,16 +46,18 @@ class Drawn:
 def drawn(plan: Plan, places: list[int | None], *, start: Any = None, seed: int = 5) -> Drawn:
     """One stream through the plan; the stages are those the draws were made from."""
     machine, rng = machine_of(plan), SeededRng(seed)
-    state, outputs, rows, bounds = machine.init(start), [], [], []
+    state, outputs, stages, rows, bounds = machine.init(start), [], [], [], []
     for place in places:
         stage = machine.scene(state).stage
         observed = None if place is None else machine.query.states[place]
         state, release = machine.step(state, observed, rng)
         outputs.append(release.z)
+        stages.append(stage)
         none = np.zeros(len(machine.query.states))
         rows.append(none if release.z is None else stage.law.log_likelihood(release.z))
         bounds.append((state.about_now, state.about_all))
-    return Drawn(outputs, np.array(rows), [now for now, _ in bounds], [all_ for _, all_ in bounds])
+    now, whole = zip(*bounds, strict=True)
+    return Drawn(outputs, stages, np.array(rows), list(now), list(whole))
 
 
 def begun(model: Model, start: int | None) -> Model:
@@ -169,12 +173,6 @@ def test_changes_of_odds_are_those_of_all_paths(by: Any, names: str) -> None:
         possible = np.flatnonzero(np.isfinite(whole[names[0]][t]))
         change = whole[names[1]][t][possible] - whole[names[0]][t][possible]
         assert odds.any_two[t] == pytest.approx(np.ptp(change), abs=1e-9)
-        cliques = ([1, 2], [3, 4, 5])
-        widest = max(
-            (np.ptp(change[np.isin(possible, clique)]) if np.isin(possible, clique).any() else 0)
-            for clique in cliques
-        )
-        assert odds.joined[t] >= widest - 1e-9  # the repair may join others as well
 
 
 OTHERS: dict[str, Model] = {
@@ -275,22 +273,49 @@ def test_no_output_changes_joined_odds_beyond_the_promise(policy: str, other: bo
             assert (found.odds("all").any_two <= found.about_all[-1] + 1e-9).all()
 
 
-def test_the_widest_pair_is_one_that_the_policy_joins() -> None:
-    query, chain = running_query(), walk()
-    plan = calibrate(query, running_policy(), chain, epsilon=1, mechanism="location-knorm")
-    stream = drawn(plan, [0, 1, 2, 4, 5, 0])
+def some_edge(**rest: Any) -> PolicyGraph:
+    """A policy that leaves four of six states to the repair."""
+    return PolicyGraph.of(SIX, [("s1", "s5")], **rest)
+
+
+PAIRED: dict[str, tuple[Any, bool]] = {
+    "cliques": (running_policy(), False),
+    "repaired": (some_edge(), False),
+    "set": (LocationSet(policy=running_policy(), delta=Fraction(1, 3)), False),
+    "set-everywhere": (
+        LocationSet(policy=running_policy(), delta=Fraction(1, 3), everywhere=True),
+        True,
+    ),
+    "complete-set": (
+        LocationSet(policy=PolicyGraph.complete(SIX), delta=Fraction(1, 3)),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_joined_odds_are_those_of_the_pairs_the_policy_and_the_repair_join(name: str) -> None:
+    places, everywhere = PAIRED[name]
+    chain = walk(initial=[0.4, 0.3, 0.2, 0.05, 0.03, 0.02])
+    plan = calibrate(running_query(), places, chain, epsilon=1, mechanism="location-knorm")
+    track: list[int | None] = [0, 1, 2, 4, 5, 0]
+    stream = drawn(plan, track, seed=4)
     found = attack_locations(plan, stream.outputs)
-    odds = found.odds("all")
-    for t, (gained, lost) in enumerate(odds.pairs):
+    policy = getattr(places, "policy", places)
+    odds, about = found.odds("all"), found.odds("all", truth=track)
+    for t, stage in enumerate(stream.stages):
+        inside = np.ones(6, dtype=np.bool_) if everywhere else stage.members
+        pairs = {tuple(sorted(map(int, pair))) for pair in policy.edges_among(inside)}
+        pairs |= {tuple(sorted(map(int, pair))) for pair in stage.protected.added}
         change = found.log_smoothed[t] - found.log_before[t]
+        gaps = {pair: abs(change[pair[0]] - change[pair[1]]) for pair in pairs}
+        assert odds.joined[t] == pytest.approx(max(gaps.values()), abs=1e-12)
+        gained, lost = odds.pairs[t]
         assert change[gained] - change[lost] == pytest.approx(odds.joined[t], abs=1e-12)
-        names = {found.states[gained], found.states[lost]}
-        joined = [{"s2", "s3"}, {"s4", "s5", "s6"}]
-        assert any(names <= one for one in joined) or "s1" in names  # s1 is joined by the repair
-    track = [0, 1, 2, 4, 5, 0]
-    about = found.odds("all", truth=track)
-    for t, place in enumerate(track):
-        change = found.log_smoothed[t] - found.log_before[t]
+        place = track[t]
+        assert place is not None
+        own = [gap for pair, gap in gaps.items() if place in pair]
+        assert about.joined[t] == pytest.approx(max(own, default=0.0), abs=1e-12)
         assert about.any_two[t] == pytest.approx(np.abs(change - change[place]).max())
         assert about.pairs[t, 0] == place
 

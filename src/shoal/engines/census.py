@@ -14,7 +14,7 @@ import numpy as np
 from shoal.core.records import Sequences
 from shoal.core.value import Floats, Ints
 from shoal.engines.layout import Layout
-from shoal.engines.tidy import NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN, coded
+from shoal.engines.tidy import NO_DEGREES, NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN, coded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,6 +24,7 @@ PROBLEMS = {
     NO_STATE: "a row without a state",
     NO_TIME: "a row without a time",
     NO_NUMBER: "a row without a number",
+    NO_DEGREES: "a latitude or longitude that is not in degrees",
 }
 TWICE = "two rows at the same time"
 GROUPS = "rows in more than one group"
@@ -60,6 +61,10 @@ class Census:
         """The number of entries of every chain."""
         return np.diff(np.append(self.starts, len(self.values)))
 
+    def unusable(self, *codes: int) -> dict[int, str]:
+        """The units with a row of one of these codes, and what is wrong with it."""
+        return _unusable(np.repeat(np.arange(self.units), self.rows), self.values, codes)
+
     def sequences(self, unit: int, states: tuple[str, ...]) -> Sequences:
         """The chains of one unit."""
         own = self.starts[self.first_chain[unit] : self.first_chain[unit + 1]]
@@ -70,7 +75,8 @@ class Census:
 def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool = False) -> Census:
     """The census of tidy rows (see `tidy`) over `size` states.
 
-    `lenient`: a missing or unknown state is no problem, as in streams that suppress it.
+    `lenient`: only a missing time is a problem of any plan; streams know what to do without a
+    state, and say themselves what else they refuse.
     """
     unit, subjects, periods = _units(rows)
     total = len(subjects)
@@ -89,7 +95,9 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
     starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]) if len(unit) else np.empty(0, int)
     problems |= _unusable(unit, values, (NO_TIME,) if lenient else tuple(PROBLEMS))
     groups = _groups(rows, unit, order, total, problems)
-    counted = unit * size + np.maximum(values, 0)
+    counted = unit * size + values
+    if values.min(initial=0) < 0:
+        counted = counted[values >= 0]
     return Census(
         subjects=subjects,
         periods=periods,
@@ -148,12 +156,9 @@ def _twice(
 
 
 def _unusable(unit: Ints, values: Ints, codes: tuple[int, ...]) -> dict[int, str]:
-    """The units with a row of one of these codes: no time, no state, or one nobody knows."""
-    bad = values < 0
-    if not bad.any():
-        return {}
+    """The units with a row of one of these codes, and what is wrong with it."""
     found: dict[int, str] = {}
-    for code in codes:
+    for code in codes if values.min(initial=0) < 0 else ():
         found |= dict.fromkeys(np.unique(unit[values == code]).tolist(), PROBLEMS[code])
     return found
 

@@ -23,6 +23,8 @@ def release_files(
     out: str | os.PathLike[str],
     by: str,
     state: str | None = None,
+    latitude: str | None = None,
+    longitude: str | None = None,
     numbers: tuple[str, ...] = (),
     series: str | None = None,
     time: str | None = None,
@@ -42,11 +44,12 @@ def release_files(
 
     `data` is a file, a folder or a pattern such as "in/**/*.parquet" of Parquet, CSV or JSON Lines
     files; columns may also come from hive folders such as day=2024-05-01. `by` names the column of
-    the subject, `state` that of the state (for K-means: `numbers`, those of each record), `series`
-    what tells chains apart inside a subject, `time` their order, `group` and `period_column` the
-    group and period of a row; a pause longer than `gap` starts a new chain. `plans` is one plan, or
-    one per value of `group`. A subject's rows may be in any number of files. Streams are answered
-    row by row (locations) or day by day (contexts).
+    the subject, `state` that of the state (on a map perhaps `latitude` and `longitude`; for K-means
+    `numbers`, those of each record), `series` what tells chains apart inside a subject, `time`
+    their order, `group` and `period_column` the group and period of a row; a pause longer than
+    `gap` starts a new chain. `plans` is one plan, or one per value of `group`. A subject's rows may
+    be in any number of files. Streams are answered row by row (locations) or day by day (contexts);
+    a location row without a state or coordinates is a step at which nothing is released.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
     plan): the same `name` brings stored values back. A job that was stopped is taken up again by
@@ -55,6 +58,8 @@ def release_files(
     layout = Layout(
         by=by,
         state=state,
+        latitude=latitude,
+        longitude=longitude,
         numbers=numbers,
         series=series,
         time=time,

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan
@@ -16,6 +16,9 @@ from shoal.data.files import atomic_write
 from shoal.engines.inputs import InputFile, find_inputs, guessed_rows
 from shoal.engines.layout import Layout
 from shoal.kinds import dumps, loads
+
+if TYPE_CHECKING:
+    from shoal.engines.coordinates import Maps
 
 NOTES = "_shoal"  # the folder inside the output that holds what is not for publication
 SCHEMA = "shoal-job/1"
@@ -89,6 +92,7 @@ class Job:
         streams = {_is_stream(plan) for plan in self.plans.values()}
         if len(streams) > 1:
             raise InputError("some plans are for streams and some for single releases; split them")
+        self.maps()
 
     @property
     def notes(self) -> Path:
@@ -105,6 +109,14 @@ class Job:
         """The states of all plans, each once."""
         named = (state for plan in self.plans.values() for state in plan.task.query.states)
         return tuple(dict.fromkeys(named)) or ("",)  # rows of numbers have none: one stands for all
+
+    def maps(self) -> Maps | None:
+        """What turns coordinates into states; None when the rows name states."""
+        if self.layout.latitude is None:
+            return None
+        from shoal.engines.coordinates import Maps
+
+        return Maps(self.plans, self.states)
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is there."""

@@ -20,7 +20,8 @@ class Layout:
     a new one, `group` says which plan a subject is under, `period` which part of its data a row
     belongs to: a subject gets one release per period. With `daily` the period is the date of the
     time. A period is a claim of independence. Plans about numbers (K-means) have no `state` but
-    `numbers`, the columns of each record.
+    `numbers`, the columns of each record; location plans on a map may have `latitude` and
+    `longitude` instead.
     """
 
     by: str
@@ -32,11 +33,18 @@ class Layout:
     period: str | None = None
     daily: bool = False
     numbers: tuple[str, ...] = ()
+    latitude: str | None = None
+    longitude: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", tuple(self.numbers))
-        if (self.state is None) != bool(self.numbers):
-            raise InputError("name the column of the state, or columns of numbers, but not both")
+        if (self.latitude is None) != (self.longitude is None):
+            raise InputError("latitude and longitude go together; name both columns, or neither")
+        if [self.state is None, not self.numbers, self.latitude is None].count(False) != 1:
+            raise InputError(
+                "name the column of the state, those of latitude and longitude, or columns of "
+                "numbers, but not more than one of them"
+            )
         if self.gap is not None and self.time is None:
             raise InputError(f"gap is {self.gap}, but no time column is named; name it")
         if self.gap is not None and self.gap <= timedelta(0):
@@ -45,7 +53,8 @@ class Layout:
             raise InputError("daily needs a time column, and no column of periods beside it")
         if self.series == self.by:
             object.__setattr__(self, "series", None)
-        roles = [self.by, *filter(None, (self.state, self.series, self.time)), *self.numbers]
+        single = (self.state, self.series, self.time, self.latitude, self.longitude)
+        roles = [self.by, *filter(None, single), *self.numbers]
         twice = next((name for name in roles if roles.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"column {twice!r} is named for two purposes; name another column")
@@ -60,6 +69,8 @@ class Layout:
             "series": self.series,
             "time": self.time,
             "state": self.state,
+            "latitude": self.latitude,
+            "longitude": self.longitude,
         }
         named |= {f"number {place}": column for place, column in enumerate(self.numbers)}
         return {role: column for role, column in named.items() if column is not None}

@@ -80,6 +80,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
             unowned=scan.unowned,
             shard_rows=scan.shard_rows,
             bad=[list(file) for file in scan.bad],
+            off_map=scan.off_map,
         )
     left = [shard for shard in range(job.shards) if shard not in done]
     finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
@@ -157,7 +158,8 @@ def _scanned(journal: Journal, store: Store, job: Job) -> Scan | None:
     for shard, rows in enumerate(last["shard_rows"]):
         if shard not in done and store.shard(shard).height != rows:
             return None
-    return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"])
+    off_map = last.get("off_map", 0)  # journals of earlier versions do not tell
+    return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"], off_map)
 
 
 @contextmanager

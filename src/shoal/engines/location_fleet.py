@@ -26,6 +26,8 @@ from shoal.models.filter import Truths
 from shoal.noise.emission import LatticeEmission
 from shoal.secrets.location import LocationSet
 
+SKIPPED = -1  # in the place of a state
+
 Bits = npt.NDArray[np.uint8]
 Scene = tuple[Stage, Truths]  # of a step: the stage, and which hidden states are possible
 Draw = Callable[[Sequence[int]], Ints]  # outputs of the streams at these places
@@ -74,15 +76,21 @@ class Fleet:
     ) -> list[Shown]:
         """Move these streams one step on; `places[k]` is the state of streams[k].
 
+        SKIPPED is a step at which nothing was observed: nothing is drawn, and the belief moves on.
         `decide` is given the places in `streams` that draw, and may hold some back: those do not
         move. Without `rngs` all draw from the operating system at once.
         """
-        groups: dict[int, list[int]] = defaultdict(list)
+        groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
         scenes = self._scenes(streams)
+        skipped = (places == SKIPPED).tolist()
         for at, (stage, _) in enumerate(scenes):
-            groups[id(stage)].append(at)
-        silent = {name for name, several in groups.items() if _count(scenes, several) < 2}
-        drawing = [at for at, (stage, _) in enumerate(scenes) if id(stage) not in silent]
+            groups[id(stage), skipped[at]].append(at)
+        silent = {
+            (stage, skips)
+            for (stage, skips), several in groups.items()
+            if skips or _count(scenes, several) < 2
+        }
+        drawing = sorted(at for name in groups.keys() - silent for at in groups[name])
         chosen, outputs = decide(drawing, lambda some: _outputs(some, scenes, places, rngs))
         by_place = dict(zip(chosen, outputs, strict=True))
         moved = []

@@ -11,13 +11,16 @@ from shoal.core.errors import BudgetError, OverBudget
 from shoal.core.plan import Plan
 from shoal.core.release import Answer, Release
 from shoal.core.rng import Rng
-from shoal.core.value import Ints
+from shoal.core.value import Floats, Ints
 from shoal.engines.census import Census
+from shoal.engines.coordinates import grid_in_km
 from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT, Charging, seeded_source
-from shoal.engines.location_fleet import Draw, Fleet, Shown
+from shoal.engines.location_fleet import SKIPPED, Draw, Fleet, Shown
 from shoal.engines.noise_batch import fitting
 from shoal.engines.tables import guarantee_of
+from shoal.engines.tidy import NO_DEGREES, UNKNOWN
 from shoal.mechanisms.location_machine import LocationMachine
+from shoal.models.grid import Grid
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,20 +48,24 @@ def release_traces(
 ) -> tuple[pl.DataFrame, dict[int, int], dict[int, str]]:
     """One row per step, the steps released of each unit, and the units refused with the reason.
 
-    `place` maps the states of the census to those of the plan. With `charging` step t of all
-    streams is charged in one transaction; a stream whose charge is refused stops there.
+    `place` maps the states of the census to those of the plan; a row without a state is a step
+    at which nothing is released. With `charging` step t of all streams is charged in one
+    transaction; a stream whose charge is refused stops there.
     """
     machine = plan.body
     assert isinstance(machine, LocationMachine)
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
+    unusable = census.unusable(UNKNOWN, NO_DEGREES)
+    refused |= {unit: unusable[unit] for unit in units if unit in unusable and unit not in refused}
     refused |= _too_long(plan, census, [unit for unit in units if unit not in refused])
     traces = [trace for unit in units if unit not in refused for trace in _traces(census, unit)]
     traces.sort(key=lambda trace: -trace.length)
+    places = np.where(census.values < 0, SKIPPED, place[census.values])
     columns = _Columns(plan, census)
     done: dict[int, int] = {trace.unit: 0 for trace in traces}
     for begin in range(0, len(traces), TOGETHER):
         some = traces[begin : begin + TOGETHER]
-        _sail(machine, some, census, place[census.values], columns, plan, seed, charging, refused)
+        _sail(machine, some, census, places, columns, plan, seed, charging, refused)
     for unit, steps in columns.steps_of.items():
         done[unit] += steps
     return columns.table(secure=seed is None), done, refused
@@ -184,6 +191,11 @@ class _Columns:
             "multiples": _struct(query.labels, outputs),
             "estimate": _struct(query.labels, [pl.Series(column) for column in estimates.T]),
         }
+        grid = grid_in_km(self._plan)
+        if grid is not None:
+            points = np.column_stack([column.cast(pl.Float64) * step for column in outputs])
+            columns["value_degrees"] = _degrees(grid, points)
+            columns["estimate_degrees"] = _degrees(grid, estimates)
         for name in ("spreads", "now", "ever"):
             columns[NAMES[name]] = pl.Series(self._stacked(name, 0), dtype=pl.Float64)
         counts = [shown.possible for _, traces, shown in self._rows for _ in traces]
@@ -219,6 +231,15 @@ def _struct(labels: Sequence[str], columns: Sequence[pl.Series]) -> pl.Series:
     import polars as pl
 
     return pl.DataFrame(dict(zip(labels, columns, strict=True))).to_struct()
+
+
+def _degrees(grid: Grid, kilometres: Floats) -> pl.Series:
+    """Latitude and longitude of points in km; null where there is none."""
+    import polars as pl
+
+    found = grid.to_degrees(kilometres)
+    columns = [pl.Series(found[:, axis]).fill_nan(None) for axis in (0, 1)]
+    return _struct(("lat", "lon"), columns)
 
 
 def _traces(census: Census, unit: int) -> list[Trace]:

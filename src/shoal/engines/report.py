@@ -19,7 +19,8 @@ class JobReport:
 
     Rows of bad files come on top: they were not read, and a file that cannot be opened does not
     tell how many it holds. `refusals` maps a reason to the units refused and their rows; a unit
-    is one subject in one period. `spend` has one entry per plan that was used.
+    is one subject in one period. `spend` has one entry per plan that was used. `rows_off_map` had
+    coordinates that no state of the model covers, and were taken as its nearest state.
     """
 
     finished: bool
@@ -36,6 +37,7 @@ class JobReport:
     spend: tuple[dict[str, Any], ...]
     shards: int
     shards_done: int
+    rows_off_map: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -110,6 +112,7 @@ def report_of(
         spend=tuple(_spend(plans, releases)),
         shards=shards,
         shards_done=len(done),
+        rows_off_map=(scan or {}).get("off_map", 0),
     )
 
 

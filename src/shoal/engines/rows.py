@@ -29,12 +29,16 @@ Notify = Callable[[str, int, int], None]  # stage, done, of how many
 
 
 class Scan(NamedTuple):
-    """What reading the input came to: rows read, rows of nobody, rows per shard, bad files."""
+    """What reading the input came to: rows read, rows of nobody, rows per shard, bad files.
+
+    `off_map` counts the points that no state of the model covers.
+    """
 
     rows: int
     unowned: int
     shard_rows: list[int]
     bad: list[BadFile]
+    off_map: int = 0
 
 
 class Store(Protocol):
@@ -143,7 +147,8 @@ def read_all(job: Job, store: Store, notify: Notify) -> Scan:
 
 
 def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
-    rows, unowned = 0, 0
+    rows, unowned, off_map = 0, 0, 0
+    maps = job.maps()
     shard_rows = np.zeros(job.shards, dtype=np.int64)
     kinds: dict[str, str] = {}
     total = sum(file.size for file in job.inputs)
@@ -155,17 +160,18 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
         taken = False
         try:
             for whole in _checked(job, file, kinds):
-                part, without = tidy(whole, job.layout, job.states, repr(file.path))
-                shard_rows += store.add(part)
+                part = tidy(whole, job.layout, job.states, repr(file.path), maps)
+                shard_rows += store.add(part.rows)
                 taken = True
                 rows += whole.height
-                unowned += without
+                unowned += part.unowned
+                off_map += part.off_map
         except DataError as error:
             bad[file.path] = refused_file(job, file, error)
             if taken:
                 return None
         notify("reading", seen, total)
-    return Scan(rows, unowned, shard_rows.tolist(), list(bad.values()))
+    return Scan(rows, unowned, shard_rows.tolist(), list(bad.values()), off_map)
 
 
 def _checked(job: Job, file: InputFile, kinds: dict[str, str]) -> Iterator[pl.DataFrame]:

@@ -55,7 +55,7 @@ class _Made(NamedTuple):
 
 def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> Outcome:
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
-    lenient = any(_of_days(plan) for plan in recipe.plans.values())
+    lenient = any(not isinstance(plan.body, Sampler) for plan in recipe.plans.values())
     census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
     groups: dict[str, list[int]] = defaultdict(list)
     for unit in range(census.units):

@@ -36,6 +36,9 @@ from shoal.engines.tidy import kinds_of, shard_of, tidy, tidy_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shoal.engines.coordinates import Maps
+    from shoal.engines.layout import Layout
+
 TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
 FAULT = Callable[[int], None]
 
@@ -99,12 +102,14 @@ def _tidy_rows(job: Job, spark: Any) -> Any:
     schema = "number int, path string, size long, modified long"
     listed = spark.createDataFrame(files, schema).repartition(len(files))
     layout, states, shards = job.layout, job.states, job.shards
+    stored = str(job.out.absolute()), job.ledger
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        maps = None if layout.latitude is None else stored_job(Path(stored[0]), stored[1]).maps()
         for batch in batches:
             for row in batch.to_pylist():
                 file = InputFile(row["path"], row["size"], row["modified"])
-                yield from _read_file(row["number"], file, layout, states, shards)
+                yield from _read_file(row["number"], file, layout, states, shards, maps)
 
     words = {pl.String: "string", pl.Int64: "long", pl.Int32: "int", pl.Float64: "double"}
     columns = [f"`{name}` {words[kind]}" for name, kind in tidy_schema(layout).items()]
@@ -113,21 +118,27 @@ def _tidy_rows(job: Job, spark: Any) -> Any:
 
 
 def _read_file(
-    number: int, file: InputFile, layout: Any, states: tuple[str, ...], shards: int
+    number: int,
+    file: InputFile,
+    layout: Layout,
+    states: tuple[str, ...],
+    shards: int,
+    maps: Maps | None,
 ) -> Iterator[pa.RecordBatch]:
     """The tidy rows of one file, then a row that says what was read or what is wrong."""
     import polars as pl
 
-    note: dict[str, Any] = {"rows": 0, "unowned": 0, "kinds": [], "reason": None}
+    note: dict[str, Any] = {"rows": 0, "unowned": 0, "off_map": 0, "kinds": [], "reason": None}
     try:
         for frame in frames(file, layout, PIECE):
             if frame.height:
                 note["kinds"].append(kinds_of(frame, layout))
-            part, unowned = tidy(frame, layout, states, repr(file.path))
+            part = tidy(frame, layout, states, repr(file.path), maps)
             note["rows"] += frame.height
-            note["unowned"] += unowned
-            placed = part.with_columns(
-                pl.Series("shard", shard_of(part["subject"], shards), dtype=pl.Int32),
+            note["unowned"] += part.unowned
+            note["off_map"] += part.off_map
+            placed = part.rows.with_columns(
+                pl.Series("shard", shard_of(part.rows["subject"], shards), dtype=pl.Int32),
                 pl.lit(number, dtype=pl.Int32).alias("file"),
                 pl.lit(None, dtype=pl.String).alias("note"),
             )
@@ -152,7 +163,7 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
     }
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
-    read, unowned = 0, 0
+    counts = dict.fromkeys(("rows", "unowned", "off_map"), 0)
     for number, file in enumerate(job.inputs):
         try:
             if notes[number]["reason"] is not None:
@@ -162,11 +173,9 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
         except DataError as error:
             bad[number] = refused_file(job, file, error)
             continue
-        read += notes[number]["rows"]
-        unowned += notes[number]["unowned"]
-    journal.write(
-        "scanned", rows=read, unowned=unowned, shard_rows=[], bad=[list(b) for b in bad.values()]
-    )
+        for name in counts:
+            counts[name] += notes[number][name]
+    journal.write("scanned", shard_rows=[], bad=[list(b) for b in bad.values()], **counts)
     return list(bad)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,18 +15,33 @@ from shoal.engines.layout import Layout
 if TYPE_CHECKING:
     import polars as pl
 
-UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER = -1, -2, -3, -4  # codes of rows that say nothing usable
+    from shoal.engines.coordinates import Maps
+
+# codes of rows that say nothing usable
+UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
+
+
+class Tidied(NamedTuple):
+    """The rows with a subject, how many rows had none, and how many points lie off the map."""
+
+    rows: pl.DataFrame
+    unowned: int
+    off_map: int
 
 
 def tidy(
-    frame: pl.DataFrame, layout: Layout, states: tuple[str, ...], source: str
-) -> tuple[pl.DataFrame, int]:
-    """The rows with a subject, in the columns of a job, and how many rows had none.
+    frame: pl.DataFrame,
+    layout: Layout,
+    states: tuple[str, ...],
+    source: str,
+    maps: Maps | None = None,
+) -> Tidied:
+    """The rows of a file in the columns of a job.
 
     Columns are those of `tidy_schema`: text, `time` in whole microseconds, numbers, and `state`: an
-    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME or NO_NUMBER. A row
-    with an empty subject, series, period or group belongs to nobody. `source` names the file in
-    refusals of whole columns.
+    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER or
+    NO_DEGREES. A row with an empty subject, series, period or group belongs to nobody. `source`
+    names the file in refusals of whole columns; `maps` turn coordinates into states.
     """
     import polars as pl
 
@@ -35,10 +50,14 @@ def tidy(
         for role, column in layout.columns.items()
         if role in layout.owners
     }
-    if layout.state is None:
-        codes = _numbers(frame, layout, columns, source)
-    else:
+    off_map = 0
+    if layout.state is not None:
         codes = state_codes(texts(frame[layout.state], source), states)
+    elif layout.latitude is not None:
+        assert maps is not None  # a job makes them from its plans
+        codes, off_map = maps.codes(frame, layout, source)
+    else:
+        codes = _numbers(frame, layout, columns, source)
     if layout.time is not None:
         columns["time"], missing = _times(frame[layout.time], source)
         if missing is not None:
@@ -48,7 +67,7 @@ def tidy(
     whole = pl.DataFrame({**columns, "state": codes}).select(list(tidy_schema(layout)))
     empty = any(whole[role].null_count() for role in layout.owners)
     kept = whole.drop_nulls(layout.owners) if empty else whole
-    return kept, whole.height - kept.height
+    return Tidied(kept, whole.height - kept.height, off_map)
 
 
 def tidy_schema(layout: Layout) -> dict[str, Any]:
@@ -148,7 +167,7 @@ def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
     found = {column: _kind(frame[column]) for column in layout.columns.values()}
     if layout.time is not None:
         found[layout.time] = _time_kind(frame[layout.time])
-    for name in layout.numbers:
+    for name in (*layout.numbers, *filter(None, (layout.latitude, layout.longitude))):
         found[name] = "numbers" if frame[name].dtype.is_numeric() else found[name]
     return found
 

@@ -11,8 +11,12 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.records import label
 from shoal.core.task import Model
-from shoal.core.value import Ints
+from shoal.core.value import Floats, Ints
+from shoal.models.filter import Truths
+from shoal.models.grid import Grid
 from shoal.models.grid_chain import SparseChain
+
+COMPARED = 2**18  # points times states compared at once
 
 Reading = Any  # a state's name, (latitude, longitude), a mapping of either, or None
 
@@ -23,9 +27,7 @@ class Atlas:
     def __init__(self, chain: Model) -> None:
         self._chain = chain
         self._index = {name: place for place, name in enumerate(chain.states or ())}
-        self._of_cell: dict[int, int] = {}
-        if isinstance(chain, SparseChain) and chain.cells is not None:
-            self._of_cell = {int(cell): place for place, cell in enumerate(chain.cells)}
+        self._of_cell: Ints | None = None
         self._points: Ints | None = None
 
     def state_of(self, observed: Reading) -> int:
@@ -45,25 +47,64 @@ class Atlas:
             )
         return place
 
+    def states_of(self, latitudes: Floats, longitudes: Floats) -> tuple[Ints, Truths]:
+        """The state of each point as `state_of` finds it, and which points no state covers.
+
+        All coordinates must be finite, and the model must have a grid.
+        """
+        grid = self._grid()
+        cells = grid.cell_of(latitudes, longitudes)
+        states = np.where(cells >= 0, self._by_cell()[cells], -1)
+        off = states < 0
+        if off.any():
+            states[off] = self._nearest(grid.lattice_near(latitudes[off], longitudes[off]))
+        return states, off
+
     def _on_map(self, observed: Any) -> int:
-        chain = self._chain
-        if not isinstance(chain, SparseChain) or chain.grid is None:
-            raise InputError(
-                "the reading holds coordinates, but the model has no grid; name a state"
-            )
+        self._grid()
         try:
             latitude, longitude = (float(value) for value in observed)
         except (TypeError, ValueError):
             raise InputError("the reading must hold two numbers: latitude and longitude") from None
         if not (math.isfinite(latitude) and math.isfinite(longitude)):
             raise InputError("the reading holds a coordinate that is not finite; skip the step")
-        cell = int(chain.grid.cell_of(latitude, longitude))
-        if cell in self._of_cell:
-            return self._of_cell[cell]
+        states, _ = self.states_of(np.array([latitude]), np.array([longitude]))
+        return int(states[0])
+
+    def _grid(self) -> Grid:
+        chain = self._chain
+        if not isinstance(chain, SparseChain) or chain.grid is None:
+            raise InputError(
+                "the reading holds coordinates, but the model has no grid; name a state"
+            )
+        return chain.grid
+
+    def _by_cell(self) -> Ints:
+        """The state of each cell of the grid, -1 where none covers it."""
+        if self._of_cell is None:
+            assert isinstance(self._chain, SparseChain)
+            assert self._chain.cells is not None
+            table = np.full(self._grid().size, -1, dtype=np.int64)
+            table[self._chain.cells] = np.arange(len(self._chain.cells))
+            self._of_cell = table
+        return self._of_cell
+
+    def _nearest(self, points: Ints) -> Ints:
+        """The state nearest to each point of the lattice; equal points are looked up once."""
         if self._points is None:
-            self._points = chain.grid.lattice_of(chain.cells)
-        offsets = self._points - chain.grid.lattice_near(latitude, longitude)
-        return int((offsets**2).sum(axis=1).argmin())
+            assert isinstance(self._chain, SparseChain)
+            self._points = self._grid().lattice_of(self._chain.cells)
+        # both coordinates in one number, which sorts faster than pairs do: each is below 2^31
+        keys = points[:, 0] * 2**32 + points[:, 1]
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        distinct = points[first]
+        found = np.empty(len(distinct), dtype=np.int64)
+        together = max(1, COMPARED // len(self._points))
+        for begin in range(0, len(distinct), together):
+            some = slice(begin, begin + together)
+            offsets = distinct[some, None, :] - self._points[None, :, :]
+            found[some] = (offsets**2).sum(axis=2).argmin(axis=1)
+        return np.asarray(found[which])
 
 
 def _inside(observed: Mapping[str, Any]) -> Any:

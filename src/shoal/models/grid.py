@@ -14,6 +14,7 @@ from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.value import Floats, Ints, Value, locked
 
 EARTH_RADIUS_M = 6_371_008.8  # mean radius
+FURTHEST = 2.0**30  # lattice steps; points beyond count as there, so that squares fit 64 bits
 WIDEST_DEGREES = 10.0  # a plane map stretches distances by less than 1 % up to this height
 PRECISION = Fraction(1, 1000)  # km: hexagon centres are rounded to metres, once and publicly
 
@@ -101,12 +102,12 @@ class SquareGrid(Value):
         row, column = np.divmod(np.asarray(cell, np.int64), self.columns)
         return np.stack([column, row], axis=-1)
 
-    def lattice_near(self, latitude: float, longitude: float) -> Ints:
-        """(column, row) of a point, also of one beyond the edge of the map."""
+    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
+        """(column, row) of each point in the last axis, also of those beyond the map's edge."""
         metres = EARTH_RADIUS_M * math.pi / 180 / float(self.cell_m)
-        column = (longitude - float(self.west)) * metres * self._shrink
-        row = (latitude - float(self.south)) * metres
-        return np.array([math.floor(column), math.floor(row)], dtype=np.int64)
+        column = (np.asarray(longitude, np.float64) - float(self.west)) * metres * self._shrink
+        row = (np.asarray(latitude, np.float64) - float(self.south)) * metres
+        return _whole(np.floor(np.stack([column, row], axis=-1)))
 
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
@@ -208,16 +209,16 @@ class HexGrid(Value):
         """(east, north) of each centre from the first hexagon's, in metres."""
         return self._metres(self.centre_of(cell))
 
-    def lattice_near(self, latitude: float, longitude: float) -> Ints:
-        """(east, north) of any point from the first hexagon's centre, in metres."""
-        return self._metres(np.array([latitude, longitude]))
+    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
+        """(east, north) of each point, any at all, from the first hexagon's centre, in metres."""
+        return self._metres(np.stack([latitude, longitude], axis=-1))
 
     def _metres(self, places: Floats) -> Ints:
         origin = self.centre_of(0)
         degrees = places - origin
         metres = EARTH_RADIUS_M * math.pi / 180
         east = degrees[..., 1] * metres * math.cos(math.radians(float(origin[0])))
-        return np.rint(np.stack([east, degrees[..., 0] * metres], axis=-1)).astype(np.int64)
+        return _whole(np.rint(np.stack([east, degrees[..., 0] * metres], axis=-1)))
 
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
@@ -242,6 +243,10 @@ class HexGrid(Value):
 
 
 Grid = SquareGrid | HexGrid
+
+
+def _whole(steps: Floats) -> Ints:
+    return np.clip(steps, -FURTHEST, FURTHEST).astype(np.int64)
 
 
 def _h3() -> Any:

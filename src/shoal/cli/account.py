@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Account:
             return {name: plan.release(records[name], rng=rng) for name in names}
         from shoal.ledger import open_ledger
 
-        with open_ledger(self.where) as ledger:
+        with self._told_on_stop(), open_ledger(self.where) as ledger:
             return self._charged(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
@@ -72,7 +73,8 @@ class Account:
         from shoal.data.write import write_releases
 
         try:
-            write_releases(path, releases)
+            with self._told_on_stop():
+                write_releases(path, releases)
         except DataError as error:
             kept = "" if self.where is None else self._kept("the releases")
             raise DataError(f"{error}{kept}") from None
@@ -94,6 +96,15 @@ class Account:
                 error.args = (f"series {name!r}: {error}{before}",)
                 raise
         return releases
+
+    def _told_on_stop(self) -> AbstractContextManager[None]:
+        """A made-up key would be lost with the command, and what was charged with it."""
+        if self.where is None:
+            return nullcontext()
+        return show.on_stop(
+            "What was charged so far is kept in the ledger: repeat the command with "
+            f"--key {self.key} and it costs nothing more."
+        )
 
     def _kept(self, what: str) -> str:
         return (

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from shoal import __version__
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
-BAD_INPUT, OVER_BUDGET, BROKEN = 2, 3, 1
+BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED = 2, 3, 1, 130
 
 
 class Command(NamedTuple):
@@ -109,9 +109,39 @@ class LazyGroup(TyperGroup):
             _stop(error, OVER_BUDGET)
         except PromiseBroken as error:
             _stop(error, BROKEN)
+        except typer.BadParameter as error:
+            sentence = _of_option(error)
+            if sentence is None:
+                raise
+            _stop(sentence, BAD_INPUT)
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)
+            raise typer.Exit(STOPPED) from None
 
 
-def _stop(error: Exception, code: int) -> None:
+RULES = {
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def _of_option(error: typer.BadParameter) -> str | None:
+    """Which option has which value, and what it must be; None where the error says so itself."""
+    details = getattr(error.__cause__, "errors", None)
+    if error.param is None or details is None:
+        return None
+    found = details()[0]
+    name, value = error.param.opts[0], found["input"]
+    rule = RULES.get(found["type"])
+    if rule is not None:
+        return f"{name} is {value!r}; it must be {rule.format(**found.get('ctx', {}))}"
+    _, _, choices = str(error.message).removeprefix("Value error, ").partition("is not one of ")
+    return f"{name} is {value!r}; it must be one of {choices.rstrip('.')}" if choices else None
+
+
+def _stop(error: Exception | str, code: int) -> None:
     typer.echo(f"Error: {error}", err=True)
     raise typer.Exit(code)
 

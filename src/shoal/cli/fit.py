@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, DataPath, Force, new_app
+from shoal.cli.options import AsJson, DataPath, Force, Gap, new_app
 from shoal.cli.outputs import check_output
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.cli.sources import Columns
     from shoal.core.records import Sequences
     from shoal.data.dataset import Dataset
     from shoal.models.chain import MarkovChain
@@ -35,57 +36,66 @@ NOT_PRIVATE = (
 )
 
 
+OutPath = Annotated[
+    Path, typer.Option("--out", "-o", metavar="FILE", help="The model, a .json file.")
+]
+StateColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the states.")]
+SeriesColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column that tells series apart.")
+]
+TimeColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column by which a series is ordered.")
+]
+Smoothing = Annotated[str, typer.Option(metavar="NUMBER", help="Added to every transition count.")]
+Length = Annotated[
+    int | None, typer.Option(min=1, help="Most entries of a chain; without it any length.")
+]
+Initial = Annotated[
+    str,
+    typer.Option(
+        metavar="LAW", help="Law of the first entry: stationary, or empirical (the data's)."
+    ),
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Fit one model per value: FILE-VALUE.json each."),
+]
+GridWidth = Annotated[
+    str | None,
+    typer.Option(metavar="KM", help="Fit a map instead: width of square cells, or h3:8."),
+]
+Latitudes = Annotated[
+    str | None, typer.Option("--lat", metavar="COLUMN", help="For maps: latitudes.")
+]
+Longitudes = Annotated[
+    str | None, typer.Option("--lon", metavar="COLUMN", help="For maps: longitudes.")
+]
+Box = Annotated[
+    str | None, typer.Option(metavar="S,W,N,E", help="For maps: the box, else the data's.")
+]
+Personal = Annotated[
+    str | None, typer.Option(metavar="SERIES", help="For maps: one person's own chain.")
+]
+
+
 @app.command(epilog=EXAMPLES)
 def fit(
     data: DataPath,
     *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The model, a .json file.")
-    ],
-    state: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with the states.")
-    ] = None,
-    series: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column that tells series apart.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column by which a series is ordered.")
-    ] = None,
-    gap: Annotated[
-        str | None, typer.Option(help="A longer pause starts a new chain, such as 10min.")
-    ] = None,
-    smoothing: Annotated[
-        str, typer.Option(metavar="NUMBER", help="Added to every transition count.")
-    ] = "1",
-    length: Annotated[
-        int | None, typer.Option(min=1, help="Most entries of a chain; without it any length.")
-    ] = None,
-    initial: Annotated[
-        str,
-        typer.Option(
-            metavar="LAW", help="Law of the first entry: stationary, or empirical (the data's)."
-        ),
-    ] = "stationary",
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Fit one model per value: FILE-VALUE.json each."),
-    ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option(metavar="KM", help="Fit a map instead: width of square cells, or h3:8."),
-    ] = None,
-    latitude: Annotated[
-        str | None, typer.Option("--lat", metavar="COLUMN", help="For maps: latitudes.")
-    ] = None,
-    longitude: Annotated[
-        str | None, typer.Option("--lon", metavar="COLUMN", help="For maps: longitudes.")
-    ] = None,
-    box: Annotated[
-        str | None, typer.Option(metavar="S,W,N,E", help="For maps: the box, else the data's.")
-    ] = None,
-    personal: Annotated[
-        str | None, typer.Option(metavar="SERIES", help="For maps: one person's own chain.")
-    ] = None,
+    out: OutPath,
+    state: StateColumn = None,
+    series: SeriesColumn = None,
+    time: TimeColumn = None,
+    gap: Gap = None,
+    smoothing: Smoothing = "1",
+    length: Length = None,
+    initial: Initial = "stationary",
+    group: GroupColumn = None,
+    grid: GridWidth = None,
+    latitude: Latitudes = None,
+    longitude: Longitudes = None,
+    box: Box = None,
+    personal: Personal = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
@@ -94,37 +104,45 @@ def fit(
     Counts transitions inside chains, says in words whether a Markov chain is a fair description,
     and writes a model that a spec names with `file`.
     """
+    from shoal.cli.sources import Columns
+
+    columns = Columns(state, series, time, gap)
+    law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
     if grid is not None:
         from shoal.cli.location_fit import MapWish, fit_map
 
         wish = MapWish(
-            grid=grid,
-            latitude=latitude,
-            longitude=longitude,
-            series=series,
-            time=time,
-            gap=gap,
-            smoothing=smoothing,
-            length=length,
-            initial=initial,
-            box=box,
-            personal=personal,
+            grid, latitude, longitude, series, time, gap, box=box, personal=personal, **law
         )
         fit_map(data, out, wish, as_json=as_json, force=force)
         return
-    from shoal.cli.sources import Columns, read_data
-    from shoal.models.fit import Start, fit_groups
-    from shoal.models.fit_check import check_fit
-
     if state is None:
         raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")
-    dataset = read_data(data, Columns(state, series, time, gap))
-    parts = _parts(dataset, data, series, group)
+    _fit_chains(data, out, columns, group, law, as_json=as_json, force=force)
+
+
+def _fit_chains(
+    data: str,
+    out: Path,
+    columns: Columns,
+    group: str | None,
+    law: dict[str, Any],
+    *,
+    as_json: bool,
+    force: bool,
+) -> None:
+    """A chain for all data or for each group: fitted, checked, written and told."""
+    from shoal.cli.sources import read_data
+    from shoal.models.fit import fit_groups
+    from shoal.models.fit_check import check_fit
+
+    dataset = read_data(data, columns)
+    parts = _parts(dataset, data, columns.series, group)
     paths = _paths(out, list(parts), grouped=group is not None)
     for path in paths.values():
         check_output(path, force=force)
     with show.working("fitting"):
-        chains = fit_groups(parts, smoothing=smoothing, length=length, initial=cast(Start, initial))
+        chains = fit_groups(parts, **law)
         checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
     _write(paths, chains)
     if as_json:

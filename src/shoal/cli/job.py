@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -40,6 +40,7 @@ Examples:
   shoal job status out
   shoal job status out --json
 """
+SEEDED = "WARNING: --seed makes the noise predictable. It protects nothing."
 RESUME_EXAMPLES = """\b
 Examples:
   shoal job resume out
@@ -71,61 +72,90 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) 
     from shoal.engines.local import resume as go_on
 
     stored = load_job(folder, ledger=ledger)
-    with progress() as notify:
+    with _told_how_to_resume(folder), progress() as notify:
         report = go_on(stored, notify=notify)
     tell(stored, report, as_json=as_json)
     check_released(report)
 
 
+class JobWish(NamedTuple):
+    """What only a job of `shoal release` is told: columns, engine, and what to do with files."""
+
+    by: str
+    engine: str
+    group: str | None
+    period_column: str | None
+    bad_files: str
+
+    def check(self) -> None:
+        """Refuses words that name no engine, or no way to treat files."""
+        if self.bad_files not in ("stop", "skip"):
+            raise InputError(f"--bad-files is {self.bad_files!r}; it must be 'stop' or 'skip'")
+        if self.engine not in ("local", "spark"):
+            raise InputError(f"--engine is {self.engine!r}; it must be 'local' or 'spark'")
+
+
 def start(
     source: Path,
     data: str,
-    *,
     out: Path,
-    by: str,
+    wish: JobWish,
     columns: Columns,
-    engine: str,
-    group: str | None,
-    period_column: str | None,
-    bad_files: str,
     ledger: str | None,
     key: str | None,
+    seed: int | None,
+    *,
     period: str,
     requester: str,
-    seed: int | None,
     as_json: bool,
 ) -> None:
     """What `shoal release --by` does: one release for each value of a column."""
     from shoal.engines.job import Job
     from shoal.engines.plans import job_plans
 
-    if bad_files not in ("stop", "skip"):
-        raise InputError(f"--bad-files is {bad_files!r}; it must be 'stop' or 'skip'")
-    if engine not in ("local", "spark"):
-        raise InputError(f"--engine is {engine!r}; it must be 'local' or 'spark'")
+    wish.check()
     if columns.together is not None:
         raise InputError("--together and --each do not go with --by: each subject gets a release")
     if ledger is None and (key or period or requester):
         raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
     with show.working("calibrating"):
         plans, section = job_plans(source)
-    made = Job.of(
-        plans[""] if group is None and "" in plans else plans,
-        data,
-        out=out,
-        layout=_layout(by, columns, section, group, period_column, plans=plans),
-        name=key,
-        ledger=ledger,
-        period=period,
-        requester=requester,
-        skip_bad=bad_files == "skip",
-        seed=seed,
-    )
-    if seed is not None:
-        typer.echo("WARNING: --seed makes the noise predictable. It protects nothing.", err=True)
-    report = _run(made, engine)
+    layout = _layout(wish, columns, section, plans)
+    with _no_empty_folder(out):
+        made = Job.of(
+            plans[""] if wish.group is None and "" in plans else plans,
+            data,
+            out=out,
+            layout=layout,
+            name=key,
+            ledger=ledger,
+            period=period,
+            requester=requester,
+            skip_bad=wish.bad_files == "skip",
+            seed=seed,
+        )
+        if seed is not None:
+            typer.echo(SEEDED, err=True)
+        with _told_how_to_resume(out):
+            report = _run(made, wish.engine)
     tell(made, report, as_json=as_json)
     check_released(report)
+
+
+@contextmanager
+def _no_empty_folder(out: Path) -> Iterator[None]:
+    """Takes back a folder that was made for a job which was then refused."""
+    new = not out.exists()
+    try:
+        yield
+    except InputError:
+        if new and out.is_dir() and not any(out.iterdir()):
+            out.rmdir()
+        raise
+
+
+def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
+    return show.on_stop(f"Go on with `shoal job resume {out}`; no subject is released twice.")
 
 
 def _run(made: Job, engine: str) -> JobReport:
@@ -140,15 +170,7 @@ def _run(made: Job, engine: str) -> JobReport:
         return run(made, notify=notify)
 
 
-def _layout(
-    by: str,
-    columns: Columns,
-    section: Any,
-    group: str | None,
-    period_column: str | None,
-    *,
-    plans: Mapping[str, Plan],
-) -> Layout:
+def _layout(wish: JobWish, columns: Columns, section: Any, plans: Mapping[str, Plan]) -> Layout:
     from shoal.cli.sources import Columns as Named
     from shoal.data.durations import parse_duration
     from shoal.engines.layout import Layout
@@ -164,15 +186,15 @@ def _layout(
             "no column of states is named; give [data] state in the spec, or --state COLUMN"
         )
     return Layout(
-        by=by,
+        by=wish.by,
         state=None if numbers else columns.state,
         numbers=numbers,
         series=columns.series,
         time=columns.time,
         gap=None if columns.gap is None else parse_duration(columns.gap),
-        group=group,
-        period=period_column,
-        daily=_of_days(plans) and period_column is None and columns.time is not None,
+        group=wish.group,
+        period=wish.period_column,
+        daily=_of_days(plans) and wish.period_column is None and columns.time is not None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from shoal.models.grid import Grid
     from shoal.models.grid_fit import GridFit
 
+FINEST = 15  # resolution of hexagons
 MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MapWish:
     """What `shoal fit --grid` was asked for.
 
@@ -69,6 +71,9 @@ def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) 
     screen = show.console()
     screen.print(f"Map of {fitted.chain.describe()}.")
     screen.print(fitted.describe() + ".")
+    empty = table.height - _usable(table).height
+    if empty:
+        screen.print(f"{empty} reading(s) hold no position; they count as outside the map.")
     if wish.personal is not None:
         screen.print(f"The model is that of {wish.personal!r}, leaning on everybody's.")
     screen.print(
@@ -122,13 +127,39 @@ def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
     south, west, north, east = _box(table, wish.box)
     hexagons = re.fullmatch(r"h3:(\d+)", wish.grid)
     if hexagons:
+        size = int(hexagons[1])
+        if size > FINEST:
+            raise InputError(
+                f"--grid is {wish.grid!r}; a resolution is 0 to {FINEST}, such as h3:8"
+            )
+        # hexagons are taken by their centres: without a rim, positions at the edge lie outside
+        high, wide = _rim(size, south, north) if wish.box is None else (0.0, 0.0)
         return HexGrid.covering(
-            south=south, west=west, north=north, east=east, resolution=int(hexagons[1])
+            south=south - high,
+            west=west - wide,
+            north=north + high,
+            east=east + wide,
+            resolution=size,
         )
+    if wish.grid.startswith("h3"):
+        raise InputError(f"--grid is {wish.grid!r}; hexagons are named by a resolution, as in h3:8")
     width = positive(wish.grid, "--grid")
     return SquareGrid.covering(
         south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=width
     )
+
+
+def _rim(resolution: int, south: float, north: float) -> tuple[float, float]:
+    """Degrees of latitude and longitude in which a hexagon of this size fits whole."""
+    from shoal.models.grid import EARTH_RADIUS_M
+
+    try:
+        import h3
+    except ImportError:
+        return 0.0, 0.0  # the grid itself says what to install
+    metres = 2.5 * h3.average_hexagon_edge_length(resolution, unit="m")  # sizes vary
+    degrees = math.degrees(metres / EARTH_RADIUS_M)
+    return degrees, degrees / max(math.cos(math.radians(max(abs(south), abs(north)))), 0.01)
 
 
 def _box(table: pl.DataFrame, box: str | None) -> tuple[float, float, float, float]:
@@ -138,11 +169,15 @@ def _box(table: pl.DataFrame, box: str | None) -> tuple[float, float, float, flo
         except ValueError:
             raise InputError(f"--box is {box!r}; it must be south,west,north,east") from None
         return south, west, north, east
-    usable = table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
+    usable = _usable(table)
     if usable.height == 0:
         raise InputError("the data holds no latitude and longitude; check --lat and --lon")
     low, high = usable.select("lat", "lon").min().row(0), usable.select("lat", "lon").max().row(0)
     return low[0], low[1], high[0], high[1]
+
+
+def _usable(table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
 
 
 def _object(out: Path, fitted: GridFit, wish: MapWish) -> dict[str, Any]:

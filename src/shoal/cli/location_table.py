@@ -30,8 +30,13 @@ def read_positions(
     from shoal.data.read import load, matching
     from shoal.data.times import microseconds
 
-    if (state is None) == (latitude is None) or (latitude is None) != (longitude is None):
-        raise InputError("name --lat and --lon, or --state, but not both")
+    given = {"--lat": latitude, "--lon": longitude, "--state": state}
+    named = [option for option, column in given.items() if column is not None]
+    if named not in (["--lat", "--lon"], ["--state"]):
+        raise InputError(
+            f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, or "
+            "--state, but not both"
+        )
     parts = []
     for file in matching(path):
         roles = {"state": state, "latitude": latitude, "longitude": longitude}
@@ -53,7 +58,7 @@ def read_positions(
         parts.append(frame.select(**columns))
     table = pl.concat(parts)
     if table.height == 0:
-        raise DataError(f"{path!r} holds no rows; at least 2 positions are needed")
+        raise DataError(f"{path!r} holds no rows; at least one position is needed")
     return table
 
 

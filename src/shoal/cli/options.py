@@ -10,6 +10,9 @@ import typer
 SpecPath = Annotated[
     Path, typer.Argument(metavar="SPEC", help="The spec, a TOML file; `shoal init` writes one.")
 ]
+PlanSource = Annotated[
+    Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
+]
 DataPath = Annotated[
     str,
     typer.Argument(
@@ -20,6 +23,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 PlotPath = Annotated[
     Path | None, typer.Option("--plot", metavar="PNG", help="Also draw a chart into this file.")
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="A longer pause starts a new chain, such as 10min."),
+]
+DemoSeed = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="For demos only: predictable noise, which protects nothing."),
 ]
 
 

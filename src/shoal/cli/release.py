@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, DataPath, Force, new_app
+from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, Gap, PlanSource, new_app
 from shoal.cli.outputs import check_output
 from shoal.cli.release_places import TOGETHER, asks_for_places, place_records, print_centroids
+from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from shoal.cli.account import Account
     from shoal.cli.sources import Columns
     from shoal.core.plan import Plan
     from shoal.core.release import Release
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 SUFFIXES = (".json", ".parquet")
+MOST_SHOWN = 12  # values of a single release that are printed, not only written
 
 EXAMPLES = """\b
 Examples:
@@ -31,61 +34,75 @@ Examples:
   shoal release shoal.toml 'in/**/*.parquet' -o out --by user --ledger budget.db
 """
 
-Column = typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
+DataColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
+]
+OutPath = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help="Written whole: .json or .parquet; --by: a folder."
+    ),
+]
+Together = Annotated[
+    bool | None,
+    typer.Option("--together/--each", help="One release for all series, or one for each."),
+]
+LedgerPath = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Charge the ledger before anything is drawn.")
+]
+Subject = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Whose data it is; with one release per series the series's name."
+    ),
+]
+Period = Annotated[str, typer.Option(metavar="NAME", help="The period the ledger charges.")]
+Requester = Annotated[str, typer.Option(metavar="NAME", help="Who asks, for the ledger.")]
+Key = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Repeat a command with its key without paying twice."),
+]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="A job over many files: one release per value of it."),
+]
+Engine = Annotated[
+    str, typer.Option(metavar="local|spark", help="Where a job runs: local or spark.")
+]
+Group = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="A job with a plan per group; SPEC is a folder."),
+]
+PeriodColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
+]
+BadFiles = Annotated[
+    str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
+]
 
 
 @app.command(epilog=EXAMPLES)
 def release(
-    source: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-    ],
+    source: PlanSource,
     data: DataPath,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Written whole: .json or .parquet; --by: a folder."
-        ),
-    ],
-    state: Annotated[str | None, Column] = None,
-    series: Annotated[str | None, Column] = None,
-    time: Annotated[str | None, Column] = None,
-    gap: Annotated[
-        str | None, typer.Option(help="A longer pause starts a new chain, such as 10min.")
-    ] = None,
-    together: Annotated[
-        bool | None,
-        typer.Option("--together/--each", help="One release for all series, or one for each."),
-    ] = None,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Charge the ledger before anything is drawn.")
-    ] = None,
-    subject: Annotated[
-        str, typer.Option(help="Whose data it is; with one release per series the series's name.")
-    ] = "",
-    period: Annotated[str, typer.Option(help="The period the ledger charges.")] = "",
-    requester: Annotated[str, typer.Option(help="Who asks, for the ledger.")] = "",
-    key: Annotated[
-        str | None, typer.Option(help="Repeat a command with its key without paying twice.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="For demos only: predictable noise, which protects nothing.")
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="A job over many files: one release per value of it."),
-    ] = None,
-    engine: Annotated[str, typer.Option(help="Where a job runs: local or spark.")] = "local",
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="A job with a plan per group; SPEC is a folder."),
-    ] = None,
-    period_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
-    ] = None,
-    bad_files: Annotated[
-        str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
-    ] = "stop",
+    out: OutPath,
+    state: DataColumn = None,
+    series: DataColumn = None,
+    time: DataColumn = None,
+    gap: Gap = None,
+    together: Together = None,
+    ledger: LedgerPath = None,
+    subject: Subject = "",
+    period: Period = "",
+    requester: Requester = "",
+    key: Key = None,
+    seed: DemoSeed = None,
+    by: By = None,
+    engine: Engine = "local",
+    group: Group = None,
+    period_column: PeriodColumn = None,
+    bad_files: BadFiles = "stop",
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
@@ -95,52 +112,42 @@ def release(
     for all together. All data is checked before anything is charged or drawn. With --by it is a
     job: any number of files, in bounded memory, that can be resumed (`shoal job`).
     """
-    if by is not None:
-        from shoal.cli.job import start
-        from shoal.cli.sources import Columns as Named
+    from shoal.cli.account import Account
+    from shoal.cli.sources import Columns
 
-        start(
-            source,
-            data,
-            out=out,
-            by=by,
-            columns=Named(state, series, time, gap, together),
-            engine=engine,
-            group=group,
-            period_column=period_column,
-            bad_files=bad_files,
-            ledger=ledger,
-            key=key,
-            period=period,
-            requester=requester,
-            seed=seed,
-            as_json=as_json,
-        )
+    columns = Columns(state, series, time, gap, together)
+    told = {"period": period, "requester": requester}
+    if by is not None:
+        from shoal.cli.job import JobWish, start
+
+        wish = JobWish(by, engine, group, period_column, bad_files)
+        start(source, data, out, wish, columns, ledger, key, seed, as_json=as_json, **told)
         return
     if group is not None or period_column is not None or engine != "local":
-        from shoal.core.errors import InputError
-
         raise InputError("--group, --period-column and --engine are for jobs; name --by too")
-    from shoal.cli.account import Account
-    from shoal.cli.sources import Columns, check_single, load_plan, read_data
-
     _check_out(out, force=force)
-    account = Account.of(
-        ledger,
-        subject=subject,
-        period=period,
-        requester=requester,
-        key=key,
-        seeded=seed is not None,
-    )
+    account = Account.of(ledger, subject=subject, key=key, seeded=seed is not None, **told)
+    _release_once(source, data, out, columns, account, seed, as_json=as_json)
+
+
+def _release_once(
+    source: Path,
+    data: str,
+    out: Path,
+    columns: Columns,
+    account: Account,
+    seed: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """All of a file released at once: read, checked, charged, drawn, written, told."""
+    from shoal.cli.sources import check_single, load_plan
+
     plan, own = load_plan(source)
     check_single(plan)
-    columns = Columns(state, series, time, gap, together).over(own)
+    columns = columns.over(own)
     places = asks_for_places(plan)
-    if places:
-        records = place_records(plan, data, columns)
-    else:
-        records = _records(plan, read_data(data, columns), columns)
+    records = _read(plan, data, columns)
     account.check(list(records), together=places or bool(columns.together))
     releases = account.draw(plan, records, _rng(seed))
     account.write(out, releases)
@@ -149,9 +156,19 @@ def release(
         print_centroids(plan, releases[TOGETHER])
 
 
-def _check_out(out: Path, *, force: bool) -> None:
-    from shoal.core.errors import InputError
+def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
+    """Name to checked records of a file, in the form that the plan's query asks for."""
+    from shoal.cli.release_rows import has_variables, variable_records
+    from shoal.cli.sources import read_data
 
+    if asks_for_places(plan):
+        return place_records(plan, data, columns)
+    if columns.state is None and has_variables(plan):
+        return variable_records(plan, data, columns)
+    return _records(plan, read_data(data, columns), columns)
+
+
+def _check_out(out: Path, *, force: bool) -> None:
     if out.suffix.lower() not in SUFFIXES:
         raise InputError(f"--out is {str(out)!r}; releases are written as .json or .parquet")
     check_output(out, force=force)
@@ -159,8 +176,6 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 def _records(plan: Plan, dataset: Dataset, columns: Columns) -> dict[str, Any]:
     """Name to checked records; every series is checked before the first one is released."""
-    from shoal.core.errors import DataError
-
     states = plan.task.query.states
     if columns.together:
         return {TOGETHER: plan.task.read(dataset.sequences(states))}
@@ -206,4 +221,17 @@ def _report(
     ]
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
+    if len(releases) == 1 and not asks_for_places(plan):
+        lines[1:1] = _values(next(iter(releases.values())))
     screen.print(show.paragraphs("\n".join(lines)))
+
+
+def _values(release: Release) -> list[str]:
+    """The values of a single release in a line, when they are few enough to be read."""
+    from shoal.core.numbers import significant
+
+    values = release.as_dict()
+    if not 0 < len(values) <= MOST_SHOWN:
+        return []
+    shown = ", ".join(f"{name} {significant(value)}" for name, value in values.items())
+    return [f"Values: {shown} {release.answer.unit}"]

@@ -94,6 +94,16 @@ def paragraphs(text: str) -> Any:
 
 
 @contextmanager
+def on_stop(words: str) -> Iterator[None]:
+    """Tells how to go on when the work inside is stopped with Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(words, err=True)
+        raise
+
+
+@contextmanager
 def working(title: str) -> Iterator[None]:
     """A moving bar and the time on stderr while a single long piece of work runs."""
     with _progress() as progress:

@@ -30,6 +30,20 @@ def random_network(
     return BayesNet.of(tables, parents=parents)
 
 
+def lattice(side: int, strength: float) -> BayesNet:
+    """A square of bits, each tied to those above and to the left: no small blocks."""
+    tables: dict[str, Any] = {}
+    parents: dict[str, list[str]] = {}
+    for i, j in itertools.product(range(side), repeat=2):
+        above = [f"{a},{b}" for a, b in ((i - 1, j), (i, j - 1)) if a >= 0 and b >= 0]
+        odds = np.full((2,) * len(above), 0.5)
+        for places in itertools.product(range(2), repeat=len(above)):
+            odds[places] = 0.5 + strength * sum(2 * x - 1 for x in places) / 2
+        tables[f"{i},{j}"] = np.stack([1 - odds, odds], axis=-1)
+        parents[f"{i},{j}"] = above
+    return BayesNet.of(tables, parents=parents)
+
+
 def joint_of(model: BayesNet | Contagion) -> np.ndarray:
     """The joint law, outcome by outcome, from the definition of the model alone."""
     shape = [len(domain) for domain in model.domains]

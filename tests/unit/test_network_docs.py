@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from tests.networks import lattice
 
 import shoal
 from shoal.audit.exact import audit_noise
@@ -72,7 +73,20 @@ def test_the_tree_table(stay: str) -> None:
         assert matrix == "does not apply"
     else:
         assert matrix == scale(claimed)
-        assert not claimed.guarantee.proved
+        assert claimed.guarantee.proved
+
+
+@pytest.mark.parametrize("strength", [".05", ".1", ".15", ".2"])
+def test_the_table_of_walks(strength: str) -> None:
+    net = lattice(14, float(strength))
+    task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
+    choice = choose(task, Fraction(1))
+    assert choice.plan.mechanism == "lift"
+    _, lift, matrix, group = row(strength)
+    assert lift == scale(choice.plan)
+    found = choice.alternatives["influence-matrix"]
+    assert matrix == ("does not apply" if isinstance(found, str) else scale(found))
+    assert group == f"{float(scale(choice.alternatives['group'])):g}"
 
 
 def test_the_asia_rows() -> None:

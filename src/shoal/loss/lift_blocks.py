@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.models.bayesnet import BayesNet
@@ -38,6 +39,7 @@ class Forest(NamedTuple):
         return {v: b for b, block in enumerate(self.blocks) for v in block}
 
 
+@lru_cache(maxsize=32)
 def tree_blocks(net: BayesNet) -> Forest:
     """A forest of small blocks: of the roots tried, the best for each component."""
     graph = moral(net.above)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.core.errors import Refused
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
@@ -28,7 +27,6 @@ from shoal.models.dependence_network import followed
 from shoal.secrets.entries import EachEntry
 
 NAME = "influence-matrix"
-UNPROVED = "the published rule for the influence matrix is proved here for chains only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,8 +46,8 @@ class InfluenceCertificate(Value):
     @property
     def assumptions(self) -> tuple[str, ...]:
         return (
-            "each chain follows one of the family's laws, in which every transition between "
-            "possible values is possible; separate chains are independent",
+            "the data follows one of the family's laws, in which every transition (in a network: "
+            "every entry of a table) is positive; separate chains are independent",
             "the norm of the influence matrix is below 1",
         )
 
@@ -76,7 +74,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         norms=tuple(r.norm for r in results), row_sums=tuple(r.row_sum for r in results)
     )
     scale = Fraction(max(r.scale for r in results)) * task.query.lipschitz
-    return laplace_plan(task, NAME, _guarantee(task, epsilon), scale, certificate)
+    return laplace_plan(task, NAME, pufferfish(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:
@@ -91,13 +89,6 @@ def _scale(model: Model, epsilon: float) -> InfluenceResult:
         return network_matrix_scale(model, epsilon)
     assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
     return influence_matrix_scale(model.transition, model.initial, model.length, epsilon)
-
-
-def _guarantee(task: Task, epsilon: Fraction) -> Guarantee:
-    """Proved on chains; on networks the rule stands as published, for comparison."""
-    if any(isinstance(followed(model), BayesNet) for model in task.family):
-        return pufferfish(task, epsilon, proved=False, caveat=UNPROVED)
-    return pufferfish(task, epsilon)
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss)

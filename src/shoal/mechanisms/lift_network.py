@@ -12,25 +12,27 @@ from shoal.core.errors import Refused
 from shoal.core.task import Query
 from shoal.core.value import Floats
 from shoal.loss.contagion_lift import CrowdLift
+from shoal.loss.kernels import UNIT
 from shoal.loss.lift_blocks_table import TableLift
 from shoal.loss.lift_network import MAX_STATES, NetworkLift
 from shoal.loss.network_quilts import (
-    MOST_NODES,
     NodeQuilt,
     network_quilts,
     quilt_loss,
     quilt_sigma,
     strategy_for,
 )
+from shoal.loss.network_walks import reaches
 from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
+WALKS = "walks"
 TOO_LARGE = (
-    f"the lift needs blocks with at most {MAX_STATES} values together, or quilts of at most "
-    f"{MOST_NODES} tied variables, and this network has neither; use exact, wasserstein or group"
+    f"the lift needs blocks with at most {MAX_STATES} values together, quilts, or influences that "
+    "fade along walks, and this network has none of them; use exact, wasserstein or group"
 )
 
 
@@ -48,19 +50,22 @@ class Lifted(NamedTuple):
 def bound(model: BayesNet | Contagion | JointTable, query: Query | None, eta: float) -> float:
     """What any release that is eta-DP for one entry tells about an entry. Rounds up.
 
-    On networks the smaller of the block lift, where its blocks are small enough, and the quilts.
+    On networks the smaller of the quilts and the block lift, or where blocks are too large the
+    walks of influence.
     """
     if isinstance(model, Contagion):
         return _crowd(model).loss(eta).value
     if isinstance(model, JointTable):
         return _table(model, query).loss(eta).value
     lifted, quilts = _blocks(model, query), _quilts(model)
-    if lifted is None and quilts is None:
+    least = math.inf if quilts is None else quilt_loss(quilts, eta)
+    if lifted is None:
+        least = min(least, _walks_loss(_reaches(model, query), eta))
+    else:
+        least = min(least, lifted.loss(eta).value)
+    if least == math.inf:
         raise Refused(TOO_LARGE)
-    return min(
-        math.inf if lifted is None else lifted.loss(eta).value,
-        math.inf if quilts is None else quilt_loss(quilts, eta),
-    )
+    return least
 
 
 def largest(
@@ -77,15 +82,41 @@ def largest(
     if isinstance(model, JointTable):
         whole = TableLift(model, metrics_of(model, query)).largest_eta(epsilon)
         return Lifted(whole.eta, whole.value, whole.node, whole.pair, whole.at_node, whole.rule)
-    lifted = _fresh_blocks(model, query)
-    found = None if lifted is None else lifted.largest_eta(epsilon)
     quilts = _quilts(model)
-    by_quilt = None if quilts is None else _by_quilt(quilts, epsilon)
-    if by_quilt is not None and (found is None or by_quilt.eta >= found.eta):
-        return by_quilt
-    if found is None:
+    answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
+    lifted = _fresh_blocks(model, query)
+    if lifted is None:
+        answers.append(_by_walks(_reaches(model, query), epsilon))
+    elif (found := lifted.largest_eta(epsilon)) is not None:
+        at_node = (found.node, found.pair, found.at_node)
+        answers.append(Lifted(found.eta, found.value, *at_node, found.rule))
+    best = max(answers, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
+    if best is None or best.eta <= 0:
         raise Refused(TOO_LARGE)
-    return Lifted(found.eta, found.value, found.node, found.pair, found.at_node, found.rule)
+    return best
+
+
+def _by_walks(reach: Floats, epsilon: float) -> Lifted:
+    """The answer of the variable that reaches farthest; eta 0 when influences never fade."""
+    node = int(reach.argmax())
+    eta = epsilon / float(reach[node]) * (1.0 - 8.0 * UNIT)
+    return Lifted(eta, _walks_loss(reach, eta), node, None, eta, WALKS)
+
+
+def _walks_loss(reach: Floats, eta: float) -> float:
+    return math.inf if eta <= 0 else float(reach.max()) * eta * (1.0 + 2.0 * UNIT)
+
+
+@lru_cache(maxsize=32)
+def _reaches(model: BayesNet, query: Query | None) -> Floats:
+    """How far each variable reaches; inf where a variable is tied to too many others."""
+    moves = np.array([float(metric.max()) for metric in metrics_of(model, query)])
+    try:
+        found = reaches(model, moves)
+    except Refused:
+        found = np.full(len(moves), math.inf)
+    found.setflags(write=False)
+    return found
 
 
 def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> Lifted:

@@ -35,7 +35,15 @@ from shoal.spec.section import Section
 class DataSection(Section):
     """Where the entries are in a data file; only `release` needs it."""
 
-    state: Text = Field(description="column with the state of each entry")
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["state"]}, {"required": ["lat", "lon"]}]}
+    )
+
+    state: Text | None = Field(None, description="column with the state of each entry")
+    lat: Text | None = Field(
+        None, description="for jobs on a map, instead of state: column with latitudes"
+    )
+    lon: Text | None = Field(None, description="column with longitudes; goes with lat")
     series: Text | None = Field(None, description="column that tells series (people) apart")
     time: Text | None = Field(None, description="column by which a series is ordered")
     gap: Text | None = Field(
@@ -44,6 +52,17 @@ class DataSection(Section):
     release: Literal["each", "together"] = Field(
         "each", description="one release per series, or one for all series together"
     )
+
+    @model_validator(mode="after")
+    def _state_or_coordinates(self) -> DataSection:
+        if (self.lat is None) != (self.lon is None):
+            raise PydanticCustomError("together", "has one of lat and lon; name both, or neither")
+        if (self.state is None) == (self.lat is None):
+            count = "neither" if self.state is None else "both"
+            raise PydanticCustomError(
+                "together", f"has {count} of state and lat with lon; name one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _gap_needs_time(self) -> DataSection:

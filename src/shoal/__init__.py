@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.attacks.bayes import attack as attack
+    from shoal.attacks.location import (
+        LocationBeliefs as LocationBeliefs,
+        attack_locations as attack_locations,
+    )
     from shoal.audit import audit as audit
     from shoal.audit.exact import audit_noise as audit_noise
     from shoal.audit.location_temporal import sequence_leakage as sequence_leakage
@@ -174,6 +178,7 @@ _HOME = {
     "LedgerError": "core.errors",
     "LinearClassifier": "queries.classifier",
     "LinearQuery": "queries.linear",
+    "LocationBeliefs": "attacks.location",
     "LocationRelease": "mechanisms.location_release",
     "LocationSet": "secrets.location",
     "LocationStream": "streams.location",
@@ -214,6 +219,7 @@ _HOME = {
     "affinity_ties": "models.friends",
     "attach": "mechanisms.external",
     "attack": "attacks.bayes",
+    "attack_locations": "attacks.location",
     "audit": "audit",
     "audit_black_box": "audit.statistical",
     "audit_noise": "audit.exact",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from shoal.attacks.scenarios import (
     local_hull,
     mask_sensitive,
     set_labels,
+    stream_of_places,
     weak_adversary_learns,
     wrong_model,
 )
@@ -86,3 +88,23 @@ def test_a_wrong_model_costs_more_the_slower_the_true_chain() -> None:
     assert figures["as assumed"] == pytest.approx(1.0, abs=1e-6)
     assert figures["keeps 0.7"] < 1 < figures["keeps 0.9"] < figures["keeps 0.95"]
     assert math.isfinite(figures["starts in run, 0.95"])
+
+
+def test_the_page_gives_the_figures_of_the_stream_of_places() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text(encoding="utf-8")
+    figures = dict(stream_of_places().figures)
+    errors = [figures[f"the plan's walk, {by}"] for by in ("all", "nothing")]
+    assert "within {:.2f} km instead of {:.2f} km".format(*errors) in page
+    assert f"{figures['the real walk, all']:.2f} km for who knows" in page
+
+
+def test_knowing_how_people_move_and_the_whole_stream_brings_one_nearer() -> None:
+    figures = dict(stream_of_places(people=6, steps=30).figures)
+    assert figures["one output"] <= 1 + 1e-9 < figures["all outputs"]
+    for name in ("the plan's walk", "the real walk"):
+        assert figures[f"{name}, nothing"] > figures[f"{name}, past"] > figures[f"{name}, all"]
+    assert figures["the real walk, all"] < figures["the plan's walk, all"]
+    # who takes every step by itself learns nothing from the others
+    alone = "frequencies alone"
+    assert figures[f"{alone}, past"] == pytest.approx(figures[f"{alone}, all"])
+    assert figures[f"{alone}, all"] > figures["the real walk, all"]

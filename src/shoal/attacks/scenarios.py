@@ -14,6 +14,7 @@ import numpy as np
 from shoal.attacks.bayes import attack
 from shoal.attacks.learning import learning_curve
 from shoal.attacks.local_hull import local_hull_rates
+from shoal.attacks.location_story import adversaries_on_a_map
 from shoal.attacks.seen import laplace_sum, suppressed
 from shoal.audit.exact import audit_noise
 from shoal.core.numbers import significant
@@ -254,6 +255,35 @@ def wrong_model(epsilon: float = 1.0, length: int = 50) -> Scenario:
     )
 
 
+def stream_of_places(
+    epsilon: float = 1.0, people: int = 12, steps: int = 40, seed: int = 0
+) -> Scenario:
+    """Places released step by step: what all outputs tell, to adversaries who know more and less.
+
+    Each output keeps places within 1 km apart by at most ε, whatever chain the adversary holds.
+    Beliefs from outputs before and after are not bounded by it. Errors are means in km.
+    """
+    told = adversaries_on_a_map(epsilon, people, steps, seed)
+    figures = [
+        (f"{name}, {by}", error)
+        for name, errors in told.errors.items()
+        for by, error in errors.items()
+    ]
+    plain, real = told.errors["the plan's walk"], told.errors["the real walk"]
+    return Scenario(
+        "stream-of-places",
+        epsilon,
+        told.all_outputs,
+        (("one output", told.one_output), ("all outputs", told.all_outputs), *figures),
+        f"A place is released {steps} times, each time blurred so that no output tells places "
+        f"within 1 km apart by more than {significant(epsilon)}. Somebody who knows the "
+        f"plan's model is off by {plain['nothing']:.2f} km before, {plain['past']:.2f} km along "
+        f"the way and {plain['all']:.2f} km afterwards; who knows how people really move, by "
+        f"{real['all']:.2f} km. All outputs together tell the true place from one nearby by "
+        f"up to {significant(told.all_outputs)}.",
+    )
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "dp-under-correlation": dp_under_correlation,
     "day-of-minutes": day_of_minutes,
@@ -263,4 +293,5 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "weak-adversary-learns": weak_adversary_learns,
     "kinds-of-adversary": kinds_of_adversary,
     "wrong-model": wrong_model,
+    "stream-of-places": stream_of_places,
 }

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("shoal.cli.plan", "Find the least noise that is enough, and explain it."),
     "release": Command("shoal.cli.release", "Release data under a spec or a stored plan."),
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
-    "attack": Command("shoal.cli.attack", "Show what an adversary learns from one release."),
+    "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "locations": Command(
         "shoal.cli.location_tracks", "Release many people's trajectories, a stream for each."

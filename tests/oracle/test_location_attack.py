@@ -28,6 +28,7 @@ from shoal.noise.bits import SeededRng
 from shoal.queries.measurement import coordinates, measurement
 from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph
+from shoal.streams.location import LocationStream
 
 ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-graph-exponential")
 
@@ -173,6 +174,34 @@ def test_changes_of_odds_are_those_of_all_paths(by: Any, names: str) -> None:
         possible = np.flatnonzero(np.isfinite(whole[names[0]][t]))
         change = whole[names[1]][t][possible] - whole[names[0]][t][possible]
         assert odds.any_two[t] == pytest.approx(np.ptp(change), abs=1e-9)
+
+
+def test_several_answers_at_a_step_are_taken_together() -> None:
+    chain, query = CHAINS["dense"]
+    policy = PolicyGraph.complete("abc")
+    plan = calibrate(query, policy, chain, epsilon=1, mechanism="location-knorm")
+    floor = measurement("abc", [[0], [0], [3]], labels=("floor",))
+    floors = calibrate(floor, policy, chain, epsilon=2, mechanism="location-laplace")
+    stream, rng, rows, outputs, others = LocationStream.begin(plan), SeededRng(1), [], [], []
+    for name in ("a", "b", None, "c"):
+        stage = stream.machine.scene(stream.state).stage
+        second = machine_of(floors).runtime.stage(stage.members)
+        stream, release = stream.ask(name, [floors], rng=rng)
+        place = None if name is None else "abc".index(name)
+        extra = None if place is None else second.law.draw(place, rng)
+        rows.append(np.zeros(3) if release.z is None else stage.law.log_likelihood(release.z))
+        rows[-1] = rows[-1] + (0 if extra is None else second.law.log_likelihood(extra))
+        outputs.append(release.z)
+        others.append(extra)
+    found = attack_locations(plan, outputs, others=[(floors, others)])
+    agrees(found, brute(chain, np.array(rows)))
+    alone = attack_locations(plan, outputs)
+    assert found.smoothed.entropies()[1] < alone.smoothed.entropies()[1]
+    with pytest.raises(InputError, match="others has 1 outputs; there are 4 steps"):
+        attack_locations(plan, outputs, others=[(floors, [None])])
+    strangers = calibrate(floor, policy, OTHERS["another-matrix"], epsilon=1)
+    with pytest.raises(InputError, match="different models or policies"):
+        attack_locations(plan, outputs, others=[(strangers, others)])
 
 
 OTHERS: dict[str, Model] = {

@@ -105,6 +105,7 @@ def attack_locations(
     *,
     start: Any = None,
     adversary: Model | None = None,
+    others: Sequence[tuple[Plan, Outputs]] = (),
 ) -> LocationBeliefs:
     """What somebody who holds a chain believes after seeing a location plan's `outputs`.
 
@@ -114,12 +115,13 @@ def attack_locations(
     forward, backward and best-path passes run over the adversary's chain.
     `adversary` is that chain, by default the plan's; it may give states other laws, know fewer
     states, remember more steps, or (`dataclasses.replace(chain, initial=…)`) begin elsewhere.
+    `others` are plans that answered at the same steps (`LocationStream.ask`) and their outputs.
     """
     machine = machine_of(plan)
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
     held = Held.of(machine, adversary, start, len(outputs))
-    seen = _replayed(machine, outputs, start)
+    seen = _replayed(machine, _columns(machine, outputs, others), start)
     motion, first, places = held.motion, held.first, held.places
     rows = np.stack([seen.rows[t, places][motion.at(first + t)] for t in range(len(outputs))])
     found = follow(motion, held.begin, first, rows)
@@ -190,28 +192,45 @@ class Replayed(NamedTuple):
     about_all: Floats
 
 
-def _replayed(machine: LocationMachine, outputs: Outputs, start: Any) -> Replayed:
-    state, size = machine.init(start), len(machine.query.states)
-    rows = np.zeros((len(outputs), size))
-    bounds = np.zeros((2, len(outputs)))
+Column = tuple[LocationMachine, Outputs]
+
+
+def _columns(
+    machine: LocationMachine, outputs: Outputs, others: Sequence[tuple[Plan, Outputs]]
+) -> list[Column]:
+    """The machines that answered, this one first, each with its outputs."""
+    columns: list[Column] = [(machine, outputs)]
+    columns += [(machine_of(plan), answers) for plan, answers in others]
+    for other, answers in columns:
+        if (other.chain, other.places) != (machine.chain, machine.places):
+            raise InputError("the plans have different models or policies; one step needs one")
+        if len(answers) != len(outputs):
+            raise InputError(f"others has {len(answers)} outputs; there are {len(outputs)} steps")
+        for step, z in enumerate(answers):
+            if z is not None and len(z) != other.query.dimension:
+                raise InputError(
+                    f"outputs has {len(z)} numbers at step {step + 1}; the query has "
+                    f"{other.query.dimension}"
+                )
+    return columns
+
+
+def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Replayed:
+    """The stream step by step, as it went on after each output."""
+    state, steps = machine.init(start), len(columns[0][1])
+    rows = np.zeros((steps, len(machine.query.states)))
+    bounds = np.zeros((2, steps))
     joined: list[Joined] = []
-    for t, z in enumerate(outputs):
+    for t in range(steps):
         stage = machine.scene(state).stage
         joined.append(joined_at(machine.places, stage, joined[-1] if joined else None))
-        if z is not None:
-            _check(machine, t, z)
-            rows[t] = stage.law.log_likelihood(z)
-        state, _ = machine.absorb(state, () if z is None else ((machine, z),))
+        given = [(other, z) for other, answers in columns if (z := answers[t]) is not None]
+        for other, z in given:
+            own = stage if other is machine else other.runtime.stage(stage.members)
+            rows[t] += own.law.log_likelihood(z)
+        state, _ = machine.absorb(state, given)
         bounds[:, t] = state.about_now, state.about_all
     return Replayed(rows, tuple(joined), bounds[0], bounds[1])
-
-
-def _check(machine: LocationMachine, step: int, output: Sequence[int]) -> None:
-    if len(output) != machine.query.dimension:
-        raise InputError(
-            f"outputs has {len(output)} numbers at step {step + 1}; the query has "
-            f"{machine.query.dimension}"
-        )
 
 
 def _known(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -> Floats:

@@ -81,11 +81,11 @@ def attack(
     plot: PlotPath = None,
     force: Force = False,
 ) -> None:
-    """Show what an adversary learns from one release, or from a stream of places.
+    """Show what an adversary learns from what is released.
 
-    Draws a release of the data under the spec's plan (for this demonstration only: the noise is
-    seeded and nothing is published), hands it to somebody who knows the model, and compares what
-    that person believes about every entry before and after with the truth.
+    Draws a release of the data under the spec's plan, or a stream of one person's places (for this
+    demonstration only: the noise is seeded and nothing is published), hands it to somebody who
+    knows the model, and compares what that person believes before and after with the truth.
     """
     from shoal.cli.sources import Columns, load_plan
 

@@ -132,6 +132,7 @@ def _fit_chains(
     force: bool,
 ) -> None:
     """A chain for all data or for each group: fitted, checked, written and told."""
+    from shoal.cli.pauses import note_pauses
     from shoal.cli.sources import read_data
     from shoal.models.fit import fit_groups
     from shoal.models.fit_check import check_fit
@@ -141,6 +142,7 @@ def _fit_chains(
     paths = _paths(out, list(parts), grouped=group is not None)
     for path in paths.values():
         check_output(path, force=force)
+    note_pauses(data, columns)
     with show.working("fitting"):
         chains = fit_groups(parts, **law)
         checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}

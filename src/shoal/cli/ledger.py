@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,6 +154,11 @@ def verify(
     """
     from shoal.ledger import open_ledger
 
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise InputError(
+            f"--head is {head!r}; a head is the 64 hexadecimal digits that `shoal ledger verify` "
+            "prints: copy all of them"
+        )
     with open_ledger(where, read_only=True) as opened:
         verdict = opened.verify(head)
     if as_json:
@@ -171,7 +177,7 @@ def verify(
         typer.echo(f"Intact: {verdict.links} links, {verdict.charges} charges{since}")
         typer.echo(f"Head: {verdict.head.hash}")
     else:
-        for problem in verdict.problems:
+        for problem in verdict.problems[1:]:  # the first ends the command, below
             typer.echo(problem)
     if not verdict.intact:
         raise LedgerError(
@@ -238,7 +244,7 @@ def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> No
                 row["period"] or "-",
                 str(row["charges"]),
                 _number(row.get("eta")),
-                _number(row.get("amount")),
+                _told(row),
                 row.get("problem") or f"{row['notion']}, {row['rule']}",
             )
             for row in rows
@@ -253,6 +259,12 @@ def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> No
         console.print(screen.table(("limit", "on"), described, numbers=(0,)))
     else:
         typer.echo("\nNo limits: `shoal ledger limit` sets one.")
+
+
+def _told(row: dict[str, Any]) -> str:
+    """An epsilon, or what a stream of contexts bounds instead, by its name."""
+    unit = "delta " if row.get("notion") == "delta-privacy" else ""
+    return unit + _number(row.get("amount"))
 
 
 def _number(value: Any) -> str:

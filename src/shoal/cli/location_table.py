@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
+from shoal.cli.pauses import pauses_in
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -60,6 +63,47 @@ def read_positions(
     if table.height == 0:
         raise DataError(f"{path!r} holds no rows; at least one position is needed")
     return table
+
+
+def check_positions(table: pl.DataFrame, chain: Model, *, cut: bool) -> None:
+    """Refuses what can only be a mistake, before anything is charged, and tells what may be one.
+
+    `cut` says that times are laid on steps, or that pauses end a stream.
+    """
+    check_states(table, chain)
+    if not cut and "seconds" in table.columns:
+        _refuse_twice(table)
+    outside = off_the_map(table, chain)
+    if outside and outside == table.drop_nulls(["lat", "lon"]).height:
+        raise DataError(
+            f"all {outside:,} positions lie off the model's map; check the map, and that --lat and "
+            "--lon are not swapped"
+        )
+    if outside:
+        typer.echo(
+            f"WARNING: {outside} of {table.height} positions lie off the model's map; they are "
+            "released as its nearest state. Check the map, and that --lat and --lon are not "
+            "swapped.",
+            err=True,
+        )
+    pauses = pauses_in(table["user"], table["seconds"]) if "seconds" in table.columns else None
+    if pauses is not None and not cut:
+        typer.echo(
+            f"NOTE: {pauses.describe()}; each counts as one step. Lay the rows on even steps with "
+            "--every, or begin a new stream after a pause with --gap.",
+            err=True,
+        )
+
+
+def _refuse_twice(table: pl.DataFrame) -> None:
+    """Two rows of a person at one time would be two steps of the model."""
+    twice = table.filter(table.select("user", "seconds").is_duplicated())
+    if twice.height:
+        raise DataError(
+            f"series {twice['user'][0]!r} has two rows at one time ({twice.height} such row(s) in "
+            "all); a person is at one place at a time: keep one of them, or give --every, and the "
+            "last row of a step counts"
+        )
 
 
 def off_the_map(table: pl.DataFrame, chain: Model) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
+from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, PlanSource, PlotPath, new_app
 from shoal.cli.outputs import check_chart, check_output
 from shoal.core.errors import InputError
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from shoal.core.plan import Plan
+    from shoal.ledger.store import SqlLedger
+    from shoal.streams.batch_location import TrackColumns
 
 app = new_app()
 
@@ -30,45 +32,62 @@ Examples:
 """
 
 
+OutPath = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="FILE", help="Written whole: .csv, .parquet, .jsonl."),
+]
+SeriesColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column that tells people apart.")
+]
+Latitudes = Annotated[
+    str | None, typer.Option("--lat", metavar="COLUMN", help="Column with latitudes.")
+]
+Longitudes = Annotated[
+    str | None, typer.Option("--lon", metavar="COLUMN", help="Column with longitudes.")
+]
+StateColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column with states, instead.")
+]
+TimeColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column by which a person is ordered.")
+]
+Every = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="Length of a step, such as 60s; steps without are skipped."
+    ),
+]
+NewStream = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="A longer pause starts a new stream, such as 10min."),
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes side by side.")]
+LedgerPath = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Charge each step before it is drawn.")
+]
+Period = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The period the ledger charges; another one for other data."),
+]
+
+
 @app.command(epilog=EXAMPLES)
 def locations(
-    source: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-    ],
+    source: PlanSource,
     data: DataPath,
     *,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Written whole: .csv, .parquet, .jsonl."),
-    ],
-    series: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column that tells people apart.")
-    ] = None,
-    latitude: Annotated[
-        str | None, typer.Option("--lat", metavar="COLUMN", help="Column with latitudes.")
-    ] = None,
-    longitude: Annotated[
-        str | None, typer.Option("--lon", metavar="COLUMN", help="Column with longitudes.")
-    ] = None,
-    state: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column with states, instead.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column by which a person is ordered.")
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(help="Length of a step, such as 60s; steps without are skipped.")
-    ] = None,
-    gap: Annotated[
-        str | None, typer.Option(help="A longer pause starts a new stream, such as 10min.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Charge each step before it is drawn.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="For demos only: predictable noise, which protects nothing.")
-    ] = None,
+    out: OutPath,
+    series: SeriesColumn = None,
+    latitude: Latitudes = None,
+    longitude: Longitudes = None,
+    state: StateColumn = None,
+    time: TimeColumn = None,
+    every: Every = None,
+    gap: NewStream = None,
+    workers: Workers = 1,
+    ledger: LedgerPath = None,
+    period: Period = "",
+    seed: DemoSeed = None,
     plot: PlotPath = None,
     as_json: AsJson = False,
     force: Force = False,
@@ -79,50 +98,62 @@ def locations(
     released so far, how many states were possible, and what the stream has told up to there. With
     --plot the first person's trace is drawn beside the truth, for your eyes only.
     """
-    from shoal.cli.location_table import check_states, off_the_map, read_positions
+    from shoal.cli.location_table import check_positions, read_positions
+    from shoal.data.write import write_table
+
+    check_output(out, force=force)
+    for chart in _charts(plot):
+        check_chart(chart, force=force)
+    plan = _plan_of_places(source)
+    named = {"time": time, "latitude": latitude, "longitude": longitude, "state": state}
+    table = read_positions(data, series=series, **named)
+    columns = _columns(named, every, gap)
+    check_positions(table, plan.task.family[0], cut=every is not None or gap is not None)
+    if period and ledger is None:
+        raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
+    rows = _released(plan, table, columns, workers, ledger, period, seed)
+    write_table(out, rows)
+    if plot is not None:
+        _draw(plan, table, columns, rows, plot)
+    _report(plan, rows, out, _charts(plot), as_json=as_json, seeded=seed is not None)
+
+
+def _plan_of_places(source: Path) -> Plan:
     from shoal.cli.sources import load_plan
     from shoal.cli.stream_location import follows_places
     from shoal.core.plan import Machine
-    from shoal.data.durations import parse_duration
-    from shoal.data.write import write_table
-    from shoal.streams.batch_location import TrackColumns
 
-    check_output(out, force=force)
-    check_chart(plot, force=force)
     plan, _ = load_plan(source)
     if not follows_places(plan):
         command = "stream" if isinstance(plan.body, Machine) else "release"
         raise InputError(f"{plan.mechanism} is not a plan for places; use `shoal {command}`")
-    table = read_positions(
-        data, series=series, time=time, latitude=latitude, longitude=longitude, state=state
-    )
-    check_states(table, plan.task.family[0])
-    columns = TrackColumns(
+    return plan
+
+
+def _columns(named: dict[str, str | None], every: str | None, gap: str | None) -> TrackColumns:
+    """Where `read_positions` has put what, and how its times are cut."""
+    from shoal.data.durations import parse_duration
+    from shoal.streams.batch_location import TrackColumns
+
+    return TrackColumns(
         user="user",
-        time="seconds" if time else None,
-        state="state" if state else None,
-        latitude="lat" if latitude else None,
-        longitude="lon" if latitude else None,
+        time="seconds" if named["time"] else None,
+        state="state" if named["state"] else None,
+        latitude="lat" if named["latitude"] else None,
+        longitude="lon" if named["latitude"] else None,
         every=None if every is None else parse_duration(every, "every").total_seconds(),
         gap=None if gap is None else parse_duration(gap).total_seconds(),
     )
-    rows = _released(plan, table, columns, workers, ledger, seed)
-    write_table(out, rows)
-    outside = off_the_map(table, plan.task.family[0])
-    if outside:
-        typer.echo(
-            f"WARNING: {outside} of {table.height} positions lie off the model's map; they were "
-            "released as its nearest state. Check the map, and that --lat and --lon are not "
-            "swapped.",
-            err=True,
-        )
-    if plot is not None:
-        _draw(plan, table, columns, rows, plot)
-    _report(plan, rows, out, as_json=as_json, seeded=seed is not None)
 
 
 def _released(
-    plan: Plan, table: pl.DataFrame, columns: Any, workers: int, ledger: str | None, seed: Any
+    plan: Plan,
+    table: pl.DataFrame,
+    columns: TrackColumns,
+    workers: int,
+    ledger: str | None,
+    period: str,
+    seed: int | None,
 ) -> pl.DataFrame:
     from shoal.ledger.store import open_ledger
     from shoal.streams.batch_location import release_tracks
@@ -130,8 +161,32 @@ def _released(
     with _bar() as notify:
         if ledger is None:
             return release_tracks(plan, table, columns, workers=workers, seed=seed, notify=notify)
-        with open_ledger(ledger) as opened:
-            return release_tracks(plan, table, columns, ledger=opened, seed=seed, notify=notify)
+        words = "What was charged so far is kept in the ledger: the same command gets it back."
+        with show.on_stop(words), open_ledger(ledger) as opened:
+            _warn_of_stored(opened, table, period)
+            return release_tracks(
+                plan, table, columns, ledger=opened, period=period, seed=seed, notify=notify
+            )
+
+
+def _warn_of_stored(opened: SqlLedger, table: pl.DataFrame, period: str) -> None:
+    """Tells who was charged in this period before: the same steps come back, not new ones."""
+    from shoal.streams.batch_location import period_of
+
+    charged = {subject for subject, own in opened.accounts() if own == period_of(0, period)}
+    again = charged.intersection(table["user"].unique().to_list())
+    if again:
+        typer.echo(
+            f"WARNING: the ledger holds steps of {len(again)} of these people in this period, such "
+            f"as {min(again)!r}: what it holds comes back as it was released, whatever the data "
+            "says. Other data needs another --period.",
+            err=True,
+        )
+
+
+def _charts(plot: Path | None) -> list[Path]:
+    """The files that --plot writes: the trace, and protection and error over time."""
+    return [] if plot is None else [plot, plot.with_name(f"{plot.stem}-over-time{plot.suffix}")]
 
 
 @contextmanager
@@ -168,12 +223,13 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     estimated = own.select(f"estimate_{name}" for name in labels).to_numpy()
     unit = machine.query.unit
     atomic_write(plot, trace_chart(truth, released, estimated, unit))
-    beside = plot.with_name(f"{plot.stem}-over-time{plot.suffix}")
     chart = time_chart(truth, released, estimated, own["degree"], own["possible"], unit)
-    atomic_write(beside, chart)
+    atomic_write(_charts(plot)[1], chart)
 
 
-def _report(plan: Plan, rows: pl.DataFrame, out: Path, *, as_json: bool, seeded: bool) -> None:
+def _report(
+    plan: Plan, rows: pl.DataFrame, out: Path, charts: list[Path], *, as_json: bool, seeded: bool
+) -> None:
     streams = rows.select("user", "part").unique().height
     if seeded:
         typer.echo(
@@ -190,3 +246,5 @@ def _report(plan: Plan, rows: pl.DataFrame, out: Path, *, as_json: bool, seeded:
             f"Promise: {plan.guarantee.describe()}"
         )
     )
+    for chart in charts:
+        typer.echo(f"The chart is in {chart}")

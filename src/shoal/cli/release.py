@@ -158,6 +158,7 @@ def _release_once(
 
 def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
     """Name to checked records of a file, in the form that the plan's query asks for."""
+    from shoal.cli.pauses import note_pauses
     from shoal.cli.release_rows import has_variables, variable_records
     from shoal.cli.sources import read_data
 
@@ -165,7 +166,9 @@ def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
         return place_records(plan, data, columns)
     if columns.state is None and has_variables(plan):
         return variable_records(plan, data, columns)
-    return _records(plan, read_data(data, columns), columns)
+    records = _records(plan, read_data(data, columns), columns)
+    note_pauses(data, columns)
+    return records
 
 
 def _check_out(out: Path, *, force: bool) -> None:

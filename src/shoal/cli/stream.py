@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import new_app
-from shoal.cli.stream_location import Purse, begun, follows_places, place_doubt, place_step
+from shoal.cli.options import PlanSource, new_app
+from shoal.cli.stream_location import (
+    Purse,
+    begun,
+    follows_places,
+    place_doubt,
+    place_step,
+    warn_of_stored,
+)
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
     from shoal.streams.mask import ContextStream
 
 app = new_app()
+
+BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
 
 EXAMPLES = """\b
 Examples:
@@ -34,12 +43,10 @@ Of places:  {"lat": 39.91, "lon": 116.41}, {"state": "3,4"} or {"skip": 2}
 
 @app.command(epilog=EXAMPLES)
 def stream(
-    source: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-    ],
-    field: Annotated[str, typer.Option(help="The key of a line that holds the reading.")] = (
-        "context"
-    ),
+    source: PlanSource,
+    field: Annotated[
+        str, typer.Option(metavar="KEY", help="The key of a line that holds the reading.")
+    ] = ("context"),
     state: Annotated[
         Path | None,
         typer.Option(
@@ -48,10 +55,12 @@ def stream(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Predictable randomness: protects nothing, for tests only.")
+        int | None,
+        typer.Option(metavar="N", help="Predictable randomness: protects nothing, for tests only."),
     ] = None,
     start: Annotated[
-        str | None, typer.Option(help="For places: a first state that everybody knows.")
+        str | None,
+        typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
     ] = None,
     ledger: Annotated[
         str | None,
@@ -59,9 +68,14 @@ def stream(
             metavar="FILE", help="Charge each step of places, or each day of contexts, first."
         ),
     ] = None,
-    subject: Annotated[str, typer.Option(help="Whose readings they are, for the ledger.")] = "",
+    subject: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose readings they are, for the ledger.")
+    ] = "",
     period: Annotated[
-        str, typer.Option(help="The period the ledger charges; the day of lines that name none.")
+        str,
+        typer.Option(
+            metavar="NAME", help="The period the ledger charges; the day of lines that name none."
+        ),
     ] = "",
 ) -> None:
     """Show, hide or blur each reading as it comes.
@@ -78,6 +92,8 @@ def stream(
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
     purse = _purse(plan, ledger, subject, period, seed)
     runner = _begun(plan, state, start)
+    if purse is not None and follows_places(plan):
+        warn_of_stored(runner, purse)
     for line in filtered(runner, sys.stdin, field, state, seed, purse):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -102,7 +118,7 @@ def filtered(
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
-        reading = _reading(text, number)
+        reading = _reading(text.removeprefix(BYTE_ORDER_MARK), number)
         try:
             runner, out = _step(runner, reading, field, rng, purse)
         except InputError as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.core.ledger import Ledger
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
+    from shoal.ledger.store import SqlLedger
     from shoal.mechanisms.location_release import LocationRelease
     from shoal.streams.location import LocationStream
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 class Purse:
     """The ledger a stream's steps are charged to, and whose steps they are."""
 
-    ledger: Ledger
+    ledger: SqlLedger
     subject: str
     period: str
 
@@ -40,6 +42,18 @@ def begun(plan: Plan, start: str | None) -> LocationStream:
         return fresh
     _check_state(fresh, start, "--start")
     return LocationStream.begin(plan, start)
+
+
+def warn_of_stored(runner: LocationStream, purse: Purse) -> None:
+    """Tells that a stream begun again gets the outputs its ledger holds, not new ones."""
+    if runner.state.time or (purse.subject, purse.period) not in purse.ledger.accounts():
+        return
+    typer.echo(
+        f"WARNING: the ledger holds steps of {purse.subject!r} in period {purse.period!r}: these "
+        "are answered as before, whatever the lines say. A new stream needs another "
+        "--period; one that goes on keeps its place with --state.",
+        err=True,
+    )
 
 
 def place_step(

@@ -73,12 +73,14 @@ def release_tracks(
     workers: int = 1,
     notify: Notify = lambda done, total: None,
     ledger: Ledger | None = None,
+    period: str = "",
     seed: int | None = None,
 ) -> pl.DataFrame:
     """One row per step of every stream: the released point, the estimate, what was promised.
 
     Streams run side by side in `workers` processes. With a ledger every step is charged to its
-    person first, in this process. `seed` makes outputs predictable, for tests only: it gives
+    person first, in this process; what was charged in the same `period` under the same plan comes
+    back as stored. `seed` makes outputs predictable, for tests only: it gives
     each stream a seed of its own. `notify(done, total)` is called as streams finish.
     """
     import polars as pl
@@ -91,7 +93,7 @@ def release_tracks(
         raise InputError("seed is given; a ledger takes only releases of system randomness")
     parts: dict[int, list[dict[str, Any]]] = {}
     done = 0
-    for first, rows in _made(plan, tracks, count, ledger, seed):
+    for first, rows in _made(plan, tracks, count, ledger, seed, period):
         parts[first] = rows
         done += len({(row["user"], row["part"]) for row in rows})
         notify(done, len(tracks))
@@ -150,15 +152,25 @@ def _on_steps(readings: list[Any], seconds: Any, every: float | None) -> tuple[A
     return tuple(placed)
 
 
+def period_of(part: int, period: str = "") -> str:
+    """The period under which a ledger is charged for one stretch of a person's readings."""
+    return f"{period}/{part}" if period else str(part)
+
+
 def _made(
-    plan: Plan, tracks: list[Track], workers: int, ledger: Ledger | None, seed: int | None
+    plan: Plan,
+    tracks: list[Track],
+    workers: int,
+    ledger: Ledger | None,
+    seed: int | None,
+    period: str,
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Rows of batches of streams, with the number of their first stream."""
     size = max(1, -(-len(tracks) // (workers * BATCHES)))
     batches = [(first, tracks[first : first + size]) for first in range(0, len(tracks), size)]
     if workers == 1 or ledger is not None or len(batches) == 1:
         for first, batch in batches:
-            yield first, _rows(plan, first, batch, ledger, seed)
+            yield first, _rows(plan, first, batch, ledger, seed, period)
         return
     # spawned, not forked: forking a process with running threads can lock up
     with ProcessPoolExecutor(workers, get_context("spawn"), _receive, (plan,)) as pool:
@@ -179,7 +191,12 @@ def _in_worker(first: int, batch: list[Track], seed: int | None) -> list[dict[st
 
 
 def _rows(
-    plan: Plan, first: int, tracks: list[Track], ledger: Ledger | None, seed: int | None
+    plan: Plan,
+    first: int,
+    tracks: list[Track],
+    ledger: Ledger | None,
+    seed: int | None,
+    period: str = "",
 ) -> list[dict[str, Any]]:
     rows = []
     for number, track in enumerate(tracks, first):
@@ -191,9 +208,10 @@ def _rows(
             elif ledger is None:
                 stream, release = stream.read(reading, rng=rng)
             else:
-                key = f"{track.user}/{track.part}/{step}/{plan.fingerprint}"
+                charged = period_of(track.part, period)
+                key = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
                 stream, release = stream.read(
-                    reading, ledger=ledger, subject=track.user, period=str(track.part), key=key
+                    reading, ledger=ledger, subject=track.user, period=charged, key=key
                 )
             rows.append({"user": track.user, "part": track.part, **_row(plan, release)})
     return rows

@@ -7,14 +7,17 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.engine_jobs import plan as histogram_plan
-from tests.locations import running_task
+from tests.locations import running_task, town_task
 
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.engines.coordinates import grid_in_km
 from shoal.engines.keyed import KeyedRng, stream_key
 from shoal.engines.live import Live, Reading
+from shoal.engines.spark_streams import advanced
 from shoal.ledger import open_ledger
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.mechanisms.mask_choice import mask
@@ -134,6 +137,55 @@ def mask_again(plan: Plan) -> Plan:
     day = plan.task.family[0]
     assert isinstance(day, DayChain)
     return mask(day, SensitiveContexts.of("clinic"), delta="0.2", check="mask-probabilistic")
+
+
+def frame_of(rows: list[tuple[int, float | None, float | None]]) -> pd.DataFrame:
+    """Rows as Spark hands them over."""
+    at, lat, lon = zip(*rows, strict=True)
+    numbers = {"lat": pd.Series(lat, dtype="float64"), "lon": pd.Series(lon, dtype="float64")}
+    return pd.DataFrame({"day": "", "at": at, **numbers})
+
+
+def test_coordinates_show_what_their_cells_show() -> None:
+    plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    live = Live.of(plan, SECRET)
+    rows: list[tuple[int, float | None, float | None]] = [
+        (1, 39.007, 116.010),
+        (2, None, 116.010),
+        (3, 39.5, 117.0),  # off the map: the nearest state
+        (4, 91.0, 116.0),  # no latitude
+        (5, 39.001, float("nan")),
+        (6, 39.001, 116.001),
+    ]
+    names = ["1,1", None, "3,3", None, None, "0,0"]
+    readings = [Reading("", at, name) for at, name in enumerate(names, 1)]
+    document, told = live.advance("ann", None, readings)
+    found, table = advanced(live, "ann", None, [frame_of(rows[:4]), frame_of(rows[4:])])
+    assert found == document
+    assert table["at"].tolist() == [1, 2, 3, 4, 5, 6]
+    multiples = [None if row is None else tuple(row) for row in table["multiples"]]
+    assert multiples == [row.multiples for row in told]
+    assert [row is None for row in multiples] == [name is None for name in names]
+    grid = grid_in_km(plan)
+    assert grid is not None
+    for row, shown in zip(told, table.to_dict("records"), strict=True):
+        assert shown["estimate_degrees"] == grid.to_degrees(row.estimate).tolist()
+        if row.multiples is None:
+            assert shown["value_degrees"] is None
+        else:
+            point = [float(k * plan.task.query.lattice) for k in row.multiples]
+            assert np.allclose(shown["value_degrees"], grid.to_degrees(point), rtol=0, atol=1e-12)
+
+
+def test_tables_of_contexts_have_one_column_shown(masked: Plan) -> None:
+    live = Live.of(masked, SECRET)
+    rows = readings(1)[:4]
+    frame = pd.DataFrame(rows, columns=["day", "at", "state"]).assign(extra=1)
+    _, told = live.advance("ann", None, rows)
+    _, table = advanced(live, "ann", None, [frame])
+    assert table.columns.tolist() == ["subject", "day", "at", "late", "shown"]
+    assert table["shown"].tolist() == [row.shown for row in told]
+    assert advanced(live, "ann", None, [])[1].empty
 
 
 def test_only_streams_are_live() -> None:

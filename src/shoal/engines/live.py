@@ -17,8 +17,10 @@ from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Machine, Plan
 from shoal.engines.context_days import day_of
 from shoal.engines.keyed import KeyedRng
+from shoal.engines.live_state import Kept, read_state, write_state
 from shoal.kinds import dumps, loads
 from shoal.mechanisms.location_machine import LocationMachine
+from shoal.mechanisms.location_task import machine_of
 from shoal.streams.location import LocationStream
 from shoal.streams.mask import ContextStream, charge_day
 
@@ -129,11 +131,12 @@ class Live:
         self, subject: str, stored: str | None, rows: Sequence[Reading]
     ) -> tuple[str, list[Told]]:
         plan = self.plan
-        before = None if stored is None else json.loads(stored)
-        stream = LocationStream.begin(plan)
-        last = None
-        if before is not None:
-            stream, last = LocationStream(plan, loads(before["state"])), before["last"]
+        machine = machine_of(plan)
+        if stored is None:
+            kept = Kept(machine.init(), None)
+        else:
+            kept = read_state(stored, machine.runtime.motion.hidden)
+        stream, last = LocationStream(plan, kept.state), kept.last
         told = []
         for row in rows:
             if last is not None and row.at <= last:
@@ -151,7 +154,7 @@ class Live:
             except (OverBudget, CannotCompose):
                 stream, release = stream.skip()
             told.append(Told(row.day, row.at, False, None, release.z, release.estimate))
-        return json.dumps({"state": dumps(stream.state), "last": last}), told
+        return write_state(Kept(stream.state, last)), told
 
     def _account(self, subject: str, step: int) -> dict[str, Any]:
         if self.ledger is None:

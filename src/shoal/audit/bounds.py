@@ -21,8 +21,11 @@ from shoal.models.contagion import Contagion
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary
 from shoal.models.interval import IntervalChains
+from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.secrets.entries import EachEntry
 
+LIFTED = (MarkovChain, AnyInitialLaw, OrderChain, BayesNet, Contagion, JointTable)
 VOUCHED = "the upper bound by itself: it is the mechanism's own evaluation of its promise"
 
 
@@ -42,7 +45,8 @@ def least_upper(setting: Setting, computed: float = math.inf) -> tuple[float, tu
     asked only where that is no help.
     """
     own = computed
-    if computed > (setting.promised or 0.0):
+    entries = isinstance(setting.secrets, EachEntry)  # the bounds are about single entries
+    if entries and computed > (setting.promised or 0.0):
         own = min(own, entry_bound(setting.model, setting.query, setting.eta))
     if setting.known < own * (1 - TOLERANCE):
         return setting.known, (VOUCHED,)
@@ -70,7 +74,7 @@ def _mixing(model: Model, query: Query | None, eta: Fraction) -> float:
 
 def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
     """The lift at eta, with the metric of the query."""
-    if not isinstance(model, MarkovChain | BayesNet | Contagion | JointTable):
+    if not isinstance(model, LIFTED):
         return math.inf
     return _attempt(lambda: model_loss(model, query, eta_above(eta)))
 

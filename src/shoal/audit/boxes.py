@@ -43,9 +43,10 @@ class PlanBox:
     plan: Plan
 
     def draw(self, paths: Ints, seed: int) -> Floats:
-        body, query = self.plan.body, self.plan.task.query
+        body = self.plan.body
+        query = body.query if isinstance(body, Additive) else self.plan.task.query
         rng: Rng = SeededRng(seed)
-        if not isinstance(body, Additive) or not isinstance(query, LinearQuery):
+        if type(body) is not Additive or not isinstance(query, LinearQuery):
             own = SystemRng() if isinstance(body, Measured) else rng  # it draws by itself
             rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)

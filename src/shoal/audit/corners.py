@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.evidence import Coded
+from shoal.audit.evidence import Coded, by_value, pushed
 from shoal.audit.testimony import Sighting
 from shoal.audit.walk import Walk
-from shoal.core.value import Floats, Ints
+from shoal.core.value import Floats
 
 LONGEST = 1024  # nodes followed; a longer chain is cut, which the model covers too
+TINY = 1e-290  # products below this may have lost digits, or everything
+MOST_SUMS = 1e8  # sums of two logarithms that are affordable
 MOST_SIGNS = 256  # patterns of signs tried at once
 
 
@@ -85,28 +87,45 @@ def _all_log_ratios(
 
     `tilt` (values, patterns) is the log of what an entry multiplies the density by.
     """
-    forward, backward, plain = _passes(walk, start, nodes, tilt)
+    forward, backward, plain = _messages(walk, start, nodes, tilt)
     out = []
     for entry in range(nodes + walk.order - 1):
         node, shown = walk.place(entry)
-        own = np.exp(_node_tilt(walk, node, tilt))
-        joint = _summed(forward[node] * backward[node] * own.T, shown, len(walk.values))
-        prior = _summed(plain[node][None], shown, len(walk.values))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            given = np.log(joint) - np.log(prior)
+        own = _node_tilt(walk, node, tilt).T
+        count = len(walk.values)
+        joint = by_value(forward[node] + backward[node] + own, shown, count)
+        prior = by_value(plain[node][None], shown, count)
+        with np.errstate(invalid="ignore"):
+            given = joint - prior
             table = given[:, :, None] - given[:, None, :]
         out.append((entry, np.where(np.isfinite(table), table, -math.inf)))
     return out
 
 
-def _passes(
+def _messages(
     walk: Walk, start: Floats, nodes: int, tilt: Floats
 ) -> tuple[list[Floats], list[Floats], list[Floats]]:
-    """Scaled forward and backward messages (patterns, states) of every node, and the prior laws.
+    """Forward and backward messages (patterns, states) of every node and the prior laws, in logs.
 
-    Neither holds the node's own factor. Underflow can only lose a sighting, never invent one:
-    ratios with a zero are dropped.
+    Neither holds the node's own factor. By products of doubles; by sums of logarithms where those
+    leave the range of doubles and it is affordable. What underflow loses is a sighting, and never
+    one invented: ratios with a zero are dropped.
     """
+    forward, backward, plain = _products(walk, start, nodes, tilt)
+    lost = any((f < TINY)[:, p > 0].any() for f, p in zip(forward, plain, strict=True)) or any(
+        (b < TINY).any() for b in backward
+    )
+    with np.errstate(divide="ignore"):
+        priors = [np.log(law) for law in plain]
+        if not lost or nodes * walk.size**2 * tilt.shape[1] > MOST_SUMS:
+            return [np.log(f) for f in forward], [np.log(b) for b in backward], priors
+    return *_sums(walk, start, nodes, tilt), priors
+
+
+def _products(
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
+) -> tuple[list[Floats], list[Floats], list[Floats]]:
+    """The messages as they are, each scaled to a largest value of 1."""
     patterns = tilt.shape[1]
     forward, plain = [np.tile(start, (patterns, 1))], [start]
     for node in range(nodes - 1):
@@ -120,6 +139,20 @@ def _passes(
     return forward, backward[::-1], plain
 
 
+def _sums(walk: Walk, start: Floats, nodes: int, tilt: Floats) -> tuple[list[Floats], list[Floats]]:
+    """The same in logarithms."""
+    patterns = tilt.shape[1]
+    with np.errstate(divide="ignore"):
+        forward = [np.tile(np.log(start)[:, None], (1, patterns))]
+    for node in range(nodes - 1):
+        forward.append(pushed(forward[-1] + _node_tilt(walk, node, tilt), walk.matrix(node)))
+    backward = [np.zeros((walk.size, patterns))]
+    for node in range(nodes - 1, 0, -1):
+        own = _node_tilt(walk, node, tilt)
+        backward.append(pushed(backward[-1] + own, walk.matrix(node - 1).T))
+    return [f.T for f in forward], [b.T for b in backward[::-1]]
+
+
 def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
     """Log-factors of a node by state, (states, patterns), the largest of each pattern 0."""
     total = np.sum([tilt[values] for _, values in walk.brought(node)], axis=0)
@@ -127,11 +160,6 @@ def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
 
 
 def _scaled(rows: Floats) -> Floats:
-    return np.asarray(rows / rows.max(axis=1, keepdims=True))
-
-
-def _summed(rows: Floats, shown: Ints, values: int) -> Floats:
-    out = np.zeros((len(rows), values))
-    for state, value in enumerate(shown.tolist()):
-        out[:, value] += rows[:, state]
-    return out
+    """Each row with a largest value of 1, unless all of it was lost."""
+    most = rows.max(axis=1, keepdims=True)
+    return np.asarray(rows / np.where(most > 0, most, 1.0))

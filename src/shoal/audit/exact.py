@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from shoal.audit.bounds import entry_bound
+from shoal.audit.bounds import entry_bound, least_upper
 from shoal.audit.chains import chain_finding
 from shoal.audit.dependent import dependence_finding, field_finding
 from shoal.audit.families import family_finding
@@ -24,6 +25,7 @@ from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS, recheck
 from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.external import Measured
+from shoal.mechanisms.knorm import keeps_total
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
@@ -38,6 +40,7 @@ from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -115,20 +118,19 @@ def _additive(plan: Plan, curve: bool) -> Audit:
     body = plan.body
     assert isinstance(body, Additive)
     guarantee = plan.guarantee
-    own = recheck(plan) if plan.mechanism in MECHANISMS else math.inf
-    covers = guarantee.proved and guarantee.gives("pufferfish")
+    task = replace(plan.task, query=body.query)  # what is released, whatever the task says
     promised = float(guarantee.amount)
-    found = _findings(plan.task, body, own if covers else math.inf, promised, curve)
+    found = _findings(task, body, _own_bound(plan), promised, curve)
     lower, upper, worst = _largest(found)
     eta = eta_above(body.eta)
     claim = {
         "entry-dp": (eta, eta),
-        "group": (max(lower, _grouped(plan.task, eta)), max(upper, _grouped(plan.task, eta))),
+        "group": (max(lower, _grouped(task, eta)), max(upper, _grouped(task, eta))),
     }.get(guarantee.notion, (lower, upper))
     return Audit(
         mechanism=plan.mechanism,
-        asked=plan.task.query.describe(),
-        protected=plan.task.secrets.describe(),
+        asked=body.query.describe(),
+        protected=task.secrets.describe(),
         notion=guarantee.notion,
         promised=promised,
         claim=claim,
@@ -141,6 +143,15 @@ def _additive(plan: Plan, curve: bool) -> Audit:
     )
 
 
+def _own_bound(plan: Plan) -> float:
+    """What the plan's own mechanism measures; inf unless that is a proof about what is released."""
+    guarantee, body = plan.guarantee, plan.body
+    covers = guarantee.proved and guarantee.gives("pufferfish")
+    same_query = isinstance(body, Additive) and body.query == plan.task.query
+    known = plan.mechanism in MECHANISMS
+    return recheck(plan) if covers and same_query and known else math.inf
+
+
 def _findings(
     task: Task, body: Additive, known: float, promised: float | None, curve: bool
 ) -> list[Finding]:
@@ -150,12 +161,26 @@ def _findings(
         isinstance(task.query, VariableSum) and not named
     ):
         raise Refused(f"the auditor measures sums over entries, not {task.query.describe()}")
+    if isinstance(body.noise, ZeroSumLaplace) and not keeps_total(task.query):
+        raise Refused(
+            "the noise keeps the total of the answer, which is no public number for this query: "
+            "the output tells it exactly, so no epsilon describes it"
+        )
     return [
-        MODELS[_kind(model, MODELS, "models")](
+        _finding(
             Setting(task.query, body.noise, task.secrets, model, index, known, promised, curve)
         )
         for index, model in enumerate(task.family)
     ]
+
+
+def _finding(setting: Setting) -> Finding:
+    """What the model's own audit finds, with every bound at hand where rounding would decide."""
+    found = MODELS[_kind(setting.model, MODELS, "models")](setting)
+    if not setting.close(found.upper):
+        return found
+    upper, notes = least_upper(setting, found.upper)
+    return replace(found, upper=max(upper, found.lower), notes=(*found.notes, *notes))
 
 
 def _largest(found: list[Finding]) -> tuple[float, float, Finding]:

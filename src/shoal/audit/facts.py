@@ -40,6 +40,20 @@ def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     return [(a, b) for a, b in pairs if a.probability > 0 and b.probability > 0]
 
 
+def table_secrets(table: JointTable, secrets: Secrets) -> list[Fact]:
+    """Every fact the secrets speak about, each once and in their order; no impossible ones."""
+    if isinstance(secrets, SecretPairs):
+        events = dict.fromkeys(event for pair in secrets.pairs for event in pair)
+        facts = [_fact(table, event.name, event.mapping()) for event in events]
+    else:
+        facts = [
+            _fact(table, f"{variable} = {value}", {variable: (value,)})
+            for variable, domain in zip(table.variables, table.domains, strict=True)
+            for value in domain
+        ]
+    return [fact for fact in facts if fact.probability > 0]
+
+
 def _fact(table: JointTable, name: str, where: dict[str, tuple[str, ...]]) -> Fact:
     holds = table.event(where)
     return Fact(name, where, holds, float(table.probability[holds].sum()))

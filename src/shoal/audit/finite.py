@@ -62,6 +62,6 @@ def _checked(table: JointTable, release: npt.ArrayLike) -> Floats:
             f"release has shape {law.shape}; it must be {table.probability.shape} and the outputs"
         )
     flat = law.reshape(-1, law.shape[-1])
-    if (flat < 0).any() or np.abs(flat.sum(axis=1) - 1).max() > 1e-9:
+    if not ((flat >= 0).all() and np.abs(flat.sum(axis=1) - 1).max() <= 1e-9):
         raise InputError("release must hold a law of the outputs for every outcome")
     return flat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -12,6 +12,7 @@ from shoal.audit.bounds import entry_bound
 from shoal.audit.result import Finding, Witness, same
 from shoal.audit.setting import Setting
 from shoal.audit.suprema import Peak, plane_peak, plane_size, product_peak, product_size
+from shoal.audit.tables import TOO_WIDE
 from shoal.core.errors import Refused
 from shoal.core.value import Floats, Ints
 from shoal.loss.frameworks import SecretLaws
@@ -50,6 +51,8 @@ def network_finding(setting: Setting) -> Finding:
     """
     model = setting.model
     assert isinstance(model, BayesNet | Contagion)
+    if setting.wide:
+        raise Refused(TOO_WIDE)
     task = independent(model, setting.query, setting.secrets)
     found = [_of_part(setting, task, part) for part in task.parts]
     if not found:
@@ -70,20 +73,24 @@ def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
         return Finding(lower=0.0, upper=0.0)
     upper = max(peak.value + peak.slack, 0.0)
     if alone or (np.isinf(peak.output).all() and not _zero_sum(setting)):
-        told = _witness(setting, own, peak)
-        return Finding(lower=max(min(told.log_ratio, upper), 0.0), upper=upper, witness=told)
+        return _told(_witness(setting, own, peak), peak, upper)
     if affordable(task) and not _zero_sum(setting):
         whole = whole_laws(task, part)
         if float(np.ptp(whole.values)) / setting.scale <= DEEPEST_LINEAR:
             everything = _seen(whole, _mixed(whole, part), part, exact=True)
             reached = _peak(setting, everything)
-            told = _witness(setting, everything, reached)
-            upper = max(min(upper, reached.value + reached.slack), 0.0)
-            return Finding(lower=max(min(told.log_ratio, upper), 0.0), upper=upper, witness=told)
+            upper = min(upper, reached.value + reached.slack)
+            return _told(_witness(setting, everything, reached), reached, upper)
     corner = _corner(setting, own)
-    told_there = None if corner is None else _witness(setting, own, corner)
-    lower = 0.0 if told_there is None else max(min(told_there.log_ratio, upper), 0.0)
-    return Finding(lower=lower, upper=upper, witness=told_there, notes=(BETWEEN,))
+    if corner is None:
+        return Finding(lower=0.0, upper=upper, notes=(BETWEEN,))
+    return replace(_told(_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
+
+
+def _told(seen: Witness, peak: Peak, upper: float) -> Finding:
+    """A witness as the lower end; were it above the upper one, that would be shown, not hidden."""
+    lower = max(seen.log_ratio - peak.slack, 0.0)
+    return Finding(lower=lower, upper=max(upper, lower), witness=seen)
 
 
 def _peak(setting: Setting, seen: Seen) -> Peak:

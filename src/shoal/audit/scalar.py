@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.audit.beyond import beyond_finding
 from shoal.audit.bounds import least_upper
 from shoal.audit.corners import corner_sighting
 from shoal.audit.evidence import Coded
 from shoal.audit.laws import density_curve, laws_of_node
 from shoal.audit.result import TOLERANCE, Finding
-from shoal.audit.setting import Setting, coprime
+from shoal.audit.setting import CLOSE, Setting, coprime
 from shoal.audit.suprema import NOTHING, product_peak
 from shoal.audit.testimony import Belief, Sighting, beliefs, laplace_likelihood, witness
 from shoal.audit.walk import Walk
@@ -23,7 +24,6 @@ from shoal.loss.window import SumLoss, sum_loss
 GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
 CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
 EVERY_LENGTH = 64  # chains up to this long are looked at in every length
-CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
 COMPILED_FROM, COMPILED_TO = 2e6, 4e8  # multiplications for which compiled loops pay
 
 
@@ -35,12 +35,16 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     one output, evaluated by itself: where the upper bound is reached if that is known, else on the
     chain cut short (a law the model covers too) and at the outputs beyond all answers.
     """
+    if setting.wide:
+        return beyond_finding(setting, walk)
     code, divisor = coprime(setting.multiples[:, 0])
     coded, scale = Coded(walk, code), setting.scale / divisor
     found = _whole(coded, scale)
     notes: tuple[str, ...] = ()
     if found is not None:
         upper = found.value
+        if setting.close(upper):  # other windows, other roundings
+            upper = min(upper, _upper(setting, coded, scale).value)
         seen, belief = _confirmed(coded, scale, found)
     else:
         upper, notes, seen, belief = _bounded(setting, coded, scale)
@@ -49,7 +53,7 @@ def scalar_finding(setting: Setting, walk: Walk) -> Finding:
     told = witness(setting, seen._replace(output=seen.output * divisor), belief)
     if setting.curve:
         told = replace(told, curve=density_curve(setting, coded, seen, belief, scale))
-    lower = max(belief.log_ratio, 0.0)
+    lower = belief.certain
     return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
 
 

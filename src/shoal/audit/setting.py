@@ -9,11 +9,15 @@ from functools import reduce
 
 import numpy as np
 
+from shoal.audit.result import TOLERANCE
 from shoal.core.additive import Noise
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
+
+CLOSE = 1.01  # an upper bound this close above the promise is worth a second look
+WIDEST = 2**40  # lattice steps one entry may add where sums are counted one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +36,22 @@ class Setting:
     known: float = math.inf
     promised: float | None = None
     curve: bool = False
+
+    def close(self, upper: float) -> bool:
+        """Whether an upper bound is so little above the promise that a second look is worth it."""
+        promised = self.promised
+        return promised is not None and promised * (1 + TOLERANCE) < upper <= CLOSE * promised
+
+    @property
+    def wide(self) -> bool:
+        """Whether sums of the weights, in lattice steps, would leave the integers of a machine."""
+        return max(abs(step) for row in self.query.multiples() for step in row) > WIDEST
+
+    @property
+    def weights(self) -> Floats:
+        """`multiples` as numbers, however large."""
+        rows = [[float(step) for step in row] for row in self.query.multiples()]
+        return np.array(rows, dtype=np.float64)
 
     @property
     def multiples(self) -> Ints:
@@ -53,7 +73,7 @@ class Setting:
 
         `steps` are multiples of the lattice above the least answer of `entries` entries.
         """
-        least = self.multiples.min(axis=0) * entries
+        least = self.weights.min(axis=0) * entries
         return tuple(float(value) for value in (steps + least) * float(self.query.lattice))
 
 

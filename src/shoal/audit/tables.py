@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.audit.facts import table_facts
+from shoal.audit.facts import table_facts, table_secrets
 from shoal.audit.result import Finding, Witness
 from shoal.audit.setting import Setting
 from shoal.audit.suprema import Peak, plane_peak, plane_size, product_peak, product_size
@@ -20,12 +20,20 @@ from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.secrets.pairs import SecretPairs
 
 MOST_POINTS = 20_000_000
+TOO_WIDE = (
+    "the weights of the query span too many steps of its lattice to add up answers one by one; "
+    "round the weights to a coarser lattice"
+)
 
 
 def table_finding(setting: Setting) -> Finding:
     """The loss itself, over all outputs and pairs of secrets."""
     table = setting.model
     assert isinstance(table, JointTable)
+    if setting.wide:
+        raise Refused(TOO_WIDE)
+    if not table_facts(table, setting.secrets):  # nothing that can be told apart ever holds
+        return Finding(lower=0.0, upper=0.0)
     laws = table_laws(table, setting.query, setting.secrets)
     zero_sum = isinstance(setting.noise, ZeroSumLaplace)
     size = plane_size(laws.values) * len(laws.values) if zero_sum else product_size(laws.values)
@@ -40,8 +48,8 @@ def table_finding(setting: Setting) -> Finding:
     if peak.value == -math.inf:
         return Finding(lower=0.0, upper=0.0)
     told = _witness(setting, table, laws, logs, peak)
-    upper = max(peak.value + peak.slack, 0.0)
-    return Finding(lower=max(min(told.log_ratio, upper), 0.0), upper=upper, witness=told)
+    lower = max(told.log_ratio - peak.slack, 0.0)
+    return Finding(lower=lower, upper=max(peak.value + peak.slack, lower), witness=told)
 
 
 def _witness(
@@ -53,7 +61,8 @@ def _witness(
     noise = -np.abs(laws.values - output).sum(axis=1) / setting.scale
     seen = np.logaddexp.reduce(logs + noise, axis=1)
     everything = np.logaddexp.reduce(_all_outcomes(table, setting) + noise)
-    before = [_probability(table, setting, laws.names[s]) for s in peak.pair]
+    facts = table_secrets(table, setting.secrets)
+    before = [facts[s].probability for s in peak.pair]
     after = [b * math.exp(seen[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
     first, second = (laws.names[s] for s in peak.pair)
     told = Witness(
@@ -86,12 +95,6 @@ def _certainty(table: JointTable) -> SecretPairs:
 
     sure = Event.of("anything", {table.variables[0]: table.domains[0]})
     return SecretPairs(((sure, sure),))
-
-
-def _probability(table: JointTable, setting: Setting, name: str) -> float:
-    """The probability of a secret, by its name."""
-    pairs = table_facts(table, setting.secrets)
-    return next(fact.probability for pair in pairs for fact in pair if fact.name == name)
 
 
 def _curve(

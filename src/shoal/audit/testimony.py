@@ -32,13 +32,22 @@ class Sighting(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What was learned about a pair of values, and under which initial law."""
+    """What was learned about a pair of values, and under which initial law.
+
+    The true log-ratio is at least log_ratio - rounding.
+    """
 
     log_ratio: float
     pair: tuple[int, int]
     before: tuple[float, float]
     after: tuple[float, float]
     initial: Floats
+    rounding: float = 0.0
+
+    @property
+    def certain(self) -> float:
+        """What was learned at least: rounding never counts as something learned."""
+        return max(self.log_ratio - self.rounding, 0.0)
 
 
 def beliefs(seen: Sighting) -> Belief:
@@ -50,8 +59,12 @@ def beliefs(seen: Sighting) -> Belief:
     plain = Coded(walk, np.zeros(count, np.int64))
     prior = by_value(joint_evidence(plain, node + 1, node, np.zeros(1)), shown, count)
     if walk.initial is None:
-        return _worst_start(joint, prior, seen.pair)
-    return _told(joint[0], prior[0], seen.pair or _widest(joint[0] - prior[0]), walk.initial)
+        found = _worst_start(joint, prior, seen.pair)
+    else:
+        with np.errstate(invalid="ignore"):
+            pair = seen.pair or _widest(joint[0] - prior[0])
+        found = _told(joint[0], prior[0], pair, walk.initial)
+    return found._replace(rounding=_rounding(seen, joint, prior))
 
 
 def witness(setting: Setting, seen: Sighting, belief: Belief) -> Witness:
@@ -80,9 +93,21 @@ def laplace_likelihood(width: int, output: int, decay: float) -> Floats:
     return -decay * np.abs(np.arange(width) - output)
 
 
+def _rounding(seen: Sighting, joint: Floats, prior: Floats) -> float:
+    """What rounding may have added: half a unit in the last place of each sum of logarithms.
+
+    A node takes one sum per state and three more; none of the logarithms that matter is larger
+    than those of the result.
+    """
+    sums = (seen.nodes + 4) * (seen.coded.walk.size + 3)
+    deepest = sum(float(np.abs(t[np.isfinite(t)]).max(initial=0.0)) for t in (joint, prior))
+    return 2.0**-53 * sums * (1.0 + deepest)
+
+
 def _told(joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats) -> Belief:
     top, bottom = pair
-    ratio = _gap(joint[top] - prior[top], joint[bottom] - prior[bottom])
+    with np.errstate(invalid="ignore"):
+        ratio = _gap(joint[top] - prior[top], joint[bottom] - prior[bottom])
     after = np.exp(joint - np.logaddexp.reduce(joint))
     before = np.exp(prior - np.logaddexp.reduce(prior))
     return Belief(

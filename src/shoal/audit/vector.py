@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.bounds import least_upper
-from shoal.audit.corners import corner_sighting, sign_patterns
+from shoal.audit.beyond import beyond_finding
 from shoal.audit.evidence import Coded
 from shoal.audit.laws import EntryLaws, entry_laws
 from shoal.audit.result import Finding
@@ -20,10 +19,6 @@ from shoal.core.value import Ints
 from shoal.noise.zero_sum import ZeroSumLaplace
 
 MOST_WORK = 4e6  # points × laws evaluated for the exact loss of a vector
-TOO_MANY = (
-    "outputs between the answers: the joint law of this many numbers is too large to write out, "
-    "so the lower bound uses outputs beyond all answers only"
-)
 
 
 class Radix(NamedTuple):
@@ -52,19 +47,9 @@ def vector_finding(setting: Setting, walk: Walk) -> Finding:
     the exact supremum over outputs. Otherwise the lower bound is the most telling output beyond
     all answers, and the upper bound one that holds for every entry-level release.
     """
-    if walk.initial is not None and _work(setting, walk) <= MOST_WORK:
+    if walk.initial is not None and not setting.wide and _work(setting, walk) <= MOST_WORK:
         return _exact(setting, walk)
-    upper, own = least_upper(setting)
-    notes = (*own, TOO_MANY)
-    weights = setting.multiples.astype(np.float64)
-    signs = sign_patterns(weights.shape[1], zero_sum=isinstance(setting.noise, ZeroSumLaplace))
-    seen = corner_sighting(walk, weights, 1 / setting.scale, signs)
-    if seen is None:
-        return Finding(lower=0.0, upper=upper, notes=notes)
-    belief = beliefs(seen)
-    lower = max(belief.log_ratio, 0.0)
-    told = witness(setting, seen, belief)
-    return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)
+    return beyond_finding(setting, walk)
 
 
 def radix(setting: Setting, nodes: int, order: int) -> Radix:
@@ -104,8 +89,8 @@ def _exact(setting: Setting, walk: Walk) -> Finding:
     seen = _sighting(setting, digits, coded, best, where)
     belief = beliefs(seen)
     told = witness(setting, seen, belief)
-    upper = max(best.value + best.slack, 0.0)
-    return Finding(lower=max(min(belief.log_ratio, upper), 0.0), upper=upper, witness=told)
+    upper = max(best.value + best.slack, belief.certain)
+    return Finding(lower=belief.certain, upper=upper, witness=told)
 
 
 def _peak(setting: Setting, digits: Radix, law: EntryLaws) -> Peak:

@@ -1,0 +1,175 @@
+"""Where an audit could be fooled: rounding, tampered plans, odd numbers, facts of one name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.audit.exact import audit, audit_noise
+from shoal.audit.finite import finite_loss
+from shoal.audit.statistical import audit_black_box
+from shoal.audit.suprema import Peak
+from shoal.core.additive import Additive
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Plan
+from shoal.mechanisms.calibration import calibrate
+from shoal.models.chain import MarkovChain
+from shoal.models.family import AnyInitialLaw
+from shoal.models.table import JointTable
+from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
+from shoal.secrets.entries import EachEntry
+from shoal.secrets.pairs import Event, SecretPairs
+
+MATRIX = [[0.9, 0.1], [0.4, 0.6]]
+CHAIN = MarkovChain.of(MATRIX, length=3)
+
+
+def plan_for(length: int, epsilon: Fraction | int, mechanism: str = "exact") -> Plan:
+    chain = MarkovChain.of(MATRIX, length=length)
+    query = count(chain.states, "1")
+    return calibrate(query, EachEntry(), chain, epsilon=epsilon, mechanism=mechanism)
+
+
+@pytest.mark.parametrize("mechanism", ["exact", "group", "lift", "markov-quilt", "wasserstein"])
+@pytest.mark.parametrize("length", [1, 3, 100])
+@pytest.mark.parametrize("epsilon", ["1e-9", "1e-6", "1e-4", "1000"])
+def test_correct_plans_of_any_epsilon_are_kept(mechanism: str, length: int, epsilon: str) -> None:
+    """Rounding in the last place is larger than 1e-9 of a small epsilon, and no violation."""
+    found = audit(plan_for(length, Fraction(epsilon), mechanism))
+    assert found.verdict == "kept"
+    assert found.lower <= float(Fraction(epsilon))
+
+
+@pytest.mark.parametrize("mechanism", ["group", "lift"])
+def test_correct_histograms_of_small_epsilon_are_kept(mechanism: str) -> None:
+    query = histogram(CHAIN.states)
+    plan = calibrate(query, EachEntry(), CHAIN, epsilon=Fraction("1e-9"), mechanism=mechanism)
+    assert audit(plan).verdict == "kept"
+
+
+@pytest.mark.parametrize("length", [2, 20, 100])
+@pytest.mark.parametrize("epsilon", ["1/100", "1", "4"])
+def test_a_violation_of_a_millionth_is_found(length: int, epsilon: str) -> None:
+    plan = plan_for(length, Fraction(epsilon))
+    found = audit(replace(plan, guarantee=replace(plan.guarantee, amount=less(epsilon))))
+    assert found.verdict == "VIOLATED"
+
+
+def less(epsilon: str) -> Fraction:
+    return Fraction(epsilon) * (1 - Fraction(1, 10**6))
+
+
+def test_a_lower_bound_is_not_made_of_rounding() -> None:
+    """Noise of scale 1e300 tells 1e-300; 1e-16 would be an invention."""
+    found = audit_noise(count(CHAIN.states, "1"), EachEntry(), CHAIN, scale="1e300")
+    assert found.lower <= 1e-299
+
+
+def test_the_body_says_what_is_released() -> None:
+    """A plan whose sampler asks ten times the count is audited for what it releases."""
+    plan = plan_for(3, 1)
+    body: Any = plan.body
+    ten = weighted_sum(CHAIN.states, {"1": 10})
+    tampered = replace(plan, body=Additive(ten, body.noise))
+    found = audit(tampered)
+    assert found.violated
+    assert found.lower > 8
+    assert "10" in found.asked
+    sampled = audit_black_box(tampered, EachEntry(), CHAIN, draws=4000, lengths=(1,))
+    assert sampled.violated
+
+
+def test_zero_sum_noise_on_an_answer_without_a_total_is_refused() -> None:
+    """Such noise keeps the total, so the output tells it: no epsilon describes that."""
+    weights = ((Fraction(1), Fraction(0)), (Fraction(0), Fraction(2)))
+    query = LinearQuery(
+        name="odd", states=CHAIN.states, labels=("a", "b"), weights=weights, unit="units"
+    )
+    plan = calibrate(query, EachEntry(), CHAIN, epsilon=1, mechanism="laplace")
+    noise = ZeroSumLaplace(Fraction(2), Fraction(1), 2)
+    with pytest.raises(Refused, match="keeps the total"):
+        audit(replace(plan, body=Additive(query, noise)))
+
+
+def test_weights_beyond_machine_integers_get_bounds() -> None:
+    chain = MarkovChain.of(np.full((3, 3), 1 / 3), length=5)
+    query = weighted_sum(chain.states, {"1": 10**20, "2": 1})
+    found = audit_noise(query, EachEntry(), chain, scale=10**20)
+    assert found.lower == pytest.approx(1.0, rel=1e-9)  # independent entries: L / scale
+    assert found.upper * (1 + 1e-9) >= 1.0
+
+
+def test_facts_that_share_a_name_keep_their_own_probability() -> None:
+    table = JointTable.of([[0.4, 0.1], [0.2, 0.3]])
+    facts = [Event.of("it", {"X1": "0"}), Event.of("it", {"X1": "1"})]
+    found = audit_noise(count("01", "1"), SecretPairs.of([(facts[0], facts[1])]), table, scale=1)
+    seen: Any = found.witness
+    before, after = (math.log(b[0] / b[1]) for b in (seen.before, seen.after))
+    assert sorted(seen.before) == pytest.approx([0.5, 0.5])
+    assert after - before == pytest.approx(seen.log_ratio)
+    three = [Event.of("it", {"X1": "0", "X2": "0"}), Event.of("it", {"X1": "1"})]
+    again: Any = audit_noise(
+        count("01", "1"), SecretPairs.of([(three[0], three[1])]), table, scale=1
+    ).witness
+    assert sorted(again.before) == pytest.approx([0.4, 0.5])
+
+
+def test_facts_that_never_hold_tell_nothing() -> None:
+    table = JointTable.of([[0.5, 0.5], [0.0, 0.0]])
+    never = [Event.of("one", {"X1": "1", "X2": "0"}), Event.of("two", {"X1": "1", "X2": "1"})]
+    found = audit_noise(count("01", "1"), SecretPairs.of([(never[0], never[1])]), table, scale=1)
+    assert (found.lower, found.upper) == (0, 0)
+
+
+def test_a_witness_beyond_the_upper_bound_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the supremum too small by a mistake, what was seen must still be reported."""
+    from shoal.audit import suprema, tables, vector
+
+    def halved(*given: Any, **rest: Any) -> Peak:
+        peak = suprema.product_peak(*given, **rest)
+        return peak._replace(value=peak.value / 2, slack=0.0)
+
+    query = histogram(CHAIN.states)
+    truth = audit_noise(query, EachEntry(), CHAIN, scale=1).loss
+    monkeypatch.setattr(vector, "product_peak", halved)
+    assert audit_noise(query, EachEntry(), CHAIN, scale=1).lower == pytest.approx(truth)
+    table = JointTable.of([[0.4, 0.1], [0.2, 0.3]])
+    truth = audit_noise(count("01", "1"), EachEntry(), table, scale=1).loss
+    monkeypatch.setattr(tables, "product_peak", halved)
+    assert audit_noise(count("01", "1"), EachEntry(), table, scale=1).lower == pytest.approx(truth)
+
+
+def test_numbers_that_are_none_are_no_law() -> None:
+    table = JointTable.of([0.5, 0.5])
+    with pytest.raises(InputError, match="a law of the outputs"):
+        finite_loss(table, [[math.nan, math.nan], [0.5, 0.5]], EachEntry())
+
+
+def test_little_noise_on_many_numbers_is_seen_through() -> None:
+    """At scale 1/300 products of a few factors leave the range of doubles."""
+    rng = np.random.default_rng(4)
+    chain = MarkovChain.of(rng.dirichlet([1.0] * 3, (4, 3)), initial=[0.2, 0.3, 0.5], length=5)
+    weights = tuple(
+        tuple(Fraction(int(w), 6) for w in row) for row in rng.integers(-24, 25, (3, 3))
+    )
+    query = LinearQuery(
+        name="three", states=chain.states, labels=("a", "b", "c"), weights=weights, unit="units"
+    )
+    found = audit_noise(query, EachEntry(), chain, scale="1/300")
+    assert found.lower > 0.9 * float(query.lipschitz) * 300
+
+
+def test_every_initial_law_has_the_lift_for_its_own_bound() -> None:
+    """The upper bound is the auditor's, not what the plan says of itself."""
+    model = AnyInitialLaw.of(MATRIX, length=100)
+    query = histogram(model.states)
+    plan = calibrate(query, EachEntry(), model, epsilon=1, mechanism="lift")
+    found = audit(plan)
+    assert found.verdict == "kept"
+    assert not [note for note in found.not_checked if "mechanism's own" in note]

@@ -79,13 +79,17 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) 
 
 
 class JobWish(NamedTuple):
-    """What only a job of `shoal release` is told: columns, engine, and what to do with files."""
+    """What only a job of `shoal release` is told: columns, engine, and what to do with files.
+
+    `degrees` names the columns of latitudes and longitudes, where rows name no states.
+    """
 
     by: str
     engine: str
     group: str | None
     period_column: str | None
     bad_files: str
+    degrees: tuple[str | None, str | None] = (None, None)
 
     def check(self) -> None:
         """Refuses words that name no engine, or no way to treat files."""
@@ -175,19 +179,24 @@ def _layout(wish: JobWish, columns: Columns, section: Any, plans: Mapping[str, P
     from shoal.data.durations import parse_duration
     from shoal.engines.layout import Layout
 
+    degrees = wish.degrees
     if section is not None:
-        columns = columns.over(
-            Named(section.state, section.series, section.time, section.gap, None)
-        )
+        # the options decide first whether rows name states or coordinates
+        asked = columns.state is not None or degrees != (None, None)
+        state, degrees = (None, degrees) if asked else (section.state, (section.lat, section.lon))
+        columns = columns.over(Named(state, section.series, section.time, section.gap, None))
     # K-means asks about columns of numbers, which the query itself names
     numbers = getattr(next(iter(plans.values())).task.query, "columns", ())
-    if columns.state is None and not numbers:
+    if columns.state is None and degrees == (None, None) and not numbers:
         raise InputError(
-            "no column of states is named; give [data] state in the spec, or --state COLUMN"
+            "no column of states is named; give [data] state (on a map: lat and lon) in the spec, "
+            "or --state COLUMN (--lat and --lon)"
         )
     return Layout(
         by=wish.by,
         state=None if numbers else columns.state,
+        latitude=degrees[0],
+        longitude=degrees[1],
         numbers=numbers,
         series=columns.series,
         time=columns.time,
@@ -256,6 +265,13 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
             (f"{units:,}", f"{rows:,}", reason) for reason, (units, rows) in report.refusals.items()
         ]
         screen.print(show.table(("refused", "rows", "reason"), rows, numbers=(0, 1)))
+    if report.rows_off_map:
+        screen.print(
+            show.paragraphs(
+                f"Off the map: {report.rows_off_map:,} of {report.rows:,} positions, taken as the "
+                "nearest state; check the map, and that latitudes and longitudes are not swapped"
+            )
+        )
     for file in report.bad_files:
         count = "an unknown number of rows" if file.rows is None else f"{file.rows:,} rows"
         screen.print(f"skipped {file.path} ({count}): {file.reason}")

@@ -76,6 +76,12 @@ Group = Annotated[
 PeriodColumn = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
 ]
+Latitude = Annotated[
+    str | None, typer.Option("--lat", metavar="COLUMN", help="A job on a map: latitudes.")
+]
+Longitude = Annotated[
+    str | None, typer.Option("--lon", metavar="COLUMN", help="A job on a map: longitudes.")
+]
 BadFiles = Annotated[
     str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
 ]
@@ -102,6 +108,8 @@ def release(
     engine: Engine = "local",
     group: Group = None,
     period_column: PeriodColumn = None,
+    latitude: Latitude = None,
+    longitude: Longitude = None,
     bad_files: BadFiles = "stop",
     as_json: AsJson = False,
     force: Force = False,
@@ -120,11 +128,13 @@ def release(
     if by is not None:
         from shoal.cli.job import JobWish, start
 
-        wish = JobWish(by, engine, group, period_column, bad_files)
+        wish = JobWish(by, engine, group, period_column, bad_files, (latitude, longitude))
         start(source, data, out, wish, columns, ledger, key, seed, as_json=as_json, **told)
         return
-    if group is not None or period_column is not None or engine != "local":
-        raise InputError("--group, --period-column and --engine are for jobs; name --by too")
+    if any((group, period_column, latitude, longitude)) or engine != "local":
+        raise InputError(
+            "--group, --period-column, --lat, --lon and --engine are for jobs; name --by too"
+        )
     _check_out(out, force=force)
     account = Account.of(ledger, subject=subject, key=key, seeded=seed is not None, **told)
     _release_once(source, data, out, columns, account, seed, as_json=as_json)

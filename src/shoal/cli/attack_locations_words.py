@@ -90,7 +90,7 @@ def _short_line(found: Attacked) -> str:
     return (
         f"an adversary who knows the movement model and sees the stream places {found.name} within "
         f"{_far(found, after)} instead of {_far(found, before)} (means over "
-        f"{len(found.truth)} steps)."
+        f"{sum(place is not None for place in found.truth)} positions)."
     )
 
 

@@ -265,13 +265,6 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
             (f"{units:,}", f"{rows:,}", reason) for reason, (units, rows) in report.refusals.items()
         ]
         screen.print(show.table(("refused", "rows", "reason"), rows, numbers=(0, 1)))
-    if report.rows_off_map:
-        screen.print(
-            show.paragraphs(
-                f"Off the map: {report.rows_off_map:,} of {report.rows:,} positions, taken as the "
-                "nearest state; check the map, and that latitudes and longitudes are not swapped"
-            )
-        )
     for file in report.bad_files:
         count = "an unknown number of rows" if file.rows is None else f"{file.rows:,} rows"
         screen.print(f"skipped {file.path} ({count}): {file.reason}")
@@ -294,6 +287,11 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
         f"{report.rows_refused:,} refused, {report.rows_without_subject:,} of no subject; "
         f"{report.files:,} file(s), {len(report.bad_files):,} bad"
     )
+    if report.rows_off_map:
+        yield (
+            f"Off the map: {report.rows_off_map:,} of {report.rows:,} positions, taken as the "
+            "nearest state; check the map, and that latitudes and longitudes are not swapped"
+        )
     for spent in report.spend:
         eta = "" if spent["eta_each"] is None else f", eta {float(_ratio(spent['eta_each'])):.4g}"
         yield (

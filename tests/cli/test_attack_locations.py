@@ -109,10 +109,7 @@ def test_the_longest_stretch_and_positions_off_the_map(run: Run, maps: Path) -> 
     rows += [f"a,{5000 + 60 * k},39.001,{116.001 + 0.001 * k}" for k in range(4)]
     rows += ["a,5240,49.0,116.0"]
     (maps / "cut.csv").write_text("\n".join(rows) + "\n")
-    (maps / "cut.toml").write_text(
-        '[data]\nstate = "none"\nseries = "who"\ntime = "t"\ngap = "10min"\n' + MAP
-    )
-    data = found(run, "attack", "cut.toml", "cut.csv", "--lat", "lat", "--lon", "lon")
+    data = found(run, "attack", "map.toml", "cut.csv", *WHERE, "--gap", "10min")
     assert data["steps"] == 5
     assert any("the longest of 2 stretches" in note for note in data["notes"])
     assert any("1 position(s) off the map" in note for note in data["notes"])
@@ -212,6 +209,15 @@ weights = { anna = { ill = 1 }, ben = { ill = 2 } }
 epsilon = 1.0
 mechanism = "exact"
 """
+
+
+def test_the_column_of_people_and_the_pause_may_be_named_for_any_data(
+    run: Run, folder: Path
+) -> None:
+    data = found(run, "attack", "spec.toml", "days.csv", "--people", "shift", "--series", "day")
+    assert data["series"] == "day"
+    late = refused(run("attack", "spec.toml", "days.csv", "--gap", "soon"))
+    assert "soon" in late
 
 
 def test_sums_over_unlike_variables_are_attacked(run: Run, folder: Path) -> None:

@@ -49,7 +49,14 @@ def attack(
         typer.Option(metavar="NUMBER", help="Attack Laplace noise of this scale instead."),
     ] = None,
     state: Annotated[str | None, Column] = None,
+    people: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Tells series apart; overrides the spec's [data]."),
+    ] = None,
     time: Annotated[str | None, Column] = None,
+    gap: Annotated[
+        str | None, typer.Option(help="A longer pause starts a new chain or stream, such as 10min.")
+    ] = None,
     friends: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
@@ -61,10 +68,6 @@ def attack(
     longitude: Annotated[
         str | None,
         typer.Option("--lon", metavar="COLUMN", help="For streams of places: longitudes."),
-    ] = None,
-    people: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="For streams of places: tells people apart."),
     ] = None,
     every: Annotated[
         str | None, typer.Option(help="For streams of places: length of a step, such as 60s.")
@@ -93,7 +96,6 @@ def attack(
     track = TrackWish(
         latitude=latitude,
         longitude=longitude,
-        people=people,
         every=every,
         start=start,
         steps=steps,
@@ -111,7 +113,7 @@ def attack(
     )
     plan, own = load_plan(source)
     check_wish(plan, wish)
-    _attack(plan, data, Columns(state, None, time, None, None).over(own), wish)
+    _attack(plan, data, Columns(state, people, time, gap, None).over(own), wish)
 
 
 def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:

@@ -109,7 +109,7 @@ def _positions(plan: Plan, data: str, columns: Columns, track: TrackWish) -> tup
     state = None if on_map else columns.state
     table = read_positions(
         data,
-        series=track.people or columns.series,
+        series=columns.series,
         time=columns.time,
         latitude=track.latitude,
         longitude=track.longitude,

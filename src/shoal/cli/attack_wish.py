@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackWish:
-    """For streams of places: the columns of a file of positions, and which steps of it."""
+    """For streams of places: the columns of coordinates, and which steps of a track."""
 
     latitude: str | None = None
     longitude: str | None = None
-    people: str | None = None
     every: str | None = None
     start: str | None = None
     steps: int | None = None
@@ -55,7 +54,7 @@ def check_wish(plan: Plan, wish: Wish) -> None:
         raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
     if wish.track != TrackWish() and not places:
         raise InputError(
-            "--lat, --lon, --people, --every, --start and --steps are for streams of places, and "
+            "--lat, --lon, --every, --start and --steps are for streams of places, and "
             f"{plan.mechanism} is none; drop them"
         )
     if wish.scale is not None and (places or shows_contexts(plan)):

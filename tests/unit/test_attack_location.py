@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from shoal.core.errors import InputError
 from shoal.mechanisms.calibration import calibrate
 from shoal.noise.bits import SeededRng
 from shoal.queries.measurement import coordinates
+from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph
 from shoal.streams.location import LocationStream
 
@@ -75,6 +77,28 @@ def test_measures_of_privacy_by_hand() -> None:
 def test_a_truth_that_says_nothing_is_refused(truth: list[int | None], message: str) -> None:
     with pytest.raises(InputError, match=message):
         errors_of(np.full((2, 3), 1 / 3), CORNERS, truth)
+
+
+@pytest.mark.parametrize("delta", [None, Fraction(1, 10)])
+@pytest.mark.parametrize("start", [None, "2,2"])
+def test_the_belief_as_it_goes_on_is_the_one_the_stream_keeps(
+    delta: Fraction | None, start: str | None
+) -> None:
+    """The machine follows it in single precision for its estimates, in code of its own."""
+    chain = town(6, 6)
+    query = coordinates(chain)
+    policy = PolicyGraph.within(query, "0.75")
+    places = policy if delta is None else LocationSet(policy=policy, delta=delta)
+    plan = calibrate(query, places, chain, epsilon=1, mechanism="location-knorm")
+    stream, rng, outputs, estimates = LocationStream.begin(plan, start), SeededRng(7), [], []
+    for t, place in enumerate(chain.sample(25, SeededRng(3))):
+        reading = None if t % 5 == 4 else chain.states[place]
+        stream, release = stream.read(reading, rng=rng)
+        outputs.append(release.z)
+        estimates.append(release.estimate)
+    found = attack_locations(plan, outputs, start=start)
+    assert found.filtered.after[-1] == pytest.approx(stream.state.belief, abs=1e-5)
+    assert found.filtered.after @ query.values == pytest.approx(np.array(estimates), abs=1e-4)
 
 
 def test_more_outputs_and_more_epsilon_bring_the_adversary_nearer() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import SPEC, Run
+from tests.specs import PLACES
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
@@ -31,23 +32,7 @@ ben = { ill = 1 }
 [privacy]
 epsilon = 1.0
 """
-TOWN = """
-[[model]]
-kind = "grid-walk"
-south = 52.50
-west = 13.36
-cell_km = 0.5
-rows = 4
-columns = 4
-[secrets]
-kind = "policy-graph"
-graph = "radius"
-radius_km = 0.5
-[query]
-kind = "measurement"
-[privacy]
-epsilon = 1.0
-"""
+TOWN = PLACES.format(side=4)
 WHERE = ("--lat", "lat", "--lon", "lon", "--time", "t", "--series", "who")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.locations import running_task
+from tests.specs import CONTEXTS
 from typer.testing import CliRunner, Result
 
 from shoal.cli.app import app
@@ -139,22 +140,7 @@ def test_a_session_charges_both_kinds_of_stream(ledger: SqlLedger) -> None:
     assert charged(ledger) == [("ann", MONDAY), ("ann", TUESDAY)] + [("bob", "march")] * 3
 
 
-SPEC = """
-[[model]]
-kind = "day-chain"
-states = ["home", "work", "clinic"]
-initial = [0.8, 0.2, 0]
-transition = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
-slots = 4
-[secrets]
-kind = "contexts"
-sensitive = ["clinic"]
-[query]
-kind = "current"
-[privacy]
-belief_delta = 0.1
-mechanism = "mask-adaptive"
-"""
+SPEC = CONTEXTS.format(slots=4)
 
 
 @pytest.fixture

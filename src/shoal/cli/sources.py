@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.cli import show
-from shoal.core.errors import InputError, StoredError
-from shoal.core.plan import Plan
+from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.core.plan import Plan
     from shoal.data.dataset import Dataset
 
 
@@ -39,7 +39,11 @@ def load_plan(path: Path) -> tuple[Plan, Columns]:
 
     text = read_text(path, "spec or plan")
     if text.lstrip().startswith("{"):
-        return _checked(parse_stored(text, path, "plan"), path), Columns()
+        from shoal.engines.plans import rechecked
+
+        stored = parse_stored(text, path, "plan")
+        with show.working("checking the plan"):
+            return rechecked(stored, path), Columns()
     request = parse_request(text, folder=path.parent, name=str(path))
     from shoal.mechanisms import choose
 
@@ -78,22 +82,3 @@ def read_data(path: str, columns: Columns) -> Dataset:
         raise InputError("gap is given without a time column; name it with --time, or drop gap")
     with show.working("reading"):
         return read(path, state=columns.state, series=columns.series, time=columns.time, gap=gap)
-
-
-def _checked(stored: object, path: Path) -> Plan:
-    """A stored plan whose promise still holds when evaluated again."""
-    from shoal.mechanisms import LOSS_TOLERANCE, recheck
-
-    if not isinstance(stored, Plan):
-        raise StoredError(
-            f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
-            "store one with `shoal plan SPEC --save FILE`"
-        )
-    with show.working("checking the plan"):
-        measured = recheck(stored)
-    if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
-        raise StoredError(
-            f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "
-            f"{measured:g}: the file was changed; make it again with `shoal plan`"
-        )
-    return stored

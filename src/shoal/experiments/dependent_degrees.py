@@ -12,13 +12,13 @@ from shoal.core.plan import Plan
 from shoal.core.value import Floats, Ints
 from shoal.experiments.dependent_plans import (
     all_plans,
-    draw_curves,
+    curves_figure,
     plan_or_none,
     scale_table,
     standing,
 )
 from shoal.experiments.dependent_sources import Graph, graphs
-from shoal.experiments.report import Cell, Figure, Report, Table
+from shoal.experiments.report import Cell, Report, Table
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import friend_field
@@ -49,7 +49,9 @@ def run() -> Report:
         )
         accuracy = record_accuracy(source, data, plans)
         tables += [accuracy, level_accuracy(source, data)]
-        figures.append(_figure(source, accuracy))
+        place = source.split(maxsplit=1)[0].rsplit("-", maxsplit=1)[-1].lower()
+        label = "accuracy of the distribution, %"
+        figures.append(curves_figure(f"dependent-degrees-{place}", accuracy, EPSILONS, label))
     return Report(
         name="dependent-degrees",
         source="Liu, Chakraborty & Mittal 2016, Section VII-B.3, Figure 9(c).",
@@ -156,14 +158,3 @@ def _released_accuracy(query: DegreeDistribution, plan: Plan, records: Any, plai
         for seed in range(REPEATS)
     ]
     return 100 * float(np.mean(scores))
-
-
-def _figure(source: str, table: Table) -> Figure:
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        draw_curves(axes, table, [float(e) for e in EPSILONS])
-        axes.set_ylabel("accuracy of the distribution, %")
-        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-
-    name = "dependent-degrees-" + source.split(maxsplit=1)[0].rsplit("-", maxsplit=1)[-1].lower()
-    return Figure(name=name, caption=table.title, draw=draw)

@@ -11,9 +11,9 @@ from shoal.attacks.neighbours_people import People
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.core.value import Floats, Ints
-from shoal.experiments.dependent_plans import all_plans, draw_curves, scale_table, standing
+from shoal.experiments.dependent_plans import all_plans, curves_figure, scale_table, standing
 from shoal.experiments.dependent_sources import people
-from shoal.experiments.report import Cell, Figure, Report, Table
+from shoal.experiments.report import Cell, Report, Table
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.dependence_field import friend_field
 from shoal.models.friends import FriendModel
@@ -50,7 +50,8 @@ def run() -> Report:
         )
         accuracy = accuracy_table(source, query, town, plans)
         tables.append(accuracy)
-        figures.append(_figure(source, accuracy))
+        name = "dependent-kmeans-" + source.split(maxsplit=1)[0].lower()
+        figures.append(curves_figure(name, accuracy, EPSILONS, "clustering accuracy, %"))
     return Report(
         name="dependent-kmeans",
         source="Liu, Chakraborty & Mittal 2016, Section VII, Figures 8 and 9(a).",
@@ -127,14 +128,3 @@ def matched(one: Ints, other: Ints, clusters: int) -> float:
     np.add.at(table, (one, other), 1.0)
     rows, columns = linear_sum_assignment(-table)
     return float(table[rows, columns].sum() / len(one))
-
-
-def _figure(source: str, table: Table) -> Figure:
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        draw_curves(axes, table, [float(e) for e in EPSILONS])
-        axes.set_ylabel("clustering accuracy, %")
-        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-
-    name = "dependent-kmeans-" + source.split(maxsplit=1)[0].lower()
-    return Figure(name=name, caption=table.title, draw=draw)

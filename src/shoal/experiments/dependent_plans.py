@@ -10,7 +10,7 @@ from shoal.core.additive import Additive
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Task
-from shoal.experiments.report import Table
+from shoal.experiments.report import Figure, Table
 from shoal.mechanisms import calibrated, row_named
 from shoal.secrets.entries import EachEntry
 
@@ -83,6 +83,18 @@ def scale_table(title: str, plans: Sequence[dict[str, Plan]], notes: tuple[str, 
         rows=tuple(rows),
         notes=notes,
     )
+
+
+def curves_figure(name: str, table: Table, epsilons: Sequence[Fraction], label: str) -> Figure:
+    """The rows of `table` against ε, with their names beside the picture."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        draw_curves(axes, table, [float(e) for e in epsilons])
+        axes.set_ylabel(label)
+        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+
+    return Figure(name=name, caption=table.title, draw=draw)
 
 
 def draw_curves(axes: Any, table: Table, epsilons: Sequence[float], *, skip: int = 2) -> None:

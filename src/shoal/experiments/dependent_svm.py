@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from shoal.core.additive import Additive
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.core.value import Floats, Ints
-from shoal.experiments.dependent_plans import PAIRWISE, draw_curves, plan_or_none, standing
+from shoal.experiments.dependent_plans import PAIRWISE, curves_figure, plan_or_none, standing
 from shoal.experiments.dependent_sources import MOST_TIES, SIMILAR, Profiles, profiles
-from shoal.experiments.report import Figure, Report, Table
+from shoal.experiments.report import Report, Table
 from shoal.models.dependence import Dependence, component_names
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.friends import FriendModel, affinity_ties
@@ -43,7 +42,8 @@ def run() -> Report:
     for source, data in profiles():
         table = accuracy_table(source, data)
         tables.append(table)
-        figures.append(_figure(source, table))
+        name = "dependent-svm-" + source.split(maxsplit=1)[0].lower()
+        figures.append(curves_figure(name, table, EPSILONS, "accuracy, %"))
     return Report(
         name="dependent-svm",
         source="Liu, Chakraborty & Mittal 2016, Section VII-B.2, Figure 9(b).",
@@ -130,14 +130,3 @@ def _score(query: LinearClassifier, weights: Floats, data: Profiles) -> float:
 def _common(data: Profiles) -> float:
     share = float(data.test_classes.mean())
     return 100 * max(share, 1 - share)
-
-
-def _figure(source: str, table: Table) -> Figure:
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        draw_curves(axes, table, [float(e) for e in EPSILONS])
-        axes.set_ylabel("accuracy, %")
-        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-
-    name = "dependent-svm-" + source.split(maxsplit=1)[0].lower()
-    return Figure(name=name, caption=table.title, draw=draw)

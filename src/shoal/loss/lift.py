@@ -20,7 +20,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.loss.cone import CEILING, Bools, Floats, Rule, bearable_rule
 from shoal.loss.kernels import Powers, Segments, Walk
-from shoal.loss.lift_eta import search
+from shoal.loss.lift_eta import Searched
 from shoal.loss.lift_loss import LiftLoss
 from shoal.loss.lift_side import Side, deciding_nodes, future_side, past_side, stepwise_future
 from shoal.loss.lift_step import EntryMetric
@@ -44,7 +44,7 @@ def lift_loss(
 
 
 @dataclass(frozen=True, eq=False)
-class ChainLift:
+class ChainLift(Searched):
     """A chain and a metric per unit of eta, ready to be evaluated at any eta.
 
     states numbers the values the chain can ever take; the arrays are restricted to them. What
@@ -121,10 +121,6 @@ class ChainLift:
         if self.length is None or self.transitions.ndim == 3:
             return self
         return ChainLift(self.states, self.initial, self.transitions, self.metric, None)
-
-    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
-        return search(self, epsilon, rule)
 
     @cached_property
     def rule(self) -> Rule:

@@ -46,6 +46,14 @@ class Lift(Protocol):
         ...
 
 
+class Searched:
+    """What every such model shares: the search for the largest eta."""
+
+    def largest_eta(self: Lift, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
+        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
+        return search(self, epsilon, rule)
+
+
 def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.loss.cone import CEILING, Floats, Rule, bearable_rule
 from shoal.loss.kernels import Powers
-from shoal.loss.lift_eta import search
+from shoal.loss.lift_eta import Searched
 from shoal.loss.lift_limit import Limit, certified_fixed_point
 from shoal.loss.lift_loss import LiftLoss
 from shoal.loss.lift_odds import Odds, both, two_odds
@@ -35,7 +35,7 @@ WORTH = 2_000  # entries the second bound may follow, over all states; beyond, i
 
 
 @dataclass(frozen=True, eq=False)
-class AnyInitialLift:
+class AnyInitialLift(Searched):
     """A transition matrix and a metric per unit of eta, ready for any eta and any first law."""
 
     transition: Floats
@@ -67,10 +67,6 @@ class AnyInitialLift:
     def endless(self) -> AnyInitialLift:
         """The same family at any length."""
         return self if self.length is None else AnyInitialLift(self.transition, self.metric, None)
-
-    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
-        return search(self, epsilon, rule)
 
     def loss(
         self,

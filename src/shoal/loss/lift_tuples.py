@@ -23,7 +23,7 @@ from shoal.core.errors import InputError
 from shoal.loss.cone import CEILING, Floats, Rule, bearable_rule, leak, prepare
 from shoal.loss.kernels import UNIT, Powers
 from shoal.loss.lift import reached
-from shoal.loss.lift_eta import search
+from shoal.loss.lift_eta import Searched
 from shoal.loss.lift_loss import LiftLoss
 from shoal.loss.lift_side import Side, future_side, past_side
 from shoal.loss.lift_step import EntryMetric
@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class TupleLift:
+class TupleLift(Searched):
     """An order-m chain and a metric on its values per unit of eta, ready for any eta.
 
     tuples lists the possible tuples, oldest entry first; initial and transition are on them.
@@ -95,10 +95,6 @@ class TupleLift:
         if self.length is None:
             return self
         return TupleLift(self.tuples, self.initial, self.transition, self.metric, None)
-
-    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
-        return search(self, epsilon, rule)
 
     def loss(
         self,

@@ -17,7 +17,7 @@ from shoal.core.plan import Plan
 from shoal.engines.coordinates import grid_in_km
 from shoal.engines.keyed import KeyedRng, stream_key
 from shoal.engines.live import Live, Reading
-from shoal.engines.spark_streams import advanced
+from shoal.engines.spark_streams import STATE, advanced
 from shoal.ledger import open_ledger
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.mechanisms.mask_choice import mask
@@ -186,6 +186,12 @@ def test_tables_of_contexts_have_one_column_shown(masked: Plan) -> None:
     assert table.columns.tolist() == ["subject", "day", "at", "late", "shown"]
     assert table["shown"].tolist() == [row.shown for row in told]
     assert advanced(live, "ann", None, [])[1].empty
+
+
+def test_the_state_has_the_type_of_earlier_checkpoints(located: Plan) -> None:
+    # Spark refuses to restart from a checkpoint whose state is of another type
+    assert STATE == "document string"
+    assert isinstance(Live.of(located, SECRET).advance("ann", None, walk())[0], str)
 
 
 def test_only_streams_are_live() -> None:

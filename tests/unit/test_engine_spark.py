@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger
+from tests.locations import town_task
 
 from shoal.core.errors import DataError, InputError
 from shoal.engines import local, spark as engine
@@ -20,6 +22,7 @@ from shoal.engines.job import load_job
 from shoal.engines.layout import Layout
 from shoal.engines.spark_session import check_java, check_reach
 from shoal.ledger import open_ledger
+from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.mechanisms.calibration import calibrate
 from shoal.mechanisms.mask_choice import mask
 from shoal.models.day import DayChain
@@ -99,6 +102,29 @@ def test_context_days_are_those_of_the_local_engine(spark: Any, tmp_path: Path) 
     here, there = released(tmp_path / "here"), released(tmp_path / "there")
     assert here["period"].unique().to_list() == ["2024-05-01"]
     assert there.equals(here)
+
+
+@pytest.mark.slow
+def test_places_by_coordinates_are_those_of_the_local_engine(spark: Any, tmp_path: Path) -> None:
+    made = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    rows = [
+        (f"u{n % 3}", n, 38.998 + n * 7 % 20 / 1000, None if n == 9 else 116 + n * 3 % 25 / 1000)
+        for n in range(24)
+    ]
+    rows.append(("u2", 99, 200.0, 116.0))
+    frame = pl.DataFrame(rows, schema=["user", "at", "lat", "lon"], orient="row")
+    spread(frame, tmp_path / "in", 2)
+    layout = Layout(by="user", latitude="lat", longitude="lon", time="at")
+    here_at, there_at = tmp_path / "here", tmp_path / "there"
+    at_home = local.run(job(tmp_path / "in", here_at, made, layout=layout, seed=2))
+    abroad = engine.run(job(tmp_path / "in", there_at, made, layout=layout, seed=2), spark)
+    columns = ["subject", "step", "time", "multiples", "value_degrees", "possible"]
+    here, there = (released(out).select(columns) for out in (here_at, there_at))
+    assert here.height == 16
+    assert here["multiples"].struct.field("east").null_count() == 1
+    assert there.sort(columns[:2]).equals(here.sort(columns[:2]))
+    assert refused(there_at) == {"u2": "a latitude or longitude that is not in degrees"}
+    assert abroad.rows_off_map == at_home.rows_off_map > 0
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
-from tests.locations import running_task
+from tests.locations import running_task, town_task
 
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
@@ -80,7 +81,7 @@ class Sink:
             raise Crash("after the values were seen")
 
 
-def run(spark: Any, folder: Path, shown: Any, sink: Sink) -> None:
+def run(spark: Any, folder: Path, shown: Any, sink: Callable[[Any, int], None]) -> None:
     """All batches there are; an error of the sink ends the query."""
     query = (
         shown.writeStream.foreachBatch(sink)
@@ -185,6 +186,50 @@ def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_
             assert (None if found is None else tuple(found)) == row.multiples
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_coordinates_are_followed_live(interface: str, spark: Any, tmp_path: Path) -> None:
+    spark.conf.set(PROVIDER, ROCKS)
+    plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
+    rows: list[dict[str, Any]] = [
+        {"user": "u0", "t": 1, "lat": "39.007", "lon": 116.010},
+        {"user": "u0", "t": 2, "lat": "north", "lon": 116.010},
+        {"user": "u0", "t": 3, "lat": "39.5", "lon": 117.0},
+        {"user": "u0", "t": 4, "lat": "39.001", "lon": None},
+        {"user": "u0", "t": 5, "lat": " 39.001", "lon": 116.001},
+    ]
+    put(tmp_path / "in", "a.json", rows[:2])
+    seen: dict[int, Any] = {}
+
+    def collect(frame: Any, batch: int) -> None:
+        seen.update({row.at: row for row in frame.collect()})
+
+    for name, more in (("b.json", rows[2:4]), ("c.json", rows[4:])):
+        shown = live_stream(
+            spark.readStream.schema("user string, t long, lat string, lon double").json(
+                str(tmp_path / "in")
+            ),
+            plan,
+            by="user",
+            latitude="lat",
+            longitude="lon",
+            at="t",
+            checkpoint=tmp_path / "checkpoint",
+            interface=interface,
+        )
+        run(spark, tmp_path, shown, collect)
+        put(tmp_path / "in", name, more)
+    run(spark, tmp_path, shown, collect)
+    live = Live.of(plan, stream_key(tmp_path / "checkpoint" / KEY))
+    names = ["1,1", None, "3,3", None, "0,0"]
+    _, told = live.advance("u0", None, [Reading("", at, n) for at, n in enumerate(names, 1)])
+    for row in told:
+        found = seen[row.at]
+        assert (None if found.multiples is None else tuple(found.multiples)) == row.multiples
+        assert (found.value_degrees is None) == (row.multiples is None)
+        assert len(found.estimate_degrees) == 2
+
+
 def test_wrong_columns_and_interfaces_are_refused(spark: Any, masked: Plan, tmp_path: Path) -> None:
     put(tmp_path / "in", "a.json", slots(0, 1))
     with pytest.raises(InputError, match="interface is 'other'"):
@@ -192,3 +237,11 @@ def test_wrong_columns_and_interfaces_are_refused(spark: Any, masked: Plan, tmp_
     plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
     with pytest.raises(InputError, match="locations take none"):
         contexts(spark, tmp_path, plan)
+    frame = spark.readStream.schema("user string, t long, x double, y double").json(
+        str(tmp_path / "in")
+    )
+    rest: dict[str, Any] = {"by": "user", "at": "t", "checkpoint": tmp_path / "checkpoint"}
+    with pytest.raises(InputError, match="has no map"):
+        live_stream(frame, plan, latitude="x", longitude="y", **rest)
+    with pytest.raises(InputError, match="name the column of the state"):
+        live_stream(frame, plan, **rest)

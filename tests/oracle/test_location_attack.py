@@ -249,13 +249,15 @@ def test_an_adversary_may_remember_more_steps() -> None:
     assert weight == pytest.approx(expected["best"], abs=1e-9)
 
 
-def test_changes_of_odds_are_those_the_audit_finds() -> None:
+@pytest.mark.parametrize("start", [None, "s4"])
+def test_changes_of_odds_are_those_the_audit_finds(start: str | None) -> None:
     """`sequence_leakage` works them out pair by pair, in another way."""
     query, chain = running_query(), walk()
     plan = calibrate(query, running_policy(), chain, epsilon=1, mechanism="location-knorm")
     stream = drawn(plan, [0, 1, None, 4, 5, 0])
-    found = attack_locations(plan, stream.outputs).odds("all")
-    audited = sequence_leakage(plan, stream.outputs)
+    found = attack_locations(plan, stream.outputs, start=start).odds("all")
+    audited = sequence_leakage(plan, stream.outputs, start=start)
+    assert max(audited.learned_joined[2:]) > 0
     assert found.joined == pytest.approx(audited.learned_joined, abs=1e-9)
     assert found.any_two == pytest.approx(audited.learned_any_two, abs=1e-9)
 

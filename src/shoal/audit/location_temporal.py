@@ -181,7 +181,8 @@ def _learned(motion: Motion, marginals: list[Floats], logs: Floats, first: int) 
         with np.errstate(divide="ignore", invalid="ignore"):
             joint = np.log(marginals[t - 1][:, None] * _rows(motion, first + t))
             own = np.log(joint_sum(np.zeros(size), joint))
-            before.append(log_sum((before[-1] + logs[t - 1])[:, None] + joint) - own)
+            told = log_sum((before[-1] + logs[t - 1])[:, None] + joint) - own
+        before.append(np.where(np.isneginf(own), -np.inf, told))  # impossible: never looked at
     after = [np.zeros(size)]
     for t in range(steps - 2, -1, -1):
         with np.errstate(divide="ignore"):

@@ -132,7 +132,7 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
         mechanism=name,
         task=task,
         body=machine,
-        cost=errors[1],
+        cost=float(f"{errors[1]:.2g}"),  # no finer than DRAWS outputs tell: near ties go to K-norm
         guarantee=machine.promise(epsilon),
         certificate=certificate,
         composition=(PerStep(epsilon, None if not eta else Fraction(eta)),),

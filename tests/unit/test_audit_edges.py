@@ -153,8 +153,8 @@ def test_numbers_that_are_none_are_no_law() -> None:
 
 def test_little_noise_on_many_numbers_is_seen_through() -> None:
     """At scale 1/300 products of a few factors leave the range of doubles."""
-    rng = np.random.default_rng(4)
-    chain = MarkovChain.of(rng.dirichlet([1.0] * 3, (4, 3)), initial=[0.2, 0.3, 0.5], length=5)
+    rng = np.random.default_rng(1)
+    chain = MarkovChain.of(rng.dirichlet([0.3] * 3, (4, 3)), initial=[0.2, 0.3, 0.5], length=5)
     weights = tuple(
         tuple(Fraction(int(w), 6) for w in row) for row in rng.integers(-24, 25, (3, 3))
     )

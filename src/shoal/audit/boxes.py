@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.core.additive import Additive
-from shoal.core.errors import InputError
-from shoal.core.plan import Plan
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Plan, Sampler
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Floats, Ints
@@ -24,6 +25,9 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery
 
 CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
+
+CANNOT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
+LONGEST = 60  # characters of data or outputs quoted in a message
 
 Progress = Callable[[int, int], None]  # sequences done, sequences in all
 
@@ -42,12 +46,17 @@ class PlanBox:
 
     plan: Plan
 
+    @property
+    def seeded(self) -> bool:
+        """Whether its outputs follow from a seed; mechanisms from outside draw by themselves."""
+        return not isinstance(self.plan.body, Measured)
+
     def draw(self, paths: Ints, seed: int) -> Floats:
         body = self.plan.body
         query = body.query if isinstance(body, Additive) else self.plan.task.query
         rng: Rng = SeededRng(seed)
         if type(body) is not Additive or not isinstance(query, LinearQuery):
-            own = SystemRng() if isinstance(body, Measured) else rng  # it draws by itself
+            own = rng if self.seeded else SystemRng()
             rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)
         weights = np.array(query.multiples(), dtype=np.int64)
@@ -65,34 +74,66 @@ class PlanBox:
 class FunctionBox:
     """A function of one data set: a list of states (as `states` names them) to a number or several.
 
-    A function that takes `rng` is handed a seeded NumPy generator and is then reproducible.
+    A function that takes `rng` is handed a seeded NumPy generator and is then reproducible. None
+    for an output, like nan, says that there was none.
     """
 
     function: Callable[..., Any]
     states: tuple[Any, ...]
 
-    def draw(self, paths: Ints, seed: int) -> Floats:
-        options = {"rng": np.random.default_rng(seed)} if self._takes_rng else {}
-        rows = [self.function([self.states[i] for i in path], **options) for path in paths]
+    def __post_init__(self) -> None:
         try:
-            out = np.array(rows, dtype=np.float64)
+            parameters = inspect.signature(self.function)
+        except (TypeError, ValueError):  # builtins have no signature
+            return
+        try:
+            parameters.bind([], **({"rng": None} if self.seeded else {}))
+        except TypeError:
+            raise InputError(
+                f"the black box takes {parameters}; it must take one list of states, and rng if "
+                "it draws random numbers"
+            ) from None
+
+    def draw(self, paths: Ints, seed: int) -> Floats:
+        options = {"rng": np.random.default_rng(seed)} if self.seeded else {}
+        rows = [self._called([self.states[i] for i in path], options) for path in paths]
+        try:
+            out = np.array(rows, dtype=np.float64).reshape(len(paths), -1)
         except (TypeError, ValueError):
             raise InputError(
-                "the black box must return a number, or the same number of numbers every time"
+                "the black box must return a number, or the same number of numbers every time; "
+                f"it returned {_shortly(rows[0])}"
             ) from None
-        return out.reshape(len(paths), -1)
+        if out.shape[1] == 0:
+            raise InputError("the black box returned no number; it must return one or several")
+        return out
+
+    def _called(self, data: list[Any], options: dict[str, Any]) -> Any:
+        try:
+            return self.function(data, **options)
+        except Exception as error:  # whatever somebody else's code does
+            raise InputError(
+                f"the black box failed with {type(error).__name__}: {error} (its data was "
+                f"{_shortly(data)}, {len(data)} entries); it must answer for all data"
+            ) from error
 
     @property
-    def _takes_rng(self) -> bool:
+    def seeded(self) -> bool:
+        """Whether its randomness is handed to it, so that its outputs follow from a seed."""
         try:
             return "rng" in inspect.signature(self.function).parameters
-        except (TypeError, ValueError):  # builtins have no signature
+        except (TypeError, ValueError):
             return False
 
 
 def as_box(release: Any, states: tuple[Any, ...]) -> BlackBox:
     """A plan, a function of one data set, or a black box already."""
     if isinstance(release, Plan):
+        if not isinstance(release.body, Sampler):
+            raise Refused(
+                f"{release.mechanism} is a plan for streams; sampling is for single releases, "
+                "so audit it without"
+            )
         return PlanBox(release)
     if hasattr(release, "draw"):
         box: BlackBox = release
@@ -110,16 +151,23 @@ class Runner:
     ) -> None:
         self._box, self._pool, self._progress = box, pool, progress
         self._done, self._total = 0, total
+        self._widths: dict[int, int] = {}  # numbers in an output, by the length of the data
 
     def draw(self, paths: Ints, seeds: np.random.SeedSequence) -> Floats:
         """The outputs of `paths`, chunk by chunk, each chunk under its own seed."""
         chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
+        entries = paths.shape[1]
         numbers = [int(s) for s in seeds.generate_state(len(chunks), np.uint64)]
         spread = map if self._pool is None else self._pool.map
         outputs = []
         for rows in spread(self._box.draw, chunks, numbers):
             outputs.append(rows)
             self._done += len(rows)
+            if self._widths.setdefault(entries, rows.shape[1]) != rows.shape[1]:
+                raise InputError(
+                    f"the black box returned {self._widths[entries]} numbers for {entries} entries "
+                    f"and then {rows.shape[1]}; it must be the same number of numbers every time"
+                )
             if self._progress is not None:
                 self._progress(self._done, self._total)
         return np.vstack(outputs)
@@ -129,18 +177,30 @@ class Runner:
 def runner(
     box: BlackBox, workers: int, total: int, progress: Progress | None = None
 ) -> Iterator[Runner]:
-    """A runner with `workers` processes; one process when the box cannot be sent to another."""
-    if workers <= 1 or not _travels(box):
+    """A runner with `workers` processes, or one where `parallel` says so."""
+    if workers <= 1 or not parallel(box):
         yield Runner(box, None, progress, total)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield Runner(box, pool, progress, total)
+        try:
+            yield Runner(box, pool, progress, total)
+        except BrokenProcessPool:
+            raise InputError("a process that called the black box died; use one worker") from None
+
+
+def parallel(box: BlackBox) -> bool:
+    """Whether several processes may call the box: it is seeded, and can be sent to another.
+
+    A box with a generator of its own would be copied with it, and every copy would draw the same
+    noise again: outputs that look independent and are not prove nothing.
+    """
+    return getattr(box, "seeded", True) and _travels(box)
 
 
 def _travels(box: BlackBox) -> bool:
     try:
         pickle.dumps(box)
-    except (pickle.PicklingError, AttributeError, TypeError, ValueError):
+    except CANNOT_TRAVEL:
         return False
     return True
 
@@ -149,3 +209,8 @@ def _answer(plan: Plan, path: Sequence[int], rng: Rng) -> tuple[float, ...]:
     states = plan.task.query.states
     records = Sequences(states, (np.asarray(path, np.int64),))
     return plan.release(records, rng=rng).values
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"

@@ -13,6 +13,7 @@ from shoal.audit.families import members
 from shoal.audit.sampling import outcomes_given, paths_given
 from shoal.audit.walk import Walk, walk
 from shoal.core.errors import InputError
+from shoal.core.numbers import whole
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Ints
 from shoal.models.bayesnet import BayesNet
@@ -71,7 +72,13 @@ def _of_chain(model: Model, index: int, lengths: Sequence[int] | None) -> list[C
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))
     more = path.order - 1
-    fitting = {path.at_most(n - more) + more for n in lengths or LENGTHS if n > more}
+    wanted = LENGTHS if lengths is None else [whole(n, "a length") for n in lengths]
+    fitting = {path.at_most(n - more) + more for n in wanted if n > more}
+    if not fitting:
+        raise InputError(
+            f"lengths is {list(wanted)}; {model.describe()} needs data of {path.order} entries or "
+            "more"
+        )
     return [
         contrast
         for entries in sorted(fitting)

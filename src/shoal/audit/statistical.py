@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +16,13 @@ from shoal.audit.events import Event, best_event
 from shoal.audit.limits import log_ratio_at_least
 from shoal.audit.result import factor
 from shoal.core.errors import InputError
-from shoal.core.numbers import Number, positive, significant
+from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Value
 from shoal.models.family import family as as_family
+from shoal.secrets.entries import EachEntry
+from shoal.secrets.pairs import SecretPairs
 
 CONFIDENCE = 0.99
 DRAWS = 100_000
@@ -148,62 +151,80 @@ def audit_black_box(
 
     `release` is a plan, or a function from a list of states to a number or several; `claimed` is
     the epsilon it is held to and `notion` what that is about, by default what a plan or an adapter
-    says of itself. Data is drawn
-    from the models given a fact. Half of the draws choose which facts to compare and the set of
-    outputs that tells them apart, in rounds with ever fewer rivals; the other half is counted:
-    Clopper–Pearson limits on both probabilities give a bound that is wrong with probability at
-    most 1 - confidence, whatever was chosen. The same seed gives the same answer on any number of
-    `workers` when the release is a plan or takes its randomness as `rng`.
+    says of itself. Data is drawn from the models given a fact. Half of the draws choose which
+    facts to compare and the set of outputs that tells them apart, in rounds with ever fewer
+    rivals; the other half is counted: Clopper–Pearson limits on both probabilities give a bound
+    that is wrong with probability at most 1 - confidence, whatever was chosen, if no release
+    depends on another. The same seed gives the same answer on any number of `workers` when the
+    release is a plan or takes its randomness as `rng`; others are called in one process.
     """
-    _check(draws, confidence)
+    _check(draws, confidence, seed, workers, secrets)
     members = as_family(family)
+    secrets.check(members)
     names = _states(release, members, states)
-    claimed, notion = _claim(release, secrets, claimed, notion)
+    claim = _claim(release, secrets, claimed, notion)
     if isinstance(release, Plan):
         labels, unit = release.task.query.labels, release.task.query.unit
     found = contrasts(members, secrets, names, lengths)
-    tests = round(TEST * draws) // 2
+    spread = NormalDist().inv_cdf((1 + confidence) / 2)
     with runner(as_box(release, names), workers, draws, progress) as run:
-        best, event = _chosen(run, found, draws, np.random.SeedSequence([seed, 1]))
+        best, event = _chosen(run, found, draws, spread, np.random.SeedSequence([seed, 1]))
         pools = best.pools[::-1] if event.swapped else best.pools
-        outputs = [
-            _released(run, pool, tests, np.random.SeedSequence([seed, 2, side]))
-            for side, pool in enumerate(pools)
-        ]
-    hits = (event.hits(outputs[0]), event.hits(outputs[1]))
-    trials = (len(outputs[0]), len(outputs[1]))
-    limit = log_ratio_at_least((hits[0], trials[0]), (hits[1], trials[1]), 1 - confidence)
-    names_of = labels or tuple(f"output {i + 1}" for i in range(outputs[0].shape[1]))
+        counts = _counted(run, pools, event, _tests(draws), seed)
     return Estimate(
-        notion=notion,
-        promised=None if claimed is None else float(positive(claimed, "claimed")),
-        lower=max(limit, 0.0),
-        estimate=math.log((hits[0] + 0.5) / (trials[0] + 1) / ((hits[1] + 0.5) / (trials[1] + 1))),
-        confidence=confidence,
+        **claim,
+        **_limits(*counts, confidence),
         draws=draws,
         seed=seed,
         model=best.contrast.model,
         law=best.contrast.law,
         subject=best.contrast.subject,
         facts=(pools[0].fact, pools[1].fact),
-        event=event.describe(names_of, unit).strip(),
-        hits=hits,
-        trials=trials,
+        event=event.describe(labels, unit),
     )
 
 
+def _counted(
+    run: Runner, pools: tuple[Pool, Pool], event: Event, tests: int, seed: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How often the event happens given either fact, and in how many new releases."""
+    outputs = [
+        _released(run, pool, tests, np.random.SeedSequence([seed, 2, side]))
+        for side, pool in enumerate(pools)
+    ]
+    hits = (event.hits(outputs[0]), event.hits(outputs[1]))
+    return hits, (len(outputs[0]), len(outputs[1]))
+
+
+def _limits(hits: tuple[int, int], trials: tuple[int, int], confidence: float) -> dict[str, Any]:
+    """The lower limit and the estimate, as fields of an `Estimate`."""
+    limit = log_ratio_at_least((hits[0], trials[0]), (hits[1], trials[1]), 1 - confidence)
+    shares = [(hit + 0.5) / (count + 1) for hit, count in zip(hits, trials, strict=True)]
+    return {
+        "lower": max(limit, 0.0),
+        "estimate": math.log(shares[0] / shares[1]),
+        "confidence": confidence,
+        "hits": hits,
+        "trials": trials,
+    }
+
+
+def _tests(draws: int) -> int:
+    """How many releases given each fact are kept for the test."""
+    return round(TEST * draws) // 2
+
+
 def _chosen(
-    run: Runner, found: list[Contrast], draws: int, seeds: np.random.SeedSequence
+    run: Runner, found: list[Contrast], draws: int, spread: float, seeds: np.random.SeedSequence
 ) -> tuple[_Rival, Event]:
     """The pair of facts and the event that promise most, from rounds with ever fewer rivals."""
-    tests = round(TEST * draws) // 2
     rivals: list[_Rival] = []
     for number, ((share, kept), own) in enumerate(zip(ROUNDS, seeds.spawn(3), strict=True)):
         if number == 0:
             rivals = _pilot(run, found, round(share * draws), own)
         else:
             rivals = _more(run, rivals[:kept], round(share * draws), own)
-        learned = [best_event(*rival.outputs, tests) for rival in rivals]
+        learned = [best_event(*rival.outputs, _tests(draws), spread=spread) for rival in rivals]
         order = sorted(range(len(rivals)), key=lambda i: -learned[i].expected)
         rivals, learned = [rivals[i] for i in order], [learned[i] for i in order]
     return rivals[0], learned[0].event
@@ -252,14 +273,16 @@ def _more(
 
 def _claim(
     release: Any, secrets: Secrets, claimed: Number | None, notion: str | None
-) -> tuple[Number | None, str | None]:
+) -> dict[str, Any]:
     """The epsilon and notion given, else what a plan or an adapter says of itself."""
     if isinstance(release, Plan):
-        own: Number = release.guarantee.amount
-        return claimed or own, notion or release.guarantee.notion
-    if claimed is None and hasattr(release, "claimed"):
-        return float(release.claimed()), notion or str(release.notion)
-    return claimed, None if claimed is None else notion or secrets.notion
+        notion = notion or release.guarantee.notion
+        claimed = release.guarantee.amount if claimed is None else claimed
+    elif claimed is None and hasattr(release, "claimed"):
+        notion, claimed = notion or str(release.notion), release.claimed()
+    if claimed is None:
+        return {"promised": None, "notion": None}
+    return {"promised": float(positive(claimed, "claimed")), "notion": notion or secrets.notion}
 
 
 def _released(run: Runner, pool: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:
@@ -280,8 +303,15 @@ def _states(
     raise InputError("no model of the family names its states; give states=")
 
 
-def _check(draws: int, confidence: float) -> None:
-    if draws < 1000:
+def _check(draws: int, confidence: float, seed: int, workers: int, secrets: Secrets) -> None:
+    if whole(draws, "draws", least=0) < 1000:
         raise InputError(f"draws is {draws}; it must be at least 1,000")
     if not 0.5 <= confidence < 1:
         raise InputError(f"confidence is {confidence}; it must be in [0.5, 1)")
+    whole(seed, "seed", least=0)
+    whole(workers, "workers")
+    if not isinstance(secrets, EachEntry | SecretPairs):
+        raise InputError(
+            f"secrets are {secrets.describe()}; sampling is for single entries (EachEntry) or "
+            "named pairs of facts (SecretPairs)"
+        )

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Run
+from tests.locations import SIX, running_task, walk
 from tests.specs import CONTEXTS, PLACES
 
 from shoal.audit import audit
+from shoal.cli.leak_streams import over_time
+from shoal.core.task import Model
 from shoal.mechanisms import choose
+from shoal.models.day import DayChain
+from shoal.models.order import OrderChain
 from shoal.spec.request import read_request
 
 
@@ -82,3 +89,23 @@ def test_the_leak_of_a_stream_is_drawn(run: Run, folder: Path, text: str) -> Non
     result = run("leak", "stream.toml", "--plot", "leak.png")
     assert "The chart is in leak.png" in result.stdout
     assert (folder / "leak.png").read_bytes().startswith(b"\x89PNG")
+
+
+def kinds_of_chains() -> dict[str, Model]:
+    """The running example's walk, as every kind of chain a stream of places follows."""
+    chain = walk(length=5)
+    day = DayChain.of(chain.transition, initial=chain.initial, states=SIX, slots=5)
+    newest = np.tile(chain.transition, (len(SIX), 1))  # the older of two entries says nothing
+    even = np.full(len(SIX) ** 2, 1 / len(SIX) ** 2)
+    order = OrderChain(states=SIX, order=2, conditional=newest, initial=even, length=5)
+    return {"chain": chain, "day": day, "order": order}
+
+
+@pytest.mark.parametrize("kind", ["chain", "day", "order"])
+def test_every_kind_of_chain_is_followed_to_its_end(kind: str) -> None:
+    task = running_task(kinds_of_chains()[kind])
+    rows = over_time(choose(task, Fraction(1), "location-laplace").plan)
+    assert [row.steps for row in rows] == [1, 2, 4]  # the model ends after 5
+    assert [row.told is None for row in rows] == [kind == "order"] * 3
+    bounds = [row.at_most for row in rows]
+    assert 0 < bounds[0] <= bounds[1] <= bounds[2]

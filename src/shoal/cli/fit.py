@@ -28,6 +28,7 @@ Examples:
   shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
   shoal fit days.csv -o model.json --state activity --series person --group shift
   shoal fit tracks.csv -o town.json --grid 0.34 --lat lat --lon lon --series user --time t
+  shoal fit phone.csv -o day.json --slot 30min --state context --series user --time t
 """
 
 NOT_PRIVATE = (
@@ -76,6 +77,18 @@ Box = Annotated[
 Personal = Annotated[
     str | None, typer.Option(metavar="SERIES", help="For maps: one person's own chain.")
 ]
+SlotLength = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Fit a day of contexts instead: length of a slot."),
+]
+Hours = Annotated[
+    str | None,
+    typer.Option(metavar="FROM-TO", help="For days: such as 08:00-16:00, else all 24 hours."),
+]
+Spread = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="For days: count that many slots to either side too."),
+]
 
 
 @app.command(epilog=EXAMPLES)
@@ -96,13 +109,17 @@ def fit(
     longitude: Longitudes = None,
     box: Box = None,
     personal: Personal = None,
+    slot: SlotLength = None,
+    hours: Hours = None,
+    spread: Spread = 0,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Fit a Markov chain to data and store it as a model.
 
     Counts transitions inside chains, says in words whether a Markov chain is a fair description,
-    and writes a model that a spec names with `file`.
+    and writes a model that a spec names with `file`. With --grid it is a map, with --slot the
+    contexts of a day.
     """
     from shoal.cli.sources import Columns
 
@@ -115,6 +132,16 @@ def fit(
             grid, latitude, longitude, series, time, gap, box=box, personal=personal, **law
         )
         fit_map(data, out, wish, as_json=as_json, force=force)
+        return
+    if slot is None and (hours is not None or spread):
+        raise InputError("--hours and --spread are for the contexts of a day; name --slot too")
+    if slot is not None:
+        if group is not None or length is not None:
+            raise InputError("--group and --length do not go with --slot; drop them")
+        from shoal.cli.day_fit import DayWish, fit_contexts
+
+        day = DayWish(slot, hours, smoothing, spread)
+        fit_contexts(data, out, columns, day, as_json=as_json, force=force)
         return
     if state is None:
         raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")

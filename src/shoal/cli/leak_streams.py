@@ -12,6 +12,7 @@ from shoal.core.numbers import positive, significant
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
+    from shoal.core.rng import Rng
     from shoal.core.task import Task
     from shoal.spec.request import Request
 
@@ -102,16 +103,16 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
 
     One walk is drawn from the model and released with predictable noise: no data is looked at.
     """
+    from shoal.mechanisms.location_task import machine_of
     from shoal.noise.bits import SeededRng
     from shoal.streams.location import LocationStream
 
-    chain: Any = plan.task.family[0]
-    length = getattr(chain, "length", None)
+    length = machine_of(plan).runtime.motion.length
     horizons = [steps for steps in horizons if length is None or steps <= length]
     rng, stream = SeededRng(SEED), LocationStream.begin(plan)
     outputs, told_so_far = [], []
-    for place in chain.sample(horizons[-1], rng):
-        stream, released = stream.read(chain.states[place], rng=rng)
+    for place in _walk(plan, horizons[-1], rng):
+        stream, released = stream.read(place, rng=rng)
         outputs.append(released.z)
         told_so_far.append(released.about_all)
     try:
@@ -121,6 +122,24 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
         ]
     except Refused:  # too many pairs of states: what the stream itself reports
         return [Horizon(steps, None, told_so_far[steps - 1]) for steps in horizons]
+
+
+def _walk(plan: Plan, steps: int, rng: Rng) -> list[Any]:
+    """States of one random sequence of the plan's model, whatever kind of chain it is."""
+    import numpy as np
+
+    from shoal.mechanisms.location_task import machine_of
+    from shoal.models.sampling import categorical, uniforms
+
+    motion = machine_of(plan).runtime.motion
+    belief, places = motion.begin(), []
+    for step, draw in enumerate(uniforms(steps, rng)):
+        belief = motion.predict(step, belief) if step else belief
+        hidden = categorical(belief, float(draw))
+        places.append(plan.task.query.states[motion.at(step)[hidden]])
+        belief = np.zeros(motion.hidden)
+        belief[hidden] = 1.0  # what comes next depends on where one is
+    return places
 
 
 def _followed(plan: Plan, outputs: list[Any]) -> Horizon:

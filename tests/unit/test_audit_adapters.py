@@ -11,7 +11,7 @@ from shoal.audit.adapters import MeasurementRelease, RandomisedQuery
 from shoal.audit.statistical import audit_black_box
 from shoal.core.errors import InputError
 from shoal.models.chain import MarkovChain
-from shoal.queries.linear import count, histogram
+from shoal.queries.linear import count, histogram, weighted_sum
 from shoal.secrets.entries import EachEntry
 
 STATES = ["sit", "walk"]
@@ -79,6 +79,47 @@ def test_a_mechanism_must_randomise_one_number() -> None:
         RandomisedQuery(3, count(STATES, "walk"))
     with pytest.raises(InputError, match="the query has 2 numbers"):
         RandomisedQuery(LaplaceLike(1.0), histogram(STATES))
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "weight", "claimed"), [(1, 1, 0.5), (1, 3, 1.5), (2, 3, 1.0), (5, 3, 0.5)]
+)
+def test_a_sensitivity_smaller_than_the_query_claims_less(
+    sensitivity: float, weight: int, claimed: float
+) -> None:
+    """Laplace(epsilon=0.5, sensitivity=1) on steps of 3: 1.5 for one entry, by group privacy."""
+    mechanism: Any = LaplaceLike(0.5)
+    mechanism.sensitivity = sensitivity
+    query = weighted_sum(STATES, {"walk": weight})
+    assert RandomisedQuery(mechanism, query).claimed() == claimed
+
+
+def test_claims_that_limit_no_ratio_are_refused() -> None:
+    mechanism: Any = LaplaceLike(1.0)
+    mechanism.delta = 1e-6
+    with pytest.raises(InputError, match="has delta = "):
+        RandomisedQuery(mechanism, count(STATES, "walk")).claimed()
+    mechanism.delta = 0.0
+    assert RandomisedQuery(mechanism, count(STATES, "walk")).claimed() == 1.0
+    mechanism.epsilon = 0
+    with pytest.raises(InputError, match="epsilon of the mechanism is 0"):
+        RandomisedQuery(mechanism, count(STATES, "walk")).claimed()
+
+
+def test_a_measurement_that_promises_nothing_says_so() -> None:
+    measurement: Any = MeasurementLike()
+    measurement.map = lambda distance: float("inf")
+    with pytest.raises(InputError, match="promises nothing"):
+        MeasurementRelease(measurement).claimed()
+
+
+def test_a_measurement_without_noise_is_unmasked() -> None:
+    """The claim is infinite, so one is given, and found to be broken."""
+    release = MeasurementRelease(MeasurementLike(), {"sit": 0, "walk": 1})
+    found = audit_black_box(
+        release, EachEntry(), CHAIN, claimed=2, draws=4000, lengths=(1, 2), seed=1
+    )
+    assert found.violated
 
 
 def test_an_opendp_measurement_is_audited() -> None:

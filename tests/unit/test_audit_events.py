@@ -112,7 +112,7 @@ def test_what_is_no_number_is_an_event() -> None:
 def test_a_value_that_comes_again_is_an_event(value: float) -> None:
     """Among outputs that never repeat, one that does, given one of the facts only."""
     rng = np.random.default_rng(5)
-    first, second = rng.normal(0, 1, (2, 4000, 1))
+    first, second = np.asarray(rng.normal(0, 1, (2, 4000, 1)), np.float64)
     first[rng.random(4000) < 0.03] = value
     event = best_event(first, second, 20_000).event
     assert event.hits(np.array([[value]])) == 1
@@ -122,7 +122,7 @@ def test_a_value_that_comes_again_is_an_event(value: float) -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_both_tails_are_looked_at_alike(sign: int) -> None:
     rng = np.random.default_rng(6)
-    first, second = rng.normal(0, 1, (2, 20_000, 1))
+    first, second = np.asarray(rng.normal(0, 1, (2, 20_000, 1)), np.float64)
     first[:40] = sign * 50.0
     found = best_event(rng.permutation(first), second, 50_000)
     assert found.event.hits(np.full((1, 1), sign * 50.0)) == 1
@@ -131,7 +131,7 @@ def test_both_tails_are_looked_at_alike(sign: int) -> None:
 
 def test_remainders_show_parities_of_wide_answers() -> None:
     rng = np.random.default_rng(7)
-    second = 2.0 * rng.integers(0, 1000, (4000, 1))
+    second = np.asarray(2 * rng.integers(0, 1000, (4000, 1)), np.float64)
     found = best_event(second + 1, second, 20_000)
     assert found.expected > 3
 

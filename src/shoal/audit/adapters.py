@@ -7,11 +7,13 @@ is anything with `randomise` and `epsilon`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.errors import InputError
+from shoal.core.numbers import positive, significant
 from shoal.mechanisms.external import entry_eta
 from shoal.queries.linear import LinearQuery
 
@@ -39,9 +41,16 @@ class MeasurementRelease:
     def claimed(self) -> float:
         """The epsilon the measurement promises when one entry changes its value.
 
-        Refuses metrics for which that is no distance, and measures other than pure DP.
+        Refuses metrics for which that is no distance, measures other than pure DP, and
+        measurements that promise nothing.
         """
-        return float(entry_eta(self.measurement))
+        try:
+            return float(entry_eta(self.measurement))
+        except OverflowError:  # its map says infinity
+            raise InputError(
+                "the measurement's privacy map is infinite for one changed entry: it promises "
+                "nothing; give claimed= to hold it to a number"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +82,21 @@ class RandomisedQuery:
         return "entry-dp"
 
     def claimed(self) -> float:
-        """The epsilon the mechanism was built with."""
-        return float(self.mechanism.epsilon)
+        """The epsilon the mechanism promises when one entry changes its value.
+
+        Its own epsilon is for answers that are `sensitivity` apart. One entry moves the query by
+        up to its Lipschitz constant L, which is ⌈L / sensitivity⌉ times as far: group privacy.
+        Refuses mechanisms with a delta: no bound on a log-ratio holds for them.
+        """
+        delta = float(getattr(self.mechanism, "delta", None) or 0.0)
+        if delta > 0:
+            raise InputError(
+                f"{type(self.mechanism).__name__} has delta = {significant(delta)}, so its claim "
+                "limits no log-ratio; give claimed= to hold it to an epsilon"
+            )
+        epsilon = float(positive(self.mechanism.epsilon, "epsilon of the mechanism"))
+        sensitivity = getattr(self.mechanism, "sensitivity", None)
+        if sensitivity is None:
+            return epsilon
+        distance = positive(sensitivity, "sensitivity of the mechanism")
+        return math.ceil(self.query.lipschitz / distance) * epsilon

@@ -113,8 +113,8 @@ class FunctionBox:
             return self.function(data, **options)
         except Exception as error:  # whatever somebody else's code does
             raise InputError(
-                f"the black box failed with {type(error).__name__}: {error} (its data was "
-                f"{_shortly(data)}, {len(data)} entries); it must answer for all data"
+                f"the black box failed with {_in_line(error)} (its data was {_shortly(data)}, "
+                f"{len(data)} entries); it must answer for all data"
             ) from error
 
     @property
@@ -209,6 +209,11 @@ def _answer(plan: Plan, path: Sequence[int], rng: Rng) -> tuple[float, ...]:
     states = plan.task.query.states
     records = Sequences(states, (np.asarray(path, np.int64),))
     return plan.release(records, rng=rng).values
+
+
+def _in_line(error: Exception) -> str:
+    """The kind of an error and what it says, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _shortly(value: Any) -> str:

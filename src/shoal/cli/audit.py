@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 app = new_app()
 
 VIOLATED = 1
+
+ONE_PROCESS = (
+    "the function is called in one process: it takes no rng, and copies of it might draw the same "
+    "noise again; give it a parameter rng to use several"
+)
 
 EXAMPLES = """\b
 Examples:
@@ -75,6 +81,7 @@ def audit(
     entry and every output: exactly where that is possible, else between two bounds. A function
     given with --black-box is sampled instead, which can prove a violation but not its absence.
     """
+    _one_kind(scale, black_box, sampled=sampled)
     if html is not None:
         check_output(html, force=force)
     if black_box is None and not sampled:
@@ -85,6 +92,17 @@ def audit(
     _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
+
+
+def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> None:
+    """Refuse options of which one would be ignored."""
+    from shoal.core.errors import InputError
+
+    given = {"--scale": scale is not None, "--black-box": black_box is not None}
+    given["--sampled"] = sampled
+    names = [name for name, there in given.items() if there]
+    if len(names) > 1:
+        raise InputError(f"{' and '.join(names)} say what to audit in different ways; give one")
 
 
 def _computed(source: Path, scale: str | None, *, curve: bool) -> Audit:
@@ -112,6 +130,7 @@ def _sampled(
     lengths: list[int] | None,
     workers: int,
 ) -> Estimate:
+    from shoal.audit.boxes import as_box, parallel
     from shoal.audit.statistical import audit_black_box
 
     options: dict[str, Any] = {}
@@ -129,6 +148,8 @@ def _sampled(
         }
         if not hasattr(release, "claimed"):
             options["claimed"] = request.epsilon()
+        if workers > 1 and not parallel(as_box(release, task.query.states)):
+            typer.echo(f"Note: {ONE_PROCESS}", err=True)
     with _bar("releasing", draws) as progress:
         return audit_black_box(
             release,
@@ -157,11 +178,17 @@ def load_function(name: str) -> Any:
         sys.path.insert(0, "")
     try:
         loaded = import_module(module)
-    except ImportError as error:
-        raise InputError(f"--black-box names module {module!r}, which fails: {error}") from None
-    if not hasattr(loaded, attribute):
-        raise InputError(f"--black-box names {attribute!r}, which is not in module {module!r}")
-    found = getattr(loaded, attribute)
+    except (Exception, SystemExit) as error:  # a crash must not look like exit code 1
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"--black-box names module {module!r}, which fails to load with {why}"
+        ) from error
+    try:
+        found = attrgetter(attribute)(loaded)
+    except AttributeError:
+        raise InputError(
+            f"--black-box names {attribute!r}, which is not in module {module!r}"
+        ) from None
     if not callable(found):
         raise InputError(f"--black-box names {name!r}, which cannot be called")
     return found

@@ -179,7 +179,7 @@ def _warn_of_stored(opened: SqlLedger, table: pl.DataFrame, period: str) -> None
         typer.echo(
             f"WARNING: the ledger holds steps of {len(again)} of these people in this period, such "
             f"as {min(again)!r}: what it holds comes back as it was released, whatever the data "
-            "says. Other data needs another --period.",
+            "says. Other data, if it is independent of that, goes under another --period.",
             err=True,
         )
 

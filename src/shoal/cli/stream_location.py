@@ -50,8 +50,8 @@ def warn_of_stored(runner: LocationStream, purse: Purse) -> None:
         return
     typer.echo(
         f"WARNING: the ledger holds steps of {purse.subject!r} in period {purse.period!r}: these "
-        "are answered as before, whatever the lines say. A new stream needs another "
-        "--period; one that goes on keeps its place with --state.",
+        "are answered as before, whatever the lines say. A stream that goes on keeps its place "
+        "with --state; one that is independent of it has another --period.",
         err=True,
     )
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shoal.loss.exact_apart import Apart, separable
 from shoal.loss.exact_blocks import INSIDE, Block, Cell
 from shoal.loss.exact_build import from_start, per_node, tied, whole_nodes
 from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
@@ -23,6 +24,10 @@ from shoal.loss.sums import ChainSum, Ints, supports
 
 MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
+QUICK = (
+    200_000_000  # multiplications up to which windows are the quickest way: a fraction of a second
+)
+FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
@@ -32,8 +37,9 @@ CHUNK = 2_000_000  # numbers one block of many nodes may hold
 class Cover:
     """The blocks of one task; tables that several blocks share are made once."""
 
-    def __init__(self, task: ChainSum) -> None:
+    def __init__(self, task: ChainSum, apart: Apart | None = None) -> None:
         self.task = task
+        self._apart = apart
         self.sides = Sides(task)
         self._whole: list[Cell] | None = None
         self._windows: tuple[int, list[Cell]] = (0, [])
@@ -92,6 +98,22 @@ class Cover:
             cells = self._shared_windows if self.task.homogeneous else self._separate_windows
             self._windows = (size, list(cells(size)))
         return self._windows[1]
+
+    @cached_property
+    def apart(self) -> Apart | None:
+        """Past and future by themselves, for a chain so slow that windows cost too much."""
+        if self._apart is None and separable(self.task) and self._slow:
+            return Apart(self.task, self.marginals)
+        return self._apart
+
+    @property
+    def _slow(self) -> bool:
+        """Whether the window that forgets an entry costs more than is quick."""
+        moduli = np.sort(np.abs(np.linalg.eigvals(self.task.matrices[0])))
+        second = float(moduli[-2]) if len(moduli) > 1 else 0.0
+        if not 0 < second < 1:
+            return second > 0
+        return self.window_work(math.ceil(math.log(FORGOTTEN) / math.log(second))) > QUICK
 
     @cached_property
     def marginals(self) -> Marginals:

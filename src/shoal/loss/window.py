@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.errors import InputError
+from shoal.loss.exact_apart_search import CLOSE, Found, apart_loss, apart_scale
 from shoal.loss.exact_blocks import INSIDE, Cell, scale_for, step_over, worst_cell
 from shoal.loss.exact_build import MANY
 from shoal.loss.exact_cover import MAX_WHOLE, MAX_WORK, Cover
@@ -20,6 +21,7 @@ from shoal.models.structure import communicating_classes
 TOLERANCE = 1e-6
 FIRST_SIZE = 2
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
+SECOND_WORK = 3_000_000_000  # multiplications for windows that may only improve a bound at hand
 NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 
 
@@ -77,7 +79,14 @@ def sum_loss(
         found, cell = worst_cell(cells, decay)
         return Measured(max(found.value, 0.0), found, cell)
 
-    grown = _grown(cover, measure, tolerance, -math.inf if enough is None else enough)
+    wanted = -math.inf if enough is None else enough
+    apart = None if cover.whole_work() <= WHOLE_WORK else cover.apart
+    found = None if apart is None else apart_loss(apart, scale, wanted, tolerance)
+    if found is not None and (found.excess <= CLOSE * tolerance or found.bound.value <= wanted):
+        return _told_apart(found, tolerance)
+    grown = _grown(cover, measure, tolerance, wanted, MAX_WORK if found is None else SECOND_WORK)
+    if found is not None and (grown is None or found.bound.value < grown.measured.amount):
+        return _told_apart(found, tolerance)
     return _refused(cover) if grown is None else _told(task, decay, grown)
 
 
@@ -106,7 +115,14 @@ def least_scale(
         scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
         return Measured(math.log(scale), found, cell, scale)
 
-    grown = _grown(cover, measure, tolerance, -math.inf)
+    apart = None if cover.whole_work() <= WHOLE_WORK else cover.apart
+    found = None if apart is None else apart_scale(apart, epsilon, floor, tolerance)
+    if found is not None and found.excess <= CLOSE * tolerance:
+        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
+    work = MAX_WORK if found is None else SECOND_WORK
+    grown = _grown(cover, measure, tolerance, -math.inf, work)
+    if found is not None and (grown is None or found.scale < grown.measured.scale):
+        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
     if grown is None:
         return LeastScale(scale=math.inf, loss=_refused(cover))
     scale = grown.measured.scale
@@ -151,23 +167,27 @@ def _check_positive(field: str, value: float) -> None:
 
 
 def _grown(
-    cover: Cover, measure: Callable[[Sequence[Cell]], Measured], tolerance: float, enough: float
+    cover: Cover,
+    measure: Callable[[Sequence[Cell]], Measured],
+    tolerance: float,
+    enough: float,
+    work: float,
 ) -> Grown | None:
     """The whole chain when it is cheap, else windows that grow until they gain no more.
 
     The cells that decided smaller windows tell how tight a larger one is. All cells are measured
     once those gain less than `tolerance` or come down to `enough`, or no larger window can be
-    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
+    afforded (`work`); if another cell turns out to decide, it is watched too. None: all infinite.
     """
     if cover.whole_work() <= WHOLE_WORK:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
-    while cover.window_work(size) <= MAX_WORK:
+    while cover.window_work(size) <= work:
         larger = size + (size + 1) // 2
         amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
         settled = last - amount <= tolerance
-        due = best is None or settled or amount <= enough or cover.window_work(larger) > MAX_WORK
+        due = best is None or settled or amount <= enough or cover.window_work(larger) > work
         if due and amount < math.inf:
             measured = measure(cover.windows(size))
             if settled and measured.amount - amount > tolerance:  # some other cell decides
@@ -206,6 +226,15 @@ def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
         output=_answer(task, found.output) if grown.size is None else None,
         window=grown.size,
         settled=grown.settled,
+    )
+
+
+def _told_apart(found: Found, tolerance: float) -> SumLoss:
+    return SumLoss(
+        value=max(found.bound.value, 0.0),
+        pair=found.bound.pair,
+        window=found.size,
+        settled=found.excess <= tolerance,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
+from shoal.loss.exact_apart import Apart
+from shoal.loss.exact_cover import Cover
 from shoal.loss.exact_vector import (
     VectorSum,
     least_vector_scale,
@@ -156,7 +159,8 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
     assert isinstance(task.query, LinearQuery)
     if len(task.query.labels) > 1:
         return least_vector_scale(_model_vector(task.query, model), epsilon), None, "it is endless"
-    found = least_scale(model_sum(task.query, model), epsilon)
+    cover = _cover(task.query, model)
+    found = least_scale(cover.task, epsilon, cover=cover)
     return found.scale, found.loss.window, found.loss.reason
 
 
@@ -169,7 +173,19 @@ def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
     assert isinstance(task.query, LinearQuery)
     if len(task.query.labels) > 1:
         return vector_sum_loss(_model_vector(task.query, model), steps)
-    return sum_loss(model_sum(task.query, model), steps, enough=enough).value
+    cover = _cover(task.query, model)
+    return sum_loss(cover.task, steps, enough=enough, cover=cover).value
+
+
+def _cover(query: LinearQuery, model: Model) -> Cover:
+    apart = _apart(query, model)
+    return Cover(model_sum(query, model) if apart is None else apart.task, apart)
+
+
+@lru_cache(maxsize=4)
+def _apart(query: LinearQuery, model: Model) -> Apart | None:
+    """What budgets share on a slow chain: the laws of its windows are made once."""
+    return Cover(model_sum(query, model)).apart
 
 
 def _model_vector(query: LinearQuery, model: Model) -> VectorSum:

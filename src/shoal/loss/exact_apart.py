@@ -1,0 +1,246 @@
+"""The loss of a sum over a chain, bounded by its past and its future apart: for slow chains.
+
+Given X_i = x the density of the noisy sum is the law of the past, moved by the smoothed law of the
+entry and the future. So its ratio between x and x' is at most the ratio of the futures at their
+worst output times that of the pasts at theirs: no convolution of the two. At outputs beyond all
+answers both are reached together, so where those decide nothing is lost. `mechanisms/exact.md`,
+Claim 8.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.loss.exact_convolution import DEEPEST_TABLE
+from shoal.loss.exact_ends import Ends
+from shoal.loss.exact_offsets import Marginals, Tie, held_ties
+from shoal.loss.mixture import Bools, Floats
+from shoal.loss.sums import ChainSum, supports
+
+SMALLEST = 4  # the smallest window looked at
+MAX_TABLE = 6_000_000_000  # multiplications a table of held states may cost: some two seconds
+MAX_PASS = 3_000_000_000  # multiplications for all numbers of entries up to a window, at one scale
+MAX_PAIRS = 20_000_000  # numbers kept for pairs at every number of entries
+RAREST = 1e-100  # probabilities of values below this are left to logarithms
+
+
+class Bound(NamedTuple):
+    """An upper bound of the loss, and the pair of values it is for."""
+
+    value: float
+    pair: tuple[int, int] = (0, 0)
+
+
+class Apart:
+    """Past and future of one task's nodes, for windows of any size; the last table is kept."""
+
+    def __init__(self, task: ChainSum, marginals: Marginals) -> None:
+        self.task = task
+        self.ends = Ends(task)
+        self._marginals = marginals
+        self._table: tuple[int, Floats] = (0, np.empty(0))
+
+    def size_for(self, decay: float, target: float) -> int | None:
+        """The smallest window whose bound at ±∞ is at most `target`; None when none affordable is.
+
+        Only ±∞ is looked at, so `loss` may still be larger. The whole chain counts as a window.
+        """
+        last = self._last
+        size = SMALLEST
+        while not self._holds(size, decay, target):
+            size *= 2
+            if last is not None and 2 * size > last:
+                return last + 1 if self.affordable(last + 1) else None
+            if not self.affordable(size):
+                return None
+        low = size // 2
+        while size - low > max(1, low // 32):
+            middle = (low + size) // 2
+            low, size = (low, middle) if self._holds(middle, decay, target) else (middle, size)
+        return size
+
+    def least_held(self, size: int, decay: float) -> float:
+        """The bound of windows of `size` at ±∞, for nodes far from both ends: below `loss`."""
+        future, past = self.ends.held(size, decay)
+        totals = [future + past[tie.held].max(axis=0) + tie.offset for tie in self._ties(size)]
+        shown = [np.where(np.isnan(total), -math.inf, total).max() for total in totals]
+        return float(max(shown, default=-math.inf))
+
+    def loss(self, size: int, decay: float) -> Bound:
+        """An upper bound of the loss at noise exp(-decay·|j|) from windows of `size`.
+
+        max over pairs of [the entry and its future] + [its past], each at its worst output: up
+        to `size` - 1 entries of a side are taken whole, and beyond a state is held. Rounds up.
+        inf where plain doubles are not deep enough.
+        """
+        count = size if self._last is None else min(size, self._last + 1)
+        if not self._fits(count * self.task.reach * decay, 0.0):
+            return Bound(math.inf)
+        future, past = self._whole_futures(count, decay), self._whole_pasts(count, decay)
+        if past is None:
+            return Bound(math.inf)
+        if self._last is None or self._last >= size:
+            held = self._held(size, decay)
+            if held is None:
+                return Bound(math.inf)
+            future, past = np.concatenate([future, held[:1]]), np.concatenate([past, held[1:]])
+        return self._together(np.maximum.accumulate(future, axis=0), past)
+
+    def affordable(self, size: int) -> bool:
+        states, reach = self.task.states, self.task.reach
+        width = size * (size / 2) * reach
+        whole = self._last is not None and size > self._last
+        table = 0.0 if whole else states**3 * width
+        return (
+            table <= MAX_TABLE
+            and 2 * states**2 * width <= MAX_PASS
+            and size * states**2 <= MAX_PAIRS
+        )
+
+    @property
+    def _last(self) -> int | None:
+        return None if self.task.length is None else self.task.length - 1
+
+    def _holds(self, size: int, decay: float, target: float) -> bool:
+        return self.least_held(size, decay) + 2 * self._held_slack(size, decay) <= target
+
+    def _ties(self, size: int) -> tuple[Tie, ...]:
+        return held_ties(self.task, self._marginals, size, size, self._last)
+
+    def _fits(self, span: float, depth: float) -> bool:
+        return span + depth <= DEEPEST_TABLE
+
+    def _together(self, highest: Floats, past: Floats) -> Bound:
+        """The worst pair over all numbers of entries before and after that fit the length."""
+        best = Bound(-math.inf)
+        for before, logs in enumerate(past):
+            room = len(highest) - 1 if self._last is None else self._last - before
+            if room < 0:
+                break
+            with np.errstate(invalid="ignore"):
+                total = highest[min(room, len(highest) - 1)] + logs
+            total = np.where(np.isnan(total), math.inf, total)
+            total = np.where(logs > -math.inf, total, -math.inf)  # no secret, whatever follows
+            place = np.unravel_index(int(np.argmax(total)), total.shape)
+            if total[place] > best.value:
+                best = Bound(float(total[place]), (int(place[0]), int(place[1])))
+        return best
+
+    def _whole_futures(self, count: int, decay: float) -> Floats:
+        """log-ratios (entries after, k, k), the entry's own weight included."""
+        from shoal.loss.exact_apart_kernels import whole_side
+
+        task = self.task
+        start, fall = np.ones(task.states), _fall(task, decay)
+        ratios = whole_side(task.matrices[0], start, task.weights, count, fall, True)
+        return _logs(ratios) + self._whole_slack(count, decay)
+
+    def _whole_pasts(self, count: int, decay: float) -> Floats | None:
+        """log-ratios (entries before, k, k); -inf for values the node never takes.
+
+        None when a value is too rare for plain doubles.
+        """
+        from shoal.loss.exact_apart_kernels import whole_side
+
+        task = self.task
+        assert task.initial is not None
+        matrix = np.ascontiguousarray(task.matrices[0].T)
+        fall = _fall(task, decay)
+        ratios = whole_side(matrix, task.initial, task.weights, count, fall, False)
+        known, laws = supports(task, count), _marginals(task, count)
+        rarest = float(laws[known].min())
+        if rarest < RAREST or not self._fits(count * task.reach * decay, -math.log(rarest)):
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(laws)
+            gaps = _logs(ratios) + logs[:, None, :] - logs[:, :, None]
+        both = known[:, :, None] & known[:, None, :] & ~np.eye(task.states, dtype=np.bool_)
+        return np.where(both, gaps + 2 * self._whole_slack(count, decay), -math.inf)
+
+    def _held(self, size: int, decay: float) -> Floats | None:
+        """log-ratios (future, past) of windows with a state held beyond; None when too deep."""
+        from shoal.loss.exact_apart_kernels import held_future, held_past
+
+        task, keep = self.task, math.exp(-decay)
+        table = self._bridge(size)
+        reached = _reached(task.matrices[0] > 0, size)
+        smallest = float(table.sum(axis=-1)[reached].min())
+        if smallest < RAREST or not self._fits(size * task.reach * decay, -math.log(smallest)):
+            return None
+        slack = self._held_slack(size, decay)
+        future = _logs(held_future(table, task.weights, keep)) + slack
+        past = np.full_like(future, -math.inf)
+        for tie in self._ties(size):
+            logs = _logs(held_past(table, tie.held, keep)) + slack
+            past = np.maximum(past, np.where(tie.offset > -math.inf, logs + tie.offset, -math.inf))
+        return np.stack([future, past])
+
+    def _bridge(self, size: int) -> Floats:
+        if self._table[0] != size:
+            from shoal.loss.exact_apart_kernels import bridge_table
+
+            table = np.asarray(bridge_table(self.task.matrices[0], self.task.weights, size))
+            self._table = (size, table)
+        return self._table[1]
+
+    def _whole_slack(self, count: int, decay: float) -> float:
+        """What rounding can hide in a log-ratio of densities that were followed `count` entries.
+
+        An entry costs a product and a sum over the states, the row's own rounding, and one power
+        of the decay; both densities of a ratio may be off, and the logarithms by their size.
+        """
+        each = self.task.states + 6 + decay * self.task.reach
+        return 2.0**-52 * count * each + 2.0**-50 * (4 + DEEPEST_TABLE)
+
+    def _held_slack(self, size: int, decay: float) -> float:
+        """The same for laws of a window, smoothed by one sweep each way."""
+        span = size * self.task.reach
+        roundings = 2.0 * size * (self.task.states + 2) + 16
+        sweeps = 2.0**-50 * (4.0 + 4.0 * span + span * decay + DEEPEST_TABLE)
+        return sweeps + roundings * 2.0**-52
+
+
+def separable(task: ChainSum) -> bool:
+    """Whether past and future are apart given an entry: one law, every pair of states, no ties."""
+    return (
+        task.homogeneous
+        and task.initial is not None
+        and (task.length is None or task.shorter)
+        and task.offset is None
+        and not task.first_labels
+        and not task.constant
+        and np.array_equal(task.first_weights, task.weights)
+        and np.array_equal(task.label, np.arange(task.states))
+    )
+
+
+def _marginals(task: ChainSum, count: int) -> Floats:
+    """The laws of the first `count` entries, (count, k)."""
+    assert task.initial is not None
+    laws = [task.initial]
+    for _ in range(count - 1):
+        laws.append(laws[-1] @ task.matrices[0])
+    return np.array(laws)
+
+
+def _fall(task: ChainSum, decay: float) -> Floats:
+    return np.asarray(np.exp(-decay * np.arange(task.reach + 1)))
+
+
+def _logs(ratios: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(ratios))
+
+
+def _reached(edges: Bools, steps: int) -> Bools:
+    """Which states can be reached from which in `steps` steps."""
+    found, power = np.eye(len(edges), dtype=np.bool_), edges
+    while steps:
+        if steps & 1:
+            found = np.asarray(found.astype(np.float32) @ power.astype(np.float32) > 0)
+        power = np.asarray(power.astype(np.float32) @ power.astype(np.float32) > 0)
+        steps >>= 1
+    return found

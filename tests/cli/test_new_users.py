@@ -256,3 +256,29 @@ def test_hexagons_hold_all_the_data_they_are_fitted_to(run: Run, folder: Path) -
     assert (found["outside"], found["transitions"]) == (0, 8)
     assert "a resolution is 0 to 15" in told(run(*fit, "--grid", "h3:16"))
     assert "hexagons are named by a resolution" in told(run(*fit, "--grid", "h3:big"))
+
+
+def test_files_of_one_name_are_different_people(run: Run, folder: Path) -> None:
+    tracks(folder)
+    for name in ("ann", "bob"):
+        (folder / name).mkdir()
+        (folder / name / "walk.csv").write_text("t,lat,lon\n0,52.51,13.37\n60,52.51,13.37\n")
+    where = ("--lat", "lat", "--lon", "lon", "--time", "t")
+    result = run("locations", "town.toml", "*/walk.csv", "-o", "o.csv", *where)
+    assert result.exit_code == 0, result.output
+    people = {line.split(",")[0] for line in (folder / "o.csv").read_text().splitlines()[1:]}
+    assert people == {"ann/walk.csv", "bob/walk.csv"}
+
+
+def test_marks_and_letters_of_other_systems(run: Run, folder: Path) -> None:
+    text = (folder / "spec.toml").read_text()
+    (folder / "spec.toml").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    release = ("release", "spec.toml", "days.csv", "-o", "r.json")
+    assert run(*release).exit_code == 0
+    rows = (folder / "days.csv").read_text()
+    (folder / "days.csv").write_bytes(
+        rows.encode() + "p9,2024-01-01 08:00:00,ma\xdfig,x\n".encode("latin1")
+    )
+    assert "it is not text in UTF-8; save it as UTF-8" in told(run(*release, "--force"))
+    (folder / "days.csv").write_text(rows + "p9,2024-01-01 08:00:00,sit,x,more\n")
+    assert "a row has more fields than the first line" in told(run(*release, "--force"))

@@ -112,14 +112,15 @@ def _rows(data: str, columns: Columns) -> pl.DataFrame:
     """Person, time in microseconds and context of every row; no context where it is empty."""
     import polars as pl
 
-    from shoal.data.read import load, matching
+    from shoal.data.read import load, matching, names_of
     from shoal.data.times import microseconds
 
     parts = []
-    for file in matching(data):
+    files = matching(data)
+    for file, own in zip(files, names_of(files), strict=True):
         frame = load(file, state=str(columns.state), series=columns.series, time=columns.time)
         context = frame[str(columns.state)].cast(pl.String).str.strip_chars()
-        person = pl.lit(file.stem) if columns.series is None else pl.col(columns.series)
+        person = pl.lit(own) if columns.series is None else pl.col(columns.series)
         parts.append(
             frame.select(
                 person=person.cast(pl.String),

@@ -26,11 +26,12 @@ def read_positions(
 ) -> pl.DataFrame:
     """Columns user, seconds (when there is a time), and lat and lon, or state.
 
-    Takes a file or a pattern; without `series` each file is one person, named after it.
+    Takes a file or a pattern; without `series` each file is one person, named after it (by its
+    whole path where two files have one name).
     """
     import polars as pl
 
-    from shoal.data.read import load, matching
+    from shoal.data.read import load, matching, names_of
     from shoal.data.times import microseconds
 
     given = {"--lat": latitude, "--lon": longitude, "--state": state}
@@ -41,14 +42,15 @@ def read_positions(
             "--state, but not both"
         )
     parts = []
-    for file in matching(path):
+    files = matching(path)
+    for file, own in zip(files, names_of(files), strict=True):
         roles = {"state": state, "latitude": latitude, "longitude": longitude}
         (role, first), *others = [(role, name) for role, name in roles.items() if name is not None]
         frame = load(file, state=first, series=series, time=time, role=role)
         for role, name in others:
             other = load(file, state=name, series=None, time=None, role=role)
             frame = frame.with_columns(other[name])
-        columns = {"user": pl.lit(file.stem) if series is None else pl.col(series).cast(pl.String)}
+        columns = {"user": pl.lit(own) if series is None else pl.col(series).cast(pl.String)}
         if time is not None:
             seconds = microseconds(frame[time], repr(str(file))).cast(pl.Float64) / 1e6
             columns["seconds"] = pl.lit(seconds)

@@ -36,7 +36,7 @@ def read(
     """
     check_gap(gap, time)
     files = matching(path)
-    names = _names(files)
+    names = names_of(files)
     parts, seconds = [], False
     for file, name in zip(files, names, strict=True):
         frame = load(file, state=state, series=series, time=time)
@@ -86,8 +86,7 @@ def load(
         return scan.select(list(wanted)).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(
-            f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_first_line(error)}; "
-            "it may be cut short or of another format: make it again"
+            f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_reason(error)}"
         ) from None
 
 
@@ -107,7 +106,7 @@ def _scan(file: Path) -> pl.LazyFrame:
     )
 
 
-def _names(files: tuple[Path, ...]) -> list[str]:
+def names_of(files: tuple[Path, ...]) -> list[str]:
     """File stems, or whole paths when two files share a stem."""
     stems = [file.stem for file in files]
     return stems if len(set(stems)) == len(stems) else [str(file) for file in files]
@@ -119,6 +118,17 @@ def _together(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
-def _first_line(error: BaseException) -> str:
+REASONS = {
+    "utf-8": "it is not text in UTF-8; save it as UTF-8",
+    "more fields than": "a row has more fields than the first line; give every row the same number",
+}
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with a file and what to do, in our words where the reader's are known."""
     text = str(error).strip().splitlines()
-    return text[0].rstrip(".") if text else type(error).__name__
+    line = text[0].rstrip(".") if text else type(error).__name__
+    for mark, words in REASONS.items():
+        if mark in line:
+            return words
+    return f"{line}; it may be cut short or of another format: make it again"

@@ -11,7 +11,7 @@ from shoal.core.errors import InputError, StoredError
 def read_text(path: Path, what: str) -> str:
     """The text of a file; refused in a sentence when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors mark the beginning
     except FileNotFoundError:
         raise InputError(f"{what} {str(path)!r} does not exist; check the path") from None
     except IsADirectoryError:

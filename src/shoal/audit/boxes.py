@@ -95,10 +95,14 @@ class FunctionBox:
             ) from None
 
     def draw(self, paths: Ints, seed: int) -> Floats:
+        return self.outputs([[self.states[i] for i in path] for path in paths], seed)
+
+    def outputs(self, data: list[Any], seed: int) -> Floats:
+        """One output for each of several data sets, (data sets, numbers)."""
         options = {"rng": np.random.default_rng(seed)} if self.seeded else {}
-        rows = [self._called([self.states[i] for i in path], options) for path in paths]
+        rows = [self._called(one, options) for one in data]
         try:
-            out = np.array(rows, dtype=np.float64).reshape(len(paths), -1)
+            out = np.array(rows, dtype=np.float64).reshape(len(data), -1)
         except (TypeError, ValueError):
             raise InputError(
                 "the black box must return a number, or the same number of numbers every time; "
@@ -108,13 +112,13 @@ class FunctionBox:
             raise InputError("the black box returned no number; it must return one or several")
         return out
 
-    def _called(self, data: list[Any], options: dict[str, Any]) -> Any:
+    def _called(self, data: Any, options: dict[str, Any]) -> Any:
         try:
             return self.function(data, **options)
         except Exception as error:  # whatever somebody else's code does
             raise InputError(
-                f"the black box failed with {_in_line(error)} (its data was {_shortly(data)}, "
-                f"{len(data)} entries); it must answer for all data"
+                f"the black box failed with {_in_line(error)} (its data was {_shortly(data)}); "
+                "it must answer for all data"
             ) from error
 
     @property

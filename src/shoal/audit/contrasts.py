@@ -67,7 +67,10 @@ def contrasts(
 
 def _of_chain(model: Model, index: int, lengths: Sequence[int] | None) -> list[Contrast]:
     if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
-        raise InputError(f"data cannot be drawn from {model.describe()}")
+        raise InputError(
+            f"data cannot be drawn from {model.describe()}; choose two data sets yourself and use "
+            "audit_neighbours"
+        )
     path = walk(model)
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))

@@ -7,19 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shoal.audit.bounds import entry_bound, least_upper
+from shoal.audit.bounded import learning_audit, measured_audit
+from shoal.audit.bounds import least_upper
 from shoal.audit.chains import chain_finding
 from shoal.audit.dependent import dependence_finding, field_finding
 from shoal.audit.families import family_finding
+from shoal.audit.groups import groups_finding
 from shoal.audit.location import location_audit
 from shoal.audit.networks import network_finding
-from shoal.audit.result import Audit, Finding
+from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
 from shoal.audit.setting import Setting
 from shoal.audit.suppression import suppression_audit
 from shoal.audit.tables import table_finding
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
-from shoal.core.numbers import Number, positive, significant
+from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.mechanisms import MECHANISMS, recheck
@@ -36,11 +38,13 @@ from shoal.models.contagion import Contagion
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
+from shoal.models.groups import RecordGroups
 from shoal.models.interval import IntervalChains
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.learning import Rounds
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -56,16 +60,8 @@ MODELS: dict[type, Callable[[Setting], Finding]] = {
     IntervalChains: family_finding,
     Dependence: dependence_finding,
     PairwiseField: field_finding,
+    RecordGroups: groups_finding,
 }
-ASSUMED = (
-    "the data follows one of the family's laws; separate chains are independent",
-    "the adversary knows the model, the query and the law of the noise, and sees this one release",
-)
-NOT_CHECKED = (
-    "laws outside the family",
-    "other releases about the same data",
-    "the code that draws the noise (a black-box audit draws from it)",
-)
 
 
 def audit(plan: Plan, *, curve: bool = False) -> Audit:
@@ -117,6 +113,8 @@ def audit_noise(
 def _additive(plan: Plan, curve: bool) -> Audit:
     body = plan.body
     assert isinstance(body, Additive)
+    if not isinstance(body.query, LinearQuery | VariableSum):
+        return learning_audit(plan, curve)
     guarantee = plan.guarantee
     task = replace(plan.task, query=body.query)  # what is released, whatever the task says
     promised = float(guarantee.amount)
@@ -208,33 +206,11 @@ def _kind(value: Any, table: dict[type, Any], what: str) -> type:
     return type(value)
 
 
-def _measured(plan: Plan, curve: bool) -> Audit:
-    """A mechanism from outside: its bound is known, what it really tells only sampling can say."""
-    body = plan.body
-    assert isinstance(body, Measured)
-    eta = eta_above(body.eta)
-    bounds = [entry_bound(model, plan.task.query, body.eta) for model in plan.task.family]
-    upper = max(bounds)
-    return Audit(
-        mechanism=f"{plan.mechanism} of {body.name}",
-        asked=plan.task.query.describe(),
-        protected=plan.task.secrets.describe(),
-        notion=plan.guarantee.notion,
-        promised=float(plan.guarantee.amount),
-        claim=(0.0, upper),
-        lower=0.0,
-        upper=upper,
-        entry_level=eta,
-        witness=None,
-        assumptions=(*ASSUMED, f"{body.name} is {significant(eta)}-DP for one entry"),
-        not_checked=("what the mechanism really tells: audit it as a black box", *NOT_CHECKED),
-    )
-
-
 # kind of body -> how a plan with it is measured
 BODIES: dict[type, Callable[[Plan, bool], Audit]] = {
     Additive: _additive,
-    Measured: _measured,
+    Rounds: learning_audit,
+    Measured: measured_audit,
     VectorMask: suppression_audit,
     SegmentMask: suppression_audit,
     SimulatableMask: suppression_audit,

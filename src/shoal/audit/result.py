@@ -11,6 +11,16 @@ from shoal.core.value import Value
 
 TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
 
+ASSUMED = (
+    "the data follows one of the family's laws; separate chains are independent",
+    "the adversary knows the model, the query and the law of the noise, and sees this one release",
+)
+NOT_CHECKED = (
+    "laws outside the family",
+    "other releases about the same data",
+    "the code that draws the noise (a black-box audit draws from it)",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Witness(Value):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.audit.boxes import Progress, Runner, as_box, runner
+from shoal.audit.boxes import BlackBox, Progress, Runner, as_box, runner
 from shoal.audit.contrasts import Contrast, Pool, contrasts
 from shoal.audit.events import Event, best_event
 from shoal.audit.limits import log_ratio_at_least
@@ -122,6 +122,26 @@ NOT_CHECKED = (
 )
 
 
+class Sampling(NamedTuple):
+    """How much to draw, on how many processes, and how sure to be."""
+
+    draws: int = DRAWS
+    confidence: float = CONFIDENCE
+    seed: int = 0
+    workers: int = 1
+    progress: Progress | None = None
+
+    def checked(self) -> Sampling:
+        """The same, refused where a number is out of range."""
+        if whole(self.draws, "draws", least=0) < 1000:
+            raise InputError(f"draws is {self.draws}; it must be at least 1,000")
+        if not 0.5 <= self.confidence < 1:
+            raise InputError(f"confidence is {self.confidence}; it must be in [0.5, 1)")
+        whole(self.seed, "seed", least=0)
+        whole(self.workers, "workers")
+        return self
+
+
 class _Rival(NamedTuple):
     """Two facts to tell apart, and what was released so far when either held."""
 
@@ -158,7 +178,12 @@ def audit_black_box(
     depends on another. The same seed gives the same answer on any number of `workers` when the
     release is a plan or takes its randomness as `rng`; others are called in one process.
     """
-    _check(draws, confidence, seed, workers, secrets)
+    sampling = Sampling(draws, confidence, seed, workers, progress).checked()
+    if not isinstance(secrets, EachEntry | SecretPairs):
+        raise InputError(
+            f"secrets are {secrets.describe()}; sampling is for single entries (EachEntry) or "
+            "named pairs of facts (SecretPairs)"
+        )
     members = as_family(family)
     secrets.check(members)
     names = _states(release, members, states)
@@ -166,21 +191,33 @@ def audit_black_box(
     if isinstance(release, Plan):
         labels, unit = release.task.query.labels, release.task.query.unit
     found = contrasts(members, secrets, names, lengths)
-    spread = NormalDist().inv_cdf((1 + confidence) / 2)
-    with runner(as_box(release, names), workers, draws, progress) as run:
+    return estimated(as_box(release, names), found, claim, sampling, (labels, unit))
+
+
+def estimated(
+    box: BlackBox,
+    found: list[Contrast],
+    claim: dict[str, Any],
+    sampling: Sampling,
+    words: tuple[tuple[str, ...], str],
+) -> Estimate:
+    """The bound that the best of some contrasts gives; `words` are the outputs' labels and unit."""
+    draws, seed = sampling.draws, sampling.seed
+    spread = NormalDist().inv_cdf((1 + sampling.confidence) / 2)
+    with runner(box, sampling.workers, draws, sampling.progress) as run:
         best, event = _chosen(run, found, draws, spread, np.random.SeedSequence([seed, 1]))
         pools = best.pools[::-1] if event.swapped else best.pools
         counts = _counted(run, pools, event, _tests(draws), seed)
     return Estimate(
         **claim,
-        **_limits(*counts, confidence),
+        **_limits(*counts, sampling.confidence),
         draws=draws,
         seed=seed,
         model=best.contrast.model,
         law=best.contrast.law,
         subject=best.contrast.subject,
         facts=(pools[0].fact, pools[1].fact),
-        event=event.describe(labels, unit),
+        event=event.describe(*words),
     )
 
 
@@ -301,17 +338,3 @@ def _states(
         if model.states is not None:
             return model.states
     raise InputError("no model of the family names its states; give states=")
-
-
-def _check(draws: int, confidence: float, seed: int, workers: int, secrets: Secrets) -> None:
-    if whole(draws, "draws", least=0) < 1000:
-        raise InputError(f"draws is {draws}; it must be at least 1,000")
-    if not 0.5 <= confidence < 1:
-        raise InputError(f"confidence is {confidence}; it must be in [0.5, 1)")
-    whole(seed, "seed", least=0)
-    whole(workers, "workers")
-    if not isinstance(secrets, EachEntry | SecretPairs):
-        raise InputError(
-            f"secrets are {secrets.describe()}; sampling is for single entries (EachEntry) or "
-            "named pairs of facts (SecretPairs)"
-        )

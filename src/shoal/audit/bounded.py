@@ -1,0 +1,72 @@
+"""Releases of which a bound for one entry is known and nothing else: what follows from that."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from shoal.audit.bounds import entry_bound
+from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit
+from shoal.core.additive import Additive
+from shoal.core.errors import Refused
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan
+from shoal.mechanisms.additive import eta_above
+from shoal.mechanisms.external import Measured
+from shoal.secrets.entries import EachEntry
+
+
+class _Known(NamedTuple):
+    """A release that is eta-DP for one entry: its name, and on whose word."""
+
+    name: str
+    eta: Fraction
+    word: str
+
+
+def measured_audit(plan: Plan, curve: bool) -> Audit:
+    """A mechanism from outside: its bound is known, what it really tells only sampling can say."""
+    body = plan.body
+    assert isinstance(body, Measured)
+    word = f"{body.name} is {significant(eta_above(body.eta))}-DP for one entry"
+    return _bounded(plan, _Known(f"{plan.mechanism} of {body.name}", body.eta, word))
+
+
+def learning_audit(plan: Plan, curve: bool) -> Audit:
+    """Noise on an answer that is no sum over entries, in rounds or at once: the same bound.
+
+    How far one entry moves the answer is the query's own proof; rounds add up (Dwork & Roth 2014,
+    Section 3.5).
+    """
+    body = plan.body
+    assert isinstance(body, Additive)
+    moved = significant(body.query.lipschitz)
+    word = f"one entry moves the answer, all rounds together, by at most {moved} {body.query.unit}"
+    return _bounded(plan, _Known(plan.mechanism, body.eta, word))
+
+
+def _bounded(plan: Plan, known: _Known) -> Audit:
+    """Between nothing and the least bound for every release that is eta-DP for one entry."""
+    task, guarantee = plan.task, plan.guarantee
+    if not isinstance(task.secrets, EachEntry):
+        raise Refused(
+            f"the secrets are {task.secrets.describe()}; of this release only a bound for single "
+            "entries is known"
+        )
+    eta = eta_above(known.eta)
+    upper = max(entry_bound(model, task.query, known.eta) for model in task.family)
+    claim = (eta, eta) if guarantee.notion == "entry-dp" else (0.0, upper)
+    return Audit(
+        mechanism=known.name,
+        asked=task.query.describe(),
+        protected=task.secrets.describe(),
+        notion=guarantee.notion,
+        promised=float(guarantee.amount),
+        claim=claim,
+        lower=0.0,
+        upper=upper,
+        entry_level=eta,
+        witness=None,
+        assumptions=(*ASSUMED, known.word),
+        not_checked=("what the release really tells: only sampling can say", *NOT_CHECKED),
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.audit import audit as audit
     from shoal.audit.exact import audit_noise as audit_noise
     from shoal.audit.location_temporal import sequence_leakage as sequence_leakage
+    from shoal.audit.neighbours import audit_neighbours as audit_neighbours
     from shoal.audit.result import Audit as Audit
     from shoal.audit.statistical import audit_black_box as audit_black_box
     from shoal.core.errors import (
@@ -222,6 +223,7 @@ _HOME = {
     "attack_locations": "attacks.location",
     "audit": "audit",
     "audit_black_box": "audit.statistical",
+    "audit_neighbours": "audit.neighbours",
     "audit_noise": "audit.exact",
     "baum_welch": "models.baum_welch",
     "calibrate": "mechanisms.calibration",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -114,6 +115,10 @@ class LazyGroup(TyperGroup):
             if sentence is None:
                 raise
             _stop(sentence, BAD_INPUT)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _stop("cannot write what was found: no space left; free some, then repeat", BAD_INPUT)
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
             raise typer.Exit(STOPPED) from None

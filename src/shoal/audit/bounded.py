@@ -13,6 +13,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.external import Measured
+from shoal.queries.learning import Rounds
 from shoal.secrets.entries import EachEntry
 
 
@@ -40,8 +41,9 @@ def learning_audit(plan: Plan, curve: bool) -> Audit:
     """
     body = plan.body
     assert isinstance(body, Additive)
-    moved = significant(body.query.lipschitz)
-    word = f"one entry moves the answer, all rounds together, by at most {moved} {body.query.unit}"
+    moved = f"{significant(body.query.lipschitz)} {body.query.unit}"
+    rounds = ", all rounds together," if isinstance(body, Rounds) else ""
+    word = f"one entry moves the answer{rounds} by at most {moved}"
     return _bounded(plan, _Known(plan.mechanism, body.eta, word))
 
 

@@ -102,6 +102,7 @@ def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | N
         return Finding(lower=0.0, upper=0.0)
     table, secrets = _as_table(part, members, worst)
     found = table_finding(replace(setting, model=table, secrets=secrets))
+    found = replace(found, lower=max(found.lower - worst.slack, 0.0))
     found = found if worst.complete else replace(found, notes=(*found.notes, THINNED))
     law = f"a joint law of {part.records} records that has the pairwise laws"
     return found if found.witness is None else _renamed(found, law)

@@ -13,13 +13,15 @@ from shoal.models.dependence import Dependence
 MOST_OUTCOMES = 1024
 MOST_WORK = 100_000  # programs times outcomes
 KEPT = 1e-9  # how exactly a law must have the pairs to count
+NEARBY = 4.0  # how much further off a law that has the pairs exactly may be
 RARE = 1e-4  # values less likely than this are left out: their laws would drown in rounding
 
 
 class WorstLaw(NamedTuple):
     """A joint law (flat, last record fastest), and the record and pair of values it gives away.
 
-    `complete` says that every record, pair of values and candidate output was tried.
+    `complete` says that every record, pair of values and candidate output was tried. `slack` is
+    what the log-ratio may owe to the solver's tolerance: the law has the pairs only up to that.
     """
 
     law: Floats
@@ -27,6 +29,7 @@ class WorstLaw(NamedTuple):
     pair: tuple[int, int]
     log_ratio: float
     complete: bool
+    slack: float = 0.0
 
 
 def outcomes(model: Dependence) -> Ints:
@@ -68,14 +71,14 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
         kernel = np.exp(distance.min() - distance)
         solved = _solve(grid[:, record], pair, kernel, equations)
         if solved is not None and (best is None or solved[1] > best.log_ratio):
-            best = WorstLaw(solved[0], record, pair, solved[1], step == 1)
+            best = WorstLaw(solved[0], record, pair, solved[1], step == 1, solved[2])
     return best
 
 
 def _solve(
     values: Ints, pair: tuple[int, int], kernel: Floats, equations: tuple[Floats, Floats]
-) -> tuple[Floats, float] | None:
-    """The law with the largest ratio for one record, pair of values and output."""
+) -> tuple[Floats, float, float] | None:
+    """The law with the largest ratio for one record, pair of values and output, and its slack."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -87,11 +90,15 @@ def _solve(
     if found.status != 0 or found.x[-1] <= 0:
         return None
     law = np.maximum(found.x[:-1] / found.x[-1], 0.0)
-    if np.abs(rows @ law - known).max() > KEPT:
+    amiss = np.abs(rows @ law - known)
+    if amiss.max() > KEPT:
         return None
     seen = [float((law * side).sum()) for side in (top, bottom)]
     mass = [float(law[values == v].sum()) for v in pair]
-    return law / law.sum(), math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1])
+    if min(seen) <= 0:
+        return None
+    slack = NEARBY * float(amiss.sum()) * (1 / seen[0] + 1 / seen[1] + 1 / mass[0] + 1 / mass[1])
+    return law / law.sum(), math.log(seen[0] / mass[0]) - math.log(seen[1] / mass[1]), slack
 
 
 def _pair_equations(model: Dependence, grid: Ints) -> tuple[Floats, Floats]:

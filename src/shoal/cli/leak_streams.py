@@ -70,7 +70,8 @@ def print_stream(leak: StreamLeak) -> None:
 def _places(task: Task, epsilon: Fraction) -> StreamLeak:
     from shoal.mechanisms import choose
 
-    plan = choose(task, epsilon, ORDINARY).plan
+    with show.working("calibrating"):
+        plan = choose(task, epsilon, ORDINARY).plan
     rows = over_time(plan)
     last, model = rows[-1], task.family[0].describe()
     pair = "two joined states" if last.told is not None else "any two states"
@@ -186,7 +187,8 @@ def _contexts(task: Task, delta: Fraction) -> StreamLeak:
     from shoal.mechanisms import choose
     from shoal.mechanisms.mask_task import MaskCertificate
 
-    plan = choose(task, delta, NAIVE).plan
+    with show.working("measuring"):
+        plan = choose(task, delta, NAIVE).plan
     measured = plan.certificate
     assert isinstance(measured, MaskCertificate)
     wanted, models = float(delta), [model.describe() for model in task.family]

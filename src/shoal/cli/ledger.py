@@ -61,7 +61,7 @@ def show(
     from shoal.ledger import open_ledger
 
     check_chart(plot, force=force)
-    with open_ledger(where, read_only=True) as opened:
+    with open_ledger(where, read_only=True) as opened, screen.working("adding up"):
         rows = [
             _account(opened, *names, requester)
             for names in opened.accounts()
@@ -159,7 +159,7 @@ def verify(
             f"--head is {head!r}; a head is the 64 hexadecimal digits that `shoal ledger verify` "
             "prints: copy all of them"
         )
-    with open_ledger(where, read_only=True) as opened:
+    with open_ledger(where, read_only=True) as opened, screen.working("verifying"):
         verdict = opened.verify(head)
     if as_json:
         screen.print_json(
@@ -208,7 +208,7 @@ def export(
         if out.suffix.lower() not in writers:
             raise InputError(f"--out is {str(out)!r}; it must end in .json or .parquet")
         check_output(out, force=force)
-    with open_ledger(where, read_only=True) as opened:
+    with open_ledger(where, read_only=True) as opened, screen.working("adding up"):
         content = (json_of if out is None else writers[out.suffix.lower()])(opened)
         head = opened.head()
     if out is None:

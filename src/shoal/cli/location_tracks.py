@@ -106,7 +106,8 @@ def locations(
         check_chart(chart, force=force)
     plan = _plan_of_places(source)
     named = {"time": time, "latitude": latitude, "longitude": longitude, "state": state}
-    table = read_positions(data, series=series, **named)
+    with show.working("reading"):
+        table = read_positions(data, series=series, **named)
     columns = _columns(named, every, gap)
     check_positions(table, plan.task.family[0], cut=every is not None or gap is not None)
     if period and ledger is None:

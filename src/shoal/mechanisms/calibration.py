@@ -24,7 +24,7 @@ def calibrate(
     mechanism: str = "best",
 ) -> Plan:
     """The plan with the least noise that is provably enough for `epsilon`."""
-    task = Task(query=query, secrets=secrets, family=as_family(family))
+    task = _task(query, secrets, family)
     return choose(task, positive(epsilon, "epsilon"), mechanism).plan
 
 
@@ -44,7 +44,7 @@ def epsilon_for(
     wanted = float(positive(error, "error"))
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
-    task = Task(query=query, secrets=secrets, family=as_family(family))
+    task = _task(query, secrets, family)
 
     def enough(epsilon: Fraction) -> bool:
         reached = choose(task, epsilon, mechanism).plan.error(confidence)
@@ -58,6 +58,25 @@ def epsilon_for(
             "allow a larger error"
         )
     return _least(enough)
+
+
+def _task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> Task:
+    """The task of three arguments; told in a sentence when they are in another order."""
+    wrong = [
+        f"{name} is of type {type(value).__name__}"
+        for name, value, fits in (
+            ("query", query, hasattr(query, "evaluate")),
+            ("secrets", secrets, hasattr(secrets, "notion")),
+            ("family", family, not hasattr(family, "evaluate") and not hasattr(family, "notion")),
+        )
+        if not fits
+    ]
+    if wrong:
+        raise InputError(
+            f"{' and '.join(wrong)}; give a query such as shoal.count(...), secrets such as "
+            "shoal.EachEntry(), and one model or several, in this order"
+        )
+    return Task(query=query, secrets=secrets, family=as_family(family))
 
 
 def _least(enough: Callable[[Fraction], bool]) -> Fraction:

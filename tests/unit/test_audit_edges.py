@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from shoal.core.additive import Additive
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.mechanisms.calibration import calibrate
+from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion, exponential_law
 from shoal.models.family import AnyInitialLaw
 from shoal.models.table import JointTable
 from shoal.noise.zero_sum import ZeroSumLaplace
@@ -173,3 +176,62 @@ def test_every_initial_law_has_the_lift_for_its_own_bound() -> None:
     found = audit(plan)
     assert found.verdict == "kept"
     assert not [note for note in found.not_checked if "mechanism's own" in note]
+
+
+def test_short_data_of_a_long_chain_is_looked_at() -> None:
+    """Three entries tell more than two hundred: the ends of a sequence hide the first entry."""
+    matrix = np.random.default_rng(0).dirichlet([1.0] * 10, 10)
+    three = MarkovChain.of(matrix, length=3)
+    truth = audit_noise(count(three.states, "3"), EachEntry(), three, scale=3)
+    long = MarkovChain.of(matrix, length=400)
+    found = audit_noise(count(long.states, "3"), EachEntry(), long, scale=3)
+    assert truth.exact
+    assert found.lower >= truth.lower * (1 - 1e-12)
+
+
+def star(leaves: int, rare: float, rarer: float) -> BayesNet:
+    """A fair coin, and leaves that are 1 with a very small probability that depends on it."""
+    rows = [[1 - rarer, rarer], [1 - rare, rare]]
+    tables: dict[str, Any] = {"coin": [0.5, 0.5]}
+    tables |= {f"leaf {i}": rows for i in range(leaves)}
+    return BayesNet.of(tables, parents={name: ["coin"] for name in list(tables)[1:]})
+
+
+@pytest.mark.parametrize("decay", [1000, 100, 1])
+def test_masses_below_the_range_of_doubles_are_no_evidence(decay: int) -> None:
+    """P(all leaves are 1) is 1e-328, held as 0: a loss of 1037 was said to be 1940, exactly."""
+    leaves, rare, rarer = 8, 1e-39, 1e-41
+    net = star(leaves, rare, rarer)
+    found = audit_noise(count("01", "1"), EachEntry(), net, scale=Fraction(1, decay))
+    truth = enumerated(leaves, (rarer, rare), decay)
+    assert found.lower <= truth <= found.upper
+    assert found.exact == (decay == 1)
+    assert ("below 1e-290" in found.describe()) == (decay > 1)
+
+
+def enumerated(leaves: int, chances: tuple[float, float], decay: float) -> float:
+    """The loss about any entry of a star, over all outcomes and in logarithms."""
+    outcomes = np.array(list(product((0, 1), repeat=leaves + 1)))
+    ones = outcomes[:, 1:].sum(axis=1)
+    logs = np.array([[math.log(p), math.log1p(-p)] for p in chances])[outcomes[:, 0]]
+    law = ones * logs[:, 0] + (leaves - ones) * logs[:, 1]
+    outputs = np.arange(leaves + 2)[:, None]
+    seen = law - decay * np.abs(outputs - outcomes.sum(axis=1))
+    worst = 0.0
+    for entry in (0, 1):  # all leaves are alike
+        sides = []
+        for value in (0, 1):
+            held = outcomes[:, entry] == value
+            prior = np.logaddexp.reduce(law[held])
+            sides.append(np.logaddexp.reduce(seen[:, held], axis=1) - prior)
+        worst = max(worst, float(np.abs(sides[0] - sides[1]).max()))
+    return worst
+
+
+def test_crowds_too_large_for_doubles_are_no_evidence() -> None:
+    crowd = Contagion.cliques([372], exponential_law(2))
+    query = count(crowd.states, "ill")
+    found = audit_noise(query, EachEntry(), crowd, scale="1/10")
+    assert found.lower <= 22.1 <= found.upper  # 37.1 was said to be exact
+    wide = audit_noise(query, EachEntry(), crowd, scale=1)
+    assert wide.exact

@@ -25,7 +25,11 @@ from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.secrets.entries import EachEntry
 
 MOST_POINTS = 20_000_000
+RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
 MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
+TOO_RARE = (
+    "outcomes of probability below 1e-290: so little noise shows them, and doubles do not hold them"
+)
 BETWEEN = "outputs at which what other, independent parts add would have to be averaged over"
 
 
@@ -66,6 +70,10 @@ def network_finding(setting: Setting) -> Finding:
 
 
 def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
+    if _lost(setting, part):
+        entries = isinstance(setting.secrets, EachEntry)
+        bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
+        return Finding(lower=0.0, upper=bound, notes=(TOO_RARE,))
     alone = sum(task.copies) == len(part.spans)
     own = _seen(part.laws, _anyway(task, part), part, exact=alone)
     peak = _peak(setting, own)
@@ -85,6 +93,18 @@ def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
     if corner is None:
         return Finding(lower=0.0, upper=upper, notes=(BETWEEN,))
     return replace(_told(_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
+
+
+def _lost(setting: Setting, part: Part) -> bool:
+    """Whether masses that doubles cannot hold may decide: answers lie so many scales apart.
+
+    Where they do not, any other answer outweighs what was lost.
+    """
+    model = setting.model
+    rarest = min((float(law[law > 0].min()) for law in getattr(model, "laws", ())), default=1.0)
+    least = RAREST_ENTRY if isinstance(setting.secrets, EachEntry) else RAREST_EVENT
+    deep = float(np.ptp(part.laws.values, axis=0).sum()) / setting.scale > DEEPEST_LINEAR
+    return deep and (part.laws.lossy or rarest < least)
 
 
 def _told(seen: Witness, peak: Peak, upper: float) -> Finding:

@@ -23,6 +23,7 @@ from shoal.loss.window import SumLoss, sum_loss
 
 GAIN = 1e-7  # windows grow until a larger one gains less; each gains thousands of times less
 CUT_WORK = 3e7  # multiplications spent on the exact loss of a shorter chain
+SHORT = 12  # entries of the short data that long chains are tried with as well
 EVERY_LENGTH = 64  # chains up to this long are looked at in every length
 COMPILED_FROM, COMPILED_TO = 2e6, 4e8  # multiplications for which compiled loops pay
 
@@ -124,8 +125,10 @@ def _seen(
     weights = coded.code[:, None].astype(np.float64)
     ends = corner_sighting(coded.walk, weights, 1 / scale, np.array([[1.0], [-1.0]]))
     best = None if ends is None else (ends, beliefs(ends))
-    if best is None or best[1].log_ratio < upper - TOLERANCE:
-        inside = _on_cut_chain(coded, scale)
+    for search in (_on_cut_chain, _on_short_data):
+        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
+            break
+        inside = search(coded, scale)
         told = None if inside is None else (inside, beliefs(inside))
         best = max(filter(None, (best, told)), key=lambda pair: pair[1].log_ratio, default=None)
     return best or (None, None)
@@ -187,6 +190,15 @@ def _on_cut_chain(coded: Coded, scale: float) -> Sighting | None:
     longest = round((2 * CUT_WORK / (starts * coded.walk.size * reach**2)) ** (1 / 3))
     nodes = coded.walk.at_most(max(longest, 2))
     return _worst_of_length(coded, scale, nodes)[1]
+
+
+def _on_short_data(coded: Coded, scale: float) -> Sighting | None:
+    """The worst output of data of few entries, of every length: ends tell more than the middle."""
+    if coded.walk.fixed:
+        return None
+    nodes = coded.walk.at_most(SHORT)
+    found = [_worst_of_length(coded, scale, length) for length in range(1, nodes + 1)]
+    return max(found, key=lambda pair: pair[0])[1]
 
 
 def _sighting(

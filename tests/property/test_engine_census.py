@@ -12,7 +12,7 @@ from shoal.core.errors import DataError
 from shoal.data.table import from_table
 from shoal.engines.census import TWICE, take_census
 from shoal.engines.layout import Layout
-from shoal.engines.tidy import shard_of, tidy
+from shoal.engines.tidy import NO_STATE, UNKNOWN, _coded_at_once, coded, shard_of, state_codes, tidy
 
 STATES = ("a", "b", "c")
 ROWS = st.lists(
@@ -58,3 +58,24 @@ def test_a_subject_has_one_shard_whatever_stands_beside_it(names: list[str], sha
     alone = [int(shard_of(pl.Series([name]), shards)[0]) for name in names]
     assert together.tolist() == alone
     assert np.all((together >= 0) & (together < shards))
+
+
+@given(names=st.lists(st.text(max_size=4), max_size=60), repeats=st.sampled_from([1, 9]))
+def test_texts_are_numbered_in_their_order(names: list[str], repeats: int) -> None:
+    column = pl.Series(names * repeats, dtype=pl.String)
+    codes, distinct = coded(column)
+    assert distinct == sorted(set(names), key=str.encode)
+    assert [distinct[code] for code in codes] == column.to_list()
+    again = _coded_at_once(column)
+    assert again[0].tolist() == codes.tolist()
+    assert again[1] == distinct
+
+
+@given(names=st.lists(st.sampled_from([*STATES, "ab", "", None]), max_size=30))
+def test_a_state_is_its_place_unknown_or_missing(names: list[str | None]) -> None:
+    found = state_codes(pl.Series(names, dtype=pl.String), STATES).to_list()
+    wanted = [
+        NO_STATE if name is None else STATES.index(name) if name in STATES else UNKNOWN
+        for name in names
+    ]
+    assert found == wanted

@@ -314,6 +314,23 @@ def test_a_stopped_job_goes_on_where_it_stopped(
     assert not (tmp_path / "out" / "_shoal" / "rows").exists()
 
 
+def test_a_lost_last_line_does_not_ask_for_the_data_again(tmp_path: Path) -> None:
+    data = spread(days(), tmp_path / "in", 2)
+    whole = local.run(job(data, tmp_path / "out", memory=20_000))
+    assert whole.shards > 1
+    before = released(tmp_path / "out")
+    journal = tmp_path / "out" / "_shoal" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    assert b"finished" in lines[-1]
+    journal.write_bytes(b"".join(lines[:-1]))
+    for file in data.iterdir():
+        file.unlink()
+    assert not local.status(load_job(tmp_path / "out")).finished
+    again = local.resume(load_job(tmp_path / "out"))
+    assert again == whole
+    assert released(tmp_path / "out").equals(before)
+
+
 def test_changed_input_is_not_mixed_into_a_stopped_job(tmp_path: Path) -> None:
     data = spread(days(), tmp_path / "in", 2)
     made = job(data, tmp_path / "out")

@@ -87,7 +87,7 @@ def test_rows_without_a_number_are_refused_and_values_come_back(plan: Plan, tmp_
 
 
 def test_a_job_is_about_states_or_about_numbers() -> None:
-    with pytest.raises(InputError, match="but not both"):
+    with pytest.raises(InputError, match="but not more than one"):
         Layout(by="region")
-    with pytest.raises(InputError, match="but not both"):
+    with pytest.raises(InputError, match="but not more than one"):
         Layout(by="region", state="s", numbers=("x",))

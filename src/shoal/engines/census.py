@@ -19,6 +19,8 @@ from shoal.engines.tidy import NO_DEGREES, NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN
 if TYPE_CHECKING:
     import polars as pl
 
+Truths = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 PROBLEMS = {
     UNKNOWN: "a state the model does not know",
     NO_STATE: "a row without a state",
@@ -82,36 +84,51 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
     total = len(subjects)
     series = coded(rows["series"])[0] if "series" in rows.columns else None
     time = rows["time"].to_numpy() if "time" in rows.columns else None
-    order = _order(unit, series, time)
-    unit, values = unit[order], rows["state"].to_numpy()[order].astype(np.int64)
-    key_changes = np.diff(unit) != 0
-    if series is not None:
-        key_changes |= np.diff(series[order]) != 0
-    times = None if time is None else time[order]
-    problems = _twice(unit, key_changes, times)
-    breaks = key_changes.copy()
-    if times is not None and layout.gap_microseconds is not None:
-        breaks |= np.diff(times) > layout.gap_microseconds
+    order, times, waits = _order(unit, series, time)
+    each = np.bincount(unit, minlength=total)
+    bounds = np.concatenate([[0], np.cumsum(each)])
+    unit = np.repeat(np.arange(total), each)  # sorted: the order is by unit first
+    values = rows["state"].to_numpy()[order].astype(np.int64)
+    key_changes = _key_changes(bounds, None if series is None else series[order])
+    problems = _twice(unit, key_changes, waits)
+    breaks = key_changes
+    if waits is not None and layout.gap_microseconds is not None:
+        breaks = key_changes | (waits > layout.gap_microseconds)
     starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]) if len(unit) else np.empty(0, int)
     problems |= _unusable(unit, values, (NO_TIME,) if lenient else tuple(PROBLEMS))
     groups = _groups(rows, unit, order, total, problems)
-    counted = unit * size + values
-    if values.min(initial=0) < 0:
-        counted = counted[values >= 0]
     return Census(
         subjects=subjects,
         periods=periods,
         groups=groups,
-        rows=np.bincount(unit, minlength=total),
-        counts=np.bincount(counted, minlength=total * size).reshape(total, size),
+        rows=each,
+        counts=_counts(unit, values, total, size),
         values=values,
         times=times,
         numbers=_numbers(rows, order),
-        bounds=np.searchsorted(unit, np.arange(total + 1)),
+        bounds=bounds,
         starts=starts,
-        first_chain=np.searchsorted(unit[starts], np.arange(total + 1)),
+        first_chain=np.searchsorted(starts, bounds),
         problems=problems,
     )
+
+
+def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:
+    """How many rows of each unit are in each state; rows without a state are in none."""
+    places = unit * size
+    places += values
+    if values.min(initial=0) < 0:
+        places = places[values >= 0]
+    return np.bincount(places, minlength=total * size).reshape(total, size)
+
+
+def _key_changes(bounds: Ints, series: Ints | None) -> Truths:
+    """Whether a row is followed by one of another unit or series, for all rows but the last."""
+    changes = np.zeros(max(int(bounds[-1]) - 1, 0), dtype=np.bool_)
+    changes[bounds[1:-1] - 1] = True
+    if series is not None:
+        changes |= np.diff(series) != 0
+    return changes
 
 
 def _numbers(rows: pl.DataFrame, order: Ints) -> Floats | None:
@@ -132,26 +149,35 @@ def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
     return unit, [names[i] for i in owners], [labels[i] for i in parts]
 
 
-def _order(unit: Ints, series: Ints | None, time: Ints | None) -> Ints:
-    """The rows by unit, series and time; stable, so that without a time their order counts."""
+def _order(
+    unit: Ints, series: Ints | None, time: Ints | None
+) -> tuple[Ints, Ints | None, Ints | None]:
+    """The rows by unit, series and time, their times, and how long after each the next comes.
+
+    Stable, so that without a time the order of the rows counts.
+    """
     key = unit if series is None else unit * (int(series.max(initial=0)) + 1) + series
     # numpy sorts 16-bit keys by radix, several times faster
     narrow = key.astype(np.uint16) if key.max(initial=0) < 2**16 else key
     order = np.argsort(narrow, kind="stable")
     if time is None:
-        return order
-    sorted_key, sorted_time = key[order], time[order]
-    backwards = (np.diff(sorted_time) < 0) & (np.diff(sorted_key) == 0)
-    return np.lexsort((time, key)) if backwards.any() else order
+        return order, None, None
+    times = time[order]
+    waits = np.diff(times)
+    backwards = np.flatnonzero(waits < 0)
+    if (key[order[backwards]] == key[order[backwards + 1]]).any():
+        order = np.lexsort((time, key))
+        times = time[order]
+        waits = np.diff(times)
+    return order, times, waits
 
 
-def _twice(
-    unit: Ints, key_changes: np.ndarray[tuple[int], np.dtype[np.bool_]], times: Ints | None
-) -> dict[int, str]:
-    """The units with two rows of one series at one time."""
-    if times is None:
+def _twice(unit: Ints, key_changes: Truths, waits: Ints | None) -> dict[int, str]:
+    """The units with two rows of one series at one time; `waits` lie between rows."""
+    if waits is None:
         return {}
-    twice = np.flatnonzero((np.diff(times) == 0) & ~key_changes)
+    twice = np.flatnonzero(waits == 0)
+    twice = twice[~key_changes[twice]]
     return dict.fromkeys(np.unique(unit[twice]).tolist(), TWICE)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
 from shoal.engines.job import NOTES, Job, load_job
@@ -48,8 +47,11 @@ def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Job
         journal = Journal(job.notes)
         done = journal.recover()
         if not any(event["event"] == "finished" for event in journal.events()):
-            check_unchanged(job)
-            _finish(job, journal, set(done), notify)
+            if len(done) < job.shards:
+                check_unchanged(job)
+                _finish(job, journal, set(done), notify)
+            journal.close()
+            store_for(job).clear()
         return reported(job, journal)
 
 
@@ -76,6 +78,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
         scan = read_all(job, store, notify)
         journal.write(
             "scanned",
+            durable=False,  # what is lost of it is read again
             rows=scan.rows,
             unowned=scan.unowned,
             shard_rows=scan.shard_rows,
@@ -89,8 +92,6 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
         journal.commit(shard, name, **event)
         finished += scan.shard_rows[shard]
         notify("releasing", finished, total)
-    journal.close()
-    store.clear()
 
 
 def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iterator[Attempt]:
@@ -101,6 +102,9 @@ def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iter
     """
     workers = max(1, min(len(left), os.cpu_count() or 1))
     with charging_of(job) as charging, ThreadPoolExecutor(workers) as threads:
+        if len(left) == 1:  # a new thread would ask for all its memory anew
+            yield _one(job, journal, store, left[0], charging)
+            return
         tasks = [threads.submit(_one, job, journal, store, shard, charging) for shard in left]
         try:
             yield from (task.result() for task in as_completed(tasks))
@@ -191,5 +195,7 @@ def reported(job: Job, journal: Journal) -> JobReport:
     """The report, also written into the notes."""
     report = _report(job, journal)
     text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
-    atomic_write(job.notes / "report.json", text)
+    scratch = job.notes / ".report.json"
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(job.notes / "report.json")  # not flushed: the journal tells it again
     return report

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -18,6 +20,7 @@ from shoal.core.errors import DataError
 from shoal.core.value import Ints
 from shoal.engines.inputs import BadFile, InputFile, frames, rows_in
 from shoal.engines.job import Job
+from shoal.engines.layout import Layout
 from shoal.engines.tidy import kinds_of, shard_of, tidy
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 PIECE = 200_000  # rows handled at a time, so that they stay in the processor's cache
 
 Notify = Callable[[str, int, int], None]  # stage, done, of how many
+Next = Future["pl.DataFrame | None"]  # the piece after this one; None: the file is at its end
 
 
 class Scan(NamedTuple):
@@ -151,15 +155,14 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
     maps = job.maps()
     shard_rows = np.zeros(job.shards, dtype=np.int64)
     kinds: dict[str, str] = {}
-    total = sum(file.size for file in job.inputs)
+    files = [file for file in job.inputs if file.path not in bad]
+    total = sum(file.size for file in files)
     seen = 0
-    for file in job.inputs:
+    for file, pieces in _ahead(files, job.layout):
         seen += file.size
-        if file.path in bad:
-            continue
         taken = False
         try:
-            for whole in _checked(job, file, kinds):
+            for whole in _checked(job, pieces, kinds):
                 part = tidy(whole, job.layout, job.states, repr(file.path), maps)
                 shard_rows += store.add(part.rows)
                 taken = True
@@ -174,9 +177,34 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
     return Scan(rows, unowned, shard_rows.tolist(), list(bad.values()), off_map)
 
 
-def _checked(job: Job, file: InputFile, kinds: dict[str, str]) -> Iterator[pl.DataFrame]:
+def _ahead(
+    files: list[InputFile], layout: Layout
+) -> Iterator[tuple[InputFile, Iterator[pl.DataFrame]]]:
+    """Each file with its pieces; while one is worked on, a thread reads the next."""
+    with ThreadPoolExecutor(1) as reader:
+
+        def rest(pieces: Iterator[pl.DataFrame], first: Next) -> Iterator[pl.DataFrame]:
+            coming = first
+            while (piece := coming.result()) is not None:
+                coming = reader.submit(next, pieces, None)
+                yield piece
+
+        def begin(file: InputFile) -> Iterator[pl.DataFrame]:
+            pieces = frames(file, layout, PIECE)
+            return rest(pieces, reader.submit(next, pieces, None))
+
+        begun = begin(files[0]) if files else iter(())
+        for file, after in zip_longest(files, files[1:]):
+            waiting = begun
+            begun = begin(after) if after is not None else iter(())
+            yield file, waiting
+
+
+def _checked(
+    job: Job, pieces: Iterator[pl.DataFrame], kinds: dict[str, str]
+) -> Iterator[pl.DataFrame]:
     """The pieces of a file whose columns hold what they hold in the files before it."""
-    for frame in frames(file, job.layout, PIECE):
+    for frame in pieces:
         if frame.height:
             check_kinds(kinds_of(frame, job.layout), kinds)
         yield frame

@@ -65,8 +65,10 @@ def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None
         journal = Journal(job.notes)
         done = journal.recover()
         if not any(event["event"] == "finished" for event in journal.events()):
-            check_unchanged(job)
-            _finish(job, spark, journal, set(done), after_sampling)
+            if len(done) < job.shards:
+                check_unchanged(job)
+                _finish(job, spark, journal, set(done), after_sampling)
+            journal.close()
         return reported(job, journal)
 
 
@@ -91,7 +93,6 @@ def _finish(
             journal.commit(shard, found[shard].folder, **json.loads(found[shard].event))
         elif shard not in done:
             journal.commit(shard, None, **outcome_of(job, None, None).event)
-    journal.close()
 
 
 def _tidy_rows(job: Job, spark: Any) -> Any:

@@ -29,7 +29,10 @@ def print_places(comparison: Comparison) -> None:
     out.print(f"Errors of every mechanism (root mean squares, in {unit}), after some steps:")
     titles = ("mechanism", "point", "estimate", "any two", "promise")
     out.print(show.table(titles, _rows(comparison), numbers=(1, 2, 3)))
-    out.print("(any two: the most that one output tells between any two states, in epsilon)")
+    out.print(
+        "(any two: the most that one output tells between any two states, in epsilon; the errors "
+        "are simulated, so best compares two digits of the estimate's, and the first row wins)"
+    )
     found = places_object(comparison.plan)
     out.print()
     out.print(_hull_line(found, unit))

@@ -282,3 +282,8 @@ def test_marks_and_letters_of_other_systems(run: Run, folder: Path) -> None:
     assert "it is not text in UTF-8; save it as UTF-8" in told(run(*release, "--force"))
     (folder / "days.csv").write_text(rows + "p9,2024-01-01 08:00:00,sit,x,more\n")
     assert "a row has more fields than the first line" in told(run(*release, "--force"))
+
+
+def test_a_column_of_groups_that_is_missing_is_called_one(run: Run, folder: Path) -> None:
+    fit = ("fit", "days.csv", "-o", "m.json", "--state", "activity", "--series", "person")
+    assert "has no column 'team', named as the group" in told(run(*fit, "--group", "team"))

@@ -191,7 +191,10 @@ def _parts(
     from shoal.core.errors import DataError
     from shoal.data.dataset import Dataset
 
-    labels = read_data(data, Columns(group, series))
+    try:
+        labels = read_data(data, Columns(group, series))
+    except DataError as error:
+        raise DataError(str(error).replace("named as the state", "named as the group")) from None
     members: dict[str, list[str]] = {}
     for name, chains in zip(labels.names, labels.chains, strict=True):
         values = sorted({labels.states[int(i)] for chain in chains for i in set(chain.tolist())})

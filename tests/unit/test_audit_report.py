@@ -141,3 +141,49 @@ def test_adversaries_who_know_less_are_in_every_form_of_a_report() -> None:
     assert "told the chain" in page
     assert "by what an adversary knows" in page
     assert as_json(computed())["adversaries"] == []
+
+
+def test_texts_of_a_chart_fit_into_it() -> None:
+    """A character is about 7 wide: what is longer is cut, and said in full in the words above."""
+    long = "a very long name of something " * 10
+    charts = [
+        bar_chart([Bar(long, 1.0, "#000")], title=long),
+        line_chart([Line(long, [(0, 0), (1, 1)], "#000")], title="short", across="x", up="y"),
+    ]
+    for chart in charts:
+        for text in ElementTree.fromstring(chart).iter("{http://www.w3.org/2000/svg}text"):
+            assert 7 * len(text.text or "") < 680
+
+
+def test_an_estimate_below_zero_has_no_bar_to_the_left() -> None:
+    chart = ElementTree.fromstring(bar_chart([Bar("estimate", -3.0, "#000")], title="Loss"))
+    texts = list(chart.iter("{http://www.w3.org/2000/svg}text"))
+    assert float(texts[-1].attrib["x"]) >= 170
+    assert texts[-1].text == "-3"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+def test_a_box_without_numbers_has_a_page_and_json(value: float | None) -> None:
+    found = audit_black_box(
+        lambda data: value if "<walk>" in data else 0.0,
+        EachEntry(),
+        CHAIN,
+        claimed=1,
+        draws=4000,
+        lengths=(1,),
+    )
+    assert found.violated
+    written = json.dumps(as_json(found), allow_nan=False)
+    page = as_html(found)
+    Checker().feed(page)
+    assert "nan" not in (written + page).lower()
+
+
+def test_an_interval_without_an_upper_end_is_json() -> None:
+    """A periodic chain of any length: no bound applies."""
+    chain = MarkovChain.of([[0, 1], [1, 0]], initial=[0.5, 0.5])
+    found = audit_noise(count(chain.states, "1"), EachEntry(), chain, scale=3, claimed=1)
+    assert math.isinf(found.upper)
+    assert json.loads(json.dumps(as_json(found), allow_nan=False))["upper"] is None
+    assert "inf" not in as_html(found).replace("infinit", "")
+    assert found.verdict == "not decided"

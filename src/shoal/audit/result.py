@@ -217,6 +217,11 @@ class Audit(Value):
                 f"the loss is {significant(self.upper, 7)}, exactly: some output changes the odds "
                 f"between two secrets by {factor(self.upper)}, and none by more."
             )
+        if math.isinf(self.upper):
+            return (
+                f"the loss is at least {significant(self.lower, 7)}: some output changes the odds "
+                f"between two secrets by {factor(self.lower)}; no upper bound is known."
+            )
         return (
             f"the loss is between {significant(self.lower, 7)} and {significant(self.upper, 7)}: "
             f"some output changes the odds between two secrets by {factor(self.lower)}, and none "

@@ -83,14 +83,15 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     else:
         value, notes = recheck(plan), [BY_ITSELF, *notes]
         adversaries = bounded(secrets, value)
+    certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
         protected=secrets.describe(),
         notion=plan.guarantee.notion,
         promised=float(plan.guarantee.amount),
-        claim=(value, value),
-        lower=value,
+        claim=(certain, value),
+        lower=certain,
         upper=value,
         entry_level=math.inf,
         witness=witness,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shoal.core.numbers import significant
 
 WIDTH, LEFT, RIGHT = 680.0, 170.0, 70.0
-LONGEST_LABEL = 24
+LONGEST_LABEL, LONGEST_TITLE = 24, 72  # characters that fit
 INK, QUIET, GOOD, ALARM, OTHER = "#1f2a30", "#b7c4cc", "#1b7f8c", "#c8553d", "#7a5ba6"
 
 
@@ -36,7 +36,7 @@ def bar_chart(bars: Sequence[Bar], *, title: str, mark: float | None = None) -> 
     finite = [b.value for b in bars if math.isfinite(b.value)] + ([mark] if mark else [])
     top = 1.1 * max(finite, default=1.0) or 1.0
     height = 40 + 34 * len(bars)
-    parts = [_text(LEFT, 18, title, anchor="start", size=13, weight="bold")]
+    parts = [_heading(title)]
     for row, bar in enumerate(bars):
         parts += _bar(bar, 32 + 34 * row, top)
     if mark is not None:
@@ -62,7 +62,7 @@ def line_chart(lines: Sequence[Line], *, title: str, across: str, up: str) -> st
         along = LEFT + (x - first) / (last - first) * (WIDTH - LEFT - RIGHT)
         return f"{along:.1f},{bottom - (y - low) / (high - low) * (bottom - top):.1f}"
 
-    parts = [_text(LEFT, 18, title, anchor="start", size=13, weight="bold")]
+    parts = [_heading(title)]
     parts += [
         f'<polyline fill="none" stroke="{line.colour}" stroke-width="2" points="'
         + " ".join(place(x, y) for x, y in line.points)
@@ -82,12 +82,13 @@ def line_chart(lines: Sequence[Line], *, title: str, across: str, up: str) -> st
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 34, across, anchor="middle"))
     parts.append(_text(8, top - 8, up, anchor="start"))
     for row, line in enumerate(lines):
-        parts.append(_text(WIDTH - RIGHT, 18 + 15 * row, line.name, colour=line.colour))
+        name = _short(line.name, LONGEST_LABEL + 8)
+        parts.append(_text(WIDTH - RIGHT, 18 + 15 * row, name, colour=line.colour))
     return _svg(height, title, parts)
 
 
 def _bar(bar: Bar, y: float, top: float) -> list[str]:
-    end = _across(min(bar.value, top), top)
+    end = _across(min(max(bar.value, 0.0), top), top)
     solid = end if bar.low is None else _across(min(bar.low, top), top)
     text = "∞" if math.isinf(bar.value) else significant(bar.value)
     if bar.low is not None and bar.low < bar.value:
@@ -102,13 +103,17 @@ def _bar(bar: Bar, y: float, top: float) -> list[str]:
     ]
 
 
-def _short(label: str) -> str:
-    """A label that fits left of the bars."""
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+def _short(label: str, longest: int = LONGEST_LABEL) -> str:
+    """A label that fits left of the bars, or another text that fits where it is."""
+    return label if len(label) <= longest else label[: longest - 1] + "…"
 
 
 def _across(value: float, top: float) -> float:
     return LEFT + value / top * (WIDTH - LEFT - RIGHT)
+
+
+def _heading(title: str) -> str:
+    return _text(LEFT, 18, _short(title, LONGEST_TITLE), anchor="start", size=13, weight="bold")
 
 
 def _text(

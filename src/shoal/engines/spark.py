@@ -164,7 +164,7 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
     }
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
-    counts = dict.fromkeys(("rows", "unowned", "off_map"), 0)
+    counts: dict[str, Any] = dict.fromkeys(("rows", "unowned", "off_map"), 0)
     for number, file in enumerate(job.inputs):
         try:
             if notes[number]["reason"] is not None:

@@ -235,3 +235,40 @@ def test_crowds_too_large_for_doubles_are_no_evidence() -> None:
     assert found.lower <= 22.1 <= found.upper  # 37.1 was said to be exact
     wide = audit_noise(query, EachEntry(), crowd, scale=1)
     assert wide.exact
+
+
+def test_zero_sum_noise_on_a_finer_lattice_is_looked_at_between_answers() -> None:
+    """Along e_i - e_j three exponentials mix, so that the worst output need not be an answer."""
+    law = np.zeros((3, 3, 3, 3))  # the last two tell which fact holds, and add the same together
+    law[2, 2, 0, 1], law[0, 0, 0, 1] = 2 / 6, 1 / 6
+    law[2, 2, 1, 0] = 0.2
+    law[1, 2, 1, 0] = law[0, 2, 1, 0] = 0.1
+    law[0, 1, 1, 0] = law[0, 0, 1, 0] = 0.05
+    table = JointTable.of(law)
+    facts = [Event.of(f"X3 is {value}", {"X3": value}) for value in "01"]
+    query, scale = histogram("012"), Fraction(1, 2)
+    plan = calibrate(query, EachEntry(), table, epsilon=1, mechanism="knorm")
+    task = replace(plan.task, secrets=SecretPairs.of([(facts[0], facts[1])]))
+    found = {}
+    for step in (1, 2):
+        noise = ZeroSumLaplace(scale, Fraction(1, step), 3)
+        found[step] = audit(replace(plan, task=task, body=Additive(query, noise)))
+        truth = on_the_plane(law, float(scale), step)
+        assert found[step].exact
+        assert found[step].loss == pytest.approx(truth, rel=1e-9)
+    assert found[2].loss > found[1].loss + 0.06
+
+
+def on_the_plane(law: Any, scale: float, step: int) -> float:
+    """The loss about the third of four variables, over every output of the noise's lattice."""
+    ticks = np.arange(-3, 7, 1 / step)
+    free = np.array(list(product(ticks, ticks)))
+    outputs = np.hstack([free, 4 - free.sum(axis=1, keepdims=True)])
+    sides = []
+    for value in (0, 1):
+        places = [p for p in product(range(3), repeat=4) if law[p] > 0 and p[2] == value]
+        answers = np.array([[p.count(state) for state in range(3)] for p in places])
+        logs = np.log([2 * law[p] for p in places])
+        distance = np.abs(outputs[:, None] - answers).sum(axis=2)
+        sides.append(np.logaddexp.reduce(logs - distance / scale, axis=1))
+    return float(np.abs(sides[0] - sides[1]).max())

@@ -75,7 +75,7 @@ def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
         bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
         return Finding(lower=0.0, upper=bound, notes=(TOO_RARE,))
     alone = sum(task.copies) == len(part.spans)
-    own = _seen(part.laws, _anyway(task, part), part, exact=alone)
+    own = _seen(setting, part.laws, _anyway(task, part), part, exact=alone)
     peak = _peak(setting, own)
     if peak.value == -math.inf:
         return Finding(lower=0.0, upper=0.0)
@@ -85,7 +85,7 @@ def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
     if affordable(task) and not _zero_sum(setting):
         whole = whole_laws(task, part)
         if float(np.ptp(whole.values)) / setting.scale <= DEEPEST_LINEAR:
-            everything = _seen(whole, _mixed(whole, part), part, exact=True)
+            everything = _seen(setting, whole, _mixed(whole, part), part, exact=True)
             reached = _peak(setting, everything)
             upper = min(upper, reached.value + reached.slack)
             return _told(_witness(setting, everything, reached), reached, upper)
@@ -103,7 +103,8 @@ def _lost(setting: Setting, part: Part) -> bool:
     model = setting.model
     rarest = min((float(law[law > 0].min()) for law in getattr(model, "laws", ())), default=1.0)
     least = RAREST_ENTRY if isinstance(setting.secrets, EachEntry) else RAREST_EVENT
-    deep = float(np.ptp(part.laws.values, axis=0).sum()) / setting.scale > DEEPEST_LINEAR
+    span = float(np.ptp(part.laws.values, axis=0).sum()) * setting.finer / setting.scale
+    deep = span > DEEPEST_LINEAR
     return deep and (part.laws.lossy or rarest < least)
 
 
@@ -157,7 +158,7 @@ def _witness(setting: Setting, seen: Seen, peak: Peak) -> Witness:
     before = [float(seen.part.prior[s]) for s in peak.pair]
     after = [b * math.exp(told[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
     first, second = (seen.part.laws.names[s] for s in peak.pair)
-    step = float(setting.query.lattice)
+    step = float(setting.step)
     return Witness(
         model=setting.index,
         law=setting.model.describe(),
@@ -187,9 +188,10 @@ def _curve(setting: Setting, seen: Seen, peak: Peak) -> tuple[tuple[float, float
     )
 
 
-def _seen(laws: SecretLaws, anyway: Floats, part: Part, *, exact: bool) -> Seen:
+def _seen(setting: Setting, laws: SecretLaws, anyway: Floats, part: Part, *, exact: bool) -> Seen:
+    values = setting.finer * laws.values
     with np.errstate(divide="ignore"):
-        return Seen(laws.values, np.log(laws.laws), np.log(anyway), part, exact)
+        return Seen(values, np.log(laws.laws), np.log(anyway), part, exact)
 
 
 def _anyway(task: Independent, part: Part) -> Floats:

@@ -13,6 +13,7 @@ from shoal.audit.result import TOLERANCE
 from shoal.core.additive import Noise
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -43,25 +44,41 @@ class Setting:
         return promised is not None and promised * (1 + TOLERANCE) < upper <= CLOSE * promised
 
     @property
+    def finer(self) -> int:
+        """Outputs to look at between two neighbouring answers, and one more.
+
+        1 for independent noise, whose worst outputs are answers. Noise that keeps a total may be
+        worst anywhere on its own lattice.
+        """
+        zero_sum = isinstance(self.noise, ZeroSumLaplace)
+        return int(self.query.lattice / self.noise.step) if zero_sum else 1
+
+    @property
+    def step(self) -> Fraction:
+        """The lattice that answers and outputs are counted on."""
+        return self.query.lattice / self.finer
+
+    @property
     def wide(self) -> bool:
         """Whether sums of the weights, in lattice steps, would leave the integers of a machine."""
-        return max(abs(step) for row in self.query.multiples() for step in row) > WIDEST
+        widest = max(abs(step) for row in self.query.multiples() for step in row)
+        return widest * self.finer > WIDEST
 
     @property
     def weights(self) -> Floats:
         """`multiples` as numbers, however large."""
         rows = [[float(step) for step in row] for row in self.query.multiples()]
-        return np.array(rows, dtype=np.float64)
+        return self.finer * np.array(rows, dtype=np.float64)
 
     @property
     def multiples(self) -> Ints:
         """What each value of an entry adds, (values, labels), in lattice steps."""
-        return np.array(self.query.multiples(), dtype=np.int64)
+        return self.finer * np.array(self.query.multiples(), dtype=np.int64)
 
     @property
     def scale(self) -> float:
         """The scale of the noise in lattice steps."""
-        return float(self.noise.scale / self.query.lattice)
+        return float(self.noise.scale / self.step)
 
     @property
     def eta(self) -> Fraction:
@@ -74,7 +91,7 @@ class Setting:
         `steps` are multiples of the lattice above the least answer of `entries` entries.
         """
         least = self.weights.min(axis=0) * entries
-        return tuple(float(value) for value in (steps + least) * float(self.query.lattice))
+        return tuple(float(value) for value in (steps + least) * float(self.step))
 
 
 def coprime(weights: Ints) -> tuple[Ints, int]:

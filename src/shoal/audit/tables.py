@@ -35,6 +35,7 @@ def table_finding(setting: Setting) -> Finding:
     if not table_facts(table, setting.secrets):  # nothing that can be told apart ever holds
         return Finding(lower=0.0, upper=0.0)
     laws = table_laws(table, setting.query, setting.secrets)
+    laws = replace(laws, values=setting.finer * laws.values)
     zero_sum = isinstance(setting.noise, ZeroSumLaplace)
     size = plane_size(laws.values) * len(laws.values) if zero_sum else product_size(laws.values)
     if size * len(laws.laws) > MOST_POINTS:
@@ -71,7 +72,7 @@ def _witness(
         subject="the data",
         facts=(f"'{first}'", f"'{second}'"),
         labels=setting.query.labels,
-        output=tuple(float(v) * float(setting.query.lattice) for v in peak.output),
+        output=tuple(float(v) * float(setting.step) for v in peak.output),
         unit=setting.query.unit,
         before=(before[0], before[1]),
         after=(min(after[0], 1.0), min(after[1], 1.0)),

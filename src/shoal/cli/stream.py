@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shoal.cli.options import PlanSource, new_app
+from shoal.cli.stream_clock import Days, clock_of, timed
 from shoal.cli.stream_location import (
     Purse,
     begun,
@@ -23,6 +24,7 @@ from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan, Stream
+    from shoal.models.day import DayChain
     from shoal.streams.mask import ContextStream
 
 app = new_app()
@@ -33,76 +35,101 @@ EXAMPLES = """\b
 Examples:
   shoal stream mask.toml < contexts.jsonl > shown.jsonl
   tail -f contexts.jsonl | shoal stream plan.json --state today.json
+  shoal stream mask.toml --clock time < timed.jsonl
 \b
 A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
+  with --clock: {"time": "2024-03-04T18:05", "context": "work"}
 A line out: {"slot": 36, "shown": "work"}; null stands for suppressed
 Of places:  {"lat": 39.91, "lon": 116.41}, {"state": "3,4"} or {"skip": 2}
        out: {"time": 1, "z": [1.5, 2], "estimate": [1.4, 1.6], …}
 """
 
 
+Field = Annotated[
+    str, typer.Option(metavar="KEY", help="The key of a line that holds the reading.")
+]
+Clock = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="For contexts: the key of a line that holds its time."),
+]
+StatePath = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Keep where the stream stands, to go on after a stop; as private as the data.",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Predictable randomness: protects nothing, for tests only."),
+]
+Start = Annotated[
+    str | None,
+    typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
+]
+LedgerPath = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Charge each step of places, or each day of contexts, first."
+    ),
+]
+Subject = Annotated[
+    str, typer.Option(metavar="NAME", help="Whose readings they are, for the ledger.")
+]
+Period = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="The period the ledger charges; the day of lines that name none."
+    ),
+]
+
+
 @app.command(epilog=EXAMPLES)
 def stream(
     source: PlanSource,
-    field: Annotated[
-        str, typer.Option(metavar="KEY", help="The key of a line that holds the reading.")
-    ] = ("context"),
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep where the stream stands, to go on after a stop; as private as the data.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Predictable randomness: protects nothing, for tests only."),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
-    ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Charge each step of places, or each day of contexts, first."
-        ),
-    ] = None,
-    subject: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose readings they are, for the ledger.")
-    ] = "",
-    period: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The period the ledger charges; the day of lines that name none."
-        ),
-    ] = "",
+    field: Field = "context",
+    clock: Clock = None,
+    state: StatePath = None,
+    seed: Seed = None,
+    start: Start = None,
+    ledger: LedgerPath = None,
+    subject: Subject = "",
+    period: Period = "",
 ) -> None:
     """Show, hide or blur each reading as it comes.
 
     Reads JSON Lines from standard input and writes one line for each to standard output at once.
-    Lines may name their day and slot: slots left out count as missing, a slot asked for again
-    gives the same answer, a new day starts afresh. Everything a person's applications see must
-    come from one such stream.
+    Lines may name their day and slot, or with --clock their time: slots left out count as missing,
+    a slot asked for again gives the same answer, a new day starts afresh. Everything a person's
+    applications see must come from one such stream.
     """
     from shoal.cli.sources import load_plan
 
     plan, _ = load_plan(source)
     if seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
+    keys = Keys(field, clock, None if clock is None else clock_of(plan))
     purse = _purse(plan, ledger, subject, period, seed)
     runner = _begun(plan, state, start)
     if purse is not None and follows_places(plan):
         warn_of_stored(runner, purse)
-    for line in filtered(runner, sys.stdin, field, state, seed, purse):
+    for line in filtered(runner, sys.stdin, keys, state, seed, purse):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+class Keys(NamedTuple):
+    """Where a line holds its reading, and its time where --clock says so."""
+
+    field: str
+    clock: str | None = None
+    day: DayChain | None = None
 
 
 def filtered(
     runner: ContextStream | Stream,
     lines: Iterable[str],
-    field: str,
+    keys: Keys,
     state: Path | None,
     seed: int | None,
     purse: Purse | None = None,
@@ -114,16 +141,23 @@ def filtered(
     from shoal.noise.bits import SeededRng
 
     rng: Rng = SystemRng() if seed is None else SeededRng(seed)
-    doubtful = True
+    doubtful, days = True, Days()
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         reading = _reading(text.removeprefix(BYTE_ORDER_MARK), number)
         try:
-            runner, out = _step(runner, reading, field, rng, purse)
+            if keys.clock is not None and keys.day is not None:
+                reading = timed(reading, keys.clock, keys.day)
+                if reading["slot"] is None:  # at other hours nothing is shown, whatever it is
+                    yield json.dumps({"day": reading["day"], "slot": None, "shown": None})
+                    continue
+            if reading.get("day") is not None:
+                days.enter(str(reading["day"]), getattr(runner, "day", ""))
+            runner, out = _step(runner, reading, keys.field, rng, purse)
         except InputError as error:
             raise DataError(f"line {number}: {error}") from None
-        doubt = _doubt(runner, reading, field) if doubtful else ""
+        doubt = _doubt(runner, reading, keys.field) if doubtful else ""
         if doubt:
             # once: the reader of standard error owns the readings, but needs no line for each
             typer.echo(f"WARNING: line {number}: {doubt}", err=True)
@@ -171,7 +205,7 @@ def _doubt(runner: Any, reading: dict[str, Any], field: str) -> str:
     if not isinstance(runner, ContextStream):
         return ""
     if field not in reading:
-        others = [key for key in reading if key not in ("slot", "day")]
+        others = [key for key in reading if key not in ("slot", "day", "time")]
         return (
             f"it has no key {field!r}, so it counts as missing; rename {others[0]!r} to {field!r}, "
             f"or give --field {others[0]}"

@@ -273,7 +273,7 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
 def check_released(report: JobReport) -> None:
     """Refuse to call it well when every subject was refused: scripts look at the exit code."""
     if report.finished and report.refusals and not report.releases:
-        reason = max(report.refusals, key=lambda why: report.refusals[why][0])
+        reason = max(report.refusals, key=lambda why: report.refusals[why])  # subjects, then rows
         raise DataError(f"nothing was released: {reason}; mend the data and start another job")
 
 

@@ -12,7 +12,7 @@ from shoal.core.errors import DataError
 from shoal.data.table import from_table
 from shoal.engines.census import TWICE, take_census
 from shoal.engines.layout import Layout
-from shoal.engines.tidy import NO_STATE, UNKNOWN, _coded_at_once, coded, shard_of, state_codes, tidy
+from shoal.engines.tidy import NO_STATE, UNKNOWN, coded, shard_of, state_codes, tidy
 
 STATES = ("a", "b", "c")
 ROWS = st.lists(
@@ -66,9 +66,6 @@ def test_texts_are_numbered_in_their_order(names: list[str], repeats: int) -> No
     codes, distinct = coded(column)
     assert distinct == sorted(set(names), key=str.encode)
     assert [distinct[code] for code in codes] == column.to_list()
-    again = _coded_at_once(column)
-    assert again[0].tolist() == codes.tolist()
-    assert again[1] == distinct
 
 
 @given(names=st.lists(st.sampled_from([*STATES, "ab", "", None]), max_size=30))

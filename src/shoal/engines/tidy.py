@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 # codes of rows that say nothing usable
 UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
 
-SAMPLED = 10_000  # rows that show whether a column repeats its texts
-
 
 class Tidied(NamedTuple):
     """The rows with a subject, how many rows had none, and how many points lie off the map."""
@@ -155,31 +153,9 @@ def coded(
     """Each row as an index into the distinct texts, and those, sorted; no row may be empty."""
     import polars as pl
 
-    if _many_texts(column):  # then two passes through a table of them take twice as long as one
-        return _coded_at_once(column)
     distinct = column.unique().sort()
     codes = column.cast(pl.Enum(distinct)).to_physical().to_numpy()
     return codes.astype(np.int64), distinct.to_list()
-
-
-def _many_texts(column: pl.Series) -> bool:
-    """Whether most of some rows, taken at random, are different."""
-    some = min(len(column), SAMPLED)
-    return 2 * column.sample(some, seed=0).n_unique() > some
-
-
-def _coded_at_once(
-    column: pl.Series,
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[str]]:
-    """The same by Arrow, which numbers texts as it meets them."""
-    import polars as pl
-
-    found = column.to_arrow(compat_level=pl.CompatLevel.oldest()).dictionary_encode()
-    names = pl.Series(found.dictionary, dtype=pl.String)
-    order = names.arg_sort().to_numpy()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[found.indices.to_numpy()], names[order].to_list()
 
 
 def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from shoal.experiments.mask_study import CHECKS, Study, choose_sensitive, study
+from shoal.experiments.mask_study import CHECKS, Smoothing, Study, choose_sensitive, study
 from shoal.experiments.mask_traces import Person, people
 from shoal.experiments.report import Report, Table
 
+SMOOTHINGS: tuple[Smoothing, ...] = (0, 1, "auto")
 PAPER = {
     "mask-sensitive": "76.4 %, 54 % of sensitive slots breached",
     "mask-probabilistic": "at least 69 % of mask-sensitive",
@@ -24,7 +25,7 @@ def run() -> Report:
     """One table per source and smoothing, and who is better for whom."""
     tables = []
     for source, persons in people():
-        for smoothing in (0.0, 1.0):
+        for smoothing in SMOOTHINGS:
             studies = _studies(persons, smoothing)
             tables.append(_table(source, smoothing, studies))
     return Report(
@@ -34,7 +35,7 @@ def run() -> Report:
     )
 
 
-def _studies(persons: list[Person], smoothing: float) -> list[Study]:
+def _studies(persons: list[Person], smoothing: Smoothing) -> list[Study]:
     found = []
     for person in persons:
         sensitive = choose_sensitive(person, 3, seed=4)
@@ -43,7 +44,7 @@ def _studies(persons: list[Person], smoothing: float) -> list[Study]:
     return found
 
 
-def _table(source: str, smoothing: float, studies: list[Study]) -> Table:
+def _table(source: str, smoothing: Smoothing, studies: list[Study]) -> Table:
     rows = []
     for check in CHECKS:
         outcomes = [one.outcomes[check] for one in studies]
@@ -66,7 +67,7 @@ def _table(source: str, smoothing: float, studies: list[Study]) -> Table:
     impossible = fmean(one.impossible for one in studies)
     return Table(
         title=(
-            f"{source}, smoothing {smoothing:g}, {len(studies)} people: share of slots shown "
+            f"{source}, smoothing {smoothing}, {len(studies)} people: share of slots shown "
             "(in expectation, on held-out days) and of sensitive slots breached, in %"
         ),
         columns=("check", "expected", "held out", "breached", "days inside", "paper"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 
-from shoal.attacks.contexts import context_beliefs, run
+from shoal.attacks.contexts import run
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.experiments.mask_adversary import Adversary
 from shoal.experiments.mask_traces import NOTHING, Person, Trace
-from shoal.mechanisms.mask_choice import mask
+from shoal.mechanisms.mask_choice import masks
 from shoal.mechanisms.mask_task import parts
 from shoal.models.day import DayChain
 from shoal.models.day_fit import fit_day
@@ -27,8 +29,9 @@ CHECKS = (
     "mask-adaptive",
     "mask-optimal",
 )
+Smoothing = float | Literal["auto"]
 DELTA = Fraction(1, 10)
-SECONDS = 0.5
+SECONDS = 1.0  # nominal, for all checks of one person together
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,15 @@ def study(
     sensitive: Sequence[str],
     *,
     delta: Fraction = DELTA,
-    smoothing: float = 0.0,
+    smoothing: Smoothing = 0.0,
     checks: Sequence[str] = CHECKS,
 ) -> Study:
     """Fitted on the first half of the days, measured on the second."""
-    half = len(person.days) // 2
-    day = fit_day(person.days[:half], states=person.contexts, smoothing=smoothing, spread=1)
-    secrets = SensitiveContexts.of(sensitive)
-    held = person.days[half:]
+    day, held = halves(person, smoothing=smoothing)
+    plans = masks(day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS)
     rng = SeededRng(7)
     outcomes = {}
-    for check in checks:
-        plan = mask(day, secrets, delta=delta, check=check, seconds=SECONDS)
+    for check, plan in plans.items():
         outputs = [run(plan, trace, rng) for trace in held]
         shown = [out is not None for output in outputs for out in output]
         breached, inside = _breaches(plan, day, held, outputs)
@@ -87,6 +87,22 @@ def study(
     index = {name: place for place, name in enumerate(day.states)}
     impossible = np.mean([not support[t, index[c]] for d in held for t, c in enumerate(d)])
     return Study(outcomes, float(impossible))
+
+
+def expected_shares(
+    person: Person, sensitive: Sequence[str], *, delta: Fraction, checks: Sequence[str]
+) -> dict[str, float]:
+    """The share of slots each check shows in expectation, fitted on the first half of the days."""
+    day, _ = halves(person)
+    plans = masks(day, SensitiveContexts.of(sensitive), checks, delta=delta, seconds=SECONDS)
+    return {check: -plan.cost / day.slots for check, plan in plans.items()}
+
+
+def halves(person: Person, *, smoothing: Smoothing = 0.0) -> tuple[DayChain, tuple[Trace, ...]]:
+    """The chain of the first half of the days, and the second half."""
+    half = len(person.days) // 2
+    day = fit_day(person.days[:half], states=person.contexts, smoothing=smoothing, spread=1)
+    return day, person.days[half:]
 
 
 def choose_sensitive(person: Person, count: int, seed: int) -> list[str]:
@@ -103,10 +119,11 @@ def _breaches(
     _, sensitive = parts(plan.task)
     secrets = set(sensitive.contexts)
     prior, index = day.marginals(), {name: place for place, name in enumerate(day.states)}
+    adversary = Adversary(plan)
     breached = total = inside = 0
     for trace, output in zip(held, outputs, strict=True):
         try:
-            beliefs = context_beliefs(plan, output)
+            beliefs = adversary.beliefs(output)
         except InputError:
             continue  # the output cannot occur under the fitted chain
         inside += 1

@@ -15,7 +15,7 @@ Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,7 @@ class Day:
     who: Ints
     bound: Floats
     share: Floats
+    _later: list[Floats] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def slots(self) -> int:
@@ -113,7 +114,16 @@ def decoded(codes: Codes) -> Floats:
 
 
 def future_beliefs(day: Day) -> Floats:
-    """f[t, j, c] = P(secret c | X_t = j), for secrets at slot t or later; 0 for earlier ones."""
+    """f[t, j, c] = P(secret c | X_t = j), for secrets at slot t or later; 0 for earlier ones.
+
+    Worked out once for each day.
+    """
+    if not day._later:
+        day._later.append(_future_beliefs(day))
+    return day._later[0]
+
+
+def _future_beliefs(day: Day) -> Floats:
     table = np.zeros((day.slots, day.size, len(day.when)))
     for c, (slot, state) in enumerate(zip(day.when, day.who, strict=True)):
         table[slot, state, c] = 1.0
@@ -178,19 +188,37 @@ def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
     return int((rise > delta * (1 + 1e-12)).sum())
 
 
-def segment_rise(day: Day, slot: int, state: int, suppression: Floats) -> float:
+def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: float = 0.0) -> float:
     """As `memoryless_rise`, for what follows the release of `state` at `slot` (-1: "start").
 
     `suppression[t, j]` holds until the next release, which must not depend on anything before
-    this one; entries up to `slot` are ignored.
+    this one; entries up to `slot` are ignored. Rises up to `least` are not told apart: whoever
+    asks whether a bound is kept, or for the worst of many segments, is answered sooner.
     """
     from shoal.loss import suppression_kernels as kernels
 
-    highest = np.zeros(len(day.when))
+    floor = floor_of(day, least)
+    highest = floor.copy()
     kernels.segment_highest(
         day.initial, day.moves, slot, state, suppression, day.when, day.who, highest
     )
-    return highest_to_rise(day, highest)
+    return rise_above(day, highest, floor, least)
+
+
+def floor_of(day: Day, least: float) -> Floats:
+    """The beliefs at which a rise by `least` ends: prior + least / share; 0 when least is 0."""
+    if least <= 0 or not len(day.when):
+        return np.zeros(len(day.when))
+    return np.asarray(day.prior[day.when, day.who] + least / day.share)
+
+
+def rise_above(day: Day, highest: Floats, floor: Floats, least: float) -> float:
+    """The highest rise of the beliefs that exceed their floor; `least` when none does."""
+    over = highest > floor
+    if not over.any():
+        return max(0.0, least)
+    prior = day.prior[day.when, day.who]
+    return max(least, float((day.share * (highest - prior))[over].max()))
 
 
 def released_fraction(day: Day, suppression: Floats) -> float:

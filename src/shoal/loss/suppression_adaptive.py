@@ -7,8 +7,9 @@ later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,13 @@ from shoal.loss.suppression import (
     releasable,
     segment_rise,
 )
+from shoal.loss.suppression_effort import Effort
+from shoal.loss.suppression_pacing import LOOKS, Pacing, likeliest, look_costs
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
-MOST_PASSES = 800  # per segment; more gains next to nothing
-LEAST_PASSES = 3
 NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
+PACES = 8
+SAMPLE = 12  # segments timed to know how fast the machine is
 Origin = tuple[int, int]
 START: Origin = (-1, 0)
 
@@ -46,17 +49,26 @@ class Segments:
     expected: float
 
 
-def next_releases(day: Day) -> Ints:
+def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
     """n[slot + 1, state]: when the simulatable check shows a state again; T when it does not.
 
-    Row 0 is for "start". Rows of states that are never shown hold T.
+    Row 0 is for "start". Rows of states that are never shown hold T, and when `work` has a clock,
+    so do those that cannot come up, and what was not reached in time: all is suppressed there.
     """
     from shoal.loss import suppression_kernels as kernels
 
+    effort = Effort.of(work)
     arrays, shown = _arrays(day)
     table = np.full((day.slots + 1, day.size), day.slots, dtype=np.int64)
-    for slot, state in backwards(shown):
-        table[slot + 1, state] = kernels.next_release(arrays, slot, state, slot + 1)
+    seen = shown & (effort.clock is None)
+    for slot, state in forwards(shown):
+        if effort.late():
+            break
+        if slot < 0 or seen[slot, state]:
+            until = int(kernels.next_release(arrays, slot, state, slot + 1))
+            table[slot + 1, state] = until
+            if effort.clock is not None and until < day.slots:
+                seen[until] |= _until(day, slot, state, until)[-1] < LEVELS - 1
     return table
 
 
@@ -81,66 +93,134 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
 
 
 def adaptive(
-    day: Day, delta: float, *, baseline: Floats | None = None, work: float = WORK
+    day: Day, delta: float, *, baseline: Floats | None = None, work: float | Effort = WORK
 ) -> Segments:
     """The best segments found: never worse than the simulatable check or the vector `baseline`."""
-    return verified(day, delta, search(day, delta, baseline=baseline, work=work))
+    return occurring(day, search(day, delta, baseline=baseline, work=work))
 
 
 def search(
-    day: Day, delta: float, *, baseline: Floats | None = None, work: float = WORK
+    day: Day, delta: float, *, baseline: Floats | None = None, work: float | Effort = WORK
 ) -> dict[Origin, Codes]:
     """A table after each release that may be shown, whether or not it can come up.
 
-    `work` bounds the multiplications; likelier releases get more of them. The same at every call.
+    Each was looked at over all its outputs; a release after which nothing private was found has
+    none, and suppresses the rest of the day, which is always safe here: only states that allow it
+    are ever shown. `work` bounds the multiplications; likelier releases get more of them. The same
+    at every call, unless there is a clock: then only as many states are ever shown as can be looked
+    at in time, the likeliest; what the search does not come to, early in the day, is suppressed
+    then, and OutOfTime says that it came to nothing.
     """
-    from shoal.loss import suppression_kernels as basic, suppression_segment_kernels as kernels
     from shoal.loss.suppression_climb_kernels import best_segment
 
+    effort = Effort.of(work)
     arrays, shown = _arrays(day)
+    if effort.clock is not None:
+        gauge(day, arrays, shown, effort)
+        few = likeliest(day.prior, shown, effort)
+        baseline = baseline if few.sum() == shown.sum() else None
+        arrays, shown = (*arrays[:6], few, *arrays[7:]), few
+        effort = effort.without(LOOKS * look_costs(backwards(shown), *shown.shape).sum())
     value = np.zeros((day.slots, day.size))
     policies: dict[Origin, Codes] = {}
     origins = list(backwards(shown))
+    weights = np.array([day.prior[o] if o[0] >= 0 else 1.0 for o in origins])
     edges = float((day.moves > 0).sum()) / day.slots
-    budget = passes_for(origins, day.prior, day.when, edges, work)
-    found = np.ones((day.slots, day.size))
+    pacing = Pacing(origins, weights, value.shape, edges, effort)
+    found, spent = np.ones((day.slots, day.size)), np.zeros(1)
     habits = [habit_of(day.prior.shape) for _ in range(day.size)]
-    for place, ((slot, state), passes) in enumerate(zip(origins, budget, strict=True)):
-        weight = day.prior[slot, state] if slot >= 0 else 1.0
-        stop = NEGLIGIBLE / max(float(weight), NEGLIGIBLE)
-        paces = np.roll(paces_of(day.slots, slot), slot, axis=0)
-        best = best_segment(
-            arrays, slot, state, value, paces, passes, stop, place, *habits[state], found
-        )
-        chosen = encoded(found[slot + 1 :])
-        until = basic.next_release(arrays, slot, state, slot + 1)
-        if slot < until < day.slots:
-            simple = _until(day, slot, state, until)
-            best, chosen = _better(kernels, arrays, (slot, state), value, best, chosen, simple)
-        if baseline is not None:
-            given = encoded(baseline[slot + 1 :])
-            higher = _better(kernels, arrays, (slot, state), value, best, chosen, given)
-            if higher[0] > best and _keeps(day, delta, slot, state, given):
-                best, chosen = higher
+    paces, wins = paces_of(day.slots), np.zeros(PACES)
+    for place, origin in enumerate(origins):
+        slot, state = origin
+        if slot >= 0 and effort.late():
+            shown[slot, state] = False  # in `arrays` too: what has no table is not shown
+            continue
+        candidates = published(day, arrays, origin, baseline)
+        passes = pacing.at(place)
+        spent[0] = 0.0
+        if passes:
+            stop = NEGLIGIBLE / max(float(weights[place]), NEGLIGIBLE)
+            best_segment(
+                arrays,
+                slot,
+                state,
+                value,
+                paces(slot),
+                passes,
+                stop,
+                place,
+                *habits[state],
+                wins,
+                found,
+                spent,
+            )
+            candidates.insert(0, encoded(found[slot + 1 :]))
+        best, chosen = _best(day, delta, origin, value, candidates)
+        if chosen is not None:
+            policies[origin] = chosen
         if slot >= 0:
-            value[slot, state] = best
-        if (chosen < LEVELS - 1).any():
-            policies[slot, state] = chosen
+            value[origin] = best
+        pacing.note(place, float(spent[0]))
     return policies
 
 
-def verified(day: Day, delta: float, policies: dict[Origin, Codes]) -> Segments:
-    """The policies that can come up, each looked at again; one that fails suppresses all.
+def gauge(day: Day, arrays: Any, shown: Truths, effort: Effort) -> None:
+    """Times a look at some segments, to know how fast this machine is now."""
+    from shoal.loss import suppression_segment_kernels as kernels
 
-    Suppressing everything after a release is always safe here, since only states that allow it
-    are ever shown. The expected releases are those of what is left.
-    """
-    kept: dict[Origin, Codes] = {}
-    for origin in reachable_origins(day, policies):
-        codes = policies.get(origin)
-        if codes is not None and _keeps(day, delta, *origin, codes):
-            kept[origin] = codes
-    used = {origin: kept[origin] for origin in reachable_origins(day, kept) if origin in kept}
+    assert effort.clock is not None
+    listed = list(forwards(shown))
+    some = listed[:: max(1, len(listed) // SAMPLE)]
+    pace, free, nothing = np.ones(day.slots), np.ones(shown.shape), np.zeros(shown.shape)
+    seconds = 0.0
+    for slot, state in some:
+        effort.on_time()
+        hidden, spent = np.ones(shown.shape), np.zeros(1)
+        kernels.forward_pass(arrays, slot, state, nothing, nothing, pace, free, 0.0, hidden, spent)
+        begun = effort.clock()
+        codes = encoded(hidden[slot + 1 :])
+        table_value(day, (slot, state), codes, nothing)
+        _keeps(day, 1.0, slot, state, codes)
+        seconds += effort.clock() - begun
+    effort.gauge.note(float(look_costs(some, *shown.shape).sum()), seconds)
+
+
+def published(day: Day, arrays: Any, origin: Origin, baseline: Floats | None) -> list[Codes]:
+    """What the simulatable check, and the vector `baseline`, do after a release."""
+    from shoal.loss import suppression_kernels as kernels
+
+    slot, state = origin
+    until = int(kernels.next_release(arrays, slot, state, slot + 1))
+    found = [_until(day, slot, state, until)] if slot < until < day.slots else []
+    if baseline is not None:
+        found.append(encoded(baseline[slot + 1 :]))
+    return found
+
+
+def _best(
+    day: Day, delta: float, origin: Origin, value: Floats, candidates: list[Codes]
+) -> tuple[float, Codes | None]:
+    """The private candidate of highest value, the first of equals; None when nothing is shown."""
+    worth = [table_value(day, origin, codes, value) for codes in candidates]
+    for place in np.argsort(-np.array(worth), kind="stable"):
+        if worth[place] > 0 and _keeps(day, delta, *origin, candidates[place]):
+            return worth[place], candidates[place]
+    return 0.0, None
+
+
+def table_value(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
+    """Expected releases after one release, value[t, j] following a release of j at t."""
+    from shoal.loss import suppression_segment_kernels as kernels
+
+    slot, state = origin
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    hidden = full(day, slot, {origin: codes}, state)
+    return float(kernels.policy_value(law, day.moves, slot, value, hidden))
+
+
+def occurring(day: Day, policies: dict[Origin, Codes]) -> Segments:
+    """The policies that can come up, and the releases they lead to."""
+    used = {o: policies[o] for o in reachable_origins(day, policies) if o in policies}
     return Segments(used, expected_releases(day, used))
 
 
@@ -148,22 +228,18 @@ def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     """max over outputs and secrets of share·(posterior - prior), over all segments that occur."""
     worst = 0.0
     for slot, state in reachable_origins(day, policies):
-        worst = max(worst, segment_rise(day, slot, state, full(day, slot, policies, state)))
+        worst = segment_rise(day, slot, state, full(day, slot, policies, state), worst)
     return worst
 
 
 def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
     """The mean number of releases of a day, exactly, backwards from the last origin."""
-    from shoal.loss import suppression_segment_kernels as kernels
-
-    arrays, _ = _arrays(day)
     value = np.zeros((day.slots, day.size))
-    for slot, state in sorted(policies, reverse=True):
-        hidden = full(day, slot, policies, state)
-        reached = kernels.policy_value(arrays, slot, state, value, hidden)
-        if slot < 0:
-            return float(reached)
-        value[slot, state] = reached
+    for origin in sorted(policies, reverse=True):
+        reached = table_value(day, origin, policies[origin], value)
+        if origin[0] < 0:
+            return reached
+        value[origin] = reached
     return 0.0
 
 
@@ -196,22 +272,7 @@ def full(day: Day, slot: int, policies: dict[Origin, Codes], state: int) -> Floa
 
 def _keeps(day: Day, delta: float, slot: int, state: int, codes: Codes) -> bool:
     hidden = full(day, slot, {(slot, state): codes}, state)
-    return segment_rise(day, slot, state, hidden) <= delta * (1 + 5e-13)
-
-
-def _better(
-    kernels: Any,
-    arrays: Any,
-    origin: Origin,
-    value: Floats,
-    best: float,
-    chosen: Codes,
-    other: Codes,
-) -> tuple[float, Codes]:
-    hidden = np.ones(value.shape)
-    hidden[origin[0] + 1 : origin[0] + 1 + len(other)] = decoded(other)
-    reached = kernels.policy_value(arrays, *origin, value, hidden)
-    return (reached, other) if reached > best else (best, chosen)
+    return segment_rise(day, slot, state, hidden, delta) <= delta * (1 + 5e-13)
 
 
 def _until(day: Day, slot: int, state: int, until: int) -> Codes:
@@ -229,6 +290,13 @@ def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
     return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
 
 
+def forwards(shown: Truths) -> Iterator[Origin]:
+    """ "start", and then every release that may be shown, the first first."""
+    yield START
+    for slot, state in np.argwhere(shown):
+        yield int(slot), int(state)
+
+
 def backwards(shown: Truths) -> Iterator[Origin]:
     """Every release that may be shown, the last first, and then "start"."""
     for slot, state in np.argwhere(shown)[::-1]:
@@ -239,43 +307,37 @@ def backwards(shown: Truths) -> Iterator[Origin]:
 def _arrays(day: Day) -> tuple[Any, Truths]:
     beliefs = future_beliefs(day)
     shown = releasable(day, beliefs)
-    return (day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1), shown
+    ahead = limiting(day.possible, day.when, day.bound, beliefs)
+    return (day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1, ahead), shown
 
 
-def passes_for(
-    origins: list[Origin], prior: Floats, when: Ints, edges: float, work: float
-) -> list[int]:
-    """How many forward passes each origin gets: λ·√prior, λ such that the work is spent.
+def limiting(possible: Truths, when: Ints, bound: Floats, beliefs: Floats) -> Ints:
+    """For each slot how many later secrets limit what it may show, and then which.
 
-    `edges` is the number of moves a slot has. At least 3 passes, or 1 when the work does not
-    allow that.
+    Those that some possible state makes likelier than their bound. Whatever is shown, no rest of
+    the others can exceed theirs.
     """
-    slots, size = prior.shape
-    cost = np.empty(len(origins))
-    weight = np.empty(len(origins))
-    for place, (slot, state) in enumerate(origins):
-        later = len(when) - int(np.searchsorted(when, slot, side="right"))
-        cost[place] = (slots - slot) * (edges * later / 2 + 2 * size * later) + 1e4
-        weight[place] = np.sqrt(prior[slot, state]) if slot >= 0 else 1.0
-
-    least = LEAST_PASSES if (LEAST_PASSES * cost).sum() <= work else 1
-
-    def passes(rate: float) -> Floats:
-        return np.clip(np.floor(rate * weight), least, MOST_PASSES)
-
-    low, high = 0.0, 1e9
-    for _ in range(60):
-        rate = np.sqrt(max(low, 1e-3) * high)
-        low, high = (rate, high) if (passes(rate) * cost).sum() <= work else (low, rate)
-    return [int(number) for number in passes(low)]
+    slots, count = len(possible), len(when)
+    table = np.zeros((slots, count + 1), dtype=np.int64)
+    for t in range(slots):
+        first = int(np.searchsorted(when, t, side="right"))
+        over = beliefs[t][possible[t], first:] > bound[first:] * (1 - 1e-12)
+        listed = first + np.flatnonzero(over.any(axis=0))
+        table[t, 0], table[t, 1 : 1 + len(listed)] = len(listed), listed
+    return table
 
 
-def paces_of(slots: int, origin: int) -> Floats:
-    """How fast to spend: all at once, half, evenly over what is left, and every other slot."""
+def paces_of(slots: int) -> Callable[[int], Floats]:
+    """How fast to spend after a release at each slot, worked out once a slot.
+
+    All at once, half, evenly over what is left, and every other slot.
+    """
     t = np.arange(slots)
     left = np.maximum(slots - t, 1)
-    return np.array(
-        [
+
+    @lru_cache(maxsize=1)
+    def paces(origin: int) -> Floats:
+        table = [
             np.ones(slots),
             np.full(slots, 0.5),
             np.minimum(1.0, 2.0 / left),
@@ -284,6 +346,7 @@ def paces_of(slots: int, origin: int) -> Floats:
             np.full(slots, 0.2),
             (t - origin) % 2 == 1,
             (t - origin) % 3 == 0,
-        ],
-        dtype=np.float64,
-    )
+        ]
+        return np.array(table, dtype=np.float64)
+
+    return paces

@@ -12,6 +12,8 @@ from numba import njit
 
 from shoal.loss.suppression_segment_kernels import forward_pass, wait_values
 
+FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
+
 
 @njit(cache=True, error_model="numpy")
 def best_segment(
@@ -26,13 +28,16 @@ def best_segment(
     pace: Any,
     caps: Any,
     waiting: Any,
+    wins: Any,
     best: Any,
+    spent: Any,
 ) -> float:
     """Fills `best` with the best policy that `passes` forward passes find; returns its value.
 
     Starts from `pace`, `caps` and `waiting`, which worked one slot later, then tries each of
     `paces` without caps, first with waiting worth nothing and then worth what the last policy
     made of it; what is left goes into single changes. The three become those of the best policy.
+    One pace in turn is tried first, then those that won most: wins[v] counts, and is kept up.
     """
     moves = day[1]
     slots, size = moves.shape[0], moves.shape[1]
@@ -40,22 +45,31 @@ def best_segment(
     kept = waiting.copy()
     free = np.ones((slots, size))
     best[:] = 1.0
-    highest = forward_pass(day, slot, state, value, waiting, pace, caps, stop, best)
+    highest = forward_pass(day, slot, state, value, waiting, pace, caps, stop, best, spent)
     winner, passes = -1, passes - 1
-    for variant in range(paces.shape[0]):
+    order = np.argsort(-wins)
+    early = offset % paces.shape[0]
+    for turn in range(-1, paces.shape[0]):
+        variant = order[turn] if turn >= 0 else early
+        if turn >= 0 and variant == early:
+            continue
         waiting[:] = 0.0
         for _ in range(2):
             if passes > 0:
                 passes -= 1
                 found = forward_pass(
-                    day, slot, state, value, waiting, paces[variant], free, stop, hidden
+                    day, slot, state, value, waiting, paces[variant], free, stop, hidden, spent
                 )
                 if found > highest * (1 + 1e-12):
                     highest, best[:], kept[:], winner = found, hidden, waiting, variant
                 wait_values(moves, slot, value, hidden, waiting)
     if winner >= 0:
         pace[:], caps[:] = paces[winner], 1.0
-    highest = _climb(day, slot, state, value, kept, pace, caps, stop, best, highest, passes, offset)
+        wins *= FORGOTTEN
+        wins[winner] += 1.0
+    highest = _climb(
+        day, slot, state, value, kept, pace, caps, stop, best, highest, passes, offset, spent
+    )
     wait_values(moves, slot, value, best, waiting)
     return highest
 
@@ -74,6 +88,7 @@ def _climb(
     highest: float,
     passes: int,
     offset: int,
+    spent: Any,
 ) -> float:
     """Changes one pace or one cap at a time, in turn, keeps what helps; returns the value.
 
@@ -98,7 +113,7 @@ def _climb(
         if table[at] == before:
             continue
         passes -= 1
-        found = forward_pass(day, slot, state, value, fresh, pace, caps, stop, hidden)
+        found = forward_pass(day, slot, state, value, fresh, pace, caps, stop, hidden, spent)
         if found > highest * (1 + 1e-9):
             if found > highest * (1 + 1e-5):
                 idle = 0

@@ -20,7 +20,6 @@ from shoal.loss.suppression import (
     Codes,
     Day,
     Truths,
-    decoded,
     encoded,
     future_beliefs,
     jointly_releasable,
@@ -28,29 +27,38 @@ from shoal.loss.suppression import (
 )
 from shoal.loss.suppression_adaptive import (
     NEGLIGIBLE,
+    PACES,
     WORK,
     Origin,
     Segments,
     backwards,
     expected_releases,
+    forwards,
     full,
     habit_of,
+    limiting,
     paces_of,
-    passes_for,
     reachable_origins,
+    table_value,
 )
+from shoal.loss.suppression_effort import Effort
+from shoal.loss.suppression_pacing import Pacing
 
 
-def family_next_releases(days: Sequence[Day]) -> Ints:
+def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> Ints:
     """As `next_releases`: the first slot that every member lets be shown, whatever it holds.
 
-    Members under which the last release is impossible have no say.
+    Members under which the last release is impossible have no say. Once the clock of `work`, if
+    any, has run out, nothing more is shown.
     """
+    effort = Effort.of(work)
     shown = jointly_releasable(days)
     arrays = [_arrays(day, shown) for day in days]
     slots, size = shown.shape
     table = np.full((slots + 1, size), slots, dtype=np.int64)
-    for slot, state in backwards(shown):
+    for slot, state in forwards(shown):
+        if effort.late():
+            break
         table[slot + 1, state] = _next(days, arrays, slot, state)
     return table
 
@@ -78,7 +86,7 @@ def family_search(
     *,
     baseline: Floats,
     table: Ints,
-    work: float = WORK,
+    work: float | Effort = WORK,
 ) -> dict[Origin, Codes]:
     """A private table after each release that may be shown; see `suppression_adaptive.search`.
 
@@ -94,40 +102,56 @@ def family_search(
     origins = list(backwards(shown))
     prior = np.asarray(sum(day.prior for day in days)) / len(days)
     edges = float((side[1] > 0).sum()) / days[0].slots
-    budget = passes_for(origins, prior, side[2], edges, work)
-    values = np.zeros((len(days), *shown.shape))
+    weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
+    effort = Effort.of(work)
     wide = (days[0].slots, len(days) * days[0].size)
+    pacing = Pacing(origins, weights, wide, edges, effort, len(days))
+    values = np.zeros((len(days), *shown.shape))
     habits = [habit_of(wide) for _ in range(days[0].size)]
-    found = np.ones(wide)
+    found, spent = np.ones(wide), np.zeros(1)
     policies: dict[Origin, Codes] = {}
-    for place, ((slot, state), passes) in enumerate(zip(origins, budget, strict=True)):
-        likely = float(prior[slot, state]) if slot >= 0 else 1.0
-        stop = NEGLIGIBLE / max(likely, NEGLIGIBLE)
-        paces = np.roll(paces_of(days[0].slots, slot), slot, axis=0)
-        beside = np.concatenate(list(values), axis=1)
-        best_segment(side, slot, state, beside, paces, passes, stop, place, *habits[state], found)
-        candidates = [
-            encoded(found[slot + 1 :, : days[0].size]),
+    paces, wins = paces_of(days[0].slots), np.zeros(PACES)
+    for place, (slot, state) in enumerate(origins):
+        effort.on_time()
+        spent[0] = 0.0
+        passes = pacing.at(place)
+        candidates = []
+        if passes:
+            stop = NEGLIGIBLE / max(float(weights[place]), NEGLIGIBLE)
+            beside = np.concatenate(list(values), axis=1)
+            best_segment(
+                side,
+                slot,
+                state,
+                beside,
+                paces(slot),
+                passes,
+                stop,
+                place,
+                *habits[state],
+                wins,
+                found,
+                spent,
+            )
+            candidates.append(encoded(found[slot + 1 :, : days[0].size]))
+        candidates += [
             encoded(baseline[slot + 1 :]),
             _until(days, slot, state, int(table[slot + 1, state])),
         ]
         chosen = _best(days, delta, (slot, state), values, candidates)
         if chosen is not None:
             policies[slot, state] = chosen
+        pacing.note(place, float(spent[0]))
     return policies
 
 
-def family_verified(days: Sequence[Day], delta: float, policies: dict[Origin, Codes]) -> Segments:
-    """The policies that can come up under some member, each looked at again under every one.
+def family_occurring(days: Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
+    """The policies that can come up under some member.
 
-    One that fails under a member that can come to it suppresses all. `expected` is the mean
-    number of releases under the member that shows least.
+    `expected` is the mean number of releases under the member that shows least.
     """
-    kept = {
-        origin: codes for origin, codes in policies.items() if _keeps(days, delta, origin, codes)
-    }
-    reached = {origin for day in days for origin in reachable_origins(day, kept)}
-    used = {origin: codes for origin, codes in kept.items() if origin in reached}
+    reached = {origin for day in days for origin in reachable_origins(day, policies)}
+    used = {origin: codes for origin, codes in policies.items() if origin in reached}
     return Segments(used, min(expected_releases(day, used) for day in days))
 
 
@@ -145,7 +169,7 @@ def _best(
     for codes in candidates:
         reached = np.zeros(len(days))
         for g in asked:
-            reached[g] = _value(days[g], origin, values[g], codes)
+            reached[g] = table_value(days[g], origin, codes, values[g])
         if reached.sum() > best and _keeps(days, delta, origin, codes):
             best, chosen, noted = float(reached.sum()), codes, reached
     if slot >= 0:
@@ -153,22 +177,11 @@ def _best(
     return chosen
 
 
-def _value(day: Day, origin: Origin, value: Floats, codes: Codes) -> float:
-    """Expected releases after one release, under one member."""
-    slot, state = origin
-    law = day.initial if slot < 0 else day.moves[slot, state]
-    total = 0.0
-    for t, hidden in enumerate(decoded(codes), start=slot + 1):
-        total += float((law * (1.0 - hidden)) @ (1.0 + value[t]))
-        law = (law * hidden) @ day.moves[t]
-    return total
-
-
 def _keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
     """Whether a table is private after a release under every member that can come to it."""
     slot, state = origin
     return all(
-        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state))
+        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state), delta)
         <= delta * (1 + 5e-13)
         for day in days
         if slot < 0 or day.possible[origin]
@@ -204,18 +217,21 @@ def _side_by_side(days: Sequence[Day], shown: Truths) -> tuple[Any, ...]:
         block = slice(g * size, (g + 1) * size)
         moves[:, block, block] = day.moves
         future[:, block, owner == g] = future_beliefs(day)
+    bound = np.concatenate([day.bound for day in days])[order]
+    possible = np.concatenate([day.possible for day in days], axis=1)
     return (
         np.concatenate([day.initial for day in days]),
         moves,
         when[order],
         who,
-        np.concatenate([day.bound for day in days])[order],
+        bound,
         future,
         np.concatenate([shown & day.possible for day in days], axis=1),
         copies,
+        limiting(possible, when[order], bound, future),
     )
 
 
 def _arrays(day: Day, shown: Truths) -> tuple[Any, ...]:
     beliefs = future_beliefs(day)
-    return day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1
+    return day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1, None

@@ -19,12 +19,18 @@ from shoal.loss.suppression import (
     memoryless_rise,
     released_fraction,
 )
+from shoal.loss.suppression_effort import Effort
 
+CALL = 1e4  # multiplications that calling a compiled loop stands for
 MEMORY = 1 << 30  # bytes of rows; what would need more stays suppressed
 
 
 def greedy(
-    days: Day | Sequence[Day], order: Iterable[int], levels: Floats, *, work: float = np.inf
+    days: Day | Sequence[Day],
+    order: Iterable[int],
+    levels: Floats,
+    *,
+    work: float | Effort = np.inf,
 ) -> Floats:
     """Suppression probabilities that are private and that no single lowering improves.
 
@@ -32,13 +38,17 @@ def greedy(
     the last is 1) that keeps every bound: one pass is enough, because a coordinate that could not
     be lowered then cannot be lowered later. With several days (the members of a family) a level
     must keep the bounds of each: the highest of their least levels does, by monotonicity. `work`
-    limits the multiplications spent; coordinates not reached stay at 1.
+    limits what is spent; coordinates not reached stay at 1, and what is found is private whenever
+    it ends.
     """
     family = (days,) if isinstance(days, Day) else tuple(days)
-    searches = [_Search(day) for day in family]
+    effort = Effort.of(work)
+    searches = [_Search(day, effort) for day in family]
     shown = jointly_releasable(family)
     for place in order:
-        if shown.flat[place] and sum(search.work for search in searches) < work:
+        if effort.over():
+            break
+        if shown.flat[place]:
             _lower(searches, divmod(int(place), family[0].size), levels)
     return searches[0].hidden
 
@@ -136,21 +146,35 @@ class Grid:
     levels: Floats
 
 
-def best_of(days: Day | Sequence[Day], grids: Iterable[Grid], *, work: float = np.inf) -> Floats:
-    """The vector of highest expected utility among several greedy searches.
+def best_of(
+    days: Day | Sequence[Day], grids: Sequence[Grid], *, work: float | Effort = np.inf
+) -> Floats:
+    """The vector of highest expected utility among several greedy searches, each looked at again.
 
-    Of several days the one on which least is shown counts.
+    Of several days the one on which least is shown counts. The first search may take half of
+    `work`, each later one an even share of what is left.
     """
     family = (days,) if isinstance(days, Day) else tuple(days)
+    effort = Effort.of(work)
     best, value = np.ones((family[0].slots, family[0].size)), 0.0
-    for grid in grids:
-        found = greedy(family, grid.order, grid.levels, work=work)
+    for turn, grid in enumerate(grids):
+        if effort.over():
+            break
+        part = effort.part(1 / (len(grids) - turn) if turn else 1 / 2)
+        found = greedy(family, grid.order, grid.levels, work=part)
         reached = min(released_fraction(day, found) for day in family)
-        if reached > value * (1 + 1e-12) and all(
-            memoryless_rise(day, found) <= _allowed(day) for day in family
-        ):
-            best, value = found, reached
+        if reached > value * (1 + 1e-12):
+            part.spend(sum(_cost(day, found) for day in family))
+            if all(memoryless_rise(day, found) <= _allowed(day) for day in family):
+                best, value = found, reached
+        effort.spend(part.spent)
     return best
+
+
+def _cost(day: Day, hidden: Floats) -> float:
+    """Multiplications, nearly, of looking at a vector again."""
+    rows = 1 + int((hidden < 1).sum()) + len(day.when)
+    return rows * day.slots * day.size * (day.size + 20) / 2 + CALL
 
 
 def _allowed(day: Day) -> float:
@@ -163,10 +187,10 @@ def _allowed(day: Day) -> float:
 class _Search:
     """The rows of a greedy search: one per releasable origin, and one per secret."""
 
-    def __init__(self, day: Day) -> None:
+    def __init__(self, day: Day, effort: Effort) -> None:
         from shoal.loss import suppression_greedy_kernels as kernels
 
-        self.kernels = kernels
+        self.kernels, self.effort = kernels, effort
         self.day = day
         self.hidden = np.ones((day.slots, day.size))
         self.shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
@@ -179,13 +203,13 @@ class _Search:
         self.asked = [0]
         self.rows = [start]
         self.star, self.lift = start  # the row of the candidate looked at last
-        self.work = 0.0
 
     def row(self, slot: int, state: int) -> tuple[Floats, Ints]:
         """K(origin → ·) under the current probabilities."""
         values = np.zeros((self.day.slots + 1, self.day.size))
         powers = np.zeros(self.day.slots + 1, dtype=np.int64)
         self._extend(values, powers, (slot, state), -1)
+        self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
         return values, powers
 
     def least(self, place: tuple[int, int], levels: Floats) -> int:
@@ -236,7 +260,7 @@ class _Search:
                     room,
                     least,
                 )
-            self.work += each
+            self.effort.spend(each + CALL)
             if room < least:
                 self.asked.insert(0, self.asked.pop(turn))
                 return room
@@ -257,6 +281,8 @@ class _Search:
         if not self.shown[place]:
             return True
         self._refresh(slot)
+        outputs = float(self.shown[slot + 1 :].sum() * len(self.day.when)) + CALL
+        self.effort.spend(outputs * len(self.rows))
         return not any(
             origin < slot and row[place] > 0 and self.breaches(row, power, origin, slot)
             for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True)
@@ -281,8 +307,10 @@ class _Search:
         for origin, (row, power) in zip(self.origins, self.rows, strict=True):
             if origin[0] < slot:
                 self._extend(row, power, origin, slot)
-                self.work += (self.day.slots - slot) * self.day.size**2
+                self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
         self._extend_secrets(slot)
+        later = (self.day.slots - slot) * self.day.size**2
+        self.effort.spend(later * len(self.day.when) / 2)
 
     def _extend(self, row: Floats, power: Ints, origin: tuple[int, int], since: int) -> None:
         self.kernels.extend_row(

@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import Codes, Day, Truths, decoded, highest_to_rise
+from shoal.loss.suppression import (
+    Codes,
+    Day,
+    Truths,
+    decoded,
+    floor_of,
+    rise_above,
+    segment_rise,
+)
 from shoal.loss.suppression_adaptive import Origin
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
@@ -86,17 +94,25 @@ def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> li
     return arriving
 
 
-def history_rise(day: Day, origin: Origin, plan: Remembering, digits: Ints) -> float:
+def history_rise(
+    day: Day, origin: Origin, plan: Remembering, digits: Ints, least: float = 0.0
+) -> float:
     """The highest rise of belief after one release, over all outcomes of its segment.
 
-    Infinite when a mass that is not 0 is too thin to be decided upon.
+    Infinite when a mass that is not 0 is too thin to be decided upon. Rises up to `least` are not
+    told apart.
     """
     from shoal.loss import suppression_kernels as kernels
 
     slot, state = origin
+    if not plan.codes:
+        table = np.ones((day.slots, day.size))
+        table[slot + 1 : slot + 1 + len(plan.tail)] = decoded(plan.tail)
+        return segment_rise(day, slot, state, table, least)
     arriving = flow(day, slot, state, plan, digits)
     secrets = seen_by(day, slot, digits, len(plan.codes))
-    highest = np.zeros(len(day.when))
+    floor = floor_of(day, least)
+    highest = floor.copy()
     for k, codes in enumerate(plan.codes):
         shown = arriving[k] * (1.0 - fine_decoded(codes))
         if ((arriving[k] > 0) & (arriving[k] < THIN)).any():
@@ -106,7 +122,7 @@ def history_rise(day: Day, origin: Origin, plan: Remembering, digits: Ints) -> f
     begin = slot + 1 + window
     mass = arriving[-1].sum(axis=0)
     if mass.sum() == 0:
-        return highest_to_rise(day, highest)
+        return rise_above(day, highest, floor, least)
     if mass[mass > 0].min() < THIN:
         return np.inf
     belief = np.zeros((day.size, len(day.when)))
@@ -114,13 +130,13 @@ def history_rise(day: Day, origin: Origin, plan: Remembering, digits: Ints) -> f
     belief[mass > 0] = joint[mass > 0] / mass[mass > 0, None]
     if begin >= day.slots:
         np.maximum(highest, belief[0], out=highest)
-        return highest_to_rise(day, highest)
+        return rise_above(day, highest, floor, least)
     hidden = np.ones((day.slots, day.size))
     hidden[slot + 1 : slot + 1 + len(plan.tail)] = decoded(plan.tail)
     with np.errstate(divide="ignore"):
         logs = np.log(mass / mass.sum())
     kernels.onward_highest(day.moves, begin, logs, belief, slot, hidden, day.when, day.who, highest)
-    return highest_to_rise(day, highest)
+    return rise_above(day, highest, floor, least)
 
 
 def _raise_by(day: Day, t: int, shown: Floats, secrets: Truths, highest: Floats) -> None:

@@ -217,28 +217,58 @@ def onward_highest(
     `logs` is the law at slot `now` given suppression until then, belief[j, c] the belief in the
     secrets between given moreover state j. Beliefs are carried forward through the reversed chain,
     B(j, k) = P(X_{t-1} = k | X_t = j, suppressed): a product of stochastic matrices, in which
-    nothing cancels. `logs` and `belief` are used up.
+    nothing cancels. A secret that no possible state puts above highest[c] is dropped: later
+    beliefs in it are averages of those. `logs` and `belief` are used up.
     """
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     first = np.searchsorted(when, slot, side="right")
     known = np.searchsorted(when, now, side="left")
+    secret = np.empty(count, dtype=np.int64)
+    past = int(known - first)
+    for place in range(past):
+        secret[place] = first + place
+        belief[:, place] = belief[:, first + place]
     after = np.empty(size)
     fresh = np.zeros((size, count))
     for t in range(now, slots + 1):
         if t > now:
             hidden = suppression[t - 1]
             advance(logs, hidden, moves[t - 1], after)
-            reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, first, known)
+            reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, 0, past)
             belief, fresh = fresh, belief
             logs[:] = after
         while known < count and when[known] == t:
             for j in range(size):
-                belief[j, known] = 1.0 if j == who[known] else 0.0
+                belief[j, past] = 1.0 if j == who[known] else 0.0
+            secret[past] = known
+            past += 1
             known += 1
         for j in range(size):
             if logs[j] > -np.inf and (t == slots or suppression[t, j] < 1):
-                for c in range(first, known):
-                    highest[c] = max(highest[c], belief[j, c])
+                for place in range(past):
+                    c = secret[place]
+                    highest[c] = max(highest[c], belief[j, place])
+        past = _above(logs, belief, secret, past, highest)
+
+
+@njit(cache=True, error_model="numpy")
+def _above(logs: Any, belief: Any, secret: Any, past: int, highest: Any) -> int:
+    """Moves the secrets that a possible state puts above `highest` to the front; their number."""
+    place = 0
+    while place < past:
+        open_to = False
+        for j in range(logs.size):
+            if logs[j] > -np.inf and belief[j, place] > highest[secret[place]]:
+                open_to = True
+                break
+        if open_to:
+            place += 1
+            continue
+        past -= 1
+        secret[place] = secret[past]
+        for j in range(logs.size):
+            belief[j, place] = belief[j, past]
+    return past
 
 
 @njit(cache=True, error_model="numpy")
@@ -254,7 +284,7 @@ def reverse_beliefs(
     for j in range(size):
         for c in range(first, known):
             fresh[j, c] = 0.0
-        if after[j] == -np.inf:
+        if after[j] == -np.inf or first >= known:
             continue
         total = 0.0
         for k in range(size):
@@ -292,7 +322,7 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     Every state reachable then must be releasable, and with all suppressed in between no belief
     about the slots between may exceed its bound, whichever state is shown.
     """
-    initial, moves, when, who, bound, _, shown, _ = day
+    initial, moves, when, who, bound, _, shown, _, _ = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     ones = np.ones((slots, size))
     logs = np.empty((slots + 1, size))
@@ -305,30 +335,22 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
             if logs[t, j] > -np.inf and not shown[t, j]:
                 open_at[t] = False
         last = t if open_at[t] else last
-    first = np.searchsorted(when, slot, side="right")
+    known = np.searchsorted(when, slot, side="right")
     belief = np.zeros((size, count))
     fresh = np.zeros((size, count))
-    known = first
+    secret = np.empty(count, dtype=np.int64)
+    past = 0
     for t in range(slot + 1, last + 1):
         if t > slot + 1:
-            reverse_beliefs(
-                logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, first, known
-            )
+            reverse_beliefs(logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, 0, past)
             belief, fresh = fresh, belief
         while known < count and when[known] == t:
             for j in range(size):
-                belief[j, known] = 1.0 if j == who[known] else 0.0
+                belief[j, past] = 1.0 if j == who[known] else 0.0
+            secret[past] = known
+            past += 1
             known += 1
-        if t >= earliest and open_at[t] and _all_below(logs[t], belief, bound, first, known):
+        past = _above(logs[t], belief, secret, past, bound)
+        if t >= earliest and open_at[t] and past == 0:
             return t
     return slots
-
-
-@njit(cache=True, error_model="numpy")
-def _all_below(logs: Any, belief: Any, bound: Any, first: Any, known: Any) -> bool:
-    for j in range(logs.size):
-        if logs[j] > -np.inf:
-            for c in range(first, known):
-                if belief[j, c] > bound[c]:
-                    return False
-    return True

@@ -43,10 +43,12 @@ class Program:
         digits: Ints,
         value: Floats,
         shown: Any,
+        seconds: float = np.inf,
     ) -> None:
         self.day, self.origin, self.window, self.digits = day, origin, window, digits
         self.codes = tail
         self.slot = origin[0]
+        self.seconds = seconds  # of one solution, at most
         never = tuple(
             np.full(((int(digits.max()) + 1) ** k, day.size), 2**32 - 1, dtype=np.uint32)
             for k in range(window)
@@ -107,6 +109,7 @@ class Program:
             b_eq=right,
             bounds=(0, 1),
             method="highs",
+            options={"time_limit": self.seconds} if np.isfinite(self.seconds) else {},
         )
         return found.x if found.status == 0 else None
 

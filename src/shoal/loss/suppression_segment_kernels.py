@@ -35,70 +35,69 @@ def forward_pass(
     caps: Any,
     stop: float,
     hidden: Any,
+    spent: Any,
 ) -> float:
     """Fills hidden[t, j] for t > slot with a private policy; returns its expected releases.
 
-    day = (initial, moves, when, who, bound, future, shown, copies). value[t, j] is what follows a
-    release of j at t, waiting[t, j] what follows its suppression: a state is shown only when that
-    is better. At slot t at most pace[t] of the room is spent, and no state is shown with more
-    than caps[t, j]. Ends, all suppressed, when what is left is worth less than `stop`. `copies` is
-    1, or the number of chains of a family side by side: states j, j + n, … are then one context.
+    day = (initial, moves, when, who, bound, future, shown, copies, ahead). value[t, j] is what
+    follows a release of j at t, waiting[t, j] what follows its suppression: a state is shown only
+    when that is better. At slot t at most pace[t] of the room is spent, and no state is shown with
+    more than caps[t, j]. Ends, all suppressed, when what is left is worth less than `stop`.
+    `copies` is 1, or the number of chains of a family side by side: states j, j + n, … are then
+    one context. ahead[t] lists the later secrets that limit slot t, after their number. The
+    multiplications are added to spent[0].
     """
-    initial, moves, when, who, bound, future, shown, copies = day
+    initial, moves, when, who, bound, future, shown, copies, ahead = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     hidden[slot + 1 :] = 1.0
     law = law_after(initial, moves, slot, state, shown, copies)
-    first = np.searchsorted(when, slot, side="right")
-    belief = np.zeros((size, count))
-    fresh = np.zeros((size, count))
-    mass, total, known = 1.0, 0.0, first
+    known = np.searchsorted(when, slot, side="right")
+    belief, fresh = np.zeros((size, count)), np.zeros((size, count))
+    gap = np.empty((size, count))
+    secret = np.empty(count, dtype=np.int64)
+    mass, total, past = 1.0, 0.0, 0
     for t in range(slot + 1, slots):
         while known < count and when[known] == t:
             for j in range(size):
-                belief[j, known] = future[t, j, known]
+                belief[j, past] = future[t, j, known]
+            secret[past] = known
+            past += 1
             known += 1
         share = 1.0 if t == slots - 1 else pace[t]
         left = 1.0
         if share > 0:
-            left = _spend(
-                law,
-                belief,
-                future[t],
-                bound,
-                who,
-                first,
-                known,
-                shown[t],
-                value[t],
-                waiting[t],
-                share,
-                caps[t],
-                hidden[t],
-                copies,
+            limits = _gaps(
+                law, belief, future[t], bound, who, secret, past, ahead[t], size // copies, gap
             )
+            left = _spend(
+                law, gap, limits, shown[t], value[t], waiting[t], share, caps[t], hidden[t], copies
+            )
+            spent[0] += 6 * size * limits
         for j in range(size):
             total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
         mass *= left
         if t == slots - 1 or left <= THIN or mass * (slots - t) < stop:
             break
-        _step(law, hidden[t], moves[t], belief, fresh, first, known)
+        spent[0] += _step(law, hidden[t], moves[t], belief, fresh, past)
         belief, fresh = fresh, belief
+        past = _settled_left(law, belief, bound, secret, past)
     return total
 
 
 @njit(cache=True, error_model="numpy")
-def _step(
-    law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, first: Any, known: Any
-) -> None:
-    """One slot on: the law given suppression, and the beliefs it carries, by the reversed chain."""
-    size = law.size
+def _step(law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, past: int) -> Any:
+    """One slot on: the law given suppression, and the beliefs it carries, by the reversed chain.
+
+    Returns the number of multiplications.
+    """
+    size, used = law.size, 0
     weight = np.empty(size)
     for k in range(size):
         weight[k] = law[k] * hidden[k]
     total = 0.0
     for j in range(size):
         law[j] = 0.0
-        for c in range(first, known):
+        for c in range(past):
             fresh[j, c] = 0.0
         for k in range(size):
             law[j] += weight[k] * matrix[k, j]
@@ -106,11 +105,35 @@ def _step(
             for k in range(size):
                 part = weight[k] * matrix[k, j] / law[j]
                 if part > 0:
-                    for c in range(first, known):
+                    used += past
+                    for c in range(past):
                         fresh[j, c] += part * belief[k, c]
         total += law[j]
     for j in range(size):
         law[j] /= total
+    return used + 2 * size * size
+
+
+@njit(cache=True, error_model="numpy")
+def _settled_left(law: Any, belief: Any, bound: Any, secret: Any, past: int) -> int:
+    """Drops the past secrets that no state puts above their bound; returns how many are left.
+
+    Beliefs in the past are carried on as averages, so what no state exceeds none will.
+    """
+    place = 0
+    while place < past:
+        highest = 0.0
+        for j in range(law.size):
+            if law[j] > 0:
+                highest = max(highest, belief[j, place])
+        if highest > bound[secret[place]] * (1.0 - 1e-12):
+            place += 1
+            continue
+        past -= 1
+        secret[place] = secret[past]
+        for j in range(law.size):
+            belief[j, place] = belief[j, past]
+    return past
 
 
 @njit(cache=True, error_model="numpy")
@@ -130,12 +153,8 @@ def law_after(initial: Any, moves: Any, slot: int, state: int, shown: Any, copie
 @njit(cache=True, error_model="numpy")
 def _spend(
     law: Any,
-    belief: Any,
-    future: Any,
-    bound: Any,
-    who: Any,
-    first: Any,
-    known: Any,
+    gap: Any,
+    limits: int,
     shown: Any,
     value: Any,
     waiting: Any,
@@ -145,58 +164,64 @@ def _spend(
     copies: int,
 ) -> float:
     """Chooses hidden[j] of one slot, best gain for its room first; returns the mass left."""
-    size, count = law.size, bound.size
+    size = law.size
     contexts = size // copies
-    gap = np.empty((size, count))
-    room = np.zeros(count)
-    _gaps(belief, future, bound, who, first, known, contexts, gap)
+    room = np.zeros(limits)
     for j in range(size):
-        for c in range(first, count):
+        for c in range(limits):
             room[c] += law[j] * gap[j, c]
-    scarcity = np.empty(count)
-    for c in range(first, count):
+    scarcity = np.empty(limits)
+    for c in range(limits):
         scarcity[c] = 1.0 / max(room[c], 1e-300)
     worth = np.full(contexts, -1.0)
     for j in range(contexts):
         if caps[j] > 0:
-            worth[j] = _worth(j, law, gap, scarcity, first, shown, value, waiting, copies)
-    for c in range(first, count):
+            worth[j] = _worth(j, law, gap, scarcity, shown, value, waiting, copies)
+    for c in range(limits):
         room[c] = max(room[c], 0.0) * share
     for _ in range(contexts):
         best = np.argmax(worth)
         if worth[best] <= 0:
             break
         worth[best] = -1.0
-        chance = _afford(caps[best], int(best), law, gap, room, first, copies)
+        chance = _afford(caps[best], int(best), law, gap, room, copies)
         for j in range(best, size, contexts):
             hidden[j] = 1.0 - chance
-            for c in range(first, count):
+            for c in range(limits):
                 room[c] -= law[j] * chance * gap[j, c]
-    return _settle(law, gap, first, hidden)
+    return _settle(law, gap, limits, hidden)
 
 
 @njit(cache=True, error_model="numpy")
 def _gaps(
+    law: Any,
     belief: Any,
     future: Any,
     bound: Any,
     who: Any,
-    first: Any,
-    known: Any,
+    secret: Any,
+    past: int,
+    ahead: Any,
     contexts: int,
     gap: Any,
-) -> None:
-    """gap[j, c] = bound(c) - E(j, c); 0 where state and secret are of different chains."""
-    size, count = gap.shape
-    for j in range(size):
-        for c in range(first, known):
-            gap[j, c] = bound[c] - belief[j, c]
-        for c in range(known, count):
-            gap[j, c] = bound[c] - future[j, c]
-        if contexts < size:
-            for c in range(first, count):
-                if who[c] // contexts != j // contexts:
-                    gap[j, c] = 0.0
+) -> int:
+    """Fills gap[j, m] = bound(c) - E(j, c) for the secrets that limit this slot; their number.
+
+    0 where state and secret are of different chains. A secret with no negative gap limits
+    nothing: whatever is shown, the room left of it is a sum of what is not negative.
+    """
+    size, found = law.size, 0
+    for m in range(past + ahead[0]):
+        c = secret[m] if m < past else ahead[1 + m - past]
+        tight = False
+        for j in range(size):
+            gap[j, found] = bound[c] - (belief[j, m] if m < past else future[j, c])
+            if contexts < size and who[c] // contexts != j // contexts:
+                gap[j, found] = 0.0
+            tight = tight or (law[j] > 0 and gap[j, found] < 1e-12 * bound[c])
+        if tight:
+            found += 1
+    return found
 
 
 @njit(cache=True, error_model="numpy")
@@ -205,7 +230,6 @@ def _worth(
     law: Any,
     gap: Any,
     scarcity: Any,
-    first: Any,
     shown: Any,
     value: Any,
     waiting: Any,
@@ -220,7 +244,7 @@ def _worth(
             return -1.0
         mass += law[j]
         gain += law[j] * (1.0 + value[j] - waiting[j])
-        for c in range(first, gap.shape[1]):
+        for c in range(scarcity.size):
             if gap[j, c] < 0:
                 return -1.0
             use = max(use, law[j] * gap[j, c] * scarcity[c])
@@ -228,12 +252,10 @@ def _worth(
 
 
 @njit(cache=True, error_model="numpy")
-def _afford(
-    most: float, context: int, law: Any, gap: Any, room: Any, first: Any, copies: int
-) -> float:
+def _afford(most: float, context: int, law: Any, gap: Any, room: Any, copies: int) -> float:
     """The largest multiple of 1/65536 up to `most` for which the room lasts."""
     for j in range(context, law.size, law.size // copies):
-        for c in range(first, gap.shape[1]):
+        for c in range(room.size):
             need = law[j] * gap[j, c]
             if need * most > room[c] + 1e-13 * law[j]:
                 most = max(room[c], 0.0) / need
@@ -242,7 +264,7 @@ def _afford(
 
 
 @njit(cache=True, error_model="numpy")
-def _settle(law: Any, gap: Any, first: Any, hidden: Any) -> float:
+def _settle(law: Any, gap: Any, limits: int, hidden: Any) -> float:
     """The mass left, after looking directly at what is left: Σ a(j) hidden(j) gap(j, c) ≥ 0.
 
     Differences lose all digits when almost everything is shown, so the rest is summed anew; when
@@ -252,11 +274,11 @@ def _settle(law: Any, gap: Any, first: Any, hidden: Any) -> float:
         left = 0.0
         for j in range(law.size):
             left += law[j] * hidden[j]
-        rest = np.zeros(gap.shape[1])
+        rest = np.zeros(limits)
         for j in range(law.size):
             mass = law[j] * hidden[j]
             if mass > 0:
-                for c in range(first, gap.shape[1]):
+                for c in range(limits):
                     rest[c] += mass * gap[j, c]
         if (left == 0.0 or left > THIN) and (rest >= 0.0).all():  # also with no secret at all
             return left
@@ -282,10 +304,8 @@ def wait_values(moves: Any, slot: int, value: Any, hidden: Any, waiting: Any) ->
 
 
 @njit(cache=True, error_model="numpy")
-def policy_value(day: Any, slot: int, state: int, value: Any, hidden: Any) -> float:
-    """Expected releases after a release, of a policy given for the slots after it."""
-    moves = day[1]
-    law = law_after(day[0], moves, slot, state, day[6], day[7])
+def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> float:
+    """Expected releases of a policy for the slots after `slot`; `law` is that of the next one."""
     total = 0.0
     for t in range(slot + 1, moves.shape[0]):
         for j in range(law.size):

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import LEVELS, Codes, Day, future_beliefs, releasable
-from shoal.loss.suppression_adaptive import Origin
+from shoal.loss.suppression import LEVELS, Codes, Day, Truths, future_beliefs, releasable
+from shoal.loss.suppression_adaptive import Origin, table_value
+from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_history import Remembering, digits_of, history_rise, history_value
 from shoal.loss.suppression_program import Program
 
@@ -41,15 +42,24 @@ class Histories:
 
 
 def windowed(
-    day: Day, delta: float, base: dict[Origin, Codes], *, programs: int, nodes: int = MOST_NODES
+    day: Day,
+    delta: float,
+    base: dict[Origin, Codes],
+    *,
+    programs: int,
+    nodes: int = MOST_NODES,
+    work: float | Effort = np.inf,
 ) -> Histories:
     """The better of `base` and of the linear program, for each segment, backwards in time.
 
-    `base` gives each release its table without memory. At most `programs` segments, the likeliest
-    ones, get a program.
+    `base` gives each release its table without memory, a private one. At most `programs` segments,
+    the likeliest ones, get a program, and none once the clock of `work`, if any, has run out.
     """
+    effort = Effort.of(work)
     digits = digits_of(day)
     shown = releasable(day, future_beliefs(day))
+    if effort.clock is not None:  # what was not looked at for `base` is not looked at now
+        shown &= _among(base, shown.shape)
     origins = [(int(t), int(j)) for t, j in np.argwhere(shown)[::-1]] + [(-1, 0)]
     likely = sorted(origins, key=lambda o: -day.prior[o] if o[0] >= 0 else -2.0)[:programs]
     chosen = set(likely)
@@ -60,20 +70,29 @@ def windowed(
         slot = origin[0]
         tail = base.get(origin, np.full((0, day.size), LEVELS - 1, dtype=np.uint16))
         plan = Remembering((), tail)
-        if history_rise(day, origin, plan, digits) > delta * (1 + 5e-13):
-            plan = Remembering((), tail[:0])  # all suppressed, which every origin allows
-        best = history_value(day, origin, plan, digits, value)
-        window = fitting_window(day, slot, digits, nodes) if origin in chosen else 0
+        best = table_value(day, origin, tail, value)
+        timely = origin in chosen and not effort.late()
+        window = fitting_window(day, slot, digits, nodes) if timely else 0
         exact = exact and window == day.slots - 1 - slot
         if window:
-            found = solved(day, delta, origin, tail, window, digits, value, shown)
+            seconds = effort.seconds()
+            found = solved(day, delta, origin, tail, window, digits, value, shown, seconds)
             reached = -1.0 if found is None else history_value(day, origin, found, digits, value)
             if found is not None and reached > best:
                 plan, best = found, reached
         if slot >= 0:
             value[origin] = best
-        policies[origin] = plan
+        if plan.codes or (plan.tail < LEVELS - 1).any():
+            policies[origin] = plan
     return Histories(policies, digits, best, exact)
+
+
+def _among(base: dict[Origin, Codes], shape: tuple[int, ...]) -> Truths:
+    """Which states have a table."""
+    found = np.zeros(shape, dtype=np.bool_)
+    for slot, state in base:
+        found[slot, state] |= slot >= 0
+    return found
 
 
 def affordable(day: Day, seconds: float) -> tuple[int, int]:
@@ -120,14 +139,15 @@ def solved(
     digits: Ints,
     value: Floats,
     shown: Any,
+    seconds: float = np.inf,
 ) -> Remembering | None:
-    """The policy of the linear program, rounded and checked; None when none passes."""
-    program = Program(day, origin, tail, window, digits, value, shown)
+    """The policy of the linear program, rounded and checked; None when none passes in time."""
+    program = Program(day, origin, tail, window, digits, value, shown, seconds)
     for margin, mix in MARGINS:
         codes = program.solve(margin, mix)
         if codes is None:
             continue
         plan = Remembering(codes, tail)
-        if history_rise(day, origin, plan, digits) <= delta * (1 + 5e-13):
+        if history_rise(day, origin, plan, digits, delta) <= delta * (1 + 5e-13):
             return plan
     return None

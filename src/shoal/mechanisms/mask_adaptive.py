@@ -9,42 +9,68 @@ from fractions import Fraction
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats
-from shoal.loss.suppression import Day
-from shoal.loss.suppression_adaptive import adaptive
-from shoal.loss.suppression_family import family_search, family_verified
-from shoal.mechanisms import mask_hybrid, mask_task
+from shoal.loss.suppression import Codes, Day
+from shoal.loss.suppression_adaptive import Origin, occurring, search
+from shoal.loss.suppression_effort import Effort, OutOfTime
+from shoal.loss.suppression_family import family_occurring, family_search
+from shoal.mechanisms import mask_hybrid, mask_limit, mask_simulatable, mask_task
 from shoal.mechanisms.mask_machine import SegmentMask
-from shoal.mechanisms.mask_probabilistic import vector
+from shoal.mechanisms.mask_probabilistic import vector_of
 from shoal.mechanisms.row import Mechanism
 
 NAME = "mask-adaptive"
+VECTOR = 0.15  # of its time for the probabilities of the hybrid check
 REASON = (
     "given a release the future is independent of the past, so each stretch between releases "
     "was made private on its own (mask_adaptive.md)"
 )
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
-    """The best policy found for each stretch, backwards in time; never below the hybrid check."""
-    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
+def calibrate(task: Task, delta: Fraction) -> Plan:
+    """The best policy found for each stretch, backwards in time; never below the hybrid check.
+
+    When a time limit ends the search, the hybrid plan takes its place.
+    """
+    effort = mask_limit.turn_of(NAME)
     days = mask_task.days_of(task, delta)
-    baseline = vector(days, seconds / 4)
-    work = seconds * mask_task.SPEED
+    baseline = vector_of(task, delta, days, effort.part(VECTOR))
+    if effort.clock is None:
+        return _adaptive(task, delta, days, baseline, effort)
+    hybrid = replace(mask_hybrid.of_vector(task, delta, days, baseline), mechanism=NAME)
+    try:
+        plan = _adaptive(task, delta, days, baseline, effort)
+    except OutOfTime:
+        return hybrid
+    return hybrid if hybrid.cost < plan.cost else plan
+
+
+def _adaptive(
+    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
+) -> Plan:
     if len(days) > 1:
-        return _for_family(task, delta, days, baseline, work)
-    found = adaptive(days[0], float(delta), baseline=baseline, work=work)
+        return _for_family(task, delta, days, baseline, effort)
+    found = occurring(days[0], base_of(task, delta, days[0], baseline, effort))
     body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
     return mask_task.mask_plan(task, NAME, delta, body, found.expected, REASON)
 
 
+def base_of(
+    task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort
+) -> dict[Origin, Codes]:
+    """A table after each release, found once for all checks inside one time limit."""
+    return mask_limit.shared(
+        (task, delta, "segments"),
+        lambda: search(day, float(delta), baseline=baseline, work=effort),
+    )
+
+
 def _for_family(
-    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, work: float
+    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
 ) -> Plan:
     """Private under every member. Its search looks at their mean, so the hybrid may be better."""
-    policies = family_search(
-        days, float(delta), baseline=baseline, table=mask_task.marked(days), work=work
-    )
-    found = family_verified(days, float(delta), policies)
+    table = mask_simulatable.table_of(task, delta, days)
+    policies = family_search(days, float(delta), baseline=baseline, table=table, work=effort)
+    found = family_occurring(days, policies)
     body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
     plan = mask_task.mask_plan(task, NAME, delta, body, found.expected, REASON)
     hybrid = mask_hybrid.of_vector(task, delta, days, baseline)

@@ -13,25 +13,26 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats
 from shoal.loss.suppression import Day
-from shoal.mechanisms import mask_probabilistic, mask_simulatable, mask_task
+from shoal.mechanisms import mask_limit, mask_probabilistic, mask_simulatable, mask_task
 from shoal.mechanisms.row import Mechanism
 
 NAME = "mask-hybrid"
+VECTOR = 0.6  # of its time for the probabilities
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
+def calibrate(task: Task, delta: Fraction) -> Plan:
     """Whichever of the two shows more on average; the simulatable one when they tie.
 
     Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
     """
-    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
     days = mask_task.days_of(task, delta)
-    return of_vector(task, delta, days, mask_probabilistic.vector(days, seconds))
+    effort = mask_limit.turn_of(NAME).part(VECTOR)
+    return of_vector(task, delta, days, mask_probabilistic.vector_of(task, delta, days, effort))
 
 
 def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
     """The better of the simulatable check and the probabilistic one with these probabilities."""
-    simulatable = mask_simulatable.calibrate(task, delta)
+    simulatable = mask_simulatable.plan_of(task, delta)
     probabilistic = mask_probabilistic.of_vector(task, delta, days, hidden)
     better = probabilistic if probabilistic.cost < simulatable.cost else simulatable
     return replace(better, mechanism=NAME)

@@ -5,38 +5,56 @@ Proof: mask_optimal.md.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.loss.suppression_adaptive import search
+from shoal.core.value import Floats
+from shoal.loss.suppression import Day
+from shoal.loss.suppression_effort import SPEED, Effort, OutOfTime
+from shoal.loss.suppression_pacing import LOOKS, look_costs
 from shoal.loss.suppression_window import affordable, windowed
-from shoal.mechanisms import mask_task
+from shoal.mechanisms import mask_adaptive, mask_hybrid, mask_limit, mask_task
 from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_probabilistic import vector
+from shoal.mechanisms.mask_probabilistic import vector_of
 from shoal.mechanisms.row import Mechanism
 
 NAME = "mask-optimal"
+BASE, PROGRAMS = 0.7, 0.9  # of the time left, for the tables without memory and for the programs
 EXACT = "linear programs over all causal ways to show or suppress, solved for every segment"
 PARTLY = (
     "linear programs with a memory of the first slots of a segment, a table without memory after"
 )
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
+def calibrate(task: Task, delta: Fraction) -> Plan:
     """The better of the adaptive check and a linear program, for each stretch between releases.
 
     The optimum over all mechanisms when every program covers its segment (the certificate says
-    so); never below the adaptive check, whose time is taken first; programs get half as much.
-    Long days get smaller programs, and when time is short only their likeliest releases do.
+    so); never below the adaptive check, whose time is taken first. Long days get smaller programs,
+    and when time is short only their likeliest releases do. When a time limit ends the search, the
+    hybrid plan takes its place.
     """
-    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
+    effort = mask_limit.turn_of(NAME)
     measured = mask_task.arrays(task, delta)
-    baseline = vector((measured,), seconds / 4)
-    base = search(measured, float(delta), baseline=baseline, work=seconds * mask_task.SPEED)
-    programs, nodes = affordable(measured, seconds / 2)
-    found = windowed(measured, float(delta), base, programs=programs, nodes=nodes)
-    body = HistoryMask.of(mask_task.contexts_of(task), measured.slots, found.policies, found.digits)
+    baseline = vector_of(task, delta, (measured,), effort.part(mask_adaptive.VECTOR))
+    if effort.clock is None:
+        return _optimal(task, delta, measured, baseline, effort)
+    simple = mask_hybrid.of_vector(task, delta, (measured,), baseline)
+    try:
+        plan = _optimal(task, delta, measured, baseline, effort)
+    except OutOfTime:
+        return replace(simple, mechanism=NAME)
+    return replace(simple, mechanism=NAME) if simple.cost < plan.cost else plan
+
+
+def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort) -> Plan:
+    base = mask_adaptive.base_of(task, delta, day, baseline, effort.part(BASE))
+    rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
+    programs, nodes = affordable(day, rest.work / SPEED)
+    found = windowed(day, float(delta), base, programs=programs, nodes=nodes, work=rest)
+    body = HistoryMask.of(mask_task.contexts_of(task), day.slots, found.policies, found.digits)
     reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
     return mask_task.mask_plan(task, NAME, delta, body, found.expected, reason)
 

@@ -21,8 +21,9 @@ from shoal.loss.suppression import (
     jointly_releasable,
     released_fraction,
 )
+from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_greedy import Grid, best_of, best_on_grid, orders
-from shoal.mechanisms import mask_task
+from shoal.mechanisms import mask_limit, mask_task
 from shoal.mechanisms.mask_machine import VectorMask
 from shoal.mechanisms.row import Mechanism
 
@@ -36,11 +37,11 @@ RESTARTS = 6
 SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
 
 
-def calibrate(task: Task, delta: Fraction, *, seconds: float | None = None) -> Plan:
+def calibrate(task: Task, delta: Fraction) -> Plan:
     """The best of several greedy searches: orders of coordinates times grids of levels."""
-    seconds = mask_task.seconds_for(NAME) if seconds is None else seconds
     days = mask_task.days_of(task, delta)
-    return of_vector(task, delta, days, vector(days, seconds))
+    effort = mask_limit.turn_of(NAME)
+    return of_vector(task, delta, days, vector_of(task, delta, days, effort))
 
 
 def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
@@ -50,10 +51,15 @@ def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) 
     return mask_task.mask_plan(task, NAME, delta, body, releases, REASON)
 
 
-def vector(days: Sequence[Day], seconds: float) -> Floats:
+def vector_of(task: Task, delta: Fraction, days: Sequence[Day], effort: Effort) -> Floats:
+    """`vector`, found once for all checks inside one time limit."""
+    return mask_limit.shared((task, delta, "vector"), lambda: vector(days, effort))
+
+
+def vector(days: Sequence[Day], effort: Effort) -> Floats:
     """Private suppression probabilities on multiples of 1/65536, under each of `days`."""
     grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(days, RESTARTS))]
-    found = best_of(days, grids, work=seconds * mask_task.SPEED / len(grids))
+    found = best_of(days, grids, work=effort)
     if jointly_releasable(days).sum() > SMALL:
         return found
     exact = best_on_grid(days, _levels(STEPS[0]).tolist())

@@ -5,12 +5,15 @@ Proof: mask_simulatable.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.core.value import Ints
+from shoal.loss.suppression import Day
 from shoal.loss.suppression_adaptive import simulatable_segments
-from shoal.mechanisms import mask_task
+from shoal.mechanisms import mask_limit, mask_task
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.mechanisms.row import Mechanism
 
@@ -20,17 +23,33 @@ REASON = (
     "itself tells nothing (Götz, Nath & Gehrke 2012, Theorem 4)"
 )
 
+TABLE = 0.3  # of its time, if it has a limit; the rest is for looking at the plan
+
 
 def calibrate(task: Task, delta: Fraction) -> Plan:
     """The slot of the next release after each release, for every release that can occur.
 
     `LiveSimulatable` runs the same check without the table, for streams that must start at once.
     """
+    mask_limit.turn_of(NAME)
+    return plan_of(task, delta)
+
+
+def plan_of(task: Task, delta: Fraction) -> Plan:
+    """The plan, whosever turn it is."""
     days = mask_task.days_of(task, delta)
-    table = mask_task.marked(days)
+    table = table_of(task, delta, days)
     releases = min(simulatable_segments(one, table).expected for one in days)
     body = SimulatableMask(mask_task.contexts_of(task), table)
     return mask_task.mask_plan(task, NAME, delta, body, releases, REASON)
+
+
+def table_of(task: Task, delta: Fraction, days: Sequence[Day]) -> Ints:
+    """The slots of the next releases; where time ran out, what follows is suppressed."""
+    return mask_limit.shared(
+        (task, delta, "next releases"),
+        lambda: mask_task.marked(days, mask_limit.effort_for(NAME).part(TABLE)),
+    )
 
 
 ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)

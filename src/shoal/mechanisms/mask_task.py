@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,7 +12,7 @@ import numpy as np
 from shoal.core.composition import Alone
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
-from shoal.core.numbers import Number, positive, significant
+from shoal.core.numbers import significant
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
@@ -31,9 +29,11 @@ from shoal.loss.suppression_adaptive import (
     segments_rise,
     simulatable_segments,
 )
+from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_family import family_next_releases
 from shoal.loss.suppression_greedy import private
 from shoal.loss.suppression_history import history_rise
+from shoal.mechanisms.mask_limit import shared
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
@@ -42,16 +42,6 @@ from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
 
-SECONDS = 20.0  # of search, unless a time limit is set
-SPEED = 5e8  # multiplications a nominal second stands for
-# the proved checks "best" tries, quickest first, and the share of a time limit each may take
-SHARES = {
-    "mask-simulatable": 0.0,
-    "mask-probabilistic": 0.1,
-    "mask-hybrid": 0.1,
-    "mask-adaptive": 0.3,
-    "mask-optimal": 0.5,
-}
 TOLERANCE = 1e-12  # relative, of a plan's own re-check
 
 ALONE = Alone(
@@ -94,30 +84,6 @@ class MaskCertificate(Value):
     @property
     def assumptions(self) -> tuple[str, ...]:
         return ASSUMPTIONS
-
-
-_limit: ContextVar[tuple[float, str]] = ContextVar("mask time limit")
-
-
-@contextmanager
-def time_limit(seconds: Number, check: str = "best") -> Iterator[None]:
-    """Inside, searches share `seconds`; a single check that is named gets all of them.
-
-    Seconds are nominal, so that a plan depends on the limit and never on the machine or its load.
-    """
-    token = _limit.set((float(positive(seconds, "time_limit")), check))
-    try:
-        yield
-    finally:
-        _limit.reset(token)
-
-
-def seconds_for(check: str) -> float:
-    """How long a check may search: its share of the limit, SECONDS when there is none."""
-    found = _limit.get(None)
-    if found is None:
-        return SECONDS
-    return found[0] if found[1] == check else found[0] * SHARES.get(check, 0.0)
 
 
 def refuse(task: Task) -> str | None:
@@ -174,11 +140,16 @@ def days_of(
         )
     secrets = task.secrets
     assert isinstance(secrets, SensitiveContexts)
-    chosen = members(task) if states is None else members_in(task, states)
-    return tuple(
-        prepare(day.initial, day.transition, secrets.shares(day), float(delta), **rest)
-        for day in chosen
-    )
+
+    def prepared() -> tuple[Day, ...]:
+        chosen = members(task) if states is None else members_in(task, states)
+        return tuple(
+            prepare(day.initial, day.transition, secrets.shares(day), float(delta), **rest)
+            for day in chosen
+        )
+
+    order = None if states is None else tuple(states)
+    return shared((task, delta, order, tuple(sorted(rest.items()))), prepared)
 
 
 def mask_plan(
@@ -260,13 +231,14 @@ def _history_rise(day: Day, body: HistoryMask) -> float:
 
     `day` lists the secrets that can be breached: only their states leave a digit in a history.
     """
-    plans = body.policies().items()
-    rises = [history_rise(day, origin, plan, body.digits) for origin, plan in plans]
-    return max([0.0, *rises])
+    worst = 0.0
+    for origin, plan in body.policies().items():
+        worst = history_rise(day, origin, plan, body.digits, worst)
+    return worst
 
 
-def marked(days: Sequence[Day]) -> np.ndarray[Any, Any]:
+def marked(days: Sequence[Day], work: float | Effort = np.inf) -> np.ndarray[Any, Any]:
     """The slots of the simulatable check, with -1 for contexts that are never shown."""
-    table = next_releases(days[0]) if len(days) == 1 else family_next_releases(days)
+    table = next_releases(days[0], work) if len(days) == 1 else family_next_releases(days, work)
     table[1:][~jointly_releasable(days)] = -1
     return table

@@ -7,13 +7,14 @@ possible is not bounded by the promise. With it every context can follow every o
 slot: the promise then holds against such an adversary too, days never leave the model, and the
 simulatable check shows next to nothing, because some sensitive context is always within reach.
 Smoothing over neighbouring slots (`spread`) borrows days instead of inventing them, and is the
-better cure where slots are short.
+better cure where slots are short. How much of either is a question for days that were left out:
+`smoothing="auto"` asks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from shoal.core.value import Floats
 from shoal.models.chain import checked_states
 from shoal.models.day import DayChain
 
+AMONG = (0.1, 0.3, 1.0, 3.0, 10.0)  # of smoothing, for "auto"
 Trace = Sequence[Any]  # a context per slot; None where there is no reading
 
 
@@ -31,7 +33,7 @@ def fit_day(
     days: Sequence[Trace],
     *,
     states: Sequence[Any] | None = None,
-    smoothing: Number = 0,
+    smoothing: Number | Literal["auto"] = 0,
     spread: int = 0,
     slot_minutes: int = 0,
     start_minute: int = 0,
@@ -42,9 +44,11 @@ def fit_day(
     either side; pairs with a missing reading do not count. m(x, ·) mixes, half and half, the law
     of what follows x at any slot and the uniform law, so that s > 0 gives every transition a
     chance. Rows never seen take m(x, ·), with s = 0 too: they cannot be reached then, unless a
-    reading was missing.
+    reading was missing. With "auto" s is what `likeliest_smoothing` finds.
     """
     names, coded = _coded(days, states)
+    if smoothing == "auto":
+        smoothing = likeliest_smoothing(days, states=names, spread=spread)
     amount = float(exact(smoothing, "smoothing"))
     if amount < 0:
         raise InputError(f"smoothing is {smoothing}; it must be 0 or more")
@@ -64,6 +68,47 @@ def fit_day(
         slot_minutes=slot_minutes,
         start_minute=start_minute,
     )
+
+
+def likeliest_smoothing(
+    days: Sequence[Trace], *, states: Sequence[Any] | None = None, spread: int = 0
+) -> float:
+    """Which of AMONG makes days likeliest under the chain of the others; the first of equals.
+
+    Days are left out in turn, in at most 20 groups. Needs two days.
+    """
+    if len(days) < 2:
+        raise DataError(
+            f"smoothing is 'auto' and {len(days)} day is given; leaving one out needs two days "
+            "(give a number)"
+        )
+    names, coded = _coded(days, states)
+    groups = np.arange(len(days)) % min(len(days), 20)
+
+    def likelihood(amount: float) -> float:
+        total = 0.0
+        for group in range(int(groups.max()) + 1):
+            rest = [day for day, own in zip(days, groups, strict=True) if own != group]
+            chain = fit_day(rest, states=names, smoothing=amount, spread=spread)
+            total += log_likelihood(chain, coded[groups == group])
+        return total
+
+    return max(AMONG, key=likelihood)
+
+
+def log_likelihood(day: DayChain, coded: Any) -> float:
+    """log P of several days of indices (-1: no reading), -inf when one of them is impossible.
+
+    Slots without a reading, and the moves into and out of them, are left out.
+    """
+    firsts = coded[:, 0][coded[:, 0] >= 0]
+    with np.errstate(divide="ignore"):
+        total = np.log(day.initial[firsts]).sum()
+        for t in range(day.slots - 1):
+            before, after = coded[:, t], coded[:, t + 1]
+            both = (before >= 0) & (after >= 0)
+            total += np.log(day.transition[t, before[both], after[both]]).sum()
+    return float(total)
 
 
 def fit_day_kinds(

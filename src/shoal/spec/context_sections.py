@@ -11,7 +11,7 @@ from pydantic import Field
 
 from shoal.core.errors import InputError, SpecError
 from shoal.data.durations import parse_duration
-from shoal.mechanisms.mask_task import time_limit as search_limit
+from shoal.mechanisms.mask_limit import time_limit as search_limit
 from shoal.models.day import DayChain
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts

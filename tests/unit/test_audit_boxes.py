@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import Task
 from shoal.mechanisms import MECHANISMS
+from shoal.mechanisms.calibration import calibrate
 from shoal.models.chain import MarkovChain
 from shoal.models.day import DayChain
+from shoal.models.table import JointTable
 from shoal.queries.current import CurrentState
 from shoal.queries.linear import count
+from shoal.queries.variables import variable_sum
 from shoal.secrets.contexts import SensitiveContexts
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
@@ -224,3 +228,26 @@ def test_a_stream_is_not_sampled() -> None:
 def test_labels_of_another_query_do_no_harm() -> None:
     found = audited(lambda data, rng: [1.0, float(rng.normal())], labels=("walks",), unit="steps")
     assert "output 2" in found.event or "anything" in found.event
+
+
+def test_variables_with_values_of_their_own_are_drawn_with_them() -> None:
+    """The second of two variables was handed over with the values of the first."""
+    table = JointTable.of(
+        [[0.4, 0.1], [0.1, 0.4]],
+        variables=["rain", "mood"],
+        domains=[["dry", "wet"], ["good", "bad"]],
+    )
+    seen: set[tuple[str, ...]] = set()
+
+    def watched(data: list[str]) -> int:
+        seen.add(tuple(data))
+        return data.count("bad")
+
+    assert audit_black_box(watched, EachEntry(), table, claimed=1, draws=4000).violated
+    assert seen == set(product(("dry", "wet"), ("good", "bad")))
+    with pytest.raises(InputError, match="variable 'mood' also takes 'good'"):
+        audit_black_box(watched, EachEntry(), table, claimed=1, states=("dry", "wet"))
+    query = variable_sum(table, {"rain": {"wet": 1}, "mood": {"bad": 1}})
+    plan = calibrate(query, EachEntry(), table, epsilon=1, mechanism="exact")
+    found = audit_black_box(plan, EachEntry(), table, draws=4000)
+    assert 0.5 < found.lower < 1

@@ -40,8 +40,8 @@ def plan_for(length: int, epsilon: Fraction | int, mechanism: str = "exact") -> 
 
 
 @pytest.mark.parametrize("mechanism", ["exact", "group", "lift", "markov-quilt", "wasserstein"])
-@pytest.mark.parametrize("length", [1, 3, 100])
-@pytest.mark.parametrize("epsilon", ["1e-9", "1e-6", "1e-4", "1000"])
+@pytest.mark.parametrize("length", [1, 100])
+@pytest.mark.parametrize("epsilon", ["1e-9", "1e-4", "20"])
 def test_correct_plans_of_any_epsilon_are_kept(mechanism: str, length: int, epsilon: str) -> None:
     """Rounding in the last place is larger than 1e-9 of a small epsilon, and no violation."""
     found = audit(plan_for(length, Fraction(epsilon), mechanism))
@@ -56,7 +56,7 @@ def test_correct_histograms_of_small_epsilon_are_kept(mechanism: str) -> None:
     assert audit(plan).verdict == "kept"
 
 
-@pytest.mark.parametrize("length", [2, 20, 100])
+@pytest.mark.parametrize("length", [2, 40])
 @pytest.mark.parametrize("epsilon", ["1/100", "1", "4"])
 def test_a_violation_of_a_millionth_is_found(length: int, epsilon: str) -> None:
     plan = plan_for(length, Fraction(epsilon))

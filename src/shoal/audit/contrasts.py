@@ -57,7 +57,7 @@ def contrasts(
         for member in members(model, states):
             if isinstance(member, JointTable | BayesNet | Contagion):
                 written = member if isinstance(member, JointTable) else member.as_table()
-                found += _of_table(written, secrets, index)
+                found += _of_table(written, secrets, index, states)
             else:
                 found += _of_chain(member, index, lengths)
     if not found:
@@ -108,19 +108,39 @@ def _entry_draw(path: Walk, nodes: int, entry: int, value: int) -> Draw:
     return lambda count, rng: paths_given(path, nodes, entry, value, count, rng)
 
 
-def _of_table(table: JointTable, secrets: Secrets, index: int) -> list[Contrast]:
+def _of_table(
+    table: JointTable, secrets: Secrets, index: int, states: tuple[str, ...]
+) -> list[Contrast]:
     """One contrast per pair of facts."""
+    places = _places(table, states)
     return [
         Contrast(
             index,
             table.describe(),
             "the data",
-            tuple(Pool(f"'{fact.name}'", _event_draw(table, fact.where)) for fact in pair),
+            tuple(Pool(f"'{fact.name}'", _event_draw(table, fact.where, places)) for fact in pair),
             ((0, 1),),
         )
         for pair in table_facts(table, secrets)
     ]
 
 
-def _event_draw(table: JointTable, where: dict[str, tuple[str, ...]]) -> Draw:
-    return lambda count, rng: outcomes_given(table, where, count, rng)
+def _places(table: JointTable, states: tuple[str, ...]) -> list[Ints]:
+    """Which of `states` each value of each variable is: by place where all share them."""
+    if table.states is not None and len(table.states) == len(states):
+        return [np.arange(len(states))] * len(table.variables)
+    for variable, domain in zip(table.variables, table.domains, strict=True):
+        lacking = [value for value in domain if value not in states]
+        if lacking:
+            raise InputError(
+                f"states is {list(states)}; variable {variable!r} also takes {lacking[0]!r}"
+            )
+    return [np.array([states.index(value) for value in domain]) for domain in table.domains]
+
+
+def _event_draw(table: JointTable, where: dict[str, tuple[str, ...]], places: list[Ints]) -> Draw:
+    def draw(count: int, rng: np.random.Generator) -> Ints:
+        columns = outcomes_given(table, where, count, rng).T
+        return np.stack([place[column] for place, column in zip(places, columns, strict=True)], 1)
+
+    return draw

@@ -20,7 +20,9 @@ from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Value
+from shoal.models.bayesnet import BayesNet
 from shoal.models.family import family as as_family
+from shoal.models.table import JointTable
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import SecretPairs
 
@@ -337,4 +339,6 @@ def _states(
     for model in family:
         if model.states is not None:
             return model.states
+        if isinstance(model, JointTable | BayesNet):  # variables with values of their own
+            return tuple(dict.fromkeys(value for domain in model.domains for value in domain))
     raise InputError("no model of the family names its states; give states=")

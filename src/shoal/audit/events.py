@@ -17,7 +17,7 @@ from shoal.core.value import Floats, Ints
 
 TAIL = np.array([0.0002, 0.0005, 0.001, 0.002, 0.005])
 QUANTILES = np.concatenate([TAIL, np.arange(0.01, 0.995, 0.02), 1 - TAIL[::-1]])
-CAUTION = 2.0  # standard deviations an event loses because it was chosen for looking good
+CAUTION = 3.0  # standard deviations an event loses because it was chosen for looking good
 HOPE = 1e-6  # weight of what looks good without caution, where nothing does with it
 MOST_BINS = FEW_VALUES
 OFTEN = 3  # outputs that are equal: a value of its own and no coincidence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,7 @@ from shoal.mechanisms import MECHANISMS, mask_limit, recheck
 from shoal.mechanisms.mask_choice import mask, masks
 from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
+from shoal.streams.mask import goes_on
 
 CHECKS = list(mask_limit.SHARES)
 TENTHS = np.arange(11) / 10
@@ -283,3 +285,19 @@ def test_every_proved_check_has_a_share() -> None:
     names = {name for name in MECHANISMS if name.startswith("mask-")} - {"mask-sensitive"}
     assert set(mask_limit.SHARES) == names
     assert sum(mask_limit.SHARES.values()) == pytest.approx(1.0)
+
+
+def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:
+    """A limit may end the next search elsewhere; another promise, or a broken one, is refused."""
+    first, second = (
+        mask(sticky(), CLINIC, delta=DELTA, check="mask-adaptive", seconds=s, clock=None)
+        for s in (0.001, 1)
+    )
+    assert first != second
+    assert goes_on(first, second)
+    assert goes_on(second, second)
+    other = mask(sticky(), CLINIC, delta=Fraction(1, 5), check="mask-adaptive", seconds=1)
+    assert not goes_on(other, second)
+    naive = mask(sticky(), CLINIC, delta=DELTA, check="mask-sensitive")
+    broken = replace(second, body=naive.body)
+    assert not goes_on(broken, second)

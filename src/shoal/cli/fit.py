@@ -47,7 +47,13 @@ SeriesColumn = Annotated[
 TimeColumn = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column by which a series is ordered.")
 ]
-Smoothing = Annotated[str, typer.Option(metavar="NUMBER", help="Added to every transition count.")]
+Smoothing = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER",
+        help="Added to every transition count; for days also auto: what fits best.",
+    ),
+]
 Length = Annotated[
     int | None, typer.Option(min=1, help="Most entries of a chain; without it any length.")
 ]

@@ -226,7 +226,7 @@ def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
     from shoal.core.plan import Machine
     from shoal.models.day import DayChain
     from shoal.spec.stored import load_stored
-    from shoal.streams.mask import ContextStream
+    from shoal.streams.mask import ContextStream, goes_on
 
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
@@ -236,7 +236,8 @@ def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
         )
     if state is not None and state.exists():
         stored = load_stored(state, "state")
-        if getattr(stored, "plan", None) != plan:
+        begun_with = getattr(stored, "plan", None)
+        if begun_with is None or not goes_on(begun_with, plan):
             raise InputError(
                 f"state {str(state)!r} belongs to another plan; name another file, or remove it"
             )

@@ -234,7 +234,7 @@ class PrivacySection(Section):
     )
     mechanism: Text = Field("best", description='"best" or a row of the table of mechanisms')
     time_limit: Text | None = Field(
-        None, description='for contexts: how long checks may search, such as "60s" (nominal time)'
+        None, description='for contexts: how long checks may search, such as "60s"'
     )
 
     @model_validator(mode="after")

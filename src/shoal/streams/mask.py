@@ -15,6 +15,7 @@ from shoal.core.plan import Machine, Plan
 from shoal.core.release import Answer, Release
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Value
+from shoal.mechanisms import LOSS_TOLERANCE, recheck
 from shoal.mechanisms.mask_machine import MaskState
 from shoal.models.day import DayChain
 
@@ -94,6 +95,23 @@ class ContextStream(Value):
             state, _ = machine.step(state, None, source)
         state, shown = machine.step(state, context, source)
         return ContextStream(self.plan, state, self.day, shown), shown
+
+
+def goes_on(stored: Plan, plan: Plan) -> bool:
+    """Whether a stream begun with `stored` may go on where `plan` is asked for.
+
+    It is the same plan, or one for the same task, check and promise, and keeps it: a search that a
+    time limit ended may end elsewhere the next time, and a day goes on with the plan it began with.
+    """
+    if stored == plan:
+        return True
+    same = (stored.task, stored.mechanism, stored.guarantee) == (
+        plan.task,
+        plan.mechanism,
+        plan.guarantee,
+    )
+    amount = float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE)
+    return same and stored.mechanism.startswith("mask-") and recheck(stored) <= amount
 
 
 def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:

@@ -49,8 +49,11 @@ class Apart:
         Only ±∞ is looked at, so `loss` may still be larger. The whole chain counts as a window.
         """
         last = self._last
-        size = SMALLEST
+        size, known = SMALLEST, [math.inf, math.inf]
         while not self._holds(size, decay, target):
+            known = [*known[-2:], self.least_held(size, decay)]
+            if _stuck(known, target):
+                return None
             size *= 2
             if last is not None and 2 * size > last:
                 return last + 1 if self.affordable(last + 1) else None
@@ -68,6 +71,18 @@ class Apart:
         totals = [future + past[tie.held].max(axis=0) + tie.offset for tie in self._ties(size)]
         shown = [np.where(np.isnan(total), -math.inf, total).max() for total in totals]
         return float(max(shown, default=-math.inf))
+
+    def held_loss(self, size: int, decay: float) -> float:
+        """The part of `loss` that is about nodes with `size` entries or more on both sides.
+
+        0 when the chain has no such node. Much less work: one table serves every scale.
+        """
+        if self._last is not None and 2 * size > self._last:
+            return 0.0
+        held = None
+        if self._fits(size * self.task.reach * decay, 0.0):
+            held = self._held(size, decay)
+        return math.inf if held is None else self._together(held[:1], held[1:]).value
 
     def loss(self, size: int, decay: float) -> Bound:
         """An upper bound of the loss at noise exp(-decay·|j|) from windows of `size`.
@@ -115,7 +130,7 @@ class Apart:
 
     def _together(self, highest: Floats, past: Floats) -> Bound:
         """The worst pair over all numbers of entries before and after that fit the length."""
-        best = Bound(-math.inf)
+        best = Bound(0.0)
         for before, logs in enumerate(past):
             room = len(highest) - 1 if self._last is None else self._last - before
             if room < 0:
@@ -175,7 +190,8 @@ class Apart:
         past = np.full_like(future, -math.inf)
         for tie in self._ties(size):
             logs = _logs(held_past(table, tie.held, keep)) + slack
-            past = np.maximum(past, np.where(tie.offset > -math.inf, logs + tie.offset, -math.inf))
+            told = tie.offset > -math.inf
+            past[told] = np.maximum(past[told], logs[told] + tie.offset[told])
         return np.stack([future, past])
 
     def _bridge(self, size: int) -> Floats:
@@ -201,6 +217,18 @@ class Apart:
         roundings = 2.0 * size * (self.task.states + 2) + 16
         sweeps = 2.0**-50 * (4.0 + 4.0 * span + span * decay + DEEPEST_TABLE)
         return sweeps + roundings * 2.0**-52
+
+
+def _stuck(known: list[float], target: float) -> bool:
+    """Whether bounds of windows that double no longer come down to the target.
+
+    The last two gains tell: once one is less than a quarter of the one before, all that follow
+    together are less than the last.
+    """
+    first, second, third = known[-3:]
+    if not math.isfinite(first):
+        return False
+    return second - third < (first - second) / 4 and third - (second - third) > target
 
 
 def separable(task: ChainSum) -> bool:

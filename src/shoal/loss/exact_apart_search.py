@@ -13,8 +13,8 @@ from shoal.loss.exact_apart import Apart, Bound
 from shoal.loss.exact_blocks import step_over
 from shoal.loss.exact_ends import crossing
 
-SHARES = (0.25, 100.0, 1e3, 1e4, 1e5)  # tolerances tried one after the other, in units of it
-CLOSE = 100.0  # tolerances: an answer this near the least possible is not looked into further
+SHARES = (0.01, 0.5, 100.0, 1e3, 1e4, 1e5)  # tried one after the other, in units of the tolerance
+CLOSE = 1000.0  # tolerances: an answer this near the least possible is not looked into further
 RAISED = 1e-7  # relative accuracy of a scale that outputs between the ends decide
 
 
@@ -30,38 +30,35 @@ class Found(NamedTuple):
     excess: float
 
 
-def apart_scale(apart: Apart, epsilon: float, floor: float, tolerance: float) -> Found | None:
-    """The smallest scale from `floor` on whose bound is at most epsilon; None when none is found.
+def apart_scale(apart: Apart, epsilon: float, least: float, tolerance: float) -> Found | None:
+    """The smallest scale from `least` on whose bound is at most epsilon; None when none is found.
 
-    No scale below that of `Ends` keeps the promise, so one evaluation just above it is enough
-    where the ends decide. Rounds up: the scale returned was evaluated.
+    With `least` from `Ends` no smaller scale keeps the promise, so one evaluation just above it
+    is enough where the ends decide. Rounds up: the scale returned was evaluated.
     """
     step = apart.task.step
     within = epsilon * (1 - 2.0**-43)  # so that looking again, with its own rounding, meets epsilon
-    least = max(apart.ends.least_scale(epsilon), floor)
-    if not math.isfinite(least):
-        return None
     for share in SHARES:
         scale = least * (1 + share * tolerance)
         size = apart.size_for(step_over(step, scale), within)
         if size is not None:
-            bound = apart.loss(size, step_over(step, scale))
-            if bound.value > within:
-                scale, bound = _raised(apart, size, within, scale)
+            scale, bound = _raised(apart, size, within, scale)
             if math.isfinite(scale):
                 return Found(scale, bound, size, scale / least - 1)
     return None
 
 
-def apart_loss(apart: Apart, scale: float, enough: float, tolerance: float) -> Found | None:
-    """The bound of one scale, within `tolerance` of what the ends lose, or at most `enough`.
+def apart_loss(
+    apart: Apart, scale: float, least: float, enough: float, tolerance: float
+) -> Found | None:
+    """The bound of one scale: at most `enough`, or within `tolerance` of what the ends lose.
 
-    Where neither can be reached, the nearest window that can be afforded. None without any.
+    `least` is what the ends lose. Where neither can be reached, the nearest window that can be
+    afforded. None without any.
     """
     decay = step_over(apart.task.step, scale)
-    least = apart.ends.loss(decay)
-    for share in SHARES:
-        target = max(least + max(share, 1.0) * tolerance, enough)
+    targets = [least + share * tolerance for share in SHARES]
+    for target in [enough, *targets] if enough > least else targets:
         size = apart.size_for(decay, target)
         if size is not None:
             bound = apart.loss(size, decay)
@@ -74,15 +71,22 @@ def apart_loss(apart: Apart, scale: float, enough: float, tolerance: float) -> F
 
 
 def _raised(apart: Apart, size: int, within: float, scale: float) -> tuple[float, Bound]:
-    """The least scale above `scale` at which windows of `size` are enough, within 1e-7."""
+    """The least scale from `scale` on at which windows of `size` are enough, within 1e-7.
+
+    Nodes far from both ends cost little to look at: they are raised first.
+    """
     step = apart.task.step
 
-    def loss(at: float) -> float:
+    def inside(at: float) -> float:
+        return apart.held_loss(size, step_over(step, at))
+
+    def everywhere(at: float) -> float:
         return apart.loss(size, step_over(step, at)).value
 
-    if not math.isfinite(loss(scale)):
-        return math.inf, Bound(math.inf)
-    _, upper = crossing(loss, within, scale, RAISED)
-    if not math.isfinite(upper):
-        return math.inf, Bound(math.inf)
-    return upper, apart.loss(size, step_over(step, upper))
+    if within < inside(scale) < math.inf:
+        scale = crossing(inside, within, scale, RAISED)[1]
+    bound = apart.loss(size, step_over(step, scale)) if scale < math.inf else Bound(math.inf)
+    if bound.value <= within or bound.value == math.inf:
+        return (scale if bound.value < math.inf else math.inf), bound
+    scale = crossing(everywhere, within, scale, RAISED)[1]
+    return scale, apart.loss(size, step_over(step, scale)) if scale < math.inf else bound

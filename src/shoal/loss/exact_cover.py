@@ -24,9 +24,7 @@ from shoal.loss.sums import ChainSum, Ints, supports
 
 MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
-QUICK = (
-    200_000_000  # multiplications up to which windows are the quickest way: a fraction of a second
-)
+QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
 FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
@@ -101,7 +99,7 @@ class Cover:
 
     @cached_property
     def apart(self) -> Apart | None:
-        """Past and future by themselves, for a chain so slow that windows cost too much."""
+        """Past and future by themselves, unless the chain forgets so fast that windows do."""
         if self._apart is None and separable(self.task) and self._slow:
             return Apart(self.task, self.marginals)
         return self._apart

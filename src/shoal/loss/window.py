@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.errors import InputError
+from shoal.loss.exact_apart import Apart
 from shoal.loss.exact_apart_search import CLOSE, Found, apart_loss, apart_scale
 from shoal.loss.exact_blocks import INSIDE, Cell, scale_for, step_over, worst_cell
 from shoal.loss.exact_build import MANY
+from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_cover import MAX_WHOLE, MAX_WORK, Cover
 from shoal.loss.mixture import Worst
 from shoal.loss.sums import ChainSum
@@ -21,7 +23,7 @@ from shoal.models.structure import communicating_classes
 TOLERANCE = 1e-6
 FIRST_SIZE = 2
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
-SECOND_WORK = 3_000_000_000  # multiplications for windows that may only improve a bound at hand
+SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a bound at hand
 NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 
 
@@ -80,11 +82,14 @@ def sum_loss(
         return Measured(max(found.value, 0.0), found, cell)
 
     wanted = -math.inf if enough is None else enough
-    apart = None if cover.whole_work() <= WHOLE_WORK else cover.apart
-    found = None if apart is None else apart_loss(apart, scale, wanted, tolerance)
-    if found is not None and (found.excess <= CLOSE * tolerance or found.bound.value <= wanted):
+    apart = _apart(cover)
+    least = -math.inf if apart is None else apart.ends.loss(decay)
+    found = None if apart is None else apart_loss(apart, scale, least, wanted, tolerance)
+    if found is not None and found.bound.value <= wanted:
         return _told_apart(found, tolerance)
-    grown = _grown(cover, measure, tolerance, wanted, MAX_WORK if found is None else SECOND_WORK)
+    if found is not None and wanted <= least and found.excess <= CLOSE * tolerance:
+        return _told_apart(found, tolerance)
+    grown = _grown(cover, measure, tolerance, Goal(wanted, least, _widest(task, found)))
     if found is not None and (grown is None or found.bound.value < grown.measured.amount):
         return _told_apart(found, tolerance)
     return _refused(cover) if grown is None else _told(task, decay, grown)
@@ -115,12 +120,13 @@ def least_scale(
         scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
         return Measured(math.log(scale), found, cell, scale)
 
-    apart = None if cover.whole_work() <= WHOLE_WORK else cover.apart
-    found = None if apart is None else apart_scale(apart, epsilon, floor, tolerance)
+    apart = _apart(cover)
+    least = floor if apart is None else max(apart.ends.least_scale(epsilon), floor)
+    found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    work = MAX_WORK if found is None else SECOND_WORK
-    grown = _grown(cover, measure, tolerance, -math.inf, work)
+    goal = Goal(-math.inf, math.log(least), _widest(task, found))
+    grown = _grown(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
     if grown is None:
@@ -153,6 +159,15 @@ class Measured(NamedTuple):
     scale: float = math.nan
 
 
+class Goal(NamedTuple):
+    """Where windows may stop: at an amount that is enough, at the least one possible, or at a size
+    from which on they cost too much (None: by their work alone)."""
+
+    enough: float
+    least: float
+    widest: int | None
+
+
 class Grown(NamedTuple):
     """The tightest cover found: its measure, its window (None: the whole chain), settled or not."""
 
@@ -170,29 +185,30 @@ def _grown(
     cover: Cover,
     measure: Callable[[Sequence[Cell]], Measured],
     tolerance: float,
-    enough: float,
-    work: float,
+    goal: Goal,
 ) -> Grown | None:
     """The whole chain when it is cheap, else windows that grow until they gain no more.
 
     The cells that decided smaller windows tell how tight a larger one is. All cells are measured
-    once those gain less than `tolerance` or come down to `enough`, or no larger window can be
-    afforded (`work`); if another cell turns out to decide, it is watched too. None: all infinite.
+    once those gain less than `tolerance`, or come down to the goal, or no larger window can be
+    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
     """
+    enough, least, widest = goal
     if cover.whole_work() <= WHOLE_WORK:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
-    while cover.window_work(size) <= work:
+    while _affordable(cover, size, widest):
         larger = size + (size + 1) // 2
         amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
-        settled = last - amount <= tolerance
-        due = best is None or settled or amount <= enough or cover.window_work(larger) > work
+        settled = last - amount <= tolerance or amount - least <= tolerance
+        due = best is None or settled or amount <= enough or not _affordable(cover, larger, widest)
         if due and amount < math.inf:
             measured = measure(cover.windows(size))
             if settled and measured.amount - amount > tolerance:  # some other cell decides
                 before = _at_place(cover, smaller, measured)
                 settled = bool(before) and measure(before).amount - measured.amount <= tolerance
+                settled = settled or measured.amount - least <= tolerance
             if measured.cell is not None:
                 watched.add(measured.cell.place)
             amount = measured.amount
@@ -205,6 +221,25 @@ def _grown(
     if best is None and cover.whole_work() <= MAX_WHOLE:
         return Grown(measure(cover.whole()), None, True)
     return None if best is None or best.measured.amount == math.inf else best
+
+
+def _apart(cover: Cover) -> Apart | None:
+    """Past and future by themselves, where the whole chain is not cheap."""
+    return None if cover.whole_work() <= WHOLE_WORK else cover.apart
+
+
+def _widest(task: ChainSum, found: Found | None) -> int | None:
+    """The widest window plain doubles are deep enough for, when a bound is already at hand."""
+    if found is None:
+        return None
+    return math.floor(DEEPEST_TABLE / 2 * found.scale / (task.step * max(task.reach, 1)))
+
+
+def _affordable(cover: Cover, size: int, widest: int | None) -> bool:
+    """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
+    if widest is None:
+        return cover.window_work(size) <= MAX_WORK
+    return size <= widest and cover.window_work(size) <= SECOND_WORK
 
 
 def _at_place(cover: Cover, size: int, measured: Measured) -> list[Cell]:

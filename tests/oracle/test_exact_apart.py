@@ -1,0 +1,193 @@
+"""Past and future apart: never below the loss written out, and equal where the ends decide."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.oracle.test_exact_loss import chain_truth, random_rows
+
+from shoal.loss.exact_apart import Apart, separable
+from shoal.loss.exact_apart_search import apart_loss, apart_scale
+from shoal.loss.exact_blocks import step_over
+from shoal.loss.exact_cover import Cover
+from shoal.loss.exact_ends import Ends, crossing
+from shoal.loss.exact_offsets import follow
+from shoal.loss.sums import ChainSum, chain_sum
+from shoal.loss.window import least_scale, sum_loss
+
+Floats = npt.NDArray[np.float64]
+ROUND = 1e-9
+
+
+def lazy(rng: np.random.Generator, size: int, stay: tuple[float, float]) -> Floats:
+    """A chain that stays where it is with a probability between the two of `stay`."""
+    rows = rng.dirichlet(np.ones(size), size=size)
+    np.fill_diagonal(rows, 0.0)
+    rows /= rows.sum(axis=1, keepdims=True)
+    kept = rng.uniform(*stay, size=size)
+    return np.asarray(np.diag(kept) + (1 - kept)[:, None] * rows)
+
+
+def task_of(
+    initial: Floats, matrix: Floats, weights: list[int], length: int | None
+) -> tuple[ChainSum, Apart]:
+    task = chain_sum(initial, matrix, weights, length, shorter=True)
+    assert separable(task)
+    return task, Apart(task, follow(task))
+
+
+def stationary(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.matrix_power(matrix, 1 << 20)[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_never_below_the_loss_of_any_length_written_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, length = 2 + seed % 2, int(rng.integers(2, 6))
+    matrix = random_rows(rng, (1, size, size), ["dense", "zeros", "sharp"][seed % 3])
+    initial = random_rows(rng, (size,), ["zeros", "dense"][seed % 2])
+    weights = [int(w) for w in rng.integers(0, 4, size=size)]
+    if len(set(weights)) == 1:
+        weights[0] += 1
+    scale = float(rng.choice([0.4, 1.0, 4.0, 20.0]))
+    task, apart = task_of(initial, matrix[0], weights, length)
+    decay = step_over(task.step, scale)
+    losses = [chain_truth(initial, matrix, weights, n, scale) for n in range(1, length + 1)]
+    for window in (1, 2, length // 2, length, length + 3):
+        bound = apart.loss(max(window, 1), decay).value
+        assert max(losses) <= bound + 1e-12
+    assert Ends(task).loss(1 / (scale / task.step)) <= max(losses) + ROUND
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_of_any_length_cover_longer_chains_and_never_grow(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = lazy(rng, 2 + seed % 3, (0.3, 0.9))
+    initial = stationary(matrix) if seed % 2 else rng.dirichlet(np.ones(len(matrix)))
+    weights = list(range(len(matrix)))
+    scale = float(rng.choice([2.0, 6.0, 20.0]))
+    task, apart = task_of(initial, matrix, weights, None)
+    decay = step_over(task.step, scale)
+    bounds = [apart.loss(window, decay).value for window in (4, 8, 16, 32, 64)]
+    truths = [
+        sum_loss(chain_sum(initial, matrix, weights, n), scale).value for n in (1, 2, 5, 20, 40)
+    ]
+    assert all(later <= earlier + ROUND for earlier, later in pairwise(bounds))
+    assert max(truths) <= bounds[-1] + ROUND
+    assert apart.ends.loss(decay) <= bounds[-1] + ROUND
+
+
+class Windows(Cover):
+    """A cover that knows windows with both sides together only."""
+
+    apart = None
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_lazy_chains_need_what_windows_find(seed: int, epsilon: float) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = lazy(rng, 2 + seed % 3, (0.5, 0.7))
+    initial = stationary(matrix) if seed % 2 else rng.dirichlet(np.ones(len(matrix)))
+    weights = [[0, 1, 0, 0], [0, 1, 2, 3], [2, 0, 0, 1]][seed % 3][: len(matrix)]
+    task, apart = task_of(initial, matrix, weights, None)
+    found = apart_scale(apart, epsilon, apart.ends.least_scale(epsilon), 1e-6)
+    windows = least_scale(task, epsilon, cover=Windows(task))
+    assert found is not None
+    assert windows.loss.settled
+    assert found.scale * (1 - found.excess) <= windows.scale * (1 + 1e-9)
+    assert windows.scale <= found.scale * (1 + 1e-6)
+    assert found.excess <= 1e-3
+    assert found.bound.value <= epsilon
+
+
+@pytest.mark.parametrize("length", [None, 60, 400])
+def test_a_slow_chain_is_settled_and_no_smaller_scale_keeps_the_promise(length: int | None) -> None:
+    rng = np.random.default_rng(3)
+    matrix = lazy(rng, 4, (0.97, 0.99))
+    task, apart = task_of(stationary(matrix), matrix, [0, 1, 3, 0], length)
+    found = least_scale(task, 1.0, cover=Cover(task, apart))
+    assert found.loss.settled
+    assert found.loss.value <= 1.0
+    assert apart.ends.loss(step_over(task.step, found.scale * (1 - 2e-6))) > 1.0
+    again = sum_loss(task, found.scale, enough=1.0, cover=Cover(task, apart))
+    assert again.value <= 1.0
+    assert again.settled
+    if length == 60:  # short enough for every length to be written out
+        whole = [sum_loss(chain_sum(task.initial, matrix, [0, 1, 3, 0], n), found.scale).value
+                 for n in (1, 30, 59, 60)]  # fmt: skip
+        assert max(whole) <= 1.0 + ROUND
+        assert max(whole) >= 1.0 - 1e-5
+
+
+def test_a_slow_chain_takes_windows_apart_by_itself() -> None:
+    matrix = lazy(np.random.default_rng(5), 6, (0.98, 0.995))
+    task = chain_sum(stationary(matrix), matrix, [1, 0, 0, 0, 0, 0], None, shorter=True)
+    cover = Cover(task)
+    assert cover.apart is not None
+    found = least_scale(task, 1.0, cover=cover)
+    assert found.loss.settled
+    assert found.loss.window is not None
+    assert found.loss.window > 315  # where windows with both sides together had to stop
+
+
+def test_chains_that_forget_fast_keep_their_windows() -> None:
+    fast = chain_sum([0.5, 0.5], [[0.9, 0.1], [0.4, 0.6]], [0, 1], None, shorter=True)
+    assert Cover(fast).apart is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pairs": [[False, True], [False, False]]},
+        {"label": [0, 0]},
+        {"first_weights": [0, 2]},
+        {"shorter": False},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_has_a_form_of_its_own_is_not_taken_apart(change: dict[str, object]) -> None:
+    rows = [[0.999, 0.001], [0.001, 0.999]]
+    form = {"shorter": True, **change}
+    task = chain_sum([0.5, 0.5], rows, [0, 1], 5000, **form)  # type: ignore[arg-type]
+    assert not separable(task)
+    assert not separable(chain_sum(None, rows, [0, 1], None))
+
+
+def test_a_value_that_is_impossible_at_first_stays_a_secret_later() -> None:
+    # state 1 cannot be the first one; held states and later nodes must still tell it from 0
+    matrix = np.array([[0.95, 0.05], [0.1, 0.9]])
+    initial = np.array([1.0, 0.0])
+    task, apart = task_of(initial, matrix, [0, 1], 5)
+    losses = [chain_truth(initial, matrix[None], [0, 1], n, 1.0) for n in range(1, 6)]
+    for window in (1, 2, 5):
+        assert max(losses) <= apart.loss(window, step_over(task.step, 1.0)).value + 1e-12
+
+
+def test_chains_with_a_period_are_infinite_with_a_held_state() -> None:
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    _, apart = task_of(np.array([0.5, 0.5]), swap, [0, 1], None)
+    assert apart.loss(8, 1.0).value == math.inf
+    assert apart.size_for(1.0, 3.0) is None
+    assert apart_loss(apart, 1.0, 0.5, 3.0, 1e-6) is None
+
+
+def test_values_too_rare_for_doubles_are_left_to_logarithms() -> None:
+    matrix = np.array([[0.99, 0.01], [0.02, 0.98]])
+    _, apart = task_of(np.array([1.0, 1e-320]), matrix, [0, 1], 50)
+    assert apart.loss(50, 0.5).value == math.inf
+    _, apart = task_of(np.array([0.5, 0.5]), matrix, [0, 1], None)
+    assert apart.loss(64, 8.0).value == math.inf  # 64 entries of 8 scales each: below exp(-300)
+
+
+def test_crossing_brackets_the_place_it_finds() -> None:
+    for level in (1e-3, 0.7, 40.0):
+        low, high = crossing(lambda x: 3 / x, level, 1.0, 1e-10)
+        assert low < 3 / level <= high <= low * (1 + 1e-10)
+        assert 3 / high <= level < 3 / low
+    assert crossing(lambda x: 0.0, 1.0, 1.0, 1e-10)[0] == 0.0
+    assert crossing(lambda x: 2.0, 1.0, 1.0, 1e-10)[1] == math.inf

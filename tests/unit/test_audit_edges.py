@@ -25,7 +25,7 @@ from shoal.models.contagion import Contagion, exponential_law
 from shoal.models.family import AnyInitialLaw
 from shoal.models.table import JointTable
 from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
+from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
 
@@ -272,3 +272,18 @@ def on_the_plane(law: Any, scale: float, step: int) -> float:
         distance = np.abs(outputs[:, None] - answers).sum(axis=2)
         sides.append(np.logaddexp.reduce(logs - distance / scale, axis=1))
     return float(np.abs(sides[0] - sides[1]).max())
+
+
+def test_data_longer_than_the_query_takes_is_no_evidence() -> None:
+    """A mean over two entries refuses three: what thirty would tell is never released."""
+    slow = [[0.99, 0.01], [0.01, 0.99]]
+    query = mean("01", {"1": 1}, length=2)
+    two = audit_noise(query, EachEntry(), MarkovChain.of(slow, length=2), scale="1/2")
+    for model in (MarkovChain.of(slow), MarkovChain.of(slow, length=30)):
+        found = audit_noise(query, EachEntry(), model, scale="1/2")
+        assert found.exact
+        assert found.loss == pytest.approx(two.loss, rel=1e-12)
+        plan = calibrate(query, EachEntry(), model, epsilon=1, mechanism="laplace")
+        sampled = audit_black_box(plan, EachEntry(), model, draws=6000, notion="pufferfish")
+        assert sampled.lower <= two.loss
+        assert "data of 1 entries" in sampled.law or "data of 2 entries" in sampled.law

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.audit.chains import admitted
 from shoal.audit.facts import table_facts
 from shoal.audit.families import members
 from shoal.audit.sampling import outcomes_given, paths_given
 from shoal.audit.walk import Walk, walk
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
-from shoal.core.task import Model, Secrets
+from shoal.core.task import Model, Query, Secrets
 from shoal.core.value import Ints
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
@@ -50,8 +51,12 @@ def contrasts(
     secrets: Secrets,
     states: tuple[str, ...],
     lengths: Sequence[int] | None = None,
+    query: Query | None = None,
 ) -> list[Contrast]:
-    """What to compare: for chains the first, middle and last entry of data of several lengths."""
+    """What to compare: for chains the first, middle and last entry of data of several lengths.
+
+    Never longer than a `query` with a public length takes.
+    """
     found: list[Contrast] = []
     for index, model in enumerate(family):
         for member in members(model, states):
@@ -59,19 +64,21 @@ def contrasts(
                 written = member if isinstance(member, JointTable) else member.as_table()
                 found += _of_table(written, secrets, index, states)
             else:
-                found += _of_chain(member, index, lengths)
+                found += _of_chain(member, index, lengths, query)
     if not found:
         raise InputError("no entry can take two values, so there is nothing to tell apart")
     return found
 
 
-def _of_chain(model: Model, index: int, lengths: Sequence[int] | None) -> list[Contrast]:
+def _of_chain(
+    model: Model, index: int, lengths: Sequence[int] | None, query: Query | None
+) -> list[Contrast]:
     if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
         raise InputError(
             f"data cannot be drawn from {model.describe()}; choose two data sets yourself and use "
             "audit_neighbours"
         )
-    path = walk(model)
+    path = walk(model) if query is None else admitted(walk(model), query)
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))
     more = path.order - 1

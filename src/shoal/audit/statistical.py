@@ -190,9 +190,10 @@ def audit_black_box(
     secrets.check(members)
     names = _states(release, members, states)
     claim = _claim(release, secrets, claimed, notion)
-    if isinstance(release, Plan):
-        labels, unit = release.task.query.labels, release.task.query.unit
-    found = contrasts(members, secrets, names, lengths)
+    query = release.task.query if isinstance(release, Plan) else None
+    if query is not None:
+        labels, unit = query.labels, query.unit
+    found = contrasts(members, secrets, names, lengths, query)
     return estimated(as_box(release, names), found, claim, sampling, (labels, unit))
 
 

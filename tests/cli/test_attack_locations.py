@@ -15,7 +15,7 @@ from shoal.kinds import dumps
 
 __all__ = ["maps"]  # a fixture
 
-WHERE = ("--lat", "lat", "--lon", "lon", "--people", "who", "--time", "t")
+WHERE = ("--lat", "lat", "--lon", "lon", "--series", "who", "--time", "t")
 ATTACK = ("attack", "map.toml", "tracks.csv", *WHERE)
 
 
@@ -37,7 +37,7 @@ def test_a_track_is_told_in_words_with_units(run: Run, maps: Path) -> None:
 
 def test_seeing_more_helps_and_the_promise_of_a_step_holds(run: Run, maps: Path) -> None:
     for name in ("p0", "p1", "p2"):
-        data = found(run, *ATTACK, "--series", name)
+        data = found(run, *ATTACK, "--who", name)
         assert data["series"] == name
         assert data["error"]["nothing"] > data["error"]["past"]
         assert data["believed_error"]["past"] > data["believed_error"]["all"]
@@ -60,7 +60,7 @@ def test_the_seed_decides_what_is_drawn(run: Run, maps: Path) -> None:
 
 def test_a_stored_plan_and_named_states_do_as_well(run: Run, maps: Path) -> None:
     done(run("plan", "map.toml", "--save", "plan.json"))
-    by_state = ("--people", "who", "--time", "t", "--state", "cell")
+    by_state = ("--series", "who", "--time", "t", "--state", "cell")
     one, two = (
         found(run, "attack", source, "tracks.csv", *how)
         for source, how in (("plan.json", by_state), ("map.toml", WHERE))
@@ -148,7 +148,7 @@ mechanism = "location-knorm"
     ("arguments", "words"),
     [
         (("attack", "map.toml", "tracks.csv"), "name --lat and --lon"),
-        ((*ATTACK, "--series", "nobody"), "--series is 'nobody'; the data has p0, p1, p2"),
+        ((*ATTACK, "--who", "nobody"), "--who is 'nobody'; the data has p0, p1, p2"),
         ((*ATTACK, "--model", "1"), "the spec has models 0 to 0"),
         ((*ATTACK, "--scale", "1"), "--scale is for single releases"),
         ((*ATTACK, "--start", "9,9"), "not one of the model's states"),
@@ -214,7 +214,7 @@ mechanism = "exact"
 def test_the_column_of_people_and_the_pause_may_be_named_for_any_data(
     run: Run, folder: Path
 ) -> None:
-    data = found(run, "attack", "spec.toml", "days.csv", "--people", "shift", "--series", "day")
+    data = found(run, "attack", "spec.toml", "days.csv", "--series", "shift", "--who", "day")
     assert data["series"] == "day"
     late = refused(run("attack", "spec.toml", "days.csv", "--gap", "soon"))
     assert "soon" in late

@@ -122,12 +122,15 @@ def test_an_attack_tells_before_and_after(run: Run, folder: Path) -> None:
 
 def test_an_attack_on_little_noise_learns_more(run: Run) -> None:
     def changed(*options: str) -> float:
-        done = run("attack", "spec.toml", "days.csv", "--series", "p1", "--json", *options)
+        done = run("attack", "spec.toml", "days.csv", "--who", "p1", "--json", *options)
         data = json.loads(done.stdout)
         assert len(data["before"]) == len(data["after"]) == 20
         return float(data["largest_change"]["log_odds"])
 
     assert changed("--scale", "1/10") > changed() > 0
+    words = run("attack", "spec.toml", "days.csv", "--scale", "1/10").output
+    assert "by Laplace noise of scale 1/10" in words
+    assert "nothing: the noise was given by --scale" in " ".join(words.split())
 
 
 def test_an_attack_on_a_histogram_uses_all_of_it(run: Run, folder: Path) -> None:

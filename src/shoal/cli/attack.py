@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.attack_wish import TrackWish, Wish, check_wish, member
-from shoal.cli.options import AsJson, DataPath, Force, PlotPath, new_app
+from shoal.cli.options import AsJson, DataPath, Force, PlanSource, PlotPath, new_app
 from shoal.cli.outputs import check_chart
 
 if TYPE_CHECKING:
@@ -20,66 +20,82 @@ app = new_app()
 EXAMPLES = """\b
 Examples:
   shoal attack shoal.toml days.csv
-  shoal attack shoal.toml days.csv --series p1 --scale 1 --plot beliefs.png
+  shoal attack shoal.toml days.csv --who p1 --scale 1 --plot beliefs.png
   shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
-  shoal attack town.toml tracks.csv --lat lat --lon lon --people user --plot track.png
+  shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
 """
 
-Column = typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
+Who = Annotated[
+    str | None,
+    typer.Option("--who", metavar="NAME", help="Whose data to attack; by default the first."),
+]
+ModelPlace = Annotated[
+    int, typer.Option(help="Which of the spec's models the adversary holds, from 0.")
+]
+Adversary = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A stored model that the adversary holds instead."),
+]
+Scale = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Attack Laplace noise of this scale instead.")
+]
+Column = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data]."),
+]
+SeriesColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Tells people apart; overrides the spec's [data]."),
+]
+Pause = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION", help="A longer pause starts a new chain or stream, such as 10min."
+    ),
+]
+Friends = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
+]
+Latitude = Annotated[
+    str | None, typer.Option("--lat", metavar="COLUMN", help="For streams of places: latitudes.")
+]
+Longitude = Annotated[
+    str | None, typer.Option("--lon", metavar="COLUMN", help="For streams of places: longitudes.")
+]
+Every = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="For streams of places: length of a step, such as 60s."),
+]
+Start = Annotated[
+    str | None, typer.Option(metavar="STATE", help="A first place that everybody knows.")
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="For streams of places: attack at most so many; by default 500."),
+]
+Seed = Annotated[int, typer.Option(help="Of the noise of the release that is attacked.")]
 
 
 @app.command(epilog=EXAMPLES)
 def attack(
-    source: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="A spec, or a plan from `shoal plan --save`.")
-    ],
+    source: PlanSource,
     data: DataPath,
-    series: Annotated[
-        str | None, typer.Option(help="Whose data to attack; by default the first series.")
-    ] = None,
-    model: Annotated[
-        int, typer.Option(help="Which of the spec's models the adversary holds, from 0.")
-    ] = 0,
-    adversary: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A stored model that the adversary holds instead."),
-    ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER", help="Attack Laplace noise of this scale instead."),
-    ] = None,
-    state: Annotated[str | None, Column] = None,
-    people: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Tells series apart; overrides the spec's [data]."),
-    ] = None,
-    time: Annotated[str | None, Column] = None,
-    gap: Annotated[
-        str | None, typer.Option(help="A longer pause starts a new chain or stream, such as 10min.")
-    ] = None,
-    friends: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
-    ] = None,
-    latitude: Annotated[
-        str | None,
-        typer.Option("--lat", metavar="COLUMN", help="For streams of places: latitudes."),
-    ] = None,
-    longitude: Annotated[
-        str | None,
-        typer.Option("--lon", metavar="COLUMN", help="For streams of places: longitudes."),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(help="For streams of places: length of a step, such as 60s.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="STATE", help="A first place that everybody knows.")
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="For streams of places: attack at most so many; by default 500."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the noise of the release that is attacked.")] = 0,
+    who: Who = None,
+    model: ModelPlace = 0,
+    adversary: Adversary = None,
+    scale: Scale = None,
+    state: Column = None,
+    series: SeriesColumn = None,
+    time: Column = None,
+    gap: Pause = None,
+    friends: Friends = None,
+    latitude: Latitude = None,
+    longitude: Longitude = None,
+    every: Every = None,
+    start: Start = None,
+    steps: Steps = None,
+    seed: Seed = 0,
     as_json: AsJson = False,
     plot: PlotPath = None,
     force: Force = False,
@@ -93,15 +109,9 @@ def attack(
     from shoal.cli.sources import Columns, load_plan
 
     check_chart(plot, force=force)
-    track = TrackWish(
-        latitude=latitude,
-        longitude=longitude,
-        every=every,
-        start=start,
-        steps=steps,
-    )
+    track = TrackWish(latitude=latitude, longitude=longitude, every=every, start=start, steps=steps)
     wish = Wish(
-        series=series,
+        who=who,
         model=model,
         adversary=adversary,
         scale=scale,
@@ -113,7 +123,7 @@ def attack(
     )
     plan, own = load_plan(source)
     check_wish(plan, wish)
-    _attack(plan, data, Columns(state, people, time, gap, None).over(own), wish)
+    _attack(plan, data, Columns(state, series, time, gap, None).over(own), wish)
 
 
 def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
@@ -146,7 +156,7 @@ def _attack_series(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
     from shoal.cli.sources import read_data
 
     dataset = read_data(data, columns)
-    name = wish.series if wish.series is not None else dataset.names[0]
+    name = wish.who if wish.who is not None else dataset.names[0]
     records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
     seed, as_json, plot = wish.seed, wish.as_json, wish.plot
     if shows_contexts(plan):

@@ -30,7 +30,7 @@ def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> Non
     if wish.as_json:
         show.print_json(_object(name, release, found, truth, note))
     else:
-        _print(plan, name, release, found, truth, note, entries)
+        _print(plan, name, release, found, truth, note, entries, planned=wish.scale is None)
     if wish.plot is not None:
         from shoal.data.files import atomic_write
 
@@ -56,6 +56,7 @@ def _entry_names(held: Model, count: int) -> list[str]:
 
 
 def with_scale(plan: Plan, scale: str) -> Plan:
+    """The plan with Laplace noise of another scale, which its promise says nothing about."""
     from dataclasses import replace
 
     from shoal.core.additive import Additive
@@ -64,7 +65,7 @@ def with_scale(plan: Plan, scale: str) -> Plan:
 
     query = plan.task.query
     noise = LatticeLaplace(positive(scale, "--scale"), query.lattice)
-    return replace(plan, body=Additive(query, noise))
+    return replace(plan, mechanism=f"Laplace noise of scale {scale}", body=Additive(query, noise))
 
 
 def _attacked(
@@ -103,6 +104,8 @@ def _print(
     truth: list[int],
     note: str,
     entries: list[str],
+    *,
+    planned: bool,
 ) -> None:
     from shoal.core.numbers import significant
 
@@ -124,11 +127,7 @@ def _print(
             f"went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from {before[1]:.1%} to "
             f"{after[1]:.1%}; the odds changed by {show.odds(learned.log_odds)}.",
         ),
-        (
-            "Promised",
-            f"that no odds change by more than {show.odds(float(plan.guarantee.amount))} "
-            f"({plan.guarantee.notion}).",
-        ),
+        _promised(plan, planned=planned),
         (
             "Best guess",
             f"expected wrong for {errors[0]:.1%} of the entries before and {errors[1]:.1%} after; "
@@ -139,6 +138,14 @@ def _print(
     if note:
         lines.append(("Note", note))
     out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+
+
+def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
+    """What the plan promises, or what the spec wants and this noise was not made for."""
+    most = f"that no odds change by more than {show.odds(float(plan.guarantee.amount))}"
+    if planned:
+        return "Promised", f"{most} ({plan.guarantee.notion})."
+    return "Promised", f"nothing: the noise was given by --scale. The spec wants {most}."
 
 
 def _object(

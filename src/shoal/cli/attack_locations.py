@@ -71,11 +71,11 @@ def _track(plan: Plan, data: str, columns: Columns, wish: Wish) -> tuple[Track, 
 
     machine = machine_of(plan)
     table, where = _positions(plan, data, columns, wish.track)
-    name = wish.series if wish.series is not None else str(table["user"][0])
+    name = wish.who if wish.who is not None else str(table["user"][0])
     own = table.filter(table["user"] == name)
     if own.height == 0:
         shown = ", ".join(map(str, table["user"].unique(maintain_order=True)[:8].to_list()))
-        raise DataError(f"--series is {name!r}; the data has {shown}")
+        raise DataError(f"--who is {name!r}; the data has {shown}")
     stretches = list(tracks_of(own, where))
     longest = max(stretches, key=lambda one: len(one.readings))
     notes = []

@@ -34,7 +34,7 @@ class Wish:
     `model` is the adversary's model in the spec, `adversary` a stored one in its place.
     """
 
-    series: str | None
+    who: str | None
     model: int
     adversary: Path | None
     scale: str | None

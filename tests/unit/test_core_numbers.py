@@ -106,6 +106,7 @@ def test_the_common_step_is_the_largest(values: list[Fraction], step: Fraction) 
     ("value", "text"),
     [
         (0, "0"),
+        (-0.0, "0"),
         (1, "1"),
         (Fraction(1, 3), "0.3333"),
         (1234.5678, "1,235"),

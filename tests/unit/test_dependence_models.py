@@ -90,7 +90,7 @@ def test_ties_may_come_in_any_order_and_direction() -> None:
     [
         ({"ties": [[1, 0]]}, "the smaller first"),
         ({"ties": [[0, 5]]}, r"outside 0 … 2"),
-        ({"ties": [[0, 0]]}, "two records"),
+        ({"ties": [[0, 0]]}, r"ties holds \[0, 0\]; a tie must name two records"),
         ({"ties": [[0, 1], [0, 1]], "law_of": [0, 0]}, "none twice"),
         ({"ties": [[0, 1, 2]]}, "pairs of record numbers"),
         ({"law_of": [1]}, "names a law that is not there"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,12 @@ def test_hexagons_are_cells_too() -> None:
     assert coordinates(fitted).unit == "km"
     with pytest.raises(InputError, match="at least one hexagon"):
         HexGrid(indexes=np.array([], dtype=np.int64))
+
+
+@pytest.mark.parametrize("resolution", [-1, 16, 8.5])
+def test_resolutions_are_those_of_the_hexagons(resolution: Any) -> None:
+    with pytest.raises(InputError, match="resolution is"):
+        HexGrid.covering(south=39.9, west=116.3, north=39.95, east=116.36, resolution=resolution)
 
 
 def test_a_fit_counts_moves_inside_chains_only() -> None:

@@ -82,7 +82,7 @@ def significant(value: float | Fraction, digits: int = 4) -> str:
     """`value` in words a person reads: four significant digits, no exponent in everyday ranges."""
     number = float(value)
     if number == 0 or not math.isfinite(number):
-        return f"{number:g}"
+        return f"{abs(number) if number == 0 else number:g}"  # never -0
     if 1e-4 <= abs(number) < 1e7:
         decimals = max(0, digits - 1 - math.floor(math.log10(abs(number))))
         text = f"{number:,.{decimals}f}"

@@ -259,7 +259,11 @@ def checked_ties(ties: npt.ArrayLike, records: int) -> Ints:
             "raise their number"
         )
     if not (pairs[:, 0] < pairs[:, 1]).all():
-        raise InputError("a tie must name two records, the smaller first (or use Dependence.of)")
+        wrong = pairs[pairs[:, 0] >= pairs[:, 1]][0].tolist()
+        raise InputError(
+            f"ties holds {wrong}; a tie must name two records, the smaller first "
+            "(Dependence.of puts them in order)"
+        )
     code = pairs[:, 0] * records + pairs[:, 1]
     if not (np.diff(code) > 0).all():
         raise InputError("ties must be in order and none twice (Dependence.of sorts them)")

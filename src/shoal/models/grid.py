@@ -16,6 +16,7 @@ from shoal.core.value import Floats, Ints, Value, locked
 EARTH_RADIUS_M = 6_371_008.8  # mean radius
 FURTHEST = 2.0**30  # lattice steps; points beyond count as there, so that squares fit 64 bits
 WIDEST_DEGREES = 10.0  # a plane map stretches distances by less than 1 % up to this height
+FINEST = 15  # resolution of H3
 PRECISION = Fraction(1, 1000)  # km: hexagon centres are rounded to metres, once and publicly
 
 
@@ -166,6 +167,10 @@ class HexGrid(Value):
         cls, *, south: float, west: float, north: float, east: float, resolution: int
     ) -> HexGrid:
         """The hexagons whose centres lie in the box."""
+        if whole(resolution, "resolution", least=0) > FINEST:
+            raise InputError(
+                f"resolution is {resolution}; it must be 0 to {FINEST}, as H3 numbers its hexagons"
+            )
         library = _h3()
         box = library.LatLngPoly([(south, west), (north, west), (north, east), (south, east)])
         cells = library.polygon_to_cells(box, resolution)

@@ -70,7 +70,7 @@ class LocationCertificate(Value):
             f"change by at most {significant(self.loss)}, and {beyond}; among {self.possible} "
             f"states the point is off by {significant(self.raw_error)}, the estimate by "
             f"{significant(self.estimate_error)}, a guess without release by "
-            f"{significant(self.guess_error)} (root mean squares)"
+            f"{significant(self.guess_error)} (root mean squares, in the unit asked for)"
         )
 
     @property

@@ -205,17 +205,26 @@ def test_skipped_steps_cost_nothing(plan: Plan, tmp_path: Path) -> None:
         assert spent.amount == 5
 
 
-@pytest.mark.parametrize("value", [91.0, -90.5, float("inf"), "north"], ids=str)
+@pytest.mark.parametrize("column", ["lat", "lon"])
+@pytest.mark.parametrize("value", [181.0, -180.5, float("inf"), "north"], ids=str)
 def test_what_is_no_degree_refuses_the_person_before_anything_is_drawn(
-    value: float | str, plan: Plan, tmp_path: Path
+    value: float | str, column: str, plan: Plan, tmp_path: Path
 ) -> None:
     frame = points(plan)
     wrong = (pl.col("user") == "u1") & (pl.col("at") == 60)
-    kept = pl.col("lat").cast(pl.String) if isinstance(value, str) else pl.col("lat")
-    frame = frame.with_columns(pl.when(wrong).then(pl.lit(value)).otherwise(kept).alias("lat"))
+    kept = pl.col(column).cast(pl.String) if isinstance(value, str) else pl.col(column)
+    frame = frame.with_columns(pl.when(wrong).then(pl.lit(value)).otherwise(kept).alias(column))
     report = run(plan, frame, tmp_path / "out", BY_DEGREES)
     assert refused(tmp_path / "out") == {"u1": "a latitude or longitude that is not in degrees"}
     assert (report.releases, report.rows_refused) == (4, 8)
+
+
+def test_ninety_degrees_are_the_most_of_a_latitude_and_half_of_a_longitude(
+    plan: Plan, tmp_path: Path
+) -> None:
+    lat = pl.when(pl.col("user") == "u1").then(-91.0).otherwise(90.0).alias("lat")
+    run(plan, points(plan).with_columns(lat, lon=pl.lit(-180.0)), tmp_path / "out", BY_DEGREES)
+    assert set(refused(tmp_path / "out")) == {"u1"}
 
 
 def test_an_unknown_name_refuses_the_person(plan: Plan, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def scores(first: Floats, second: Floats) -> list[Score]:
     """What may tell the outputs of two facts apart: the best weighted sum of their numbers, the
     numbers one by one (those that differ most, when there are many), and their remainders."""
     count = first.shape[1]
-    tame = [_tame(np.vstack([first, second])[:, i]) for i in range(count)]
+    tame = [_tame(column) for column in np.vstack([first, second]).T]
     columns = [(column[: len(first)], column[len(first) :]) for column in tame]
     chosen = sorted(range(count), key=lambda i: -_apart(*columns[i]))[:MOST_COORDINATES]
     alone = [Score(row) for row in np.eye(count)[chosen]]

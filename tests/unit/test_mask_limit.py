@@ -301,3 +301,21 @@ def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:
     naive = mask(sticky(), CLINIC, delta=DELTA, check="mask-sensitive")
     broken = replace(second, body=naive.body)
     assert not goes_on(broken, second)
+
+
+def test_a_clock_that_does_not_end_anything_lets_the_last_slots_be_shown() -> None:
+    """Releases after which nothing follows have no table, and are shown all the same."""
+    day = sticky(3, 4)
+    counted = mask(day, CLINIC, delta=DELTA, check="mask-optimal", seconds=3, clock=None)
+    timed = mask(day, CLINIC, delta=DELTA, check="mask-optimal", seconds=3, clock=lambda: 0.0)
+    assert "solved for every segment" in counted.certificate.reason
+    assert timed.certificate.reason == counted.certificate.reason
+    assert timed.cost == pytest.approx(counted.cost, abs=1e-6)
+
+
+def test_a_plan_that_was_cut_short_is_not_called_the_optimum() -> None:
+    for step in (0.05, 0.2, 0.5):
+        plan = mask(
+            sticky(3, 4), CLINIC, delta=DELTA, check="mask-optimal", seconds=1, clock=Turned(step)
+        )
+        assert "solved for every segment" not in plan.certificate.reason

@@ -38,6 +38,7 @@ def _table(source: str, persons: list[Person]) -> Table:
     """The middle and the longest of all people, one random sensitive context each."""
     first: dict[str, list[float]] = {check: [] for check in CHECKS}
     decide: dict[str, list[float]] = {check: [] for check in CHECKS}
+    persons = [person for person in persons if choose_sensitive(person, 1, 6)]
     for number, person in enumerate(persons):
         day, held = halves(person)
         secrets = SensitiveContexts.of(choose_sensitive(person, 1, 6))

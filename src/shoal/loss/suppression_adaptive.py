@@ -7,9 +7,8 @@ later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,18 @@ from shoal.loss.suppression import (
     segment_rise,
 )
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import LOOKS, Pacing, likeliest, look_costs
+from shoal.loss.suppression_pacing import (
+    LOOKS,
+    PACES,
+    Pacing,
+    habit_of,
+    likeliest,
+    look_costs,
+    paces_of,
+)
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
 NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
-PACES = 8
 SAMPLE = 12  # segments timed to know how fast the machine is
 Origin = tuple[int, int]
 START: Origin = (-1, 0)
@@ -55,7 +61,7 @@ def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
     Row 0 is for "start". Rows of states that are never shown hold T, and when `work` has a clock,
     so do those that cannot come up, and what was not reached in time: all is suppressed there.
     """
-    from shoal.loss import suppression_kernels as kernels
+    from shoal.loss import suppression_simulatable_kernels as kernels
 
     effort = Effort.of(work)
     arrays, shown = _arrays(day)
@@ -74,7 +80,7 @@ def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
 
 def next_release(day: Day, slot: int, state: int) -> int:
     """One entry of `next_releases`, computed on its own: what a stream needs after a release."""
-    from shoal.loss import suppression_kernels as kernels
+    from shoal.loss import suppression_simulatable_kernels as kernels
 
     return int(kernels.next_release(_arrays(day)[0], slot, state, slot + 1))
 
@@ -104,12 +110,12 @@ def search(
 ) -> dict[Origin, Codes]:
     """A table after each release that may be shown, whether or not it can come up.
 
-    Each was looked at over all its outputs; a release after which nothing private was found has
-    none, and suppresses the rest of the day, which is always safe here: only states that allow it
-    are ever shown. `work` bounds the multiplications; likelier releases get more of them. The same
-    at every call, unless there is a clock: then only as many states are ever shown as can be looked
-    at in time, the likeliest; what the search does not come to, early in the day, is suppressed
-    then, and OutOfTime says that it came to nothing.
+    Each was looked at over all its outputs; a release after which nothing private was found has one
+    without rows, and suppresses the rest of the day, which is always safe here: only states that
+    allow it are ever shown. `work` bounds the multiplications; likelier releases get more of them.
+    The same at every call, unless there is a clock: then only as many states are ever shown as can
+    be looked at in time, the likeliest; what the search does not come to, early in the day, is
+    suppressed, and OutOfTime says that it came to nothing.
     """
     from shoal.loss.suppression_climb_kernels import best_segment
 
@@ -123,6 +129,7 @@ def search(
         effort = effort.without(LOOKS * look_costs(backwards(shown), *shown.shape).sum())
     value = np.zeros((day.slots, day.size))
     policies: dict[Origin, Codes] = {}
+    nothing = np.empty((0, day.size), dtype=np.uint16)
     origins = list(backwards(shown))
     weights = np.array([day.prior[o] if o[0] >= 0 else 1.0 for o in origins])
     edges = float((day.moves > 0).sum()) / day.slots
@@ -156,8 +163,7 @@ def search(
             )
             candidates.insert(0, encoded(found[slot + 1 :]))
         best, chosen = _best(day, delta, origin, value, candidates)
-        if chosen is not None:
-            policies[origin] = chosen
+        policies[origin] = nothing if chosen is None else chosen
         if slot >= 0:
             value[origin] = best
         pacing.note(place, float(spent[0]))
@@ -187,7 +193,7 @@ def gauge(day: Day, arrays: Any, shown: Truths, effort: Effort) -> None:
 
 def published(day: Day, arrays: Any, origin: Origin, baseline: Floats | None) -> list[Codes]:
     """What the simulatable check, and the vector `baseline`, do after a release."""
-    from shoal.loss import suppression_kernels as kernels
+    from shoal.loss import suppression_simulatable_kernels as kernels
 
     slot, state = origin
     until = int(kernels.next_release(arrays, slot, state, slot + 1))
@@ -219,8 +225,9 @@ def table_value(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
 
 
 def occurring(day: Day, policies: dict[Origin, Codes]) -> Segments:
-    """The policies that can come up, and the releases they lead to."""
-    used = {o: policies[o] for o in reachable_origins(day, policies) if o in policies}
+    """The policies that can come up and show something, and the releases they lead to."""
+    reached = reachable_origins(day, policies)
+    used = {o: policies[o] for o in reached if o in policies and len(policies[o])}
     return Segments(used, expected_releases(day, used))
 
 
@@ -285,11 +292,6 @@ def _until(day: Day, slot: int, state: int, until: int) -> Codes:
     return codes
 
 
-def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
-    """Pace, caps and worth of waiting to begin with; each state hands them to the slot before."""
-    return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
-
-
 def forwards(shown: Truths) -> Iterator[Origin]:
     """ "start", and then every release that may be shown, the first first."""
     yield START
@@ -325,28 +327,3 @@ def limiting(possible: Truths, when: Ints, bound: Floats, beliefs: Floats) -> In
         listed = first + np.flatnonzero(over.any(axis=0))
         table[t, 0], table[t, 1 : 1 + len(listed)] = len(listed), listed
     return table
-
-
-def paces_of(slots: int) -> Callable[[int], Floats]:
-    """How fast to spend after a release at each slot, worked out once a slot.
-
-    All at once, half, evenly over what is left, and every other slot.
-    """
-    t = np.arange(slots)
-    left = np.maximum(slots - t, 1)
-
-    @lru_cache(maxsize=1)
-    def paces(origin: int) -> Floats:
-        table = [
-            np.ones(slots),
-            np.full(slots, 0.5),
-            np.minimum(1.0, 2.0 / left),
-            (t - origin) % 2 == 0,
-            1.0 / left,
-            np.full(slots, 0.2),
-            (t - origin) % 2 == 1,
-            (t - origin) % 3 == 0,
-        ]
-        return np.array(table, dtype=np.float64)
-
-    return paces

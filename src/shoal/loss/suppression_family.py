@@ -27,7 +27,6 @@ from shoal.loss.suppression import (
 )
 from shoal.loss.suppression_adaptive import (
     NEGLIGIBLE,
-    PACES,
     WORK,
     Origin,
     Segments,
@@ -35,14 +34,12 @@ from shoal.loss.suppression_adaptive import (
     expected_releases,
     forwards,
     full,
-    habit_of,
     limiting,
-    paces_of,
     reachable_origins,
     table_value,
 )
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import Pacing
+from shoal.loss.suppression_pacing import PACES, Pacing, habit_of, paces_of
 
 
 def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> Ints:
@@ -64,7 +61,7 @@ def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> 
 
 
 def _next(days: Sequence[Day], arrays: Sequence[Any], slot: int, state: int) -> int:
-    from shoal.loss import suppression_kernels as kernels
+    from shoal.loss import suppression_simulatable_kernels as kernels
 
     asked = [
         given

@@ -248,25 +248,29 @@ def onward_highest(
                 for place in range(past):
                     c = secret[place]
                     highest[c] = max(highest[c], belief[j, place])
-        past = _above(logs, belief, secret, past, highest)
+        past = still_open(logs, -np.inf, belief, secret, past, highest)
 
 
 @njit(cache=True, error_model="numpy")
-def _above(logs: Any, belief: Any, secret: Any, past: int, highest: Any) -> int:
-    """Moves the secrets that a possible state puts above `highest` to the front; their number."""
+def still_open(law: Any, never: float, belief: Any, secret: Any, past: int, highest: Any) -> int:
+    """Moves the secrets that a possible state puts above `highest` to the front; their number.
+
+    A state is possible when its entry of `law` is above `never`. Beliefs in the past are carried
+    on as averages, so what no state exceeds now none will: such a secret is done with.
+    """
     place = 0
     while place < past:
-        open_to = False
-        for j in range(logs.size):
-            if logs[j] > -np.inf and belief[j, place] > highest[secret[place]]:
-                open_to = True
+        above = False
+        for j in range(law.size):
+            if law[j] > never and belief[j, place] > highest[secret[place]]:
+                above = True
                 break
-        if open_to:
+        if above:
             place += 1
             continue
         past -= 1
         secret[place] = secret[past]
-        for j in range(logs.size):
+        for j in range(law.size):
             belief[j, place] = belief[j, past]
     return past
 
@@ -313,44 +317,3 @@ def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> fl
         weight[k] = math.exp(weight[k] - top)
         total += weight[k]
     return total
-
-
-@njit(cache=True, error_model="numpy")
-def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
-    """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
-
-    Every state reachable then must be releasable, and with all suppressed in between no belief
-    about the slots between may exceed its bound, whichever state is shown.
-    """
-    initial, moves, when, who, bound, _, shown, _, _ = day
-    slots, size, count = moves.shape[0], moves.shape[1], when.size
-    ones = np.ones((slots, size))
-    logs = np.empty((slots + 1, size))
-    powers = np.empty(slots + 1, dtype=np.int64)
-    row_from(initial, moves, slot, state, ones, logs, powers)
-    last = -1
-    open_at = np.ones(slots, dtype=np.bool_)
-    for t in range(slot + 1, slots):
-        for j in range(size):
-            if logs[t, j] > -np.inf and not shown[t, j]:
-                open_at[t] = False
-        last = t if open_at[t] else last
-    known = np.searchsorted(when, slot, side="right")
-    belief = np.zeros((size, count))
-    fresh = np.zeros((size, count))
-    secret = np.empty(count, dtype=np.int64)
-    past = 0
-    for t in range(slot + 1, last + 1):
-        if t > slot + 1:
-            reverse_beliefs(logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, 0, past)
-            belief, fresh = fresh, belief
-        while known < count and when[known] == t:
-            for j in range(size):
-                belief[j, past] = 1.0 if j == who[known] else 0.0
-            secret[past] = known
-            past += 1
-            known += 1
-        past = _above(logs[t], belief, secret, past, bound)
-        if t >= earliest and open_at[t] and past == 0:
-            return t
-    return slots

@@ -7,7 +7,8 @@ what those before them cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ LOOK = 5  # multiplications per move and slot of looking at a segment again
 ROOMY = 0.8  # of the time for what must be done
 LOOKS = 2  # at each segment of a finished plan, before it is handed out
 
+PACES = 8  # ways to spend, those of `paces_of`
 Origin = tuple[int, int]
 
 
@@ -122,3 +124,33 @@ def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
         rate = np.sqrt(low * high)
         low, high = (rate, high) if passes(rate) @ costs <= work else (low, rate)
     return passes(low)
+
+
+def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """Pace, caps and worth of waiting to begin with; each state hands them to the slot before."""
+    return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
+
+
+def paces_of(slots: int) -> Callable[[int], Floats]:
+    """How fast to spend after a release at each slot, worked out once a slot.
+
+    All at once, half, evenly over what is left, and every other slot.
+    """
+    t = np.arange(slots)
+    left = np.maximum(slots - t, 1)
+
+    @lru_cache(maxsize=1)
+    def paces(origin: int) -> Floats:
+        table = [
+            np.ones(slots),
+            np.full(slots, 0.5),
+            np.minimum(1.0, 2.0 / left),
+            (t - origin) % 2 == 0,
+            1.0 / left,
+            np.full(slots, 0.2),
+            (t - origin) % 2 == 1,
+            (t - origin) % 3 == 0,
+        ]
+        return np.array(table, dtype=np.float64)
+
+    return paces

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from shoal.loss.suppression_kernels import still_open
+
 LEVELS = 65536.0
 THIN = 1e-200  # a suppressed rest below this is not decided upon
 
@@ -55,6 +57,7 @@ def forward_pass(
     belief, fresh = np.zeros((size, count)), np.zeros((size, count))
     gap = np.empty((size, count))
     secret = np.empty(count, dtype=np.int64)
+    settled = bound * (1.0 - 1e-12)
     mass, total, past = 1.0, 0.0, 0
     for t in range(slot + 1, slots):
         while known < count and when[known] == t:
@@ -80,7 +83,7 @@ def forward_pass(
             break
         spent[0] += _step(law, hidden[t], moves[t], belief, fresh, past)
         belief, fresh = fresh, belief
-        past = _settled_left(law, belief, bound, secret, past)
+        past = still_open(law, 0.0, belief, secret, past, settled)
     return total
 
 
@@ -112,28 +115,6 @@ def _step(law: Any, hidden: Any, matrix: Any, belief: Any, fresh: Any, past: int
     for j in range(size):
         law[j] /= total
     return used + 2 * size * size
-
-
-@njit(cache=True, error_model="numpy")
-def _settled_left(law: Any, belief: Any, bound: Any, secret: Any, past: int) -> int:
-    """Drops the past secrets that no state puts above their bound; returns how many are left.
-
-    Beliefs in the past are carried on as averages, so what no state exceeds none will.
-    """
-    place = 0
-    while place < past:
-        highest = 0.0
-        for j in range(law.size):
-            if law[j] > 0:
-                highest = max(highest, belief[j, place])
-        if highest > bound[secret[place]] * (1.0 - 1e-12):
-            place += 1
-            continue
-        past -= 1
-        secret[place] = secret[past]
-        for j in range(law.size):
-            belief[j, place] = belief[j, past]
-    return past
 
 
 @njit(cache=True, error_model="numpy")

@@ -58,6 +58,7 @@ def windowed(
     effort = Effort.of(work)
     digits = digits_of(day)
     shown = releasable(day, future_beliefs(day))
+    all_shown = int(shown.sum())
     if effort.clock is not None:  # what was not looked at for `base` is not looked at now
         shown &= _among(base, shown.shape)
     origins = [(int(t), int(j)) for t, j in np.argwhere(shown)[::-1]] + [(-1, 0)]
@@ -65,7 +66,7 @@ def windowed(
     chosen = set(likely)
     value = np.zeros((day.slots, day.size))
     policies: dict[Origin, Remembering] = {}
-    exact = len(chosen) == len(origins)
+    exact = len(chosen) == len(origins) and all_shown == shown.sum()
     for origin in origins:
         slot = origin[0]
         tail = base.get(origin, np.full((0, day.size), LEVELS - 1, dtype=np.uint16))
@@ -88,7 +89,7 @@ def windowed(
 
 
 def _among(base: dict[Origin, Codes], shape: tuple[int, ...]) -> Truths:
-    """Which states have a table."""
+    """Which states were looked at: those that have a table, if only one without rows."""
     found = np.zeros(shape, dtype=np.bool_)
     for slot, state in base:
         found[slot, state] |= slot >= 0

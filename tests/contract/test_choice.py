@@ -14,7 +14,15 @@ import shoal.mechanisms
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated, choose, recheck, row_named
+from shoal.mechanisms import (
+    MECHANISMS,
+    NEGLIGIBLE,
+    calibrated,
+    choose,
+    exact,
+    recheck,
+    row_named,
+)
 from shoal.mechanisms.calibration import calibrate, epsilon_for
 from shoal.models.chain import MarkovChain
 from shoal.queries.linear import count, histogram
@@ -155,3 +163,33 @@ def test_a_confidence_is_between_0_and_1(confidence: float) -> None:
 def test_an_error_out_of_reach_is_refused() -> None:
     with pytest.raises(Refused, match="error 1e-09 entries is out of reach even at epsilon ="):
         epsilon_for(QUERY, EachEntry(), replace(CHAIN, length=10**9), error=1e-9, mechanism="group")
+
+
+SLOW = MarkovChain.of(
+    [[0.995, 0.005, 0.0], [0.002, 0.99, 0.008], [0.0, 0.004, 0.996]], states="abc"
+)
+
+
+def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
+    task = Task(query=count("abc", "b"), secrets=EachEntry(), family=(SLOW,))
+    quick, full = (choose(task, Fraction(1), every=every) for every in (False, True))
+    assert quick.plan.mechanism == "exact"
+    assert list(quick.alternatives) == list(full.alternatives)
+    assert quick.alternatives["lift"] == (
+        "not looked at: here it would not be noticeably below exact"
+    )
+    assert quick.alternatives["mask-hybrid"] == full.alternatives["mask-hybrid"]
+    assert isinstance(full.alternatives["lift"], Plan)
+    costs = [plan.cost for plan in full.alternatives.values() if isinstance(plan, Plan)]
+    fit = [cost for cost in costs if cost > full.alternatives["lift"].cost / 2]  # no entry-level DP
+    least = exact.least_cost(task, Fraction(1))
+    assert least is not None
+    assert least <= min(fit) * (1 + 1e-9)
+    assert quick.plan.cost <= min(fit) * (1 + NEGLIGIBLE)
+    assert calibrate(count("abc", "b"), EachEntry(), SLOW, epsilon=1) == quick.plan
+
+
+def test_nothing_is_left_out_where_the_least_noise_is_not_known() -> None:
+    assert exact.least_cost(TASK, Fraction(1)) is None
+    assert exact.least_cost(replace(TASK, query=histogram("ab")), Fraction(1)) is None
+    assert choose(TASK, Fraction(1), every=False) == choose(TASK, Fraction(1))

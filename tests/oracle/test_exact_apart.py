@@ -17,7 +17,7 @@ from shoal.loss.exact_cover import Cover
 from shoal.loss.exact_ends import Ends, crossing
 from shoal.loss.exact_offsets import follow
 from shoal.loss.sums import ChainSum, chain_sum
-from shoal.loss.window import least_scale, sum_loss
+from shoal.loss.window import least_scale, sum_loss, window_loss
 
 Floats = npt.NDArray[np.float64]
 ROUND = 1e-9
@@ -191,3 +191,15 @@ def test_crossing_brackets_the_place_it_finds() -> None:
         assert 3 / high <= level < 3 / low
     assert crossing(lambda x: 0.0, 1.0, 1.0, 1e-10)[0] == 0.0
     assert crossing(lambda x: 2.0, 1.0, 1.0, 1e-10)[1] == math.inf
+
+
+def test_a_promise_of_the_whole_chain_is_met_again_where_windows_fall_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrix = lazy(np.random.default_rng(8), 3, (0.9, 0.95))
+    initial, pairs = np.array([0.7, 0.2, 0.1]), ~np.eye(3, dtype=np.bool_)
+    task = chain_sum(initial, matrix, [0, 1, 2], 9, shorter=True, pairs=pairs)
+    scale = least_scale(task, 0.5).scale
+    monkeypatch.setattr("shoal.loss.window.WHOLE_WORK", 0)
+    assert window_loss(task, scale, 2).value > 0.5
+    assert sum_loss(task, scale, enough=0.5).value <= 0.5

@@ -21,8 +21,8 @@ from shoal.loss.mixture import Bools, Floats
 from shoal.loss.sums import ChainSum, supports
 
 SMALLEST = 4  # the smallest window looked at
-MAX_TABLE = 6_000_000_000  # multiplications a table of held states may cost: some two seconds
-MAX_PASS = 3_000_000_000  # multiplications for all numbers of entries up to a window, at one scale
+MAX_TABLE = 4_000_000_000  # multiplications a table of held states may cost: a second or two
+MAX_PASS = 1_000_000_000  # multiplications for all numbers of entries up to a window, at one scale
 MAX_PAIRS = 20_000_000  # numbers kept for pairs at every number of entries
 RAREST = 1e-100  # probabilities of values below this are left to logarithms
 

@@ -107,11 +107,19 @@ class Cover:
     @property
     def _slow(self) -> bool:
         """Whether the window that forgets an entry costs more than is quick."""
+        return self.forgetting_work > QUICK
+
+    @cached_property
+    def forgetting_work(self) -> float:
+        """What the window costs beyond which a chain with one matrix has forgotten an entry.
+
+        By the second eigenvalue: a guess, which only tells which way to try first.
+        """
         moduli = np.sort(np.abs(np.linalg.eigvals(self.task.matrices[0])))
         second = float(moduli[-2]) if len(moduli) > 1 else 0.0
         if not 0 < second < 1:
-            return second > 0
-        return self.window_work(math.ceil(math.log(FORGOTTEN) / math.log(second))) > QUICK
+            return math.inf if second else 0.0
+        return self.window_work(max(1, math.ceil(math.log(FORGOTTEN) / math.log(second))))
 
     @cached_property
     def marginals(self) -> Marginals:

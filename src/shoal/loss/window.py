@@ -89,7 +89,7 @@ def sum_loss(
         return _told_apart(found, tolerance)
     if found is not None and wanted <= least and found.excess <= CLOSE * tolerance:
         return _told_apart(found, tolerance)
-    grown = _grown(cover, measure, tolerance, Goal(wanted, least, _widest(task, found)))
+    grown = _grown(cover, measure, tolerance, Goal(wanted, least, _widest(cover, found)))
     if found is not None and (grown is None or found.bound.value < grown.measured.amount):
         return _told_apart(found, tolerance)
     return _refused(cover) if grown is None else _told(task, decay, grown)
@@ -125,7 +125,7 @@ def least_scale(
     found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    goal = Goal(-math.inf, math.log(least), _widest(task, found))
+    goal = Goal(-math.inf, math.log(least), _widest(cover, found))
     grown = _grown(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
@@ -218,7 +218,8 @@ def _grown(
             if amount <= enough or (settled and not near):
                 return best
         last, size, smaller = amount, larger, size
-    if best is None and cover.whole_work() <= MAX_WHOLE:
+    short = best is None or best.measured.amount > enough > -math.inf
+    if short and widest is None and cover.whole_work() <= MAX_WHOLE:
         return Grown(measure(cover.whole()), None, True)
     return None if best is None or best.measured.amount == math.inf else best
 
@@ -228,8 +229,9 @@ def _apart(cover: Cover) -> Apart | None:
     return None if cover.whole_work() <= WHOLE_WORK else cover.apart
 
 
-def _widest(task: ChainSum, found: Found | None) -> int | None:
+def _widest(cover: Cover, found: Found | None) -> int | None:
     """The widest window plain doubles are deep enough for, when a bound is already at hand."""
+    task = cover.task
     if found is None:
         return None
     return math.floor(DEEPEST_TABLE / 2 * found.scale / (task.step * max(task.reach, 1)))

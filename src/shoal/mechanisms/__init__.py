@@ -71,6 +71,7 @@ MECHANISMS: dict[str, Mechanism] = {
 }
 
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
+NEGLIGIBLE = 2e-3  # relative; noise not worth the time of the rows that might save it
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,18 @@ class Choice:
     alternatives: dict[str, Plan | str]
 
 
-def choose(task: Task, amount: Fraction, mechanism: str = "best") -> Choice:
+def choose(task: Task, amount: Fraction, mechanism: str = "best", *, every: bool = True) -> Choice:
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
     With a row's name: that row's plan, whatever its standing. Refused with all reasons when
-    nothing applies.
+    nothing applies. Without `every`, rows are left out that are known to save less than .2 % of
+    the noise; their alternative is a sentence that says so.
     """
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
-    alternatives = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
+    alternatives = None if every else _without_hopeless(task, amount)
+    if alternatives is None:
+        alternatives = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
     notion = task.secrets.notion
     fit = [
         plan
@@ -133,6 +137,26 @@ def row_named(name: str) -> Mechanism:
     if row is None:
         raise InputError(f"mechanism is {name!r}; it must be 'best' or one of {list(MECHANISMS)}")
     return row
+
+
+def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str] | None:
+    """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
+
+    On a slow chain the least noise any row could promise is known before any of them is
+    calibrated; where `exact` comes that near, no other row needs to be.
+    """
+    row = MECHANISMS.get(exact.NAME)
+    least = None if row is None or row.refuse(task) else exact.least_cost(task, amount)
+    if row is None or least is None:
+        return None
+    found = _attempt(row, task, amount)
+    if not isinstance(found, Plan) or found.cost > least * (1 + NEGLIGIBLE):
+        return None
+    left = f"not looked at: here it would not be noticeably below {exact.NAME}"
+    return {
+        name: found if name == exact.NAME else other.refuse(task) or left
+        for name, other in MECHANISMS.items()
+    }
 
 
 def _attempt(row: Mechanism, task: Task, amount: Fraction) -> Plan | str:

@@ -25,7 +25,7 @@ def calibrate(
 ) -> Plan:
     """The plan with the least noise that is provably enough for `epsilon`."""
     task = _task(query, secrets, family)
-    return choose(task, positive(epsilon, "epsilon"), mechanism).plan
+    return choose(task, positive(epsilon, "epsilon"), mechanism, every=False).plan
 
 
 def epsilon_for(
@@ -47,7 +47,7 @@ def epsilon_for(
     task = _task(query, secrets, family)
 
     def enough(epsilon: Fraction) -> bool:
-        reached = choose(task, epsilon, mechanism).plan.error(confidence)
+        reached = choose(task, epsilon, mechanism, every=False).plan.error(confidence)
         if reached is None:
             raise Refused("this plan cannot state its error, so no budget can be derived from it")
         return reached.bound <= wanted

@@ -26,7 +26,7 @@ from shoal.loss.mixture import smallest_scale
 from shoal.loss.network_exact import least_parts_scale, parts_loss, secret_loss
 from shoal.loss.network_laws import independent
 from shoal.loss.sums import ChainSum, chain_sum
-from shoal.loss.window import NO_NOISE, least_scale, sum_loss
+from shoal.loss.window import NO_NOISE, WHOLE_WORK, least_scale, sum_loss
 from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
 from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
@@ -36,6 +36,7 @@ from shoal.models.dependence_network import followed
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
+from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -114,6 +115,28 @@ def loss(plan: Plan) -> float:
     return max(_loss(plan.task, followed(m), steps, enough) for m in plan.task.family)
 
 
+def least_cost(task: Task, epsilon: Fraction) -> float | None:
+    """A cost below which no Laplace noise keeps the promise ε on `task`; None where unknown.
+
+    What outputs beyond all answers tell (exact.md, Claim 9), for one number on slow chains:
+    quick, and true of every row that adds Laplace noise.
+    """
+    query = task.query
+    if not isinstance(query, LinearQuery) or len(query.labels) > 1:
+        return None
+    scales = []
+    for model in task.family:
+        apart = _apart(query, model) if isinstance(model, MarkovChain) else None
+        if apart is None:
+            return None
+        scales.append(apart.ends.least_scale(float_below(epsilon)))
+    steps = max(scales)
+    if not 0 < steps < math.inf:
+        return None
+    scale = Fraction(steps) * query.lattice
+    return LatticeLaplace(scale=scale, step=query.lattice).expected_error()
+
+
 def model_sum(query: LinearQuery, model: Model) -> ChainSum:
     """The query as a sum over `model`, of every length up to its own, in lattice steps."""
     weights = np.array(query.multiples(), dtype=np.int64)[:, 0]
@@ -185,7 +208,8 @@ def _cover(query: LinearQuery, model: Model) -> Cover:
 @lru_cache(maxsize=4)
 def _apart(query: LinearQuery, model: Model) -> Apart | None:
     """What budgets share on a slow chain: the laws of its windows are made once."""
-    return Cover(model_sum(query, model)).apart
+    cover = Cover(model_sum(query, model))
+    return None if cover.whole_work() <= WHOLE_WORK else cover.apart
 
 
 def _model_vector(query: LinearQuery, model: Model) -> VectorSum:

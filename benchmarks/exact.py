@@ -1,23 +1,34 @@
-"""Exact losses: long chains against short ones, and audits against a search over a fine grid.
+"""Exact losses: long chains against short ones, slow chains with past and future apart against
+windows, and audits against a search over a fine grid.
 
 Run as `python -m benchmarks.exact`. Every figure is a ratio of two times measured in this run.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
+from shoal.loss.exact_cover import Cover
+from shoal.loss.exact_ends import Ends
 from shoal.loss.sums import chain_sum
 from shoal.loss.window import least_scale, sum_loss
 
+Floats = npt.NDArray[np.float64]
 CHAINS = {
     "theta1": ([1.0, 0.0], [[0.9, 0.1], [0.4, 0.6]]),
     "theta2": ([0.9, 0.1], [[0.8, 0.2], [0.3, 0.7]]),
 }
+SLOW = (  # states, probability to stay, weights, budget
+    (3, (0.97, 0.99), [0, 1, 0], 1.0),
+    (4, (0.9, 0.97), [0, 1, 3, 2], 1.0),
+    (6, (0.98, 0.999), [1, 0, 0, 0, 0, 0], 1.0),
+)
 FINE = 100_003  # outputs the search by grid looks at; the whole numbers are not among them
 
 
@@ -88,6 +99,42 @@ def lengths() -> None:
         )
 
 
+class Windows(Cover):
+    """A cover that knows windows with past and future together only: the reference."""
+
+    apart = None
+
+
+def slow() -> None:
+    print("\nleast scale on slow chains of any length: past and future apart against windows")
+    print("states  stay       budget  windows s  apart s   ratio  windows/least  apart/least")
+    for states, stay, weights, epsilon in SLOW:
+        matrix = lazy(states, stay)
+        start = np.linalg.matrix_power(matrix, 1 << 20)[0]
+        task = chain_sum(start, matrix, weights, None, shorter=True)
+        least_scale(task, epsilon)  # compiled, and the laws' memory warm
+        apart = partial(least_scale, task, epsilon)
+        began = time.perf_counter()
+        windows = least_scale(task, epsilon, cover=Windows(task))
+        theirs = time.perf_counter() - began
+        ours, least = seconds(apart, 3), Ends(task).least_scale(epsilon)
+        gain = f"{theirs / ours:.0f}" if windows.scale < math.inf else "refused"
+        print(
+            f"{states:6d}  {stay[0]:.2f}-{stay[1]:.3f} {epsilon:6.1f} {theirs:10.2f} {ours:8.3f} "
+            f"{gain:>7} {windows.scale / least:14.6f} {apart().scale / least:12.6f}"
+        )
+
+
+def lazy(states: int, stay: tuple[float, float]) -> Floats:
+    """A chain that stays where it is with a probability between the two of `stay`."""
+    rng = np.random.default_rng(states)
+    rows = rng.dirichlet(np.ones(states), size=states)
+    np.fill_diagonal(rows, 0.0)
+    kept = rng.uniform(*stay, size=states)
+    others = (1 - kept)[:, None] * rows / rows.sum(axis=1, keepdims=True)
+    return np.asarray(np.diag(kept) + others)
+
+
 def _exact_loss(
     initial: list[float], matrix: list[list[float]], length: int, scale: float
 ) -> float:
@@ -96,6 +143,7 @@ def _exact_loss(
 
 def main() -> None:
     lengths()
+    slow()
     audits()
 
 

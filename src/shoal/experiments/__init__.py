@@ -45,6 +45,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         "shoal.experiments.mask_speed",
         "MaskIt paper, Table 1: how long a calibration and a decision take.",
     ),
+    "mask-outside": Experiment(
+        "shoal.experiments.mask_outside",
+        "Beyond the MaskIt paper: days that leave a raw chain, and the smoothing they ask for.",
+    ),
     "location-time": Experiment(
         "shoal.experiments.location_time",
         "Location papers, Figures 3.4, 10 and 11: sets, drift, errors and runtime step by step.",

@@ -45,6 +45,7 @@ class Effort:
         self.work, self.clock, self.ends = work, clock, ends
         self.gauge = Gauge() if gauge is None else gauge
         self.spent = 0.0
+        self.kept = 0.0  # work to be done after the search, in the same time
 
     @classmethod
     def of(cls, given: float | Effort) -> Effort:
@@ -66,11 +67,13 @@ class Effort:
 
     def seconds(self) -> float:
         """Seconds left; infinite without a clock."""
-        return math.inf if self.clock is None else max(0.0, self.ends - self.clock())
+        if self.clock is None:
+            return math.inf
+        return max(0.0, self.ends - self.kept / self.gauge.speed - self.clock())
 
     def late(self) -> bool:
         """Whether the clock, and not the count of work, ended it."""
-        return self.clock is not None and self.clock() >= self.ends
+        return self.seconds() <= 0
 
     def on_time(self) -> None:
         """Raises OutOfTime once the clock has ended it."""
@@ -83,10 +86,11 @@ class Effort:
         if self.clock is None:
             return Effort(work)
         now = self.clock()
-        ends = now + share * max(0.0, self.ends - now)
+        ends = now + share * max(0.0, self.ends - self.kept / self.gauge.speed - now)
         return Effort(work, clock=self.clock, ends=ends, gauge=self.gauge)
 
     def without(self, work: float) -> Effort:
-        """All that is left, but for the seconds that `work` takes afterwards."""
-        ends = self.ends if self.clock is None else self.ends - work / self.gauge.speed
-        return Effort(self.work - self.spent, clock=self.clock, ends=ends, gauge=self.gauge)
+        """All that is left, but for the seconds that `work` takes afterwards, at the speed then."""
+        rest = Effort(self.work - self.spent, clock=self.clock, ends=self.ends, gauge=self.gauge)
+        rest.kept = self.kept + work
+        return rest

@@ -25,7 +25,7 @@ TIMES = 24  # that the passes still to come are worked out
 CALL = 1e5  # multiplications that the rest of the work on a segment stands for
 LOOK = 5  # multiplications per move and slot of looking at a segment again
 ROOMY = 0.8  # of the time for what must be done
-LOOKS = 2  # at each segment of a finished plan, before it is handed out
+LOOKS = 1.5  # at each segment of a finished plan: its value, and its promise
 
 PACES = 8  # ways to spend, those of `paces_of`
 Origin = tuple[int, int]

@@ -202,7 +202,14 @@ def loss(plan: Plan) -> float:
 
 
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
-    """The highest rise of belief over all outputs of a machine, under every member."""
+    """The highest rise of belief over all outputs of a machine, under every member.
+
+    Evaluated once for a machine inside a time limit: equal machines have equal rises.
+    """
+    return shared((task, delta, body, "rise"), lambda: _rise_of(task, delta, body))
+
+
+def _rise_of(task: Task, delta: Fraction, body: Any) -> float:
     states = machine_states(body)
     full = days_of(task, delta, states=states, everything=True)
     match body:

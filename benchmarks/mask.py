@@ -1,6 +1,6 @@
 """Suppression: speed against a plain NumPy Algorithm 2, releases against the hybrid, memory.
 
-Run: python -m benchmarks.mask [--quick]. All ratios are taken in one run on one machine; times
+Run: python -m benchmarks.mask [--quick | --limits]. All ratios are taken in one run on one machine; times
 without a ratio depend on the machine; they are of the process, not of the wall.
 """
 
@@ -198,7 +198,39 @@ def stream_speed() -> None:
         print(f"{check:<25} {rate:8.0f} steps a second")
 
 
+def limits(allowed: tuple[float, ...] = (0.5, 2.0, 10.0)) -> None:
+    """Seconds used of a time limit, by the wall and by the clock of the process alone."""
+    small, secret = dense_chain(3, 4), SensitiveContexts.of("0")
+    checks = ("mask-hybrid", "mask-adaptive", "mask-optimal", "best")
+    for check in checks:  # loads what is compiled
+        mask(small, secret, delta=Fraction(1, 10), check=check, seconds=0.2)
+    print("time limits               used by the wall (by the process), shown of the slots")
+    for states, slots in ((8, 48), (19, 96), (19, 288), (40, 288)):
+        day = dense_chain(states, slots)
+        for seconds in allowed:
+            cells = []
+            for check in checks:
+                used = []
+                for clock in (time.monotonic, time.process_time):
+                    begun = clock()
+                    plan = mask(
+                        day,
+                        secret,
+                        delta=Fraction(1, 10),
+                        check=check,
+                        seconds=seconds,
+                        clock=clock,
+                    )
+                    used.append(clock() - begun)
+                name = check.removeprefix("mask-")
+                cells.append(f"{name} {used[0]:.2f} ({used[1]:.2f}) {-plan.cost / slots:.3f}")
+            print(f"n={states:2} T={slots:3} {seconds:4g} s   " + "   ".join(cells), flush=True)
+
+
 if __name__ == "__main__":
+    if "--limits" in sys.argv:
+        limits()
+        sys.exit()
     quick = "--quick" in sys.argv
     speed()
     releases(40 if quick else 200)

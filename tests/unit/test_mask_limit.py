@@ -167,8 +167,13 @@ def test_an_effort_counts_work_and_seconds() -> None:
     assert Effort(5.0).seconds() == np.inf
     assert not Effort(0.0).late()
     assert Effort(0.0).over()
-    effort.gauge.note(1e12, 1.0)
-    assert effort.gauge.speed == SPEED
+    effort.gauge.note(0.0, 1.0)
+    assert effort.gauge.speed == 50
+    effort.gauge.note(200, 1.0)  # between what was known and what was seen last
+    assert effort.gauge.speed == pytest.approx(100)
+    quick = Effort(1.0)
+    quick.gauge.note(1e12, 1.0)
+    assert quick.gauge.speed == SPEED
 
 
 def test_a_busy_machine_looks_at_fewer_states_the_likeliest() -> None:
@@ -181,7 +186,7 @@ def test_a_busy_machine_looks_at_fewer_states_the_likeliest() -> None:
     assert 0 < few.sum() < 11
     assert not few[2, 3]
     assert prior[few].min() > prior[shown & ~few].max()
-    effort.gauge.note(1.0, 1.0)
+    effort.gauge.speed = 1.0
     assert not likeliest(prior, shown, effort).any()
 
 

@@ -178,8 +178,9 @@ def gauge(day: Day, arrays: Any, shown: Truths, effort: Effort) -> None:
     listed = list(forwards(shown))
     some = listed[:: max(1, len(listed) // SAMPLE)]
     pace, free, nothing = np.ones(day.slots), np.ones(shown.shape), np.zeros(shown.shape)
-    seconds = 0.0
-    for slot, state in some:
+    costs = look_costs(some, *shown.shape)
+    slowness = []
+    for cost, (slot, state) in zip(costs, some, strict=True):
         effort.on_time()
         hidden, spent = np.ones(shown.shape), np.zeros(1)
         kernels.forward_pass(arrays, slot, state, nothing, nothing, pace, free, 0.0, hidden, spent)
@@ -187,8 +188,8 @@ def gauge(day: Day, arrays: Any, shown: Truths, effort: Effort) -> None:
         codes = encoded(hidden[slot + 1 :])
         table_value(day, (slot, state), codes, nothing)
         _keeps(day, 1.0, slot, state, codes)
-        seconds += effort.clock() - begun
-    effort.gauge.note(float(look_costs(some, *shown.shape).sum()), seconds)
+        slowness.append((effort.clock() - begun) / cost)
+    effort.gauge.note(1.0, float(np.median(slowness)))  # the middle one: pauses do not count
 
 
 def published(day: Day, arrays: Any, origin: Origin, baseline: Floats | None) -> list[Codes]:

@@ -24,11 +24,19 @@ class Gauge:
 
     def __init__(self) -> None:
         self.speed = SPEED
+        self.seen = False
 
     def note(self, work: float, seconds: float) -> None:
-        """Work that was timed. What is quicker than SPEED is left over, not planned with."""
-        if work > 0:
-            self.speed = min(SPEED, work / seconds) if seconds > 0 else SPEED
+        """Work that was timed: the geometric mean of what was known and of this.
+
+        One pause of the machine does not count for too much that way. What is quicker than SPEED
+        is left over, not planned with.
+        """
+        if work <= 0:
+            return
+        speed = min(SPEED, work / seconds) if seconds > 0 else SPEED
+        self.speed = math.sqrt(self.speed * speed) if self.seen else speed
+        self.seen = True
 
 
 class Effort:

@@ -150,8 +150,10 @@ def test_the_smallest_scale_is_bracketed_and_says_when_there_is_none() -> None:
     assert found == pytest.approx(3 / 0.7, rel=1e-12)
     assert smallest_scale(lambda scale: 0.0, 0.7, 1e-3, 1e3) == 1e-3
     assert smallest_scale(lambda scale: 2.0, 0.7, 1e-3, 1e3) == math.inf
-    with pytest.raises(InputError, match="range of scales"):
-        smallest_scale(lambda scale: 2.0, 0.7, 2.0, 1.0)
+    assert smallest_scale(lambda scale: 3 / scale, 2.0, 2.0, 1.0) == 2.0  # the least is enough
+    assert smallest_scale(lambda scale: 2.0, 0.7, 2.0, 1.0) == math.inf
+    with pytest.raises(InputError, match="the least scale is 0"):
+        smallest_scale(lambda scale: 2.0, 0.7, 0.0, 1.0)
 
 
 def test_bad_input_is_refused_by_name() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.audit.exact import audit
 from shoal.core.errors import InputError
 from shoal.core.task import Task
+from shoal.mechanisms import recheck
+from shoal.mechanisms.calibration import calibrate
 from shoal.models.chain import MarkovChain
 from shoal.models.family import MixingSummary
 from shoal.models.table import JointTable
@@ -62,3 +65,15 @@ def test_events_must_name_known_variables_and_values() -> None:
     ):
         with pytest.raises(InputError, match=message):
             SecretPairs.of([(ILL, event)]).check((TABLE,))
+
+
+@pytest.mark.parametrize("epsilon", [1, 300])
+@pytest.mark.parametrize("row", ["exact", "wasserstein", "group"])
+def test_facts_that_cannot_hold_and_huge_budgets_are_planned_for(row: str, epsilon: int) -> None:
+    """No noise is needed for what nobody can learn; no range of scales is empty."""
+    sure = JointTable.of([[1.0, 0.0], [0.0, 0.0]], variables=["ann", "bob"])
+    pairs = SecretPairs.of([(ILL, Event.of("bob is ill", {"bob": "1"}))])
+    for table in (sure, TABLE):
+        plan = calibrate(count("01", "1"), pairs, table, epsilon=epsilon, mechanism=row)
+        assert recheck(plan) <= epsilon
+        assert audit(plan).holds

@@ -78,9 +78,9 @@ def table_laws(table: JointTable, query: LinearQuery | VariableSum, secrets: Sec
     weight = np.where(masks, table.probability.ravel(), 0.0)
     totals = weight.sum(axis=1)
     possible = np.flatnonzero(totals > 0)
-    laws = np.stack(
-        [np.bincount(place, weight[s], minlength=len(values)) / totals[s] for s in possible]
-    )
+    laws = np.zeros((len(possible), len(values)))
+    for row, s in enumerate(possible):
+        laws[row] = np.bincount(place, weight[s], minlength=len(values)) / totals[s]
     pairs = groups[np.ix_(possible, possible)]
     return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible))
 

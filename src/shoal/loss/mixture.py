@@ -158,19 +158,17 @@ def depth_of(laws: Floats) -> float:
 def smallest_scale(
     loss_of_scale: Callable[[float], float], epsilon: float, lower: float, upper: float
 ) -> float:
-    """The smallest scale in [lower, upper] with loss at most epsilon, within 1e-13, rounded up.
+    """The smallest scale from lower to upper with loss at most epsilon, within 1e-13, rounded up.
 
     `loss_of_scale` must not increase (a wider Laplace is a narrower one plus independent noise).
     The scale returned was itself evaluated and met epsilon. `lower` is returned when it is
-    enough, as when no noise is needed at all; inf when even `upper` is not.
+    enough, as when no noise is needed at all or `upper` is below it; inf when even `upper` is not.
     """
-    if not 0 < lower <= upper:
-        raise InputError(
-            f"the range of scales is [{lower}, {upper}]; it must be 0 < lower <= upper"
-        )
+    if not lower > 0:
+        raise InputError(f"the least scale is {lower}; it must be positive")
     if loss_of_scale(lower) <= epsilon:
         return lower
-    if not loss_of_scale(upper) <= epsilon:
+    if not (lower < upper and loss_of_scale(upper) <= epsilon):
         return math.inf
     while upper > lower * (1 + 1e-13):
         middle = math.sqrt(lower) * math.sqrt(upper)

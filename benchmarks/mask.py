@@ -1,7 +1,8 @@
 """Suppression: speed against a plain NumPy Algorithm 2, releases against the hybrid, memory.
 
-Run: python -m benchmarks.mask [--quick | --limits]. All ratios are taken in one run on one machine; times
-without a ratio depend on the machine; they are of the process, not of the wall.
+Run: python -m benchmarks.mask [--quick | --limits]. All ratios are taken in one run on one
+machine; times without a ratio depend on the machine, and are of the process, not of the wall.
+`--limits` prints how time limits are kept instead, in some five minutes.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.contract.tasks import TASKS
 
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.neighbours import audit_neighbours
 from shoal.audit.statistical import audit_black_box
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
+from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.mechanisms.calibration import calibrate
 from shoal.models.groups import RecordGroups
 from shoal.models.table import JointTable
@@ -125,3 +127,18 @@ def test_a_bound_for_entries_is_not_used_for_other_secrets() -> None:
     object.__setattr__(task, "secrets", SensitiveContexts.of(["a"]))
     with pytest.raises(Refused, match="only a bound for single entries"):
         audit(replace(plan, task=task))
+
+
+@pytest.mark.parametrize("task", ["number-mean", "number-histogram"])
+def test_sums_of_numbers_over_tied_records_are_bounded_by_conditional_means(task: str) -> None:
+    """Group privacy alone would leave the claim open."""
+    plan = calibrated(MECHANISMS["dependent-means"], TASKS[task], Fraction(1))
+    found = audit(plan)
+    assert found.holds
+    assert 0.9 < found.upper <= 1 + 1e-9
+    assert not audit(quieter(plan, 2)).holds
+
+
+def test_only_plans_are_audited() -> None:
+    with pytest.raises(InputError, match="plan is a JointTable; audit takes a plan"):
+        audit(JointTable.of([0.5, 0.5]))  # type: ignore[arg-type]

@@ -6,13 +6,16 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from shoal.audit.bounds import entry_bound
+from shoal.audit.dependent import means_bound
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit
 from shoal.core.additive import Additive
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.task import Model
 from shoal.mechanisms.additive import eta_above
 from shoal.mechanisms.external import Measured
+from shoal.models.dependence import Dependence
 from shoal.queries.learning import Rounds
 from shoal.secrets.entries import EachEntry
 
@@ -47,6 +50,15 @@ def learning_audit(plan: Plan, curve: bool) -> Audit:
     return _bounded(plan, _Known(plan.mechanism, body.eta, word))
 
 
+def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
+    """The least bound for any release that is eta-DP, or for noise on a sum over tied records."""
+    least = entry_bound(model, plan.task.query, eta)
+    body = plan.body
+    if isinstance(model, Dependence) and isinstance(body, Additive):
+        least = min(least, means_bound(model, body.query, body.noise))
+    return least
+
+
 def _bounded(plan: Plan, known: _Known) -> Audit:
     """Between nothing and the least bound for every release that is eta-DP for one entry."""
     task, guarantee = plan.task, plan.guarantee
@@ -56,7 +68,7 @@ def _bounded(plan: Plan, known: _Known) -> Audit:
             "entries is known"
         )
     eta = eta_above(known.eta)
-    upper = max(entry_bound(model, task.query, known.eta) for model in task.family)
+    upper = max(_bound(plan, model, known.eta) for model in task.family)
     claim = (eta, eta) if guarantee.notion == "entry-dp" else (0.0, upper)
     return Audit(
         mechanism=known.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from shoal.audit.result import Finding
 from shoal.audit.setting import Setting
 from shoal.audit.tables import table_finding
 from shoal.core.errors import InputError, Refused
+from shoal.core.task import Query
 from shoal.core.value import Floats, Ints
 from shoal.loss.dependence import mean_sensitivities
 from shoal.mechanisms.additive import eta_above, float_below
@@ -82,11 +84,15 @@ def field_finding(setting: Setting) -> Finding:
 def ties_bound(setting: Setting, model: Dependence) -> float:
     """The least of group privacy and, for Laplace noise on a sum, conditional means."""
     bound = entry_bound(model, setting.query, setting.eta)
-    adds = contributions(setting.query, model)
-    if adds is None or not isinstance(setting.noise, LatticeLaplace):
-        return bound
-    scale = float_below(setting.noise.scale)
-    return min(bound, float(mean_sensitivities(model, adds).max()) / scale)
+    return min(bound, means_bound(model, setting.query, setting.noise))
+
+
+def means_bound(model: Dependence, query: Query, noise: object) -> float:
+    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
+    adds = contributions(query, model)
+    if adds is None or not isinstance(noise, LatticeLaplace):
+        return math.inf
+    return float(mean_sensitivities(model, adds).max()) / float_below(noise.scale)
 
 
 def _component(setting: Setting, part: Dependence, members: Ints) -> Finding | None:

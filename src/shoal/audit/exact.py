@@ -20,7 +20,7 @@ from shoal.audit.setting import Setting
 from shoal.audit.suppression import suppression_audit
 from shoal.audit.tables import table_finding
 from shoal.core.additive import Additive
-from shoal.core.errors import Refused
+from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Secrets, Task
@@ -71,6 +71,11 @@ def audit(plan: Plan, *, curve: bool = False) -> Audit:
     its mechanism says about itself serves as an upper bound only where nothing exact is known.
     With `curve` the densities behind the worst case are kept for a plot.
     """
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"plan is a {type(plan).__name__}; audit takes a plan, as shoal.calibrate makes them "
+            "(for noise added elsewhere: shoal.audit.audit_noise)"
+        )
     return BODIES[_kind(plan.body, BODIES, "bodies")](plan, curve)
 
 

@@ -13,7 +13,7 @@ from shoal.core.task import Task
 from shoal.experiments.chains import entry_task, timed
 from shoal.experiments.report import Cell, Report, Table
 from shoal.experiments.sources import activity, power
-from shoal.mechanisms import lift, row_named
+from shoal.mechanisms import exact, lift, row_named
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import fit_chain
 from shoal.queries.linear import count, histogram
@@ -71,6 +71,7 @@ def _seconds(name: str, task: Task) -> Cell:
         task = entry_task(count(task.query.states, task.query.states[0]), *task.family)
 
     def work() -> object:
+        exact.model_apart.cache_clear()
         lift.model_lift.cache_clear()
         return row.calibrate(task, Fraction(1))
 

@@ -218,8 +218,9 @@ def _followed(start: Floats, counts: Ints, onward: Callable[[Floats, int], Float
 
 
 def _scaled(matrices: Floats) -> Floats:
-    """Each of the two divided by its largest entry."""
-    return np.asarray(matrices / matrices.max(axis=(1, 2), keepdims=True))
+    """Each of the two divided by its largest entry, unless all of it was lost."""
+    largest = matrices.max(axis=(1, 2), keepdims=True)
+    return np.asarray(matrices / np.where(largest > 0, largest, 1.0))
 
 
 def _gaps(logs: Floats) -> Floats:

@@ -126,7 +126,7 @@ def least_cost(task: Task, epsilon: Fraction) -> float | None:
         return None
     scales = []
     for model in task.family:
-        apart = _apart(query, model) if isinstance(model, MarkovChain) else None
+        apart = model_apart(query, model) if isinstance(model, MarkovChain) else None
         if apart is None:
             return None
         scales.append(apart.ends.least_scale(float_below(epsilon)))
@@ -201,12 +201,12 @@ def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
 
 
 def _cover(query: LinearQuery, model: Model) -> Cover:
-    apart = _apart(query, model)
+    apart = model_apart(query, model)
     return Cover(model_sum(query, model) if apart is None else apart.task, apart)
 
 
 @lru_cache(maxsize=4)
-def _apart(query: LinearQuery, model: Model) -> Apart | None:
+def model_apart(query: LinearQuery, model: Model) -> Apart | None:
     """What budgets share on a slow chain: the laws of its windows are made once."""
     cover = Cover(model_sum(query, model))
     return None if cover.whole_work() <= WHOLE_WORK else cover.apart

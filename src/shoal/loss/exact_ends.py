@@ -174,10 +174,10 @@ def crossing(
         if low < guess * 2.0**-60:
             return 0.0, high
         above = falling(low)
-    return _narrowed(falling, level, (low, above), (high, below), accuracy)
+    return narrowed(falling, level, (low, above), (high, below), accuracy)
 
 
-def _narrowed(
+def narrowed(
     falling: Callable[[float], float],
     level: float,
     left: tuple[float, float],

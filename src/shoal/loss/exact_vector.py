@@ -13,6 +13,7 @@ from shoal.core.errors import InputError
 from shoal.loss.exact_blocks import step_over
 from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_cover import MAX_WHOLE, Cover
+from shoal.loss.exact_ends import narrowed
 from shoal.loss.mixture import (
     DEEPEST_LINEAR,
     Bools,
@@ -22,7 +23,6 @@ from shoal.loss.mixture import (
     depth_of,
     evaluation_slack,
     largest_finite,
-    smallest_scale,
     smoothed,
     steepest,
 )
@@ -108,12 +108,21 @@ def least_vector_scale(task: VectorSum, epsilon: float, *, lower: float | None =
     cover = Cover(task.flat)
     smallest = min(task.steps) / 64 if lower is None else lower
     extent = sum(step * count for step, count in zip(task.steps, task.shape, strict=True))
-    return smallest_scale(
-        lambda scale: vector_sum_loss(task, scale, cover=cover),
-        epsilon,
-        smallest,
-        max(smallest, extent / epsilon),
-    )
+
+    def loss(scale: float) -> float:
+        return vector_sum_loss(task, scale, cover=cover)
+
+    high = max(smallest, extent / epsilon)
+    below = loss(high)
+    if not below <= epsilon:
+        return math.inf
+    while high > smallest:  # from above: tiny scales need logarithms, and are seldom needed
+        low = max(smallest, high / 4)
+        above = loss(low)
+        if above > epsilon:
+            return narrowed(loss, epsilon, (low, above), (high, below), 1e-13)[1]
+        high, below = low, above
+    return smallest
 
 
 def _blocks(task: VectorSum, cover: Cover, decays: Floats) -> Iterator[Worst]:

@@ -13,6 +13,7 @@ from shoal.core.errors import Refused
 from shoal.loss.suppression import prepare, segment_rise
 from shoal.loss.suppression_adaptive import (
     next_releases,
+    occurring,
     reachable_origins,
     search,
     segments_rise,
@@ -20,6 +21,7 @@ from shoal.loss.suppression_adaptive import (
 from shoal.loss.suppression_effort import SPEED, Effort, OutOfTime
 from shoal.loss.suppression_greedy import greedy, prior_order, private
 from shoal.loss.suppression_pacing import Pacing, affordable, likeliest
+from shoal.loss.suppression_window import windowed
 from shoal.mechanisms import MECHANISMS, mask_limit, recheck
 from shoal.mechanisms.mask_choice import mask, masks
 from shoal.models.day import DayChain
@@ -271,8 +273,12 @@ def test_pacing_spends_the_work_and_keeps_passes_for_the_last_origin() -> None:
     assert effort.spent <= 1.1e9
     poor = Pacing(origins, np.append(np.full(40, 0.2), 1.0), (10, 4), 16.0, Effort(1.0))
     few = [poor.at(place) for place in range(41)]
-    assert few[:-1] == [0] * 40
-    assert few[-1] > 0
+    assert few[:-1] == [1] * 40  # counted work that is far too little: one pass each all the same
+    assert few[-1] > 1
+    late = Effort(1.0, clock=lambda: 0.0, ends=1.0)
+    hurried = Pacing(origins, np.append(np.full(40, 0.2), 1.0), (10, 4), 16.0, late)
+    assert [hurried.at(place) for place in range(40)] == [0] * 40
+    assert hurried.at(40) > 0
 
 
 def test_rises_below_a_level_are_not_told_apart_and_those_above_are_exact() -> None:
@@ -325,3 +331,22 @@ def test_a_plan_that_was_cut_short_is_not_called_the_optimum() -> None:
             sticky(3, 4), CLINIC, delta=DELTA, check="mask-optimal", seconds=1, clock=Turned(step)
         )
         assert "solved for every segment" not in plan.certificate.theorem
+
+
+def test_a_day_that_is_long_for_its_work_is_searched_all_the_same() -> None:
+    day = arrays(sticky(6, 40))
+    little, much = (occurring(day, search(day, 0.1, work=w)).expected for w in (1.0, 1e9))
+    assert 0.3 * much < little <= much + 1e-9
+
+
+def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
+    day = arrays(sticky(3, 4))
+    base = search(day, 0.1, work=1e8)
+    some = {origin: table for origin, table in base.items() if origin[0] != 1}
+    assert len(some) < len(base)
+    exact = []
+    for tables in (base, some):
+        effort = Effort(clock=lambda: 0.0, ends=1.0)
+        found = windowed(day, 0.1, tables, programs=10**6, nodes=10**6, work=effort)
+        exact.append(found.exact)
+    assert exact == [True, False]

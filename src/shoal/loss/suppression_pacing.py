@@ -58,7 +58,8 @@ class Pacing:
 
     `prior` is that of the origins, in the order in which they are treated; `edges` is the number
     of moves a slot has. At least 9 passes each, or 3, or 1, or none, when the work left does not
-    allow more. `days` is the number of chains side by side.
+    allow more. Where counted work does not even begin to suffice, each origin has one pass all the
+    same: only a clock leaves them without. `days` is the number of chains side by side.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class Pacing:
         self.passes = np.zeros(len(origins), dtype=np.int64)
         self.counted = self.modelled = 1.0
         self.timed: tuple[float, float] | None = None
+        poor = effort.work < float((self.fixed + self.cost).sum())
+        self.floor = int(poor and effort.clock is None)
 
     def at(self, place: int) -> int:
         """How many passes the origin at `place` gets."""
@@ -90,7 +93,8 @@ class Pacing:
             left = self.effort.left() - float(self.fixed[place:].sum())
             costs = self.cost[place:] * (self.counted / self.modelled)
             kept = 0.0 if last else KEPT * float(costs[-1])
-            self.passes[place:] = affordable(costs, self.weight[place:], left - kept)
+            given = affordable(costs, self.weight[place:], left - kept)
+            self.passes[place:] = np.maximum(given, self.floor)
             if last:
                 least = AFTER_ALL if self.effort.late() else KEPT
                 self.passes[place] = max(self.passes[place], least)

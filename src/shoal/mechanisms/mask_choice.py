@@ -31,10 +31,10 @@ def mask(
 
     With several day chains, whichever of them an adversary holds. `check` names a row
     ("mask-adaptive", …) or "best", which tries the proved checks, quickest first, each with its
-    share of `seconds`. Those end by `clock` and are counted as work too, at a nominal speed: a
-    machine that keeps up gives equal plans to equal calls, one that does not hands out what was
-    found in time. Without `seconds`, or with `clock=None`, work alone is counted. Every plan is
-    private however little time there is.
+    share of `seconds`. Those end by `clock`, so that plans may differ from call to call. Without
+    `seconds`, or with `clock=None`, work alone is counted, at a nominal speed: equal calls give
+    equal plans, and a slow machine takes longer. Every plan is private however little time there
+    is.
     """
     limit = float(positive(seconds, "seconds")) if seconds is not None else mask_limit.SECONDS
     amount = exact(delta, "delta")

@@ -350,3 +350,15 @@ def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
         found = windowed(day, 0.1, tables, programs=10**6, nodes=10**6, work=effort)
         exact.append(found.exact)
     assert exact == [True, False]
+
+
+def test_loading_is_no_part_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fresh process loads compiled loops for a second or more before its first search."""
+    time = [0.0]
+    monkeypatch.setattr(mask_limit, "load", lambda: time.__setitem__(0, 50.0))
+    with mask_limit.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
+        found = mask_limit.effort_for("mask-adaptive").seconds()
+        assert found == pytest.approx(10 * mask_limit.READY)
+    time[0] = 0.0
+    with mask_limit.time_limit(10, clock=None):
+        assert time[0] == 0.0

@@ -16,6 +16,7 @@ from typing import TypeVar
 from shoal.core.errors import Refused
 from shoal.core.numbers import Number, positive
 from shoal.loss.suppression_effort import SPEED, Clock, Effort, Gauge
+from shoal.loss.suppression_load import load
 
 SECONDS = 20.0  # of search at the nominal speed, unless a time limit is set
 # the proved checks "best" tries, quickest first, and the share of a time limit each may take
@@ -68,9 +69,12 @@ def time_limit(
 ) -> Iterator[None]:
     """Inside, searches share `seconds`; a single check that is named gets all of them.
 
-    They begin now. With `clock=None` they are nominal: work is counted and no clock is looked at,
-    so that equal calls give equal plans and a slow machine takes longer.
+    They begin once the compiled loops are loaded. With `clock=None` they are nominal: work is
+    counted and no clock is looked at, so that equal calls give equal plans and a slow machine takes
+    longer.
     """
+    if clock is not None:
+        load()  # no part of the limit
     token = _limit.set(Limit(float(positive(seconds, "time_limit")), check, clock))
     try:
         yield

@@ -206,7 +206,7 @@ def _plan(source: Path) -> Plan:
 
         request = _request(source)
         with request.limited():
-            return choose(request.task, request.epsilon(), request.mechanism).plan
+            return choose(request.task, request.epsilon(), request.mechanism, every=False).plan
     stored: Any = parse_stored(text, source, "plan")
     if not isinstance(stored, Plan):
         raise StoredError(f"{str(source)!r} holds a {type(stored).__name__}, not a plan")

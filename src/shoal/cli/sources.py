@@ -48,7 +48,7 @@ def load_plan(path: Path) -> tuple[Plan, Columns]:
     from shoal.mechanisms import choose
 
     with show.working("calibrating"), request.limited():
-        plan = choose(request.task, request.epsilon(), request.mechanism).plan
+        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
     data = request.data
     if data is None:
         return plan, Columns()

@@ -36,7 +36,7 @@ class PlanCache:
         return self._known[asked]
 
     def _calibrated(self, request: Request, asked: str) -> Plan:
-        plan = choose(request.task, request.epsilon(), request.mechanism).plan
+        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
         self.calibrations += 1
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)

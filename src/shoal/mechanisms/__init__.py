@@ -86,8 +86,8 @@ def choose(task: Task, amount: Fraction, mechanism: str = "best", *, every: bool
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
     With a row's name: that row's plan, whatever its standing. Refused with all reasons when
-    nothing applies. Without `every`, rows are left out that are known to save less than .2 % of
-    the noise; their alternative is a sentence that says so.
+    nothing applies. `exact` is taken where no row saves .2 % of its noise; without `every`, rows
+    known beforehand not to are left out, and their alternative is a sentence that says so.
     """
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
@@ -105,7 +105,7 @@ def choose(task: Task, amount: Fraction, mechanism: str = "best", *, every: bool
             f"{name}: {why}" for name, why in alternatives.items() if isinstance(why, str)
         )
         raise Refused(f"no mechanism gives {notion} for this task ({reasons})")
-    return Choice(min(fit, key=lambda plan: plan.cost), alternatives)
+    return Choice(_least(fit), alternatives)
 
 
 def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
@@ -137,6 +137,14 @@ def row_named(name: str) -> Mechanism:
     if row is None:
         raise InputError(f"mechanism is {name!r}; it must be 'best' or one of {list(MECHANISMS)}")
     return row
+
+
+def _least(fit: list[Plan]) -> Plan:
+    """The plan of least cost; `exact` where it comes near, so that the choice is one and the same
+    whether or not every row was looked at."""
+    best = min(fit, key=lambda plan: plan.cost)
+    near = [plan for plan in fit if plan.mechanism == exact.NAME]
+    return next((plan for plan in near if plan.cost <= best.cost * (1 + NEGLIGIBLE)), best)
 
 
 def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str] | None:

@@ -110,25 +110,30 @@ def check(row: str, wanted: int, seed: int) -> dict[str, float]:
     return {"mean": sum(shares) / len(shares), "max": max(shares), "exact": exact / len(shares)}
 
 
-def told(row: str, wanted: int, figures: dict[str, float]) -> None:
+def largest(row: str, wanted: int, seed: int) -> float:
+    """The largest share of a promise that was lost; prints all figures."""
+    figures = check(row, wanted, seed)
     print(
         f"{row:20} {wanted:4} audits, {figures['exact']:5.1%} exact, true loss / promise: "
         f"mean {figures['mean']:.4f}, largest {figures['max']:.9f}"
     )
+    return figures["max"]
+
+
+def allowed(row: str) -> float:
+    """Entry-level rows promise nothing about dependence, and may lose more than their ε."""
+    return math.inf if row in ("laplace", "knorm") else 1 + ROUNDING
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_no_random_audit_breaks_a_promise(row: str) -> None:
-    figures = check(row, 30, seed=20)
-    told(row, 30, figures)
-    if MECHANISMS[row].name not in ("laplace", "knorm"):
-        assert figures["max"] <= 1 + ROUNDING
+    assert largest(row, 30, seed=20) <= allowed(row)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS)
 def test_no_random_audit_breaks_a_promise_in_many(row: str) -> None:
-    told(row, 200, check(row, 200, seed=21))
+    assert largest(row, 200, seed=21) <= allowed(row)
 
 
 def test_every_mechanism_is_audited_on_random_tasks() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.specs import CONTEXTS
 from typer.testing import CliRunner
 
 from shoal.attacks.contexts import attack_contexts, context_beliefs
@@ -196,22 +197,7 @@ def test_set_labels_make_their_states_sensitive_at_a_share_of_delta() -> None:
         for_set_labels(SensitiveContexts.of("q"), labels, 0.1)
 
 
-SPEC = """
-[[model]]
-kind = "day-chain"
-states = ["home", "work", "clinic"]
-initial = [0.8, 0.2, 0]
-transition = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
-slots = 8
-[secrets]
-kind = "contexts"
-sensitive = ["clinic"]
-[query]
-kind = "current"
-[privacy]
-belief_delta = 0.1
-mechanism = "mask-adaptive"
-"""
+SPEC = CONTEXTS.format(slots=8)
 
 
 def test_the_command_line_filters_plans_and_goes_on(tmp_path: Path) -> None:

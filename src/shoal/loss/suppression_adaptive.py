@@ -25,19 +25,11 @@ from shoal.loss.suppression import (
     releasable,
     segment_rise,
 )
+from shoal.loss.suppression_climb import Climb
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import (
-    LOOKS,
-    PACES,
-    Pacing,
-    habit_of,
-    likeliest,
-    look_costs,
-    paces_of,
-)
+from shoal.loss.suppression_pacing import LOOKS, Pacing, likeliest, look_costs
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
-NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
 SAMPLE = 12  # segments timed to know how fast the machine is
 Origin = tuple[int, int]
 START: Origin = (-1, 0)
@@ -117,8 +109,6 @@ def search(
     be looked at in time, the likeliest; what the search does not come to, early in the day, is
     suppressed, and OutOfTime says that it came to nothing.
     """
-    from shoal.loss.suppression_climb_kernels import best_segment
-
     effort = Effort.of(work)
     arrays, shown = _arrays(day)
     if effort.clock is not None:
@@ -134,39 +124,21 @@ def search(
     weights = np.array([day.prior[o] if o[0] >= 0 else 1.0 for o in origins])
     edges = float((day.moves > 0).sum()) / day.slots
     pacing = Pacing(origins, weights, value.shape, edges, effort)
-    found, spent = np.ones((day.slots, day.size)), np.zeros(1)
-    habits = [habit_of(day.prior.shape) for _ in range(day.size)]
-    paces, wins = paces_of(day.slots), np.zeros(PACES)
+    climb = Climb(arrays, (day.slots, day.size), weights, day.size, pacing)
     for place, origin in enumerate(origins):
         slot, state = origin
         if slot >= 0 and effort.late():
             shown[slot, state] = False  # in `arrays` too: what has no table is not shown
             continue
         candidates = published(day, arrays, origin, baseline)
-        passes = pacing.at(place)
-        spent[0] = 0.0
-        if passes:
-            stop = NEGLIGIBLE / max(float(weights[place]), NEGLIGIBLE)
-            best_segment(
-                arrays,
-                slot,
-                state,
-                value,
-                paces(slot),
-                passes,
-                stop,
-                place,
-                *habits[state],
-                wins,
-                found,
-                spent,
-            )
-            candidates.insert(0, encoded(found[slot + 1 :]))
+        found = climb.segment(place, origin, value)
+        if found is not None:
+            candidates.insert(0, encoded(found))
         best, chosen = _best(day, delta, origin, value, candidates)
         policies[origin] = nothing if chosen is None else chosen
         if slot >= 0:
             value[origin] = best
-        pacing.note(place, float(spent[0]))
+        climb.note(place)
     return policies
 
 

@@ -26,7 +26,6 @@ from shoal.loss.suppression import (
     segment_rise,
 )
 from shoal.loss.suppression_adaptive import (
-    NEGLIGIBLE,
     WORK,
     Origin,
     Segments,
@@ -38,8 +37,9 @@ from shoal.loss.suppression_adaptive import (
     reachable_origins,
     table_value,
 )
+from shoal.loss.suppression_climb import Climb
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import PACES, Pacing, habit_of, paces_of
+from shoal.loss.suppression_pacing import Pacing
 
 
 def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> Ints:
@@ -92,8 +92,6 @@ def family_search(
     to the release. `baseline` and `table` are those of the probabilistic and the simulatable
     check, which are candidates for every segment.
     """
-    from shoal.loss.suppression_climb_kernels import best_segment
-
     shown = jointly_releasable(days)
     side = _side_by_side(days, shown)
     origins = list(backwards(shown))
@@ -103,34 +101,13 @@ def family_search(
     effort = Effort.of(work)
     wide = (days[0].slots, len(days) * days[0].size)
     pacing = Pacing(origins, weights, wide, edges, effort, len(days))
+    climb = Climb(side, wide, weights, days[0].size, pacing)
     values = np.zeros((len(days), *shown.shape))
-    habits = [habit_of(wide) for _ in range(days[0].size)]
-    found, spent = np.ones(wide), np.zeros(1)
     policies: dict[Origin, Codes] = {}
-    paces, wins = paces_of(days[0].slots), np.zeros(PACES)
     for place, (slot, state) in enumerate(origins):
         effort.on_time()
-        spent[0] = 0.0
-        passes = pacing.at(place)
-        candidates = []
-        if passes:
-            stop = NEGLIGIBLE / max(float(weights[place]), NEGLIGIBLE)
-            beside = np.concatenate(list(values), axis=1)
-            best_segment(
-                side,
-                slot,
-                state,
-                beside,
-                paces(slot),
-                passes,
-                stop,
-                place,
-                *habits[state],
-                wins,
-                found,
-                spent,
-            )
-            candidates.append(encoded(found[slot + 1 :, : days[0].size]))
+        found = climb.segment(place, (slot, state), np.concatenate(list(values), axis=1))
+        candidates = [] if found is None else [encoded(found[:, : days[0].size])]
         candidates += [
             encoded(baseline[slot + 1 :]),
             _until(days, slot, state, int(table[slot + 1, state])),
@@ -138,7 +115,7 @@ def family_search(
         chosen = _best(days, delta, (slot, state), values, candidates)
         if chosen is not None:
             policies[slot, state] = chosen
-        pacing.note(place, float(spent[0]))
+        climb.note(place)
     return policies
 
 

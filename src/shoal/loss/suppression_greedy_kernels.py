@@ -233,6 +233,27 @@ def released_here(
 
 
 @njit(cache=True, error_model="numpy")
+def _through(
+    row: Any,
+    power: Any,
+    place: Any,
+    hidden: Any,
+    when: Any,
+    who: Any,
+    table: Any,
+    scale: Any,
+    first: Any,
+    out: Any,
+) -> None:
+    """The parts of N whose path goes through `place`, of secrets from `first` up to its slot."""
+    here, state = place
+    for c in range(first, np.searchsorted(when, here, side="left")):
+        carried = _carried(row, power, hidden, when, who, c)
+        exponent = power[when[c]] + scale[here, c] - power[here]
+        out[c] = math.ldexp(carried * table[here, state, c], exponent)
+
+
+@njit(cache=True, error_model="numpy")
 def room(
     row: Any,
     power: Any,
@@ -262,14 +283,10 @@ def room(
     if through <= 0:
         return most
     first = np.searchsorted(when, slot, side="right")
-    early = np.searchsorted(when, here, side="left")
     until = np.searchsorted(when, here, side="right")
     factor = np.empty(when.size)
     through_c = np.zeros(when.size)
-    for c in range(first, early):  # the part of N through `place`, up to it
-        carried = _carried(row, power, hidden, when, who, c)
-        exponent = power[when[c]] + scale[here, c] - power[here]
-        through_c[c] = math.ldexp(carried * table[here, state, c], exponent)
+    _through(row, power, place, hidden, when, who, table, scale, first, through_c)
     for t in range(here + 1, slots + 1):
         if not _any_shown(shown[t], star[t]):
             continue

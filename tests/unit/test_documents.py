@@ -13,7 +13,15 @@ import pytest
 import shoal
 
 ROOT = Path(__file__).parents[2]
-NAMED = ("README.md", "docs/tutorial.md", "docs/ledger.md", "docs/scale.md", "docs/command-line.md")
+NAMED = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/context-streams.md",
+    "docs/dependent-records.md",
+    "docs/ledger.md",
+    "docs/scale.md",
+    "docs/command-line.md",
+)
 PAGES = [*(ROOT / name for name in NAMED), *sorted(ROOT.glob("docs/how-to/*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]

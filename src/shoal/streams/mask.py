@@ -65,7 +65,8 @@ class ContextStream(Value):
         were left out count as missing readings and are suppressed; so is a context the model does
         not know. Another `day` begins a new one, independent of the last. With a ledger every day
         has a name and is charged before its first slot; a day that another stream began is
-        refused, because two streams of one day tell more than either may.
+        refused, because two streams of one day tell more than either may. Without one the caller
+        must never come back to a day that the stream has left.
         """
         if day is not None and day != self.day:
             fresh = ContextStream.begin(self.plan, day)

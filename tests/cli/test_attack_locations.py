@@ -52,6 +52,18 @@ def test_seeing_more_helps_and_the_promise_of_a_step_holds(run: Run, maps: Path)
         assert sum(distances) / 25 == pytest.approx(data["error"]["all"])
 
 
+def test_the_columns_may_stand_in_the_spec(run: Run, maps: Path) -> None:
+    spec = (maps / "map.toml").read_text(encoding="utf-8")
+    columns = '[data]\nlat = "lat"\nlon = "lon"\nseries = "who"\ntime = "t"\n'
+    (maps / "named.toml").write_text(columns + spec, encoding="utf-8")
+    assert found(run, "attack", "named.toml", "tracks.csv") == found(run, *ATTACK)
+    done(run("locations", "named.toml", "tracks.csv", "-o", "a.csv", "--seed", "1"))
+    done(run("locations", "map.toml", "tracks.csv", *WHERE, "-o", "b.csv", "--seed", "1"))
+    assert (maps / "a.csv").read_bytes() == (maps / "b.csv").read_bytes()
+    by_state = found(run, "attack", "named.toml", "tracks.csv", "--state", "cell")
+    assert by_state["steps"] == 25  # an option that names places replaces both columns
+
+
 def test_the_seed_decides_what_is_drawn(run: Run, maps: Path) -> None:
     one, again, other = (found(run, *ATTACK, "--seed", seed) for seed in ("1", "1", "2"))
     assert one == again

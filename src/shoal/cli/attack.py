@@ -123,7 +123,8 @@ def attack(
     )
     plan, own = load_plan(source)
     check_wish(plan, wish)
-    _attack(plan, data, Columns(state, series, time, gap, None).over(own), wish)
+    columns = Columns(state, series, time, gap, None, latitude, longitude)
+    _attack(plan, data, columns.over(own), wish)
 
 
 def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:

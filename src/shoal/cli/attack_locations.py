@@ -105,22 +105,21 @@ def _positions(plan: Plan, data: str, columns: Columns, track: TrackWish) -> tup
     from shoal.data.durations import parse_duration
     from shoal.streams.batch_location import TrackColumns
 
-    on_map = track.latitude is not None or track.longitude is not None
-    state = None if on_map else columns.state
+    on_map = columns.latitude is not None
     table = read_positions(
         data,
         series=columns.series,
         time=columns.time,
-        latitude=track.latitude,
-        longitude=track.longitude,
-        state=state,
+        latitude=columns.latitude,
+        longitude=columns.longitude,
+        state=columns.state,
     )
     check_states(table, plan.task.family[0])
     every, gap = track.every, columns.gap
     where = TrackColumns(
         user="user",
         time="seconds" if columns.time else None,
-        state="state" if state else None,
+        state="state" if columns.state else None,
         latitude="lat" if on_map else None,
         longitude="lon" if on_map else None,
         every=None if every is None else parse_duration(every, "every").total_seconds(),

@@ -12,6 +12,7 @@ import typer
 from shoal.cli import show
 from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, PlanSource, PlotPath, new_app
 from shoal.cli.outputs import check_chart, check_output
+from shoal.cli.sources import Columns, load_plan
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,12 +105,20 @@ def locations(
     check_output(out, force=force)
     for chart in _charts(plot):
         check_chart(chart, force=force)
-    plan = _plan_of_places(source)
-    named = {"time": time, "latitude": latitude, "longitude": longitude, "state": state}
+    plan, own = _plan_of_places(source)
+    named = Columns(state, series, time, gap, None, latitude, longitude).over(own)
     with show.working("reading"):
-        table = read_positions(data, series=series, **named)
-    columns = _columns(named, every, gap)
-    check_positions(table, plan.task.family[0], cut=every is not None or gap is not None)
+        table = read_positions(
+            data,
+            series=named.series,
+            time=named.time,
+            latitude=named.latitude,
+            longitude=named.longitude,
+            state=named.state,
+        )
+    columns = _columns(named, every)
+    cut = columns.every is not None or columns.gap is not None
+    check_positions(table, plan.task.family[0], cut=cut)
     if period and ledger is None:
         raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
     rows = _released(plan, table, columns, workers, ledger, period, seed)
@@ -119,31 +128,31 @@ def locations(
     _report(plan, rows, out, _charts(plot), as_json=as_json, seeded=seed is not None)
 
 
-def _plan_of_places(source: Path) -> Plan:
-    from shoal.cli.sources import load_plan
+def _plan_of_places(source: Path) -> tuple[Plan, Columns]:
+    """The plan, and the columns its spec names."""
     from shoal.cli.stream_location import follows_places
     from shoal.core.plan import Machine
 
-    plan, _ = load_plan(source)
+    plan, own = load_plan(source)
     if not follows_places(plan):
         command = "stream" if isinstance(plan.body, Machine) else "release"
         raise InputError(f"{plan.mechanism} is not a plan for places; use `shoal {command}`")
-    return plan
+    return plan, own
 
 
-def _columns(named: dict[str, str | None], every: str | None, gap: str | None) -> TrackColumns:
+def _columns(named: Columns, every: str | None) -> TrackColumns:
     """Where `read_positions` has put what, and how its times are cut."""
     from shoal.data.durations import parse_duration
     from shoal.streams.batch_location import TrackColumns
 
     return TrackColumns(
         user="user",
-        time="seconds" if named["time"] else None,
-        state="state" if named["state"] else None,
-        latitude="lat" if named["latitude"] else None,
-        longitude="lon" if named["latitude"] else None,
+        time="seconds" if named.time else None,
+        state="state" if named.state else None,
+        latitude="lat" if named.latitude else None,
+        longitude="lon" if named.latitude else None,
         every=None if every is None else parse_duration(every, "every").total_seconds(),
-        gap=None if gap is None else parse_duration(gap).total_seconds(),
+        gap=None if named.gap is None else parse_duration(named.gap).total_seconds(),
     )
 
 

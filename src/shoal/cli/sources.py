@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from shoal.data.dataset import Dataset
 
 
+PLACES = ("state", "latitude", "longitude")
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Where the entries are in a data file; None where neither spec nor options say."""
@@ -23,13 +26,18 @@ class Columns:
     time: str | None = None
     gap: str | None = None
     together: bool | None = None
+    latitude: str | None = None
+    longitude: str | None = None
 
     def over(self, other: Columns) -> Columns:
-        """These columns, and those of `other` where these say nothing."""
-        missing = {
-            name: getattr(other, name) for name in self.__slots__ if getattr(self, name) is None
-        }
-        return replace(self, **missing)
+        """These columns, and those of `other` where these say nothing.
+
+        Entries are states or coordinates: who names a column of either takes neither from `other`.
+        """
+        missing = [name for name in self.__slots__ if getattr(self, name) is None]
+        if any(getattr(self, name) is not None for name in PLACES):
+            missing = [name for name in missing if name not in PLACES]
+        return replace(self, **{name: getattr(other, name) for name in missing})
 
 
 def load_plan(path: Path) -> tuple[Plan, Columns]:
@@ -53,7 +61,7 @@ def load_plan(path: Path) -> tuple[Plan, Columns]:
     if data is None:
         return plan, Columns()
     together = data.release == "together"
-    return plan, Columns(data.state, data.series, data.time, data.gap, together)
+    return plan, Columns(data.state, data.series, data.time, data.gap, together, data.lat, data.lon)
 
 
 def check_single(plan: Plan) -> None:

@@ -40,9 +40,7 @@ class DataSection(Section):
     )
 
     state: Text | None = Field(None, description="column with the state of each entry")
-    lat: Text | None = Field(
-        None, description="for jobs on a map, instead of state: column with latitudes"
-    )
+    lat: Text | None = Field(None, description="on a map, instead of state: column with latitudes")
     lon: Text | None = Field(None, description="column with longitudes; goes with lat")
     series: Text | None = Field(None, description="column that tells series (people) apart")
     time: Text | None = Field(None, description="column by which a series is ordered")

@@ -47,7 +47,7 @@ def test_a_command_that_does_not_exist_is_met_with_the_nearest_one(run: Run) -> 
         (("release", "contexts.toml", "days.csv", "-o", "o.json"), "use `shoal stream`"),
         (("release", "location.toml", "days.csv", "-o", "o.json"), "or `shoal locations`"),
         (("locations", "contexts.toml", "days.csv", "-o", "o.csv"), "use `shoal stream`"),
-        (("attack", "location.toml", "days.csv"), "name --lat and --lon"),
+        (("attack", "location.toml", "days.csv"), "has no column 'lat', named as the latitude"),
         (("attack", "spec.toml", "days.csv", "--friends", "x.csv"), "--friends is for a query"),
         (("fit", "days.csv", "-o", "m.json"), "give --state COLUMN, or --grid"),
         (("reproduce", "nothing"), "it must be one of chain-synthetic, "),

@@ -35,3 +35,14 @@ kind = "measurement"
 [privacy]
 epsilon = 1.0
 """
+
+HOUSEHOLD = """
+[[model]]
+kind = "bayes-net"
+[model.nodes]
+season = { values = ["warm", "cold"], table = [0.6, 0.4] }
+anna = { values = ["well", "ill"], parents = ["season"], table = [[0.95, 0.05], [0.8, 0.2]] }
+ben = { values = ["well", "ill"], parents = ["anna"], table = [[0.9, 0.1], [0.4, 0.6]] }
+[secrets]
+kind = "each-entry"
+"""

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_location_cli import MAP, done, maps, refused
 from tests.locations import town
+from tests.specs import HOUSEHOLD
 
 from shoal.kinds import dumps
 
@@ -205,22 +206,16 @@ def test_single_releases_take_an_adversary_too(run: Run, maps: Path) -> None:
     assert other["before"] != own["before"]
 
 
-NETWORK = """
-[[model]]
-kind = "bayes-net"
-[model.nodes]
-season = { values = ["warm", "cold"], table = [0.6, 0.4] }
-anna = { values = ["well", "ill"], parents = ["season"], table = [[0.95, 0.05], [0.8, 0.2]] }
-ben = { values = ["well", "ill"], parents = ["anna"], table = [[0.9, 0.1], [0.4, 0.6]] }
-[secrets]
-kind = "each-entry"
-[query]
+NETWORK = (
+    HOUSEHOLD
+    + """[query]
 kind = "variable-sum"
 weights = { anna = { ill = 1 }, ben = { ill = 2 } }
 [privacy]
 epsilon = 1.0
 mechanism = "exact"
 """
+)
 
 
 def test_the_column_of_people_and_the_pause_may_be_named_for_any_data(

@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import SPEC, Run
-from tests.specs import PLACES
+from tests.specs import HOUSEHOLD, PLACES
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 
-NETWORK = """
-[[model]]
-kind = "bayes-net"
-[model.nodes]
-season = { values = ["warm", "cold"], table = [0.6, 0.4] }
-anna = { values = ["well", "ill"], parents = ["season"], table = [[0.95, 0.05], [0.8, 0.2]] }
-ben = { values = ["well", "ill"], parents = ["anna"], table = [[0.9, 0.1], [0.4, 0.6]] }
-[secrets]
-kind = "each-entry"
-[query]
+NETWORK = (
+    HOUSEHOLD
+    + """[query]
 kind = "variable-sum"
 unit = "people"
 [query.weights]
@@ -32,6 +25,7 @@ ben = { ill = 1 }
 [privacy]
 epsilon = 1.0
 """
+)
 TOWN = PLACES.format(side=4)
 WHERE = ("--lat", "lat", "--lon", "lon", "--time", "t", "--series", "who")
 

@@ -38,6 +38,14 @@ def tasks(seed: int) -> Iterator[tuple[Task, Fraction]]:
         yield Task(query=_query(rng, states), secrets=secrets, family=family), amount
 
 
+def report(row: str, wanted: int, figures: dict[str, float]) -> None:
+    """Prints how many of a row's audits were exact, and how much of its promise was lost."""
+    print(
+        f"{row:26} {wanted:4} audits, {figures['exact']:5.1%} exact, true loss / promise: "
+        f"mean {figures['mean']:.4f}, largest {figures['max']:.9f}"
+    )
+
+
 def _model(rng: np.random.Generator) -> Model:
     kind = rng.choice(
         ["chain", "chain", "dense", "weak", "start", "steps", "any", "order", "table", "mix", "box"]

@@ -16,7 +16,7 @@ from tests.oracle import (
     test_audit_suppression as suppression,
     test_audit_ties as ties,
 )
-from tests.oracle.audit_tasks import LONGEST, tasks
+from tests.oracle.audit_tasks import LONGEST, report, tasks
 from tests.oracle.enumeration import entry_loss, event_loss, laws
 
 from shoal.audit.exact import audit
@@ -113,10 +113,7 @@ def check(row: str, wanted: int, seed: int) -> dict[str, float]:
 def largest(row: str, wanted: int, seed: int) -> float:
     """The largest share of a promise that was lost; prints all figures."""
     figures = check(row, wanted, seed)
-    print(
-        f"{row:20} {wanted:4} audits, {figures['exact']:5.1%} exact, true loss / promise: "
-        f"mean {figures['mean']:.4f}, largest {figures['max']:.9f}"
-    )
+    report(row, wanted, figures)
     return figures["max"]
 
 

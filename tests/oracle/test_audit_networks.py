@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from tests.networks import entry_facts, joint_of, random_network
+from tests.oracle.audit_tasks import report
 from tests.oracle.enumeration import Noise, noisy_loss
 
 from shoal.audit.exact import audit
@@ -205,13 +206,6 @@ def check(row: str, wanted: int, seed: int) -> dict[str, float]:
         exact += found.exact
         shares.append(truth / promised)
     return {"mean": sum(shares) / len(shares), "max": max(shares), "exact": exact / wanted}
-
-
-def report(row: str, wanted: int, figures: dict[str, float]) -> None:
-    print(
-        f"{row:20} {wanted:4} audits, {figures['exact']:5.1%} exact, true loss / promise: "
-        f"mean {figures['mean']:.4f}, largest {figures['max']:.9f}"
-    )
 
 
 @pytest.mark.parametrize("row", ROWS)

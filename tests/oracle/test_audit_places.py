@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from tests.oracle.audit_tasks import report
 
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
@@ -209,13 +210,6 @@ def test_noise_for_a_larger_budget_is_found_out(row: str) -> None:
         assert found.violated or not used_up
         caught += found.violated
     assert caught >= 6
-
-
-def report(row: str, wanted: int, figures: dict[str, float]) -> None:
-    print(
-        f"{row:26} {wanted:4} audits, {figures['exact']:5.1%} exact, true loss / promise: "
-        f"mean {figures['mean']:.4f}, largest {figures['max']:.9f}"
-    )
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,18 +54,36 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
 def network_matrix(net: BayesNet) -> Floats:
     """Γ(i, j) for all pairs of variables; tables must be positive. Rounds up."""
     count = len(net.variables)
-    children = children_of(net.above)
     matrix = np.zeros((count, count))
     for j in range(count):
-        factors = net.factors([j, *children[j]])
-        scope = (*sorted({v for factor in factors for v in factor.scope} - {j}), j)
-        law = joint([*factors, Factor((), np.ones(()))], net.sizes, scope)
-        logs = np.log(law / law.sum(axis=-1, keepdims=True))
-        slack = 64.0 * (len(factors) + net.sizes[j]) * UNIT * (1.0 + float(np.abs(logs).max()))
-        for axis, i in enumerate(scope[:-1]):
+        weights = weights_given_ties(net, j)
+        logs = np.log(weights.table / weights.table.sum(axis=-1, keepdims=True))
+        terms = weights.factors + net.sizes[j]
+        slack = 64.0 * terms * UNIT * (1.0 + float(np.abs(logs).max()))
+        for axis, i in enumerate(weights.ties):
             matrix[i, j] = 0.5 * float(np.ptp(logs, axis=axis).max()) + slack
     matrix.setflags(write=False)
     return matrix
+
+
+class Weights(NamedTuple):
+    """What the law of one variable given all others is proportional to.
+
+    `table` has an axis for each of `ties`, the variables it depends on, and its own last;
+    `factors` tables were multiplied for it.
+    """
+
+    ties: tuple[int, ...]
+    table: Floats
+    factors: int
+
+
+def weights_given_ties(net: BayesNet, variable: int) -> Weights:
+    """The product of the tables that hold `variable`: its own and its children's."""
+    factors = net.factors([variable, *children_of(net.above)[variable]])
+    ties = tuple(sorted({v for factor in factors for v in factor.scope} - {variable}))
+    table = joint([*factors, Factor((), np.ones(()))], net.sizes, (*ties, variable))
+    return Weights(ties, table, len(factors))
 
 
 def _norm(matrix: Floats) -> float:

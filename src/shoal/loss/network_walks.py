@@ -21,11 +21,10 @@ import numpy as np
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
 from shoal.loss.kernels import UNIT
+from shoal.loss.network_matrix import MAX_CELLS, weights_given_ties
 from shoal.models.bayesnet import BayesNet
-from shoal.models.bayesnet_elimination import Factor, joint
-from shoal.models.graph import children_of, moral
+from shoal.models.graph import moral
 
-MAX_CELLS = 2**20  # values a variable and all that is tied to it may have together
 RAISED = 1e-9  # relative amount by which sums over walks are raised before they are certified
 ROUNDS = 5_000  # lengths of walks that are followed
 SETTLED = 1e-13  # relative change at which longer walks no longer matter
@@ -64,7 +63,7 @@ def contractions(net: BayesNet) -> Floats:
 
     Refused when a variable and those it is tied to have too many values together.
     """
-    graph, children = moral(net.above), children_of(net.above)
+    graph = moral(net.above)
     found = np.zeros((len(net.variables),) * 2)
     for j in range(len(net.variables)):
         cells = math.prod(net.sizes[v] for v in (j, *graph[j]))
@@ -73,11 +72,9 @@ def contractions(net: BayesNet) -> Floats:
                 f"{net.variables[j]!r} and the variables it is tied to have {cells} values "
                 f"together; walks of influence take {MAX_CELLS} at most"
             )
-        factors = net.factors([j, *children[j]])
-        scope = (*sorted({v for factor in factors for v in factor.scope} - {j}), j)
-        law = joint([*factors, Factor((), np.ones(()))], net.sizes, scope)
-        for axis, i in enumerate(scope[:-1]):
-            found[i, j] = _contraction(np.moveaxis(law, axis, 0), len(factors))
+        weights = weights_given_ties(net, j)
+        for axis, i in enumerate(weights.ties):
+            found[i, j] = _contraction(np.moveaxis(weights.table, axis, 0), weights.factors)
     found.setflags(write=False)
     return found
 

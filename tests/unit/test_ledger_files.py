@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
@@ -61,6 +62,19 @@ def test_a_locked_file_is_said_to_be_locked_and_can_still_be_read(path: Path) ->
         other.execute("ROLLBACK")
     with open_ledger(path) as ledger:
         spend(ledger)
+
+
+def test_opening_waits_for_a_writer_of_a_file_that_has_no_log_yet(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA journal_mode = DELETE")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match="is locked by another program"):
+            open_ledger(path, timeout=0.05)
+        letting_go = threading.Timer(0.2, other.execute, ["ROLLBACK"])
+        letting_go.start()
+        with open_ledger(path, timeout=60) as ledger:
+            assert len(ledger.charges()) == 1
+        letting_go.join()
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

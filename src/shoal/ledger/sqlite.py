@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 
 from shoal.core.errors import LedgerError
-from shoal.ledger.database import Database, Dialect, Manner
+from shoal.ledger.database import LONGEST_PAUSE, Database, Dialect, Manner
 from shoal.ledger.schema import COUNTED, Words
 
 SENTENCES = {  # by the beginning of the driver's name for the error
@@ -106,7 +108,7 @@ def _write_ahead(path: Path, timeout: float) -> None:
     try:
         connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
         try:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            mode = _switch_mode(connection, time.monotonic() + timeout)
         finally:
             connection.close()
     except sqlite3.Error as error:
@@ -116,6 +118,23 @@ def _write_ahead(path: Path, timeout: float) -> None:
             f"the ledger {path} is on a file system without shared memory (journal mode {mode}); "
             "put it on a local disk, or use PostgreSQL"
         )
+
+
+def _switch_mode(connection: sqlite3.Connection, deadline: float) -> str:
+    """The mode after asking for a write-ahead log, asked again until `deadline` (monotonic).
+
+    The busy timeout does not cover this statement: it reads before it wants to write, and while
+    another connection is about to write SQLite refuses it at once, because two that wait like
+    that wait for ever. Programs that open a new file together meet there.
+    """
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorname.startswith("SQLITE_BUSY")
+            if not busy or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0, LONGEST_PAUSE / 10))  # not all at one moment again
 
 
 def _protect(table: str) -> dict[str, tuple[str, ...]]:

@@ -214,9 +214,14 @@ def test_what_cannot_be_attacked_is_refused() -> None:
         attack(ORDER, [seen], 1)
     with pytest.raises(Refused, match="several chains of higher order"):
         attack(ORDER, [seen], [3, 3])
-    wide = SumSeen(np.array([[0], [10**8]]), lambda sums: np.zeros(len(sums)))
+    wide = SumSeen(np.array([[0], [1], [10**8]]), lambda sums: np.zeros(len(sums)))
     with pytest.raises(Refused, match="would take"):
-        attack(MarkovChain.of([[0.5, 0.5], [0.5, 0.5]]), [wide], 100)
+        attack(CHAIN, [wide], 100)
+    huge = SumSeen(np.array([[0], [1], [2**58]]), lambda sums: np.zeros(len(sums)))
+    with pytest.raises(Refused, match="too large for an attack"):
+        attack(CHAIN, [huge], 100)
+    with pytest.raises(InputError, match="weights for 2 values"):
+        attack(CHAIN, [seen], 3)
 
 
 def test_impossible_sights_are_an_error() -> None:

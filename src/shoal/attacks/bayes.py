@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.networks import crowd_beliefs, network_beliefs
-from shoal.attacks.seen import EntriesSeen, Seen, SumSeen
+from shoal.attacks.codes import coded as as_code
+from shoal.attacks.crowds import crowd_beliefs
+from shoal.attacks.networks import network_beliefs
+from shoal.attacks.seen import EntriesSeen, Seen
 from shoal.attacks.variables import (
     added_by,
+    added_in_chain,
     columns_of,
     entries_seen,
     log_likelihood,
-    refuse_variables,
 )
 from shoal.audit.evidence import Coded, backward, by_value, pushed, shifted
 from shoal.audit.walk import Walk, walk
@@ -36,9 +38,9 @@ def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> 
     """What somebody who holds `model` believes about every entry after seeing `seen`.
 
     Exact: forward and backward over states and sums (chains), enumeration (tables), elimination
-    (Bayesian networks), or convolution over groups (contagion). `entries` is the length of the
-    data, or the lengths of several chains that are independent of each other and follow one
-    another in the result.
+    (Bayesian networks), or group by group and person by person (contagion). `entries` is the
+    length of the data, or the lengths of several chains that are independent of each other and
+    follow one another in the result.
     """
     if isinstance(model, JointTable):
         return _table(model, seen)
@@ -100,39 +102,27 @@ def _observed(
     model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
 ) -> tuple[Coded, Floats, int]:
     """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
-    refuse_variables(seen, model.describe())
     path, nodes = _path(model, [entries] if isinstance(entries, int) else list(entries))
     total = nodes + path.order - 1
     tilts = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
     if any(len(rows) != total for rows in tilts):
         raise InputError(f"something was seen of a number of entries other than {total}")
-    sums = [one for one in seen if isinstance(one, SumSeen)]
-    weights = [one.weights - one.weights.min(axis=0) for one in sums]
-    widths = [int(w) * total + 1 for each in weights for w in each.max(axis=0)]
-    strides = np.cumprod([1, *widths[:-1]]) if widths else np.ones(0, np.int64)
-    cells = math.prod(widths) * nodes * path.size**2
+    if any(rows.shape != (total, len(path.values)) for rows in tilts):
+        raise InputError(f"what was seen of entries needs a column for each of {path.values}")
+    code = as_code(added_in_chain(path.values, total, seen))
+    cells = code.width * nodes * path.size**2
     if cells > MOST_CELLS:
         raise Refused(
-            f"the attack on {len(widths)} numbers at once would take {cells:.1g} steps; "
+            f"the attack on {len(code.start)} numbers at once would take {cells:.1g} steps; "
             "look at one of them, or at a shorter stretch of data"
         )
-    joined = np.hstack(weights) if weights else np.zeros((len(path.values), 0), np.int64)
-    coded = Coded(path, joined @ strides, np.sum(tilts, axis=0) if tilts else None)
-    codes = np.arange(coded.width(nodes))
-    return coded, _likelihood(sums, widths, strides, codes, total), nodes
-
-
-def _likelihood(
-    sums: Sequence[SumSeen], widths: Sequence[int], strides: Ints, codes: Ints, total: int
-) -> Floats:
-    out = np.zeros(len(codes))
-    place = 0
-    for one in sums:
-        count = one.weights.shape[1]
-        digits = [codes // int(strides[j]) % widths[j] for j in range(place, place + count)]
-        out += one.log_likelihood(np.stack(digits, axis=1) + one.weights.min(axis=0) * total)
-        place += count
-    return out
+    alike = bool((code.added == code.added[:1]).all())
+    coded = Coded(
+        path,
+        code.added[0] if alike else code.added,
+        np.sum(tilts, axis=0) if tilts else None,
+    )
+    return coded, log_likelihood(seen, code.numbers()[: coded.width(nodes)]), nodes
 
 
 def _path(model: Model, lengths: Sequence[int]) -> tuple[Walk, int]:

@@ -11,6 +11,7 @@ from shoal.attacks.seen import EntriesSeen, Seen, SumSeen, VariablesSeen
 from shoal.core.errors import InputError, Refused
 from shoal.core.value import Floats, Ints
 from shoal.models.bayesnet import BayesNet
+from shoal.models.contagion import Contagion
 from shoal.models.table import JointTable
 
 
@@ -35,8 +36,8 @@ class Columns(NamedTuple):
         return found
 
 
-def columns_of(model: BayesNet | JointTable) -> Columns:
-    """The columns of beliefs about the variables of a network or table."""
+def columns_of(model: BayesNet | JointTable | Contagion) -> Columns:
+    """The columns of beliefs about the variables of a network, table or crowd."""
     values = tuple(dict.fromkeys(value for domain in model.domains for value in domain))
     index = {value: place for place, value in enumerate(values)}
     return Columns(
@@ -45,7 +46,7 @@ def columns_of(model: BayesNet | JointTable) -> Columns:
     )
 
 
-def added_by(model: BayesNet | JointTable, seen: Sequence[Seen]) -> list[Ints]:
+def added_by(model: BayesNet | JointTable | Contagion, seen: Sequence[Seen]) -> list[Ints]:
     """What each value of each variable adds to all released numbers side by side.
 
     (values, numbers) for each variable; one number that is always 0 when no sum was seen.
@@ -91,16 +92,36 @@ def entries_seen(seen: Sequence[Seen], columns: Columns) -> Floats | None:
     return np.asarray(np.sum(logs, axis=0)) if logs else None
 
 
-def refuse_variables(seen: Sequence[Seen], model: str) -> None:
-    """Refuse sums with weights per variable where entries have no names."""
-    if any(isinstance(one, VariablesSeen) for one in seen):
-        raise Refused(
-            f"the release is a sum of weights per variable, but the adversary holds {model}, whose "
-            "entries all weigh alike; give a network or a table"
-        )
+def added_in_chain(states: tuple[str, ...], entries: int, seen: Sequence[Seen]) -> Ints:
+    """What each value of each entry of a chain adds to all released numbers side by side.
+
+    (entries, values, numbers). The variables of a sum with weights of their own are the entries in
+    their order; each takes the states of the chain.
+    """
+    tables = []
+    for one in seen:
+        if isinstance(one, VariablesSeen):
+            if len(one.variables) != entries or any(own != states for own in one.domains):
+                raise InputError(
+                    f"the release is about {len(one.variables)} variables of their own; the chain "
+                    f"has {entries} entries with the values {list(states)}"
+                )
+            tables.append(np.stack(one.weights))
+        elif isinstance(one, SumSeen):
+            if len(one.weights) != len(states):
+                raise InputError(
+                    f"the release has weights for {len(one.weights)} values; the chain has the "
+                    f"values {list(states)}"
+                )
+            tables.append(np.broadcast_to(one.weights, (entries, *one.weights.shape)))
+    if not tables:
+        return np.zeros((entries, len(states), 1), dtype=np.int64)
+    return np.concatenate(tables, axis=2)
 
 
-def _weights(model: BayesNet | JointTable, one: SumSeen | VariablesSeen) -> Sequence[Ints]:
+def _weights(
+    model: BayesNet | JointTable | Contagion, one: SumSeen | VariablesSeen
+) -> Sequence[Ints]:
     if isinstance(one, VariablesSeen):
         if (one.variables, one.domains) != (model.variables, model.domains):
             raise InputError("the release is about other variables or values than the model")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from shoal.core.value import Floats, Ints
 class Coded(NamedTuple):
     """A walk whose entries add `code` (one whole number ≥ 0 per value of an entry) to a sum.
 
-    `tilt` is the log-likelihood of what is seen of each entry by itself: (values,) for all
-    entries alike, (entries, values) for each its own, None for nothing.
+    `tilt` is the log-likelihood of what is seen of each entry by itself. Both are (values,) for
+    all entries alike or (entries, values) for each its own; nothing was seen where tilt is None.
     """
 
     walk: Walk
@@ -28,22 +28,22 @@ class Coded(NamedTuple):
     tilt: Floats | None = None
 
     def codes(self, node: int) -> Ints:
-        return np.asarray(sum(self.code[values] for _, values in self.walk.brought(node)))
+        rows = [_of_entry(self.code, entry)[values] for entry, values in self.walk.brought(node)]
+        return np.asarray(sum(rows))
 
     def tilts(self, node: int) -> Floats:
         """The log-likelihood of what is seen of the entries a node brings, by state."""
         if self.tilt is None:
             return np.zeros(self.walk.size)
-        rows = [
-            (self.tilt if self.tilt.ndim == 1 else self.tilt[entry])[values]
-            for entry, values in self.walk.brought(node)
-        ]
+        rows = [_of_entry(self.tilt, entry)[values] for entry, values in self.walk.brought(node)]
         return np.asarray(np.sum(rows, axis=0))
 
     def width(self, node: int) -> int:
         """How many codes are possible before `node`, or after a whole walk of that many nodes."""
         if node == 0:
             return 1
+        if self.code.ndim == 2:
+            return int(self.code[: node + self.walk.order - 1].max(axis=1).sum()) + 1
         top = int(self.codes(0).max()) + (node - 1) * int(self.codes(1).max())
         return top + 1
 
@@ -116,6 +116,10 @@ def shifted(table: Floats, codes: Ints) -> Floats:
     for state, code in enumerate(codes.tolist()):
         out[state, code : code + width] = table[state]
     return out
+
+
+def _of_entry(rows: Any, entry: int) -> Any:
+    return rows if rows.ndim == 1 else rows[entry]
 
 
 def _taken(table: Floats, codes: Ints, width: int) -> Floats:

@@ -26,7 +26,7 @@ def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> Non
     with show.working("attacking"):
         release, found, note = _attacked(plan, held, records, wish.seed)
     truth = [int(state) for chain in records.chains for state in chain]
-    entries = _entry_names(held, len(truth))
+    entries = _entry_names(plan, held, len(truth))
     if wish.as_json:
         show.print_json(_object(name, release, found, truth, note))
     else:
@@ -49,9 +49,9 @@ def _check_states(plan: Plan, held: Model) -> None:
         )
 
 
-def _entry_names(held: Model, count: int) -> list[str]:
+def _entry_names(plan: Plan, held: Model, count: int) -> list[str]:
     """What to call the entries: by variable where they have names, else by number."""
-    names = getattr(held, "variables", None)
+    names = getattr(held, "variables", None) or getattr(plan.task.query, "variables", None)
     return list(names) if names else [f"entry {i + 1}" for i in range(count)]
 
 

@@ -155,9 +155,10 @@ def network_file(path: Path) -> BayesNet | None:
 def variable_query_of(section: VariableQuery, family: Sequence[Model]) -> VariableSum:
     """The query a section describes, about the variables of the first model."""
     model = family[0]
-    if not isinstance(model, JointTable | BayesNet):
+    if not isinstance(model, JointTable | BayesNet | Contagion):
         raise SpecError(
-            "query.kind is 'variable-sum', which needs a model of kind 'table' or 'bayes-net'"
+            "query.kind is 'variable-sum', which needs a model of kind 'table', 'bayes-net' or "
+            "'contagion'"
         )
     return variable_sum(model, section.weights, unit=section.unit)
 

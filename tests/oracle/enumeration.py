@@ -183,14 +183,14 @@ def _entry_is(i: int, value: int) -> Callable[[Path], bool]:
 
 
 def _holds(table: JointTable, where: Mapping[str, Sequence[str]]) -> Callable[[Path], bool]:
-    def test(outcome: Path) -> bool:
+    def agrees(outcome: Path) -> bool:
         named = {
             variable: domain[i]
             for variable, domain, i in zip(table.variables, table.domains, outcome, strict=True)
         }
         return all(named[variable] in values for variable, values in where.items())
 
-    return test
+    return agrees
 
 
 def _log_density(

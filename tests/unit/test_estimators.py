@@ -23,6 +23,7 @@ ESTIMATORS = [
 
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    """Each check asserts, by itself, that the estimator keeps one of scikit-learn's rules."""
     check(estimator)
 
 

@@ -51,12 +51,12 @@ def test_the_statistic_is_that_of_contingency_tables() -> None:
 
 
 def test_a_gain_must_be_significant_and_large_to_be_noticed() -> None:
-    def test(p_value: float, gain_bits: float) -> Comparison:
+    def compared(p_value: float, gain_bits: float) -> Comparison:
         return Comparison(9.0, 4, p_value, gain_bits, 100)
 
-    assert test(0.001, 0.011).noticeable(1.0)
-    assert not test(0.001, 0.009).noticeable(1.0)
-    assert not test(0.02, 0.5).noticeable(1.0)
+    assert compared(0.001, 0.011).noticeable(1.0)
+    assert not compared(0.001, 0.009).noticeable(1.0)
+    assert not compared(0.02, 0.5).noticeable(1.0)
 
 
 def test_degrees_count_only_what_was_seen() -> None:

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pytest
 from tests.oracle.test_exact_loss import chain_truth, random_rows
 
+from shoal.loss.crossing import crossing
 from shoal.loss.exact_apart import Apart, separable
 from shoal.loss.exact_apart_search import apart_loss, apart_scale
 from shoal.loss.exact_blocks import step_over
 from shoal.loss.exact_cover import Cover
-from shoal.loss.exact_ends import Ends, crossing
+from shoal.loss.exact_ends import Ends
 from shoal.loss.exact_offsets import follow
 from shoal.loss.sums import ChainSum, chain_sum
 from shoal.loss.window import least_scale, sum_loss, window_loss
@@ -200,6 +201,6 @@ def test_a_promise_of_the_whole_chain_is_met_again_where_windows_fall_short(
     initial, pairs = np.array([0.7, 0.2, 0.1]), ~np.eye(3, dtype=np.bool_)
     task = chain_sum(initial, matrix, [0, 1, 2], 9, shorter=True, pairs=pairs)
     scale = least_scale(task, 0.5).scale
-    monkeypatch.setattr("shoal.loss.window.WHOLE_WORK", 0)
+    monkeypatch.setattr("shoal.loss.exact_cover.WHOLE_WORK", 0)
     assert window_loss(task, scale, 2).value > 0.5
     assert sum_loss(task, scale, enough=0.5).value <= 0.5

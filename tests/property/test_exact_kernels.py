@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shoal.core.errors import InputError
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_family import two_point
-from shoal.loss.mixture import mixture_loss, smallest_scale, smoothed
+from shoal.loss.mixture import mixture_loss, smoothed
 from shoal.loss.sums import chain_sum
 from shoal.loss.window import least_scale, sum_loss
 

@@ -17,8 +17,9 @@ import numpy as np
 from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_ends import Ends
 from shoal.loss.exact_offsets import Marginals, Tie, held_ties
-from shoal.loss.mixture import Bools, Floats
-from shoal.loss.sums import ChainSum, supports
+from shoal.loss.kernels import Powers
+from shoal.loss.mixture import Floats
+from shoal.loss.sums import ChainSum, marginal_laws, supports
 
 SMALLEST = 4  # the smallest window looked at
 MAX_TABLE = 4_000_000_000  # multiplications a table of held states may cost: a second or two
@@ -165,7 +166,7 @@ class Apart:
         matrix = np.ascontiguousarray(task.matrices[0].T)
         fall = _fall(task, decay)
         ratios = whole_side(matrix, task.initial, task.weights, count, fall, False)
-        known, laws = supports(task, count), _marginals(task, count)
+        known, laws = supports(task, count), marginal_laws(task, count)
         rarest = float(laws[known].min())
         if rarest < RAREST or not self._fits(count * task.reach * decay, -math.log(rarest)):
             return None
@@ -181,8 +182,8 @@ class Apart:
 
         task, keep = self.task, math.exp(-decay)
         table = self._bridge(size)
-        reached = _reached(task.matrices[0] > 0, size)
-        smallest = float(table.sum(axis=-1)[reached].min())
+        possible = Powers(task.matrices[0]).kernel(0, size).possible
+        smallest = float(table.sum(axis=-1)[possible].min())
         if smallest < RAREST or not self._fits(size * task.reach * decay, -math.log(smallest)):
             return None
         slack = self._held_slack(size, decay)
@@ -245,15 +246,6 @@ def separable(task: ChainSum) -> bool:
     )
 
 
-def _marginals(task: ChainSum, count: int) -> Floats:
-    """The laws of the first `count` entries, (count, k)."""
-    assert task.initial is not None
-    laws = [task.initial]
-    for _ in range(count - 1):
-        laws.append(laws[-1] @ task.matrices[0])
-    return np.array(laws)
-
-
 def _fall(task: ChainSum, decay: float) -> Floats:
     return np.asarray(np.exp(-decay * np.arange(task.reach + 1)))
 
@@ -261,14 +253,3 @@ def _fall(task: ChainSum, decay: float) -> Floats:
 def _logs(ratios: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(ratios))
-
-
-def _reached(edges: Bools, steps: int) -> Bools:
-    """Which states can be reached from which in `steps` steps."""
-    found, power = np.eye(len(edges), dtype=np.bool_), edges
-    while steps:
-        if steps & 1:
-            found = np.asarray(found.astype(np.float32) @ power.astype(np.float32) > 0)
-        power = np.asarray(power.astype(np.float32) @ power.astype(np.float32) > 0)
-        steps >>= 1
-    return found

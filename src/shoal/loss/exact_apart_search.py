@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from shoal.loss.crossing import crossing
 from shoal.loss.exact_apart import Apart, Bound
 from shoal.loss.exact_blocks import step_over
-from shoal.loss.exact_ends import crossing
 
 SHARES = (0.01, 0.5, 100.0, 1e3, 1e4, 1e5, 1e6)  # tried in turn, in units of the tolerance
 CLOSE = 1000.0  # tolerances: an answer this near the least possible is not looked into further

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_family import two_point_worst
 from shoal.loss.mixture import (
@@ -17,7 +18,6 @@ from shoal.loss.mixture import (
     Worst,
     evaluation_slack,
     largest_finite,
-    smallest_scale,
     smoothed,
     worst_of,
 )

@@ -20,10 +20,11 @@ from shoal.loss.exact_build import from_start, per_node, tied, whole_nodes
 from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
 from shoal.loss.exact_sides import HELD, Side, Sides, beside
 from shoal.loss.mixture import Bools, Floats
-from shoal.loss.sums import ChainSum, Ints, supports
+from shoal.loss.sums import ChainSum, Ints, marginal_laws, supports
 
 MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
+WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
 QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
 FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
@@ -54,6 +55,11 @@ class Cover:
         count = task.reach * task.length + task.first_reach + 1
         nodes = task.length * (task.length / 6 if task.shorter else 1)
         return self._starts * task.states * nodes * count * count / 2
+
+    @property
+    def short(self) -> bool:
+        """Whether the whole chain costs so little that nothing else is tried."""
+        return self.whole_work() <= WHOLE_WORK
 
     def window_work(self, size: int) -> float:
         """What windows of `size` cost, counted in multiplications; inf when there are none.
@@ -99,18 +105,17 @@ class Cover:
 
     @cached_property
     def apart(self) -> Apart | None:
-        """Past and future by themselves, unless the chain forgets so fast that windows do."""
-        if self._apart is None and separable(self.task) and self._slow:
+        """Past and future by themselves; None where the chain is short or forgets fast.
+
+        Windows with both together are quick there, and exact.
+        """
+        if self.short:
+            return None
+        if self._apart is None and separable(self.task) and self._forgetting_work() > QUICK:
             return Apart(self.task, self.marginals)
         return self._apart
 
-    @property
-    def _slow(self) -> bool:
-        """Whether the window that forgets an entry costs more than is quick."""
-        return self.forgetting_work > QUICK
-
-    @cached_property
-    def forgetting_work(self) -> float:
+    def _forgetting_work(self) -> float:
         """What the window costs beyond which a chain with one matrix has forgotten an entry.
 
         By the second eigenvalue: a guess, which only tells which way to try first.
@@ -130,11 +135,7 @@ class Cover:
         """The law of every node of a chain with one matrix per step, and what is possible."""
         task = self.task
         assert task.length is not None
-        assert task.initial is not None
-        laws = [task.initial]
-        for node in range(task.length - 1):
-            laws.append(laws[-1] @ task.matrix(node))
-        return np.array(laws), supports(task, task.length)
+        return marginal_laws(task, task.length), supports(task, task.length)
 
     @property
     def _starts(self) -> int:

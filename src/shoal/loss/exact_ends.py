@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shoal.loss.crossing import crossing
 from shoal.loss.mixture import Floats
 from shoal.loss.sums import ChainSum, Ints, supports
 
@@ -152,59 +153,6 @@ class _Powers:
             last = self._doubled[-1]
             self._doubled.append(_scaled(np.matmul(last, last)))
         return [matrix for bit, matrix in enumerate(self._doubled) if steps >> bit & 1]
-
-
-def crossing(
-    falling: Callable[[float], float], level: float, guess: float, accuracy: float
-) -> tuple[float, float]:
-    """Where a function that falls crosses `level`: a place above it and one at or below it.
-
-    They differ by at most `accuracy`, relatively, and the function was evaluated at both. The
-    first is 0 when no place above the level was found, the second inf when none below was.
-    """
-    low = high = guess
-    above = below = falling(guess)
-    while below > level:
-        low, above, high = high, below, high * 4
-        if high > guess * 2.0**60:
-            return low, math.inf
-        below = falling(high)
-    while above <= level:
-        high, below, low = low, above, low / 4
-        if low < guess * 2.0**-60:
-            return 0.0, high
-        above = falling(low)
-    return narrowed(falling, level, (low, above), (high, below), accuracy)
-
-
-def narrowed(
-    falling: Callable[[float], float],
-    level: float,
-    left: tuple[float, float],
-    right: tuple[float, float],
-    accuracy: float,
-) -> tuple[float, float]:
-    """Secant steps between logarithms, just beyond the root on either side in turn.
-
-    Every third step halves the bracket, so that it shrinks whatever the function.
-    """
-    (low, above), (high, below) = left, right
-    turn = 0
-    while high > low * (1 + accuracy):
-        middle = math.sqrt(low) * math.sqrt(high)
-        if turn % 3 < 2 and 0 < below < above < math.inf:
-            share = math.log(above / level) / math.log(above / below)
-            beyond = accuracy * (0.4 if turn % 3 == 0 else -0.4)
-            middle = low * (high / low) ** share * (1 + beyond)
-        if not low < middle < high:
-            middle = math.sqrt(low) * math.sqrt(high)
-        found = falling(middle)
-        if found > level:
-            low, above = middle, found
-        else:
-            high, below = middle, found
-        turn += 1
-    return low, high
 
 
 def _followed(start: Floats, counts: Ints, onward: Callable[[Floats, int], Floats]) -> Floats:

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import InputError
+from shoal.loss.crossing import narrowed
 from shoal.loss.exact_blocks import step_over
 from shoal.loss.exact_convolution import DEEPEST_TABLE
 from shoal.loss.exact_cover import MAX_WHOLE, Cover
-from shoal.loss.exact_ends import narrowed
 from shoal.loss.mixture import (
     DEEPEST_LINEAR,
     Bools,

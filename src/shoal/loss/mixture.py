@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -153,32 +152,6 @@ def depth_of(laws: Floats) -> float:
     """-log of the smallest total of a law: how deep its smoothed density can start."""
     totals = laws.sum(axis=-1)
     return -math.log(float(totals[totals > 0].min(initial=1.0)))
-
-
-def smallest_scale(
-    loss_of_scale: Callable[[float], float], epsilon: float, lower: float, upper: float
-) -> float:
-    """The smallest scale from lower to upper with loss at most epsilon, within 1e-13, rounded up.
-
-    `loss_of_scale` must not increase (a wider Laplace is a narrower one plus independent noise).
-    The scale returned was itself evaluated and met epsilon. `lower` is returned when it is
-    enough, as when no noise is needed at all or `upper` is below it; inf when even `upper` is not.
-    """
-    if not lower > 0:
-        raise InputError(f"the least scale is {lower}; it must be positive")
-    if loss_of_scale(lower) <= epsilon:
-        return lower
-    if not (lower < upper and loss_of_scale(upper) <= epsilon):
-        return math.inf
-    while upper > lower * (1 + 1e-13):
-        middle = math.sqrt(lower) * math.sqrt(upper)
-        if not lower < middle < upper:
-            break
-        if loss_of_scale(middle) <= epsilon:
-            upper = middle
-        else:
-            lower = middle
-    return upper
 
 
 def _swept(laws: Floats, positions: Floats, logs: bool) -> Floats:

@@ -17,9 +17,10 @@ from functools import lru_cache
 import numpy as np
 
 from shoal.core.value import Floats, Ints
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_vector import vector_loss
 from shoal.loss.frameworks import SecretLaws
-from shoal.loss.mixture import DEEPEST_LINEAR, evaluation_slack, smallest_scale, worst_of
+from shoal.loss.mixture import DEEPEST_LINEAR, evaluation_slack, worst_of
 from shoal.loss.network_laws import Independent, Part
 
 CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached

@@ -220,6 +220,15 @@ def supports(task: ChainSum, count: int) -> Bools:
     return rows
 
 
+def marginal_laws(task: ChainSum, count: int) -> Floats:
+    """The laws of the first `count` entries, (count, k), from the one initial law there must be."""
+    assert task.initial is not None
+    laws = [task.initial]
+    for node in range(count - 1):
+        laws.append(laws[-1] @ task.matrix(node))
+    return np.array(laws)
+
+
 def secrets_of(task: ChainSum, label: Ints) -> int:
     return int(label.max()) + 1 if task.offset is None else len(task.offset)
 

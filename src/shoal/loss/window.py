@@ -1,29 +1,28 @@
-"""The exact loss of noise on a sum over a chain: the whole chain when short, windows when long."""
+"""The exact loss of noise on a sum over a chain, and the least scale for a budget.
+
+A short chain is taken whole. On a long one that forgets slowly, past and future are bounded apart
+first; windows with both together serve where that is not close to the least possible.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from shoal.core.errors import InputError
-from shoal.loss.exact_apart import Apart
 from shoal.loss.exact_apart_search import CLOSE, Found, apart_loss, apart_scale
-from shoal.loss.exact_blocks import INSIDE, Cell, scale_for, step_over, worst_cell
+from shoal.loss.exact_blocks import Cell, scale_for, step_over, worst_cell
 from shoal.loss.exact_build import MANY
 from shoal.loss.exact_convolution import DEEPEST_TABLE
-from shoal.loss.exact_cover import MAX_WHOLE, MAX_WORK, Cover
-from shoal.loss.mixture import Worst
+from shoal.loss.exact_cover import MAX_WORK, Cover
+from shoal.loss.exact_growth import FIRST_SIZE, Goal, Grown, Measured, grow
 from shoal.loss.sums import ChainSum
 from shoal.models.structure import communicating_classes
 
 TOLERANCE = 1e-6
-FIRST_SIZE = 2
-WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
-SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a bound at hand
 NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 
 
@@ -34,7 +33,8 @@ class SumLoss:
     `node` counts from 0 and is None when it stands for many nodes; `pair` are the two secrets,
     the likelier one first; `output` is the answer at which they differ most, when the whole chain
     was taken at one length; `window` is None when the whole chain was taken; `settled` says that a
-    larger window gained less than the tolerance; `reason` says why `value` is infinite.
+    larger window gained less than the tolerance, or that the bound is within it of the least
+    possible; `reason` says why `value` is infinite.
     """
 
     value: float
@@ -66,9 +66,10 @@ def sum_loss(
 
     max over nodes i, pairs x, x' and outputs u of log P(u | X_i = x) / P(u | X_i = x'). Values
     an entry never takes are not secrets. Exact for the whole chain; a window is an upper bound,
-    grown until it gains less than `tolerance`. With `enough`, windows stop at the first that is
-    no higher, and go on past the tolerance while they are just above: so the promise of a scale
-    from `least_scale` is met again. Rounds up. inf, with a reason, when every window the work
+    grown until it gains less than `tolerance`, and where past and future apart come within a
+    thousand tolerances of the loss no other is tried. With `enough`, windows stop at the first
+    that is no higher, and go on past the tolerance while they are just above: so the promise of a
+    scale from `least_scale` is met again. Rounds up. inf, with a reason, when every window the work
     limit allows is infinite. MATHS section 2; `mechanisms/exact.md` holds the proof.
     """
     _check_positive("scale", scale)
@@ -82,14 +83,14 @@ def sum_loss(
         return Measured(max(found.value, 0.0), found, cell)
 
     wanted = -math.inf if enough is None else enough
-    apart = _apart(cover)
+    apart = cover.apart
     least = -math.inf if apart is None else apart.ends.loss(decay)
     found = None if apart is None else apart_loss(apart, scale, least, wanted, tolerance)
-    if found is not None and found.bound.value <= wanted:
-        return _told_apart(found, tolerance)
-    if found is not None and wanted <= least and found.excess <= CLOSE * tolerance:
-        return _told_apart(found, tolerance)
-    grown = _grown(cover, measure, tolerance, Goal(wanted, least, _widest(cover, found)))
+    if found is not None:
+        close = wanted <= least and found.excess <= CLOSE * tolerance
+        if close or found.bound.value <= wanted:
+            return _told_apart(found, tolerance)
+    grown = grow(cover, measure, tolerance, Goal(wanted, least, _widest(task, found)))
     if found is not None and (grown is None or found.bound.value < grown.measured.amount):
         return _told_apart(found, tolerance)
     return _refused(cover) if grown is None else _told(task, decay, grown)
@@ -105,7 +106,9 @@ def least_scale(
 ) -> LeastScale:
     """The smallest scale whose `sum_loss` is at most epsilon, within 1e-13 of its cover.
 
-    Windows grow until they save less than `tolerance` of the scale. `lower` is the smallest
+    Windows grow until they save less than `tolerance` of the scale; where past and future apart
+    come within a thousand times that of the least possible scale, theirs is taken, within 1e-7 of
+    what they allow. `lower` is the smallest
     scale worth returning: step/64 by default, at which lattice noise is as good as none. Rounds
     up: the scale was evaluated and met epsilon. inf, with a reason, when no window does.
     """
@@ -120,13 +123,13 @@ def least_scale(
         scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
         return Measured(math.log(scale), found, cell, scale)
 
-    apart = _apart(cover)
+    apart = cover.apart
     least = floor if apart is None else max(apart.ends.least_scale(epsilon), floor)
     found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    goal = Goal(-math.inf, math.log(least), _widest(cover, found))
-    grown = _grown(cover, measure, tolerance, goal)
+    goal = Goal(-math.inf, math.log(least), _widest(task, found))
+    grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
     if grown is None:
@@ -150,105 +153,16 @@ def window_loss(task: ChainSum, scale: float, size: int, *, cover: Cover | None 
     return _told(task, decay, Grown(Measured(found.value, found, cell), size, False))
 
 
-class Measured(NamedTuple):
-    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides."""
-
-    amount: float
-    worst: Worst
-    cell: Cell | None
-    scale: float = math.nan
-
-
-class Goal(NamedTuple):
-    """Where windows may stop: at an amount that is enough, at the least one possible, or at a size
-    from which on they cost too much (None: by their work alone)."""
-
-    enough: float
-    least: float
-    widest: int | None
-
-
-class Grown(NamedTuple):
-    """The tightest cover found: its measure, its window (None: the whole chain), settled or not."""
-
-    measured: Measured
-    size: int | None
-    settled: bool
-
-
 def _check_positive(field: str, value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise InputError(f"{field} is {value}; it must be positive and finite")
 
 
-def _grown(
-    cover: Cover,
-    measure: Callable[[Sequence[Cell]], Measured],
-    tolerance: float,
-    goal: Goal,
-) -> Grown | None:
-    """The whole chain when it is cheap, else windows that grow until they gain no more.
-
-    The cells that decided smaller windows tell how tight a larger one is. All cells are measured
-    once those gain less than `tolerance`, or come down to the goal, or no larger window can be
-    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
-    """
-    enough, least, widest = goal
-    if cover.whole_work() <= WHOLE_WORK:
-        return Grown(measure(cover.whole()), None, True)
-    best: Grown | None = None
-    watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
-    while _affordable(cover, size, widest):
-        larger = size + (size + 1) // 2
-        amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
-        settled = last - amount <= tolerance or amount - least <= tolerance
-        due = best is None or settled or amount <= enough or not _affordable(cover, larger, widest)
-        if due and amount < math.inf:
-            measured = measure(cover.windows(size))
-            if settled and measured.amount - amount > tolerance:  # some other cell decides
-                before = _at_place(cover, smaller, measured)
-                settled = bool(before) and measure(before).amount - measured.amount <= tolerance
-                settled = settled or measured.amount - least <= tolerance
-            if measured.cell is not None:
-                watched.add(measured.cell.place)
-            amount = measured.amount
-            if best is None or amount <= best.measured.amount + tolerance:
-                best = Grown(measured, size, settled)
-            near = enough < amount <= enough + 10 * tolerance
-            if amount <= enough or (settled and not near):
-                return best
-        last, size, smaller = amount, larger, size
-    short = best is None or best.measured.amount > enough > -math.inf
-    if short and widest is None and cover.whole_work() <= MAX_WHOLE:
-        return Grown(measure(cover.whole()), None, True)
-    return None if best is None or best.measured.amount == math.inf else best
-
-
-def _apart(cover: Cover) -> Apart | None:
-    """Past and future by themselves, where the whole chain is not cheap."""
-    return None if cover.whole_work() <= WHOLE_WORK else cover.apart
-
-
-def _widest(cover: Cover, found: Found | None) -> int | None:
+def _widest(task: ChainSum, found: Found | None) -> int | None:
     """The widest window plain doubles are deep enough for, when a bound is already at hand."""
-    task = cover.task
     if found is None:
         return None
     return math.floor(DEEPEST_TABLE / 2 * found.scale / (task.step * max(task.reach, 1)))
-
-
-def _affordable(cover: Cover, size: int, widest: int | None) -> bool:
-    """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
-    if widest is None:
-        return cover.window_work(size) <= MAX_WORK
-    return size <= widest and cover.window_work(size) <= SECOND_WORK
-
-
-def _at_place(cover: Cover, size: int, measured: Measured) -> list[Cell]:
-    """The cells of smaller windows that cover the nodes of the cell that decides."""
-    if measured.cell is None:
-        return []
-    return [cell for cell in cover.windows(size) if cell.place == measured.cell.place]
 
 
 def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:

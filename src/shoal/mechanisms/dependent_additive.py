@@ -8,8 +8,8 @@ from fractions import Fraction
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.dependence import printed_limits, printed_losses
-from shoal.loss.mixture import smallest_scale
 from shoal.mechanisms.additive import (
     float_below,
     laplace_body,

@@ -12,8 +12,8 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.dependence import published_losses
-from shoal.loss.mixture import smallest_scale
 from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan
 from shoal.mechanisms.dependent_task import float_up, not_tied, pairs_of
 from shoal.mechanisms.row import Mechanism

@@ -13,6 +13,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
+from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_apart import Apart
 from shoal.loss.exact_cover import Cover
 from shoal.loss.exact_vector import (
@@ -22,11 +23,10 @@ from shoal.loss.exact_vector import (
     vector_sum_loss,
 )
 from shoal.loss.frameworks import SecretLaws, table_laws
-from shoal.loss.mixture import smallest_scale
 from shoal.loss.network_exact import least_parts_scale, parts_loss, secret_loss
 from shoal.loss.network_laws import independent
 from shoal.loss.sums import ChainSum, chain_sum
-from shoal.loss.window import NO_NOISE, WHOLE_WORK, least_scale, sum_loss
+from shoal.loss.window import NO_NOISE, least_scale, sum_loss
 from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
 from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
@@ -208,8 +208,7 @@ def _cover(query: LinearQuery, model: Model) -> Cover:
 @lru_cache(maxsize=4)
 def model_apart(query: LinearQuery, model: Model) -> Apart | None:
     """What budgets share on a slow chain: the laws of its windows are made once."""
-    cover = Cover(model_sum(query, model))
-    return None if cover.whole_work() <= WHOLE_WORK else cover.apart
+    return Cover(model_sum(query, model)).apart
 
 
 def _model_vector(query: LinearQuery, model: Model) -> VectorSum:

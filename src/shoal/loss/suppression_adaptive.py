@@ -7,9 +7,8 @@ later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,10 @@ from shoal.loss.suppression import (
     releasable,
     segment_rise,
 )
+from shoal.loss.suppression_arrays import Arrays, arrays_of, limiting
 from shoal.loss.suppression_climb import Climb
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import LOOKS, Pacing, likeliest, look_costs
+from shoal.loss.suppression_pacing import LOOKS, likeliest, look_costs
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
 SAMPLE = 12  # segments timed to know how fast the machine is
@@ -56,17 +56,17 @@ def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
     from shoal.loss import suppression_simulatable_kernels as kernels
 
     effort = Effort.of(work)
-    arrays, shown = _arrays(day)
+    arrays = _arrays(day)
     table = np.full((day.slots + 1, day.size), day.slots, dtype=np.int64)
-    seen = shown & (effort.clock is None)
-    for slot, state in forwards(shown):
+    seen = arrays.shown & (effort.clock is None)
+    for slot, state in forwards(arrays.shown):
         if effort.late():
             break
         if slot < 0 or seen[slot, state]:
             until = int(kernels.next_release(arrays, slot, state, slot + 1))
             table[slot + 1, state] = until
             if effort.clock is not None and until < day.slots:
-                seen[until] |= _until(day, slot, state, until)[-1] < LEVELS - 1
+                seen[until] |= until_shown((day,), (slot, state), until)[-1] < LEVELS - 1
     return table
 
 
@@ -74,7 +74,7 @@ def next_release(day: Day, slot: int, state: int) -> int:
     """One entry of `next_releases`, computed on its own: what a stream needs after a release."""
     from shoal.loss import suppression_simulatable_kernels as kernels
 
-    return int(kernels.next_release(_arrays(day)[0], slot, state, slot + 1))
+    return int(kernels.next_release(_arrays(day), slot, state, slot + 1))
 
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
@@ -85,7 +85,7 @@ def simulatable_segments(day: Day, table: Ints) -> Segments:
         for state in range(day.size if slot >= 0 else 1):
             until = int(table[slot + 1, state])
             if slot < until < day.slots and (slot < 0 or seen[slot, state]):
-                hidden[slot, state] = _until(day, slot, state, until)
+                hidden[slot, state] = until_shown((day,), (slot, state), until)
                 seen[until] |= hidden[slot, state][-1] < LEVELS - 1
     return Segments(hidden, expected_releases(day, hidden))
 
@@ -110,25 +110,23 @@ def search(
     suppressed, and OutOfTime says that it came to nothing.
     """
     effort = Effort.of(work)
-    arrays, shown = _arrays(day)
+    arrays = _arrays(day)
+    arrays = arrays._replace(ahead=limiting(day.possible, day.when, day.bound, arrays.future))
     if effort.clock is not None:
-        gauge(day, arrays, shown, effort)
-        few = likeliest(day.prior, shown, effort)
-        baseline = baseline if few.sum() == shown.sum() else None
-        arrays, shown = (*arrays[:6], few, *arrays[7:]), few
-        effort = effort.without(LOOKS * look_costs(backwards(shown), *shown.shape).sum())
+        gauge(day, arrays, effort)
+        few = likeliest(day.prior, arrays.shown, effort)
+        baseline = baseline if few.sum() == arrays.shown.sum() else None
+        arrays = arrays._replace(shown=few)
+        effort = effort.without(LOOKS * look_costs(backwards(few), *few.shape).sum())
     value = np.zeros((day.slots, day.size))
     policies: dict[Origin, Codes] = {}
     nothing = np.empty((0, day.size), dtype=np.uint16)
-    origins = list(backwards(shown))
-    weights = np.array([day.prior[o] if o[0] >= 0 else 1.0 for o in origins])
-    edges = float((day.moves > 0).sum()) / day.slots
-    pacing = Pacing(origins, weights, value.shape, edges, effort)
-    climb = Climb(arrays, (day.slots, day.size), weights, day.size, pacing)
+    origins = list(backwards(arrays.shown))
+    climb = Climb(arrays, origins, day.prior, effort)
     for place, origin in enumerate(origins):
-        slot, state = origin
+        slot = origin[0]
         if slot >= 0 and effort.late():
-            shown[slot, state] = False  # in `arrays` too: what has no table is not shown
+            arrays.shown[origin] = False  # what has no table is not shown
             continue
         candidates = published(day, arrays, origin, baseline)
         found = climb.segment(place, origin, value)
@@ -142,35 +140,36 @@ def search(
     return policies
 
 
-def gauge(day: Day, arrays: Any, shown: Truths, effort: Effort) -> None:
+def gauge(day: Day, arrays: Arrays, effort: Effort) -> None:
     """Times a look at some segments, to know how fast this machine is now."""
     from shoal.loss import suppression_segment_kernels as kernels
 
     assert effort.clock is not None
-    listed = list(forwards(shown))
+    shape = arrays.shown.shape
+    listed = list(forwards(arrays.shown))
     some = listed[:: max(1, len(listed) // SAMPLE)]
-    pace, free, nothing = np.ones(day.slots), np.ones(shown.shape), np.zeros(shown.shape)
-    costs = look_costs(some, *shown.shape)
+    pace, free, nothing = np.ones(day.slots), np.ones(shape), np.zeros(shape)
+    costs = look_costs(some, *shape)
     slowness = []
     for cost, (slot, state) in zip(costs, some, strict=True):
         effort.on_time()
-        hidden, spent = np.ones(shown.shape), np.zeros(1)
+        hidden, spent = np.ones(shape), np.zeros(1)
         kernels.forward_pass(arrays, slot, state, nothing, nothing, pace, free, 0.0, hidden, spent)
         begun = effort.clock()
         codes = encoded(hidden[slot + 1 :])
         table_value(day, (slot, state), codes, nothing)
-        _keeps(day, 1.0, slot, state, codes)
+        keeps((day,), 1.0, (slot, state), codes)
         slowness.append((effort.clock() - begun) / cost)
     effort.gauge.note(1.0, float(np.median(slowness)))  # the middle one: pauses do not count
 
 
-def published(day: Day, arrays: Any, origin: Origin, baseline: Floats | None) -> list[Codes]:
+def published(day: Day, arrays: Arrays, origin: Origin, baseline: Floats | None) -> list[Codes]:
     """What the simulatable check, and the vector `baseline`, do after a release."""
     from shoal.loss import suppression_simulatable_kernels as kernels
 
     slot, state = origin
     until = int(kernels.next_release(arrays, slot, state, slot + 1))
-    found = [_until(day, slot, state, until)] if slot < until < day.slots else []
+    found = [until_shown((day,), origin, until)] if slot < until < day.slots else []
     if baseline is not None:
         found.append(encoded(baseline[slot + 1 :]))
     return found
@@ -182,7 +181,7 @@ def _best(
     """The private candidate of highest value, the first of equals; None when nothing is shown."""
     worth = [table_value(day, origin, codes, value) for codes in candidates]
     for place in np.argsort(-np.array(worth), kind="stable"):
-        if worth[place] > 0 and _keeps(day, delta, *origin, candidates[place]):
+        if worth[place] > 0 and keeps((day,), delta, origin, candidates[place]):
             return worth[place], candidates[place]
     return 0.0, None
 
@@ -250,19 +249,31 @@ def full(day: Day, slot: int, policies: dict[Origin, Codes], state: int) -> Floa
     return hidden
 
 
-def _keeps(day: Day, delta: float, slot: int, state: int, codes: Codes) -> bool:
-    hidden = full(day, slot, {(slot, state): codes}, state)
-    return segment_rise(day, slot, state, hidden, delta) <= delta * (1 + 5e-13)
+def keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
+    """Whether a table is private after a release under each of `days` that can come to it."""
+    slot, state = origin
+    return all(
+        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state), delta)
+        <= delta * (1 + 5e-13)
+        for day in coming_to(days, origin)
+    )
 
 
-def _until(day: Day, slot: int, state: int, until: int) -> Codes:
-    """Suppress up to slot `until`, then show whatever state can have been reached."""
-    codes = np.full((until - slot, day.size), LEVELS - 1, dtype=np.uint16)
-    law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-    for t in range(slot + 1, until):
-        law = (day.moves[t][law] > 0).any(axis=0)
-    codes[-1][law] = 0
+def until_shown(days: Sequence[Day], origin: Origin, until: int) -> Codes:
+    """Suppress up to slot `until`, then show whatever can have been reached on one of `days`."""
+    slot, state = origin
+    codes = np.full((until - slot, days[0].size), LEVELS - 1, dtype=np.uint16)
+    for day in coming_to(days, origin):
+        law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+        for t in range(slot + 1, until):
+            law = (day.moves[t][law] > 0).any(axis=0)
+        codes[-1][law] = 0
     return codes
+
+
+def coming_to(days: Sequence[Day], origin: Origin) -> list[Day]:
+    """The days on which a release is possible; "start" is on all of them."""
+    return [day for day in days if origin[0] < 0 or day.possible[origin]]
 
 
 def forwards(shown: Truths) -> Iterator[Origin]:
@@ -279,24 +290,5 @@ def backwards(shown: Truths) -> Iterator[Origin]:
     yield START
 
 
-def _arrays(day: Day) -> tuple[Any, Truths]:
-    beliefs = future_beliefs(day)
-    shown = releasable(day, beliefs)
-    ahead = limiting(day.possible, day.when, day.bound, beliefs)
-    return (day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1, ahead), shown
-
-
-def limiting(possible: Truths, when: Ints, bound: Floats, beliefs: Floats) -> Ints:
-    """For each slot how many later secrets limit what it may show, and then which.
-
-    Those that some possible state makes likelier than their bound. Whatever is shown, no rest of
-    the others can exceed theirs.
-    """
-    slots, count = len(possible), len(when)
-    table = np.zeros((slots, count + 1), dtype=np.int64)
-    for t in range(slots):
-        first = int(np.searchsorted(when, t, side="right"))
-        over = beliefs[t][possible[t], first:] > bound[first:] * (1 - 1e-12)
-        listed = first + np.flatnonzero(over.any(axis=0))
-        table[t, 0], table[t, 1 : 1 + len(listed)] = len(listed), listed
-    return table
+def _arrays(day: Day) -> Arrays:
+    return arrays_of(day, releasable(day, future_beliefs(day)))

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from shoal.core.value import Floats
-from shoal.loss.suppression_pacing import PACES, Pacing, habit_of, paces_of
+from shoal.loss.suppression_arrays import Arrays
+from shoal.loss.suppression_effort import Effort
+from shoal.loss.suppression_pacing import PACES, Origin, Pacing, habit_of, paces_of
 
 NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
 
 
 class Climb:
-    """Segments of one day, or of several side by side, in the order of `pacing`.
+    """Segments of one day, or of several side by side, in the order of `origins`.
 
-    `arrays` is the day as the kernels take it, `shape` (slots, states) that of a table, `weights`
-    how likely each origin is, and `states` how many states an origin may be.
+    `prior` (slots, contexts) says how likely each release is; likelier ones get more of `effort`.
     """
 
     def __init__(
-        self,
-        arrays: Any,
-        shape: tuple[int, int],
-        weights: Sequence[float] | Floats,
-        states: int,
-        pacing: Pacing,
+        self, arrays: Arrays, origins: Sequence[Origin], prior: Floats, effort: Effort
     ) -> None:
-        self._arrays, self._weights, self._pacing = arrays, weights, pacing
-        self._found, self._spent = np.ones(shape), np.zeros(1)
-        self._habits = [habit_of(shape) for _ in range(states)]
-        self._paces, self._wins = paces_of(shape[0]), np.zeros(PACES)
+        slots, size, _ = arrays.moves.shape
+        edges = float((arrays.moves > 0).sum()) / slots
+        self._arrays = arrays
+        self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
+        self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
+        self._found, self._spent = np.ones((slots, size)), np.zeros(1)
+        self._habits = [habit_of((slots, size)) for _ in range(size // arrays.copies)]
+        self._paces, self._wins = paces_of(slots), np.zeros(PACES)
 
-    def segment(self, place: int, origin: tuple[int, int], value: Floats) -> Floats | None:
+    def segment(self, place: int, origin: Origin, value: Floats) -> Floats | None:
         """Probabilities to hide, for the slots after `origin`; None when no work is left for it.
 
         `value` (slots, states) is what each later release is worth. Good until the next call.

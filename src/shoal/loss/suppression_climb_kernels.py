@@ -1,6 +1,7 @@
 """Compiled search for the best policy of one segment; importing this imports numba.
 
-Forward passes with different paces, then single changes of a pace or of a cap on a state.
+Forward passes with different paces, then single changes of a pace or of a cap on a state. A `day`
+is the `Arrays` of suppression_arrays.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def best_segment(
     made of it; what is left goes into single changes. The three become those of the best policy.
     One pace in turn is tried first, then those that won most: wins[v] counts, and is kept up.
     """
-    moves = day[1]
+    moves = day.moves
     slots, size = moves.shape[0], moves.shape[1]
     hidden = np.ones((slots, size))
     kept = waiting.copy()
@@ -94,7 +95,7 @@ def _climb(
 
     Ends when the passes are used up, or when a whole round of changes did not help.
     """
-    slots, size = caps.shape[0], caps.shape[1] // day[7]
+    slots, size = caps.shape[0], caps.shape[1] // day.copies
     length = slots - 1 - slot
     hidden = np.ones(caps.shape)
     fresh = waiting.copy()
@@ -106,7 +107,7 @@ def _climb(
         at = slot + 1 + turn // 5 % length
         which = turn // (5 * length) % size
         table = pace if step % 2 == 0 else caps[:, which]
-        if step % 2 == 1 and not day[6][at, which]:
+        if step % 2 == 1 and not day.shown[at, which]:
             continue
         before = table[at]
         table[at] = (turn % 5) / 4.0
@@ -118,7 +119,7 @@ def _climb(
             if found > highest * (1 + 1e-5):
                 idle = 0
             highest, best[:] = found, hidden
-            wait_values(day[1], slot, value, hidden, fresh)
+            wait_values(day.moves, slot, value, hidden, fresh)
         else:
             table[at] = before
     return highest

@@ -10,36 +10,34 @@ least. Proof: mechanisms/mask_family.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import (
-    LEVELS,
     Codes,
     Day,
     Truths,
     encoded,
     future_beliefs,
     jointly_releasable,
-    segment_rise,
 )
 from shoal.loss.suppression_adaptive import (
     WORK,
     Origin,
     Segments,
     backwards,
+    coming_to,
     expected_releases,
     forwards,
-    full,
-    limiting,
+    keeps,
     reachable_origins,
     table_value,
+    until_shown,
 )
+from shoal.loss.suppression_arrays import Arrays, arrays_of, limiting
 from shoal.loss.suppression_climb import Climb
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_pacing import Pacing
 
 
 def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> Ints:
@@ -50,25 +48,21 @@ def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> 
     """
     effort = Effort.of(work)
     shown = jointly_releasable(days)
-    arrays = [_arrays(day, shown) for day in days]
     slots, size = shown.shape
     table = np.full((slots + 1, size), slots, dtype=np.int64)
     for slot, state in forwards(shown):
         if effort.late():
             break
-        table[slot + 1, state] = _next(days, arrays, slot, state)
+        asked = [arrays_of(day, shown) for day in coming_to(days, (slot, state))]
+        table[slot + 1, state] = _next(asked, slot, state)
     return table
 
 
-def _next(days: Sequence[Day], arrays: Sequence[Any], slot: int, state: int) -> int:
+def _next(asked: Sequence[Arrays], slot: int, state: int) -> int:
+    """The first slot after a release that each of the days asked lets be shown."""
     from shoal.loss import suppression_simulatable_kernels as kernels
 
-    asked = [
-        given
-        for day, given in zip(days, arrays, strict=True)
-        if slot < 0 or day.possible[slot, state]
-    ]
-    earliest, slots = slot + 1, days[0].slots
+    earliest, slots = slot + 1, len(asked[0].moves)
     while earliest < slots:
         found = {int(kernels.next_release(given, slot, state, earliest)) for given in asked}
         if len(found) == 1:
@@ -96,25 +90,21 @@ def family_search(
     side = _side_by_side(days, shown)
     origins = list(backwards(shown))
     prior = np.asarray(sum(day.prior for day in days)) / len(days)
-    edges = float((side[1] > 0).sum()) / days[0].slots
-    weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
     effort = Effort.of(work)
-    wide = (days[0].slots, len(days) * days[0].size)
-    pacing = Pacing(origins, weights, wide, edges, effort, len(days))
-    climb = Climb(side, wide, weights, days[0].size, pacing)
+    climb = Climb(side, origins, prior, effort)
     values = np.zeros((len(days), *shown.shape))
     policies: dict[Origin, Codes] = {}
-    for place, (slot, state) in enumerate(origins):
+    for place, origin in enumerate(origins):
         effort.on_time()
-        found = climb.segment(place, (slot, state), np.concatenate(list(values), axis=1))
+        slot, state = origin
+        found = climb.segment(place, origin, np.concatenate(list(values), axis=1))
         candidates = [] if found is None else [encoded(found[:, : days[0].size])]
-        candidates += [
-            encoded(baseline[slot + 1 :]),
-            _until(days, slot, state, int(table[slot + 1, state])),
-        ]
-        chosen = _best(days, delta, (slot, state), values, candidates)
+        candidates.append(encoded(baseline[slot + 1 :]))
+        if (until := int(table[slot + 1, state])) < days[0].slots:
+            candidates.append(until_shown(days, origin, until))
+        chosen = _best(days, delta, origin, values, candidates)
         if chosen is not None:
-            policies[slot, state] = chosen
+            policies[origin] = chosen
         climb.note(place)
     return policies
 
@@ -144,41 +134,14 @@ def _best(
         reached = np.zeros(len(days))
         for g in asked:
             reached[g] = table_value(days[g], origin, codes, values[g])
-        if reached.sum() > best and _keeps(days, delta, origin, codes):
+        if reached.sum() > best and keeps(days, delta, origin, codes):
             best, chosen, noted = float(reached.sum()), codes, reached
     if slot >= 0:
         values[:, slot, origin[1]] = noted
     return chosen
 
 
-def _keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bool:
-    """Whether a table is private after a release under every member that can come to it."""
-    slot, state = origin
-    return all(
-        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state), delta)
-        <= delta * (1 + 5e-13)
-        for day in days
-        if slot < 0 or day.possible[origin]
-    )
-
-
-def _until(days: Sequence[Day], slot: int, state: int, until: int) -> Codes:
-    """Suppress up to slot `until`, then show whatever can have been reached under some member."""
-    first = days[0]
-    if until >= first.slots:
-        return np.full((0, first.size), LEVELS - 1, dtype=np.uint16)
-    codes = np.full((until - slot, first.size), LEVELS - 1, dtype=np.uint16)
-    for day in days:
-        if slot >= 0 and not day.possible[slot, state]:
-            continue
-        law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-        for t in range(slot + 1, until):
-            law = (day.moves[t][law] > 0).any(axis=0)
-        codes[-1][law] = 0
-    return codes
-
-
-def _side_by_side(days: Sequence[Day], shown: Truths) -> tuple[Any, ...]:
+def _side_by_side(days: Sequence[Day], shown: Truths) -> Arrays:
     """All members as one block-diagonal chain, for the compiled search."""
     size, copies = days[0].size, len(days)
     moves = np.zeros((days[0].slots, copies * size, copies * size))
@@ -193,19 +156,14 @@ def _side_by_side(days: Sequence[Day], shown: Truths) -> tuple[Any, ...]:
         future[:, block, owner == g] = future_beliefs(day)
     bound = np.concatenate([day.bound for day in days])[order]
     possible = np.concatenate([day.possible for day in days], axis=1)
-    return (
-        np.concatenate([day.initial for day in days]),
-        moves,
-        when[order],
-        who,
-        bound,
-        future,
-        np.concatenate([shown & day.possible for day in days], axis=1),
-        copies,
-        limiting(possible, when[order], bound, future),
+    return Arrays(
+        initial=np.concatenate([day.initial for day in days]),
+        moves=moves,
+        when=when[order],
+        who=who,
+        bound=bound,
+        future=future,
+        shown=np.concatenate([shown & day.possible for day in days], axis=1),
+        copies=copies,
+        ahead=limiting(possible, when[order], bound, future),
     )
-
-
-def _arrays(day: Day, shown: Truths) -> tuple[Any, ...]:
-    beliefs = future_beliefs(day)
-    return day.initial, day.moves, day.when, day.who, day.bound, beliefs, shown, 1, None

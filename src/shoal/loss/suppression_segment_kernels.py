@@ -41,13 +41,11 @@ def forward_pass(
 ) -> float:
     """Fills hidden[t, j] for t > slot with a private policy; returns its expected releases.
 
-    day = (initial, moves, when, who, bound, future, shown, copies, ahead). value[t, j] is what
-    follows a release of j at t, waiting[t, j] what follows its suppression: a state is shown only
-    when that is better. At slot t at most pace[t] of the room is spent, and no state is shown with
-    more than caps[t, j]. Ends, all suppressed, when what is left is worth less than `stop`.
-    `copies` is 1, or the number of chains of a family side by side: states j, j + n, … are then
-    one context. ahead[t] lists the later secrets that limit slot t, after their number. The
-    multiplications are added to spent[0].
+    `day` is the `Arrays` of suppression_arrays. value[t, j] is what follows a release of j at t,
+    waiting[t, j] what follows its suppression: a state is shown only when that is better. At slot
+    t at most pace[t] of the room is spent, and no state is shown with more than caps[t, j]. Ends,
+    all suppressed, when what is left is worth less than `stop`. The multiplications are added to
+    spent[0].
     """
     initial, moves, when, who, bound, future, shown, copies, ahead = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size

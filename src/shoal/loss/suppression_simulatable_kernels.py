@@ -14,15 +14,16 @@ from shoal.loss.suppression_kernels import reverse_beliefs, row_from, still_open
 def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
 
-    Every state reachable then must be releasable, and with all suppressed in between no belief
+    `day` is the `Arrays` of suppression_arrays, of which `ahead` and `future` are not read. Every
+    state reachable then must be releasable, and with all suppressed in between no belief
     about the slots between may exceed its bound, whichever state is shown.
     """
-    initial, moves, when, who, bound, _, shown, _, _ = day
+    moves, when, who, bound, shown = day.moves, day.when, day.who, day.bound, day.shown
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     ones = np.ones((slots, size))
     logs = np.empty((slots + 1, size))
     powers = np.empty(slots + 1, dtype=np.int64)
-    row_from(initial, moves, slot, state, ones, logs, powers)
+    row_from(day.initial, moves, slot, state, ones, logs, powers)
     last = -1
     open_at = np.ones(slots, dtype=np.bool_)
     for t in range(slot + 1, slots):

@@ -133,6 +133,53 @@ def test_chains_with_a_gap_between_them_are_independent() -> None:
     assert np.allclose(found.after, marginals(posterior, 3), atol=1e-12)
 
 
+def test_chains_without_entries_say_nothing() -> None:
+    """An empty chain before, between or after others changes nothing, and alone is no data."""
+    seen = [laplace_sum(count(CHAIN.states, "2"), (3.0,), 1.0)]
+    expected = attack(CHAIN, seen, [3, 2])
+    for lengths in ([0, 3, 2], [3, 0, 0, 2], [3, 2, 0]):
+        found = attack(CHAIN, seen, lengths)
+        assert np.allclose(found.after, expected.after, atol=1e-14)
+        assert np.allclose(found.before, expected.before, atol=1e-14)
+    assert np.allclose(attack(CHAIN, seen, [0, 4]).after, attack(CHAIN, seen, 4).after)
+    for nothing in (0, [], [0, 0], -1):
+        with pytest.raises(Refused, match="shorter than the model's order"):
+            attack(CHAIN, seen, nothing)
+
+
+def test_one_matrix_per_step_covers_the_beginning_of_its_data() -> None:
+    steps = [[[0.9, 0.1], [0.2, 0.8]], [[0.3, 0.7], [0.6, 0.4]]]
+    chain = MarkovChain.of(steps, initial=[0.5, 0.5], length=3)
+    seen = [laplace_sum(count(chain.states, "1"), (2.0,), 1.0)]
+    posterior = by_hand(chain_law(chain, 2), chain, lambda path: -abs(sum(path) - 2.0))
+    assert np.allclose(attack(chain, seen, 2).after, marginals(posterior, 2), atol=1e-12)
+    for entries in (4, [3, 4]):
+        with pytest.raises(Refused, match="longer than the model"):
+            attack(chain, seen, entries)
+
+
+def test_beliefs_too_small_for_a_double_are_not_excluded() -> None:
+    """Ten entries that nearly always are 0: a release of 10 with next to no noise."""
+    rare = MarkovChain.of([[1 - 1e-90, 1e-90], [1 - 1e-90, 1e-90]], initial=[1 - 1e-90, 1e-90])
+    found = attack(rare, [laplace_sum(count("01", "1"), (10.0,), 1e-4)], 10)
+    assert np.allclose(found.after[:, 1], 1.0)
+    learned = found.largest_change()
+    # given a 0 somewhere the answer is off by one: 10,000 against ten rare entries and nine
+    assert learned.log_odds == pytest.approx(1e4, rel=1e-3)
+    assert found.largest_rise().log_ratio == pytest.approx(90 * math.log(10), rel=1e-9)
+
+
+def test_a_value_too_rare_for_a_double_before_is_still_learned_about() -> None:
+    """P(second entry = b) = 1e-400 before anything is seen, and 1 afterwards."""
+    chain = MarkovChain.of(
+        [[1, 0, 0], [0, 1 - 1e-200, 1e-200], [0, 0, 1]], initial=[1 - 1e-200, 1e-200, 0]
+    )
+    found = attack(chain, [EntriesSeen(np.array([[0, 0, 0], [-math.inf, -math.inf, 0]]))], 2)
+    assert found.after[1, 2] == 1.0
+    assert found.before[1, 2] == 0.0
+    assert found.largest_rise().log_ratio == pytest.approx(400 * math.log(10), rel=1e-9)
+
+
 def test_long_chains_recompute_what_they_do_not_keep() -> None:
     """Checkpoints change nothing: a chain of 37 entries against one pass that keeps all."""
     chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]])
@@ -197,6 +244,14 @@ def test_measures_of_what_was_learned() -> None:
     assert privacy.correctness == pytest.approx((0.8 + 0.1) / 2)
     assert privacy.accuracy == 0.5
     assert found.privacy([1, 0], [[0, 2], [2, 0]]).correctness == pytest.approx(0.9)
+    rise = found.largest_rise()
+    assert rise.log_ratio == pytest.approx(math.log(1.6))
+    assert (rise.entry, rise.value) == (0, "a")
+    assert math.isnan(Beliefs(("a", "b"), before, after).log_evidence)
+    with pytest.raises(InputError, match="truth must hold one of the numbers 0 to 1"):
+        found.privacy([1])
+    with pytest.raises(InputError, match="distance has shape"):
+        found.privacy([1, 0], [0.0, 1.0])
 
 
 def test_certainty_is_an_unlimited_change() -> None:
@@ -228,6 +283,10 @@ def test_impossible_sights_are_an_error() -> None:
     chain = MarkovChain.of([[1, 0], [0, 1]], states="ab", initial=[1, 0])
     with pytest.raises(InputError, match="impossible under the model"):
         attack(chain, [suppressed(("b", "b"), "ab", {})], 2)
+    with pytest.raises(InputError, match="impossible under the model"):
+        most_likely(chain, [suppressed(("b", "b"), "ab", {})], 2)
+    with pytest.raises(InputError, match="impossible under the model"):
+        belief_over_time(chain, suppressed(("a", "b"), "ab", {}))
     with pytest.raises(InputError, match="number of entries other than 3"):
         attack(chain, [suppressed(("a", "a"), "ab", {})], 3)
     with pytest.raises(InputError, match="output has 1 numbers"):

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.network_tasks import ILL, clinic, crowd, household
 from tests.networks import joint_of
 
-from shoal.attacks.bayes import attack
+from shoal.attacks.bayes import attack, most_likely
 from shoal.attacks.seen import (
     EntriesSeen,
     Seen,
@@ -157,6 +157,37 @@ def test_impossible_sights_are_refused() -> None:
         attack(net, [EntriesSeen(nothing)], 5)
     with pytest.raises(InputError, match="a number of entries other than 5"):
         attack(net, [EntriesSeen(np.zeros((4, 2)))], 5)
+
+
+def rare_net(count: int) -> BayesNet:
+    """A line of people, ill with 1e-30 each time: all of them with 1e-30 to the power of count."""
+    names = [f"v{i}" for i in range(count)]
+    row = [1 - 1e-30, 1e-30]
+    tables = {name: row if i == 0 else [row, row] for i, name in enumerate(names)}
+    return BayesNet.of(
+        tables,
+        parents={b: [a] for a, b in itertools.pairwise(names)},
+        domains=dict.fromkeys(names, ILL),
+    )
+
+
+def test_what_doubles_cannot_follow_is_refused_and_not_called_impossible() -> None:
+    net = rare_net(30)
+    usual = attack(net, [laplace_sum(count(ILL, "ill"), [1.0], 1.0)], 30)
+    assert usual.after[:, 1] == pytest.approx(1e-30 * math.e**2, rel=1e-9)
+    with pytest.raises(Refused, match="doubles cannot follow it"):
+        attack(net, [laplace_sum(count(ILL, "ill"), [30.0], 0.001)], 30)
+    looks = np.zeros((30, 2))
+    looks[:, 0] = -800.0
+    with pytest.raises(Refused, match="doubles cannot follow it"):
+        attack(net, [EntriesSeen(looks)], 30)
+    seven = attack(rare_net(7), [laplace_sum(count(ILL, "ill"), [7.0], 0.001)], 7)
+    assert seven.after[:, 1] == pytest.approx(np.ones(7))
+
+
+def test_a_network_too_large_to_be_listed_has_no_likeliest_outcome() -> None:
+    with pytest.raises(Refused, match="found by looking at each"):
+        most_likely(rare_net(30), [laplace_sum(count(ILL, "ill"), [1.0], 1.0)], 30)
 
 
 @pytest.mark.parametrize("model", [household(), crowd()], ids=["network", "crowd"])

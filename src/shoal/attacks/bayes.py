@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import coded as as_code
-from shoal.attacks.crowds import crowd_beliefs
+from shoal.attacks.crowds import crowd_beliefs, likeliest_crowd
 from shoal.attacks.networks import network_beliefs
 from shoal.attacks.seen import EntriesSeen, Seen
 from shoal.attacks.variables import (
@@ -27,8 +27,9 @@ from shoal.core.value import Floats, Ints
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
+from shoal.models.day import DayChain
 from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
+from shoal.models.table import MAX_OUTCOMES, JointTable
 
 MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
@@ -49,16 +50,8 @@ def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> 
     if isinstance(model, Contagion):
         return crowd_beliefs(model, seen)
     coded, likelihood, nodes = _observed(model, seen, entries)
-    joint = np.concatenate(list(_joints(coded, nodes, likelihood)))
-    evidence = float(np.logaddexp.reduce(joint[-1]))
-    if evidence == -math.inf:
-        raise InputError("what was seen is impossible under the model")
-    return Beliefs(
-        coded.walk.values,
-        _priors(coded.walk, nodes),
-        np.exp(joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)),
-        evidence,
-    )
+    joint = np.concatenate(_joints(coded, nodes, likelihood))
+    return Beliefs.from_joint(coded.walk.values, _log_priors(coded.walk, nodes), joint)
 
 
 def belief_over_time(model: Model, seen: EntriesSeen) -> Floats:
@@ -74,7 +67,10 @@ def belief_over_time(model: Model, seen: EntriesSeen) -> Floats:
     rows = []
     for node in range(nodes):
         law = law + coded.tilts(node)
-        law = law - np.logaddexp.reduce(law)
+        total = np.logaddexp.reduce(law)
+        if total == -math.inf:
+            raise InputError("what was seen is impossible under the model")
+        law = law - total
         rows += [by_value(law, shown, len(path.values)) for _, shown in path.brought(node)]
         law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
     return np.exp(np.array(rows))
@@ -83,9 +79,20 @@ def belief_over_time(model: Model, seen: EntriesSeen) -> Floats:
 def most_likely(
     model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
 ) -> tuple[str, ...]:
-    """The data that is likeliest as a whole given `seen` (Viterbi, over states and sums)."""
+    """The data that is likeliest as a whole given `seen`.
+
+    Viterbi over states and sums (chains), group by group and person by person (contagion),
+    enumeration (tables, and networks with at most 2^24 outcomes). Of several that are equally
+    likely it is one.
+    """
+    if isinstance(model, Contagion):
+        return likeliest_crowd(model, seen)
+    if isinstance(model, BayesNet):
+        model = _listed(model)
     if isinstance(model, JointTable):
         weight = _outcome_logs(model, seen)
+        if weight.max() == -math.inf:
+            raise InputError("what was seen is impossible under the model")
         best = np.unravel_index(int(np.argmax(weight)), weight.shape)
         return tuple(domain[int(i)] for domain, i in zip(model.domains, best, strict=True))
     coded, likelihood, nodes = _observed(model, seen, entries)
@@ -98,11 +105,21 @@ def most_likely(
     return tuple(path.values[value] for value in first + rest)
 
 
+def _listed(net: BayesNet) -> JointTable:
+    outcomes = math.prod(net.sizes)
+    if outcomes > MAX_OUTCOMES:
+        raise Refused(
+            f"the network has {outcomes:.3g} outcomes, and the likeliest of them is found by "
+            f"looking at each; at most {MAX_OUTCOMES} are tried: attack() believes without that"
+        )
+    return net.as_table()
+
+
 def _observed(
     model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
 ) -> tuple[Coded, Floats, int]:
     """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
-    path, nodes = _path(model, [entries] if isinstance(entries, int) else list(entries))
+    path, nodes = joined_walk(model, entries)
     total = nodes + path.order - 1
     tilts = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
     if any(len(rows) != total for rows in tilts):
@@ -125,16 +142,28 @@ def _observed(
     return coded, log_likelihood(seen, code.numbers()[: coded.width(nodes)]), nodes
 
 
-def _path(model: Model, lengths: Sequence[int]) -> tuple[Walk, int]:
-    """One walk through all chains: where a new one begins, the next state is drawn afresh."""
+def joined_walk(model: Model, entries: int | Sequence[int]) -> tuple[Walk, int]:
+    """One walk through all chains, and its nodes: a new chain draws its first state afresh.
+
+    Chains without entries are left out. A model with one matrix per step also gives the law of
+    data that ends earlier, never of data that goes on for longer.
+    """
+    if isinstance(model, DayChain):
+        model = _as_chain(model)
     if not isinstance(model, MarkovChain | OrderChain):
         raise Refused(f"an adversary holds one law; {model.describe()} is not one")
+    lengths = [n for n in ([entries] if isinstance(entries, int) else entries) if n != 0]
     path = walk(model)
+    shortest, longest = min(lengths, default=0), max(lengths, default=0)
+    if shortest < path.order:
+        raise Refused(f"data of {shortest} entries is shorter than the model's order")
+    if path.fixed and longest > len(path.matrices) + 1:
+        raise Refused(
+            f"data of {longest} entries is longer than the model, which has one matrix for each "
+            f"step of {len(path.matrices) + 1}; give it more, or attack a shorter stretch"
+        )
     if len(lengths) == 1:
-        nodes = lengths[0] - path.order + 1
-        if nodes < 1:
-            raise Refused(f"data of {lengths[0]} entries is shorter than the model's order")
-        return path, nodes
+        return path, longest - path.order + 1
     if path.order > 1:
         raise Refused("several chains of higher order are not attacked together; take one")
     assert path.initial is not None
@@ -146,6 +175,17 @@ def _path(model: Model, lengths: Sequence[int]) -> tuple[Walk, int]:
         path.values, path.initial, np.array(matrices[:-1]), path.shown, path.first, sum(lengths)
     )
     return joined, sum(lengths)
+
+
+def _as_chain(day: DayChain) -> MarkovChain:
+    """The same law as a chain with one matrix per step; a day of one slot has none to use."""
+    if day.slots == 1:
+        return MarkovChain(
+            states=day.states, transition=np.eye(day.size), initial=day.initial, length=1
+        )
+    return MarkovChain(
+        states=day.states, transition=day.transition, initial=day.initial, length=day.slots
+    )
 
 
 def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
@@ -182,15 +222,16 @@ def _stepped(coded: Coded, table: Floats, node: int) -> Floats:
     return pushed(seen, coded.walk.matrix(node))
 
 
-def _priors(path: Walk, nodes: int) -> Floats:
-    laws = path.laws(nodes)
+def _log_priors(path: Walk, nodes: int) -> Floats:
+    """log P(entry = value) of every entry; in logs, so that no rare value becomes impossible."""
+    assert path.initial is not None
     with np.errstate(divide="ignore"):
-        rows = [
-            by_value(np.log(laws[node]), shown, len(path.values))
-            for node in range(nodes)
-            for _, shown in path.brought(node)
-        ]
-    return np.exp(np.array(rows))
+        law = np.log(path.initial)
+    rows = []
+    for node in range(nodes):
+        rows += [by_value(law, shown, len(path.values)) for _, shown in path.brought(node)]
+        law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
+    return np.array(rows)
 
 
 def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
@@ -207,6 +248,8 @@ def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
         pointers.append(np.argmax(moves, axis=0).astype(np.int16))
         table = moves.max(axis=0)
     last = shifted(table + coded.tilts(nodes - 1)[:, None], coded.codes(nodes - 1)) + likelihood
+    if last.max() == -math.inf:
+        raise InputError("what was seen is impossible under the model")
     state, code = (int(i) for i in np.unravel_index(int(np.argmax(last)), last.shape))
     states = [state]
     code -= int(coded.codes(nodes - 1)[state])
@@ -233,15 +276,15 @@ def _outcome_logs(table: JointTable, seen: Sequence[Seen]) -> Floats:
 
 
 def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:
-    columns, weight = columns_of(table), _outcome_logs(table, seen)
-    evidence = float(np.logaddexp.reduce(weight, axis=None))
-    if evidence == -math.inf:
-        raise InputError("what was seen is impossible under the model")
-    axes = range(weight.ndim)
+    columns = columns_of(table)
+    axes = range(table.probability.ndim)
 
-    def by_variable(law: Floats) -> Floats:
-        laws = [law.sum(axis=tuple(a for a in axes if a != axis)) for axis in axes]
-        return columns.spread(laws, 0.0)
+    def by_variable(logs: Floats) -> Floats:
+        laws = [
+            np.logaddexp.reduce(logs, axis=tuple(a for a in axes if a != axis)) for axis in axes
+        ]
+        return columns.spread(laws, -math.inf)
 
-    after = by_variable(np.exp(weight - evidence))
-    return Beliefs(columns.values, by_variable(table.probability), after, evidence)
+    with np.errstate(divide="ignore"):
+        prior = by_variable(np.log(table.probability))
+    return Beliefs.from_joint(columns.values, prior, by_variable(_outcome_logs(table, seen)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats, Ints
@@ -16,8 +19,8 @@ LARGEST = 2**62  # sums of weights stay below it, so that none wraps around
 class Code(NamedTuple):
     """What each value of each entry adds, (entries, values), and what a whole code stands for.
 
-    The numbers are start + lines·(unit·digits + low), the digits being those of the code in the
-    bases `shape`, the last one running fastest.
+    The numbers are start + (unit·digits + low)·lines/over, the digits being those of the code in
+    the bases `shape`, the last one running fastest.
     """
 
     added: Ints
@@ -25,6 +28,7 @@ class Code(NamedTuple):
     unit: Ints
     low: Ints
     lines: Ints
+    over: int
     start: Ints
 
     @property
@@ -35,53 +39,86 @@ class Code(NamedTuple):
     def numbers(self) -> Ints:
         """The released numbers without noise for every code, (codes, numbers)."""
         digits = np.stack(np.unravel_index(np.arange(self.width), self.shape), axis=1)
-        return np.asarray(self.start + (digits * self.unit + self.low) @ self.lines)
+        # codes that no data has may fall between whole numbers; nothing is ever read there
+        return np.asarray(self.start + (digits * self.unit + self.low) @ self.lines // self.over)
 
 
 def coded(rows: Ints) -> Code:
     """The code of sums to which value x of entry t adds rows[t, x], (entries, values, numbers).
 
-    Where all entries move the numbers along one line (one number always; the bars of a histogram
-    over two states), the code counts steps along it, so that it is no wider than need be.
+    Only numbers that the others do not determine have a digit: one number always, one bar fewer
+    than a histogram has, and of several sums of the same thing one.
     """
     if int(np.abs(rows).max(initial=0)) * len(rows) * 4 >= LARGEST:
         raise Refused("the weights are too large for an attack; release a coarser sum")
-    start = rows[:, 0].sum(axis=0)
     gaps = rows - rows[:, :1]
-    lines = _line(gaps)
-    if lines is None:
-        lines = np.eye(rows.shape[2], dtype=np.int64)
-    else:
-        place = int(np.flatnonzero(lines[0])[0])
-        gaps = gaps[..., [place]] // lines[0, place]
-    least = gaps.min(axis=1)
-    digits = gaps - least[:, None]
-    unit = np.maximum(np.gcd.reduce(digits.reshape(-1, digits.shape[2]), axis=0), 1)
+    chosen, lines, over = _basis(gaps)
+    free = gaps[..., chosen]
+    least = free.min(axis=1)
+    digits = free - least[:, None]
+    unit = np.maximum(np.gcd.reduce(digits.reshape(-1, len(chosen)), axis=0), 1)
     digits = digits // unit
     shape = tuple(int(top) + 1 for top in digits.max(axis=1).sum(axis=0))
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    if math.prod(shape) >= LARGEST:
+    reach = int(np.abs(free).max(initial=0)) * len(rows) * 4 * int(np.abs(lines).sum(axis=0).max())
+    if max(math.prod(shape), reach) >= LARGEST:
         raise Refused("the released numbers have too many values together; look at one of them")
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     added = digits @ np.array(strides, dtype=np.int64)
-    return Code(added, shape, unit, least.sum(axis=0), lines, start)
+    start = rows[:, 0].sum(axis=0)
+    return Code(added, shape, unit, least.sum(axis=0), lines, over, start)
 
 
-def _line(gaps: Ints) -> Ints | None:
-    """The shortest whole vector all gaps are multiples of, (1, numbers); None if there is none."""
-    flat = gaps.reshape(-1, gaps.shape[2])
-    moved = flat[flat.any(axis=1)]
-    if not len(moved):
-        return np.eye(1, gaps.shape[2], dtype=np.int64)
-    line = moved[0] // np.gcd.reduce(moved[0])
-    place = int(np.flatnonzero(line)[0])
-    times = moved[:, place] // line[place]
-    return np.asarray(line[None]) if (times[:, None] * line == moved).all() else None
+def _basis(gaps: Ints) -> tuple[list[int], Ints, int]:
+    """Numbers that determine all others, and how: gaps = gaps[chosen] @ lines/over, exactly.
+
+    The narrowest independent ones, found by elimination on the matrix of inner products, which has
+    the same dependences as the numbers themselves.
+    """
+    flat = np.unique(gaps.reshape(-1, gaps.shape[2]), axis=0).astype(object)
+    inner = flat.T @ flat
+    extent = np.ptp(gaps, axis=1).sum(axis=0)
+    chosen: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []  # rows with a leading 1, by their column
+    for j in sorted(range(len(inner)), key=lambda j: (int(extent[j]), j)):
+        row = _cleared([Fraction(int(x)) for x in inner[j]], reduced)
+        lead = next((i for i, x in enumerate(row) if x), None)
+        if lead is not None:
+            reduced.append((lead, [x / row[lead] for x in row]))
+            chosen.append(j)
+    chosen = chosen or [0]
+    lines = _solved(inner, chosen)
+    over = math.lcm(*(x.denominator for row in lines for x in row))
+    return chosen, np.array([[int(x * over) for x in row] for row in lines], dtype=np.int64), over
 
 
-def sum_law(one: Floats, two: Floats) -> Floats:
+def _cleared(row: list[Fraction], reduced: Sequence[tuple[int, list[Fraction]]]) -> list[Fraction]:
+    for lead, other in reduced:
+        factor = row[lead]
+        row = [x - factor * y for x, y in zip(row, other, strict=True)] if factor else row
+    return row
+
+
+def _solved(inner: npt.NDArray[Any], chosen: list[int]) -> list[list[Fraction]]:
+    """The rows of `lines`: inner[chosen, chosen]⁻¹ inner[chosen, :], by elimination."""
+    rows = [[Fraction(int(inner[i, j])) for j in (*chosen, *range(len(inner)))] for i in chosen]
+    size = len(chosen)
+    for k in range(size):
+        pivot = next((r for r in range(k, size) if rows[r][k]), None)
+        if pivot is None:  # nothing moves at all
+            return [[Fraction(0)] * len(inner)]
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for r in range(size):
+            if r != k and rows[r][k]:
+                rows[r] = [x - rows[r][k] * y for x, y in zip(rows[r], rows[k], strict=True)]
+    return [row[size:] for row in rows]
+
+
+def sum_law(one: Floats, two: Floats, *, best: bool = False) -> Floats:
     """log P(A + B = c) of independent whole numbers from log P(A = a) and log P(B = b).
 
-    Terms are taken relative to the largest of each sum, so that nothing underflows.
+    Terms are taken relative to the largest of each sum, so that nothing underflows. With `best`
+    it is the largest term itself.
     """
     short, long = (one, two) if len(one) <= len(two) else (two, one)
     places = np.flatnonzero(short > -math.inf)
@@ -89,6 +126,8 @@ def sum_law(one: Floats, two: Floats) -> Floats:
     for place in places:
         within = top[place : place + len(long)]
         np.maximum(within, short[place] + long, out=within)
+    if best:
+        return top
     base = np.where(top > -math.inf, top, 0.0)
     mass = np.zeros(len(top))
     for place in places:
@@ -136,12 +175,23 @@ def told_about_each(laws: list[Floats], log_likelihood: Floats) -> list[Floats]:
     ]
 
 
-def total_law(laws: list[Floats]) -> Floats:
-    """The log-law of the sum of independent whole numbers."""
+def total_law(laws: list[Floats], *, best: bool = False) -> Floats:
+    """The log-law of the sum of independent whole numbers; with `best` of its likeliest parts."""
     if len(laws) == 1:
         return laws[0]
     half = len(laws) // 2
-    return sum_law(total_law(laws[:half]), total_law(laws[half:]))
+    return sum_law(total_law(laws[:half], best=best), total_law(laws[half:], best=best), best=best)
+
+
+def best_split(laws: list[Floats], total: int) -> list[int]:
+    """The likeliest values of independent whole numbers that add up to `total`."""
+    if len(laws) == 1:
+        return [total]
+    half = len(laws) // 2
+    first, last = (total_law(part, best=True) for part in (laws[:half], laws[half:]))
+    own = np.arange(max(0, total - len(last) + 1), min(total, len(first) - 1) + 1)
+    place = int(own[int(np.argmax(first[own] + last[total - own]))])
+    return best_split(laws[:half], place) + best_split(laws[half:], total - place)
 
 
 def _log_total(logs: Floats) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from shoal.core.plan import Plan
@@ -11,7 +10,7 @@ from shoal.core.task import Task
 from shoal.core.value import Floats
 from shoal.loss.suppression import Codes, Day
 from shoal.loss.suppression_adaptive import Origin, occurring, search
-from shoal.loss.suppression_effort import Effort, OutOfTime
+from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_family import family_occurring, family_search
 from shoal.mechanisms import mask_hybrid, mask_limit, mask_simulatable, mask_task
 from shoal.mechanisms.mask_machine import SegmentMask
@@ -29,27 +28,27 @@ REASON = (
 def calibrate(task: Task, delta: Fraction) -> Plan:
     """The best policy found for each stretch, backwards in time; never below the hybrid check.
 
-    When a time limit ends the search, the hybrid plan takes its place.
+    When a time limit ends the search, the hybrid plan takes its place. The search for a family
+    looks at the mean of its members, so the hybrid may be better there too.
     """
     effort = mask_limit.turn_of(NAME)
     days = mask_task.days_of(task, delta)
     baseline = vector_of(task, delta, days, effort.part(VECTOR))
-    if effort.clock is None:
+    if effort.clock is None and len(days) == 1:  # the hybrid was a candidate
         return _adaptive(task, delta, days, baseline, effort)
-    hybrid = replace(mask_hybrid.of_vector(task, delta, days, baseline), mechanism=NAME)
-    try:
-        plan = _adaptive(task, delta, days, baseline, effort)
-    except OutOfTime:
-        return hybrid
-    return hybrid if hybrid.cost < plan.cost else plan
+    hybrid = mask_hybrid.of_vector(task, delta, days, baseline)
+    return mask_hybrid.or_more(hybrid, lambda: _adaptive(task, delta, days, baseline, effort), NAME)
 
 
 def _adaptive(
     task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
 ) -> Plan:
-    if len(days) > 1:
-        return _for_family(task, delta, days, baseline, effort)
-    found = occurring(days[0], base_of(task, delta, days[0], baseline, effort))
+    if len(days) == 1:
+        found = occurring(days[0], base_of(task, delta, days[0], baseline, effort))
+    else:
+        table = mask_simulatable.table_of(task, delta, days)
+        policies = family_search(days, float(delta), baseline=baseline, table=table, work=effort)
+        found = family_occurring(days, policies)
     body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
     return mask_task.mask_plan(task, NAME, delta, body, found.expected, REASON)
 
@@ -62,19 +61,6 @@ def base_of(
         (task, delta, "segments"),
         lambda: search(day, float(delta), baseline=baseline, work=effort),
     )
-
-
-def _for_family(
-    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
-) -> Plan:
-    """Private under every member. Its search looks at their mean, so the hybrid may be better."""
-    table = mask_simulatable.table_of(task, delta, days)
-    policies = family_search(days, float(delta), baseline=baseline, table=table, work=effort)
-    found = family_occurring(days, policies)
-    body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
-    plan = mask_task.mask_plan(task, NAME, delta, body, found.expected, REASON)
-    hybrid = mask_hybrid.of_vector(task, delta, days, baseline)
-    return replace(hybrid, mechanism=NAME) if hybrid.cost < plan.cost else plan
 
 
 ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)

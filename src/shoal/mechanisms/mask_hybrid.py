@@ -5,7 +5,7 @@ Proof: mask_hybrid.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,6 +13,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats
 from shoal.loss.suppression import Day
+from shoal.loss.suppression_effort import OutOfTime
 from shoal.mechanisms import mask_limit, mask_probabilistic, mask_simulatable, mask_task
 from shoal.mechanisms.row import Mechanism
 
@@ -36,6 +37,18 @@ def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) 
     probabilistic = mask_probabilistic.of_vector(task, delta, days, hidden)
     better = probabilistic if probabilistic.cost < simulatable.cost else simulatable
     return replace(better, mechanism=NAME)
+
+
+def or_more(hybrid: Plan, find: Callable[[], Plan], name: str) -> Plan:
+    """The plan `find` comes to; the hybrid one, as a plan of `name`, where that shows more.
+
+    Also when the clock ended the search before there was anything to hand out.
+    """
+    try:
+        plan = find()
+    except OutOfTime:
+        return replace(hybrid, mechanism=name)
+    return replace(hybrid, mechanism=name) if hybrid.cost < plan.cost else plan
 
 
 ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)

@@ -5,14 +5,13 @@ Proof: mask_optimal.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats
 from shoal.loss.suppression import Day
-from shoal.loss.suppression_effort import SPEED, Effort, OutOfTime
+from shoal.loss.suppression_effort import SPEED, Effort
 from shoal.loss.suppression_pacing import LOOKS, look_costs
 from shoal.loss.suppression_window import affordable, windowed
 from shoal.mechanisms import mask_adaptive, mask_hybrid, mask_limit, mask_task
@@ -41,12 +40,10 @@ def calibrate(task: Task, delta: Fraction) -> Plan:
     baseline = vector_of(task, delta, (measured,), effort.part(mask_adaptive.VECTOR))
     if effort.clock is None:
         return _optimal(task, delta, measured, baseline, effort)
-    simple = mask_hybrid.of_vector(task, delta, (measured,), baseline)
-    try:
-        plan = _optimal(task, delta, measured, baseline, effort)
-    except OutOfTime:
-        return replace(simple, mechanism=NAME)
-    return replace(simple, mechanism=NAME) if simple.cost < plan.cost else plan
+    hybrid = mask_hybrid.of_vector(task, delta, (measured,), baseline)
+    return mask_hybrid.or_more(
+        hybrid, lambda: _optimal(task, delta, measured, baseline, effort), NAME
+    )
 
 
 def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort) -> Plan:

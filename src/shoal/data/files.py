@@ -10,18 +10,21 @@ from pathlib import Path
 from shoal.core.errors import DataError
 
 
-def atomic_write(path: str | os.PathLike[str], content: bytes | str) -> Path:
+def atomic_write(
+    path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True
+) -> Path:
     """The path written: `content` (text as UTF-8) is in place and on the disk, or nothing changed.
 
     Written to a hidden file in the same folder, flushed, then renamed over the target; a link is
-    followed. On any failure the hidden file is removed and an existing target is as it was.
+    followed. On any failure the hidden file is removed and an existing target is as it was. What
+    need not be `durable` is not flushed: a power cut may lose it.
     """
     target = Path(os.path.realpath(path))
     raw = content.encode() if isinstance(content, str) else content
     _check_target(target, path)
     scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        _write_and_rename(raw, scratch, target)
+        _write_and_rename(raw, scratch, target, durable)
     except BaseException as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
@@ -59,17 +62,19 @@ def _check_target(target: Path, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _write_and_rename(raw: bytes, scratch: Path, target: Path) -> None:
+def _write_and_rename(raw: bytes, scratch: Path, target: Path, durable: bool) -> None:
     # a new file gets the usual permissions, an old one keeps its own
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     with os.fdopen(descriptor, "wb") as stream:
         if target.exists():
             os.chmod(scratch, target.stat().st_mode & 0o777)
         stream.write(raw)
-        stream.flush()
-        os.fsync(stream.fileno())
+        if durable:
+            stream.flush()
+            os.fsync(stream.fileno())
     os.replace(scratch, target)
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
+from shoal.data.files import atomic_write
 from shoal.engines.drawing import Charging
 from shoal.engines.inputs import changed
 from shoal.engines.job import NOTES, Job, load_job
@@ -195,7 +196,5 @@ def reported(job: Job, journal: Journal) -> JobReport:
     """The report, also written into the notes."""
     report = _report(job, journal)
     text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
-    scratch = job.notes / ".report.json"
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(job.notes / "report.json")  # not flushed: the journal tells it again
+    atomic_write(job.notes / "report.json", text, durable=False)  # the journal tells it again
     return report

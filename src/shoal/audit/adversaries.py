@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.audit.suppression_long import Highest
 from shoal.core.numbers import significant
 from shoal.core.value import Floats, Value
 from shoal.models.day import DayChain
@@ -104,8 +105,54 @@ def enumerated(
     return tuple(found)
 
 
+def measured(
+    day: DayChain,
+    secrets: SensitiveContexts,
+    chain: Highest,
+    labels: tuple[Highest, ...],
+    alone: Highest | None,
+    memoryless: bool,
+) -> tuple[Adversary, ...]:
+    """The same for days too long to write out, each by the output that raises a belief most.
+
+    `chain` is for one who knows the chain, `labels` for LC2 and LC1, or empty where there are too
+    many sets to tell apart; `alone` for one who takes slots for independent.
+    """
+    own = _seen(day, chain, CHAIN, "nothing to learn", True, "this is the promise")
+    if alone is not None:
+        why = AVERAGED if memoryless else NOT_PROMISED
+        weak = _seen(day, alone, FREQUENCIES, "nothing learned", memoryless, why)
+        return own, _published(own), weak
+    if not labels:
+        return bounded(secrets, chain.upper)
+    both = zip(((LABELS_LC2, "LC2"), (LABELS_LC1, "LC1")), labels, strict=True)
+    return own, *(_seen(day, one, *names, True, THEOREM_7) for names, one in both)
+
+
+def _seen(
+    day: DayChain, found: Highest, knows: str, challenge: str, covered: bool, why: str
+) -> Adversary:
+    """One adversary, with the beliefs at the worst output; the bound alone if there is none."""
+    shown = bool(found.output) and found.upper - found.lower <= 1e-9
+    if not shown:
+        return Adversary(
+            knows=knows, challenge=challenge, rise=found.upper, covered=covered, why=why
+        )
+    return Adversary(
+        knows=knows,
+        challenge=challenge,
+        rise=found.upper,
+        covered=covered,
+        why=why,
+        fact=f"{found.fact} at slot {day.clock(found.slot)}",
+        before=found.before,
+        after=found.after,
+        output=found.output,
+    )
+
+
 def bounded(secrets: SensitiveContexts, rise: float) -> tuple[Adversary, ...]:
-    """The same for days too long to write out: what follows from the rise under the chain."""
+    """What follows from the rise under the chain alone."""
     own = Adversary(
         knows=CHAIN,
         challenge="nothing to learn",

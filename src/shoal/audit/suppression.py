@@ -1,4 +1,8 @@
-"""The rise of belief a suppression stream allows: by running its machine through every output."""
+"""The rise of belief a suppression stream allows, over every output of a day.
+
+Short days are written out: the machine is run through every output. Long ones are followed release
+by release, and the worst output is run through the machine (suppression_long).
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shoal.audit.adversaries import bounded, enumerated
+from shoal.audit.adversaries import Adversary, bounded, enumerated, measured
 from shoal.audit.result import Audit, StreamWitness
+from shoal.audit.suppression_long import Highest, followed, frequencies
+from shoal.audit.suppression_tables import FINE, OneWord, Tables, tables_of
+from shoal.audit.suppression_witness import hide_chance
 from shoal.core.plan import Machine, Plan
 from shoal.core.value import Floats
 from shoal.mechanisms import recheck
 from shoal.mechanisms.mask_machine import VectorMask
+from shoal.mechanisms.mask_members import in_order
 from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
 MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one
-COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at 32 bits
 ASSUMED = (
     "days are independent of each other and follow the day chain",
     "the adversary knows the chain and the machine, and sees one stream of each day",
@@ -29,7 +35,10 @@ NOT_CHECKED = (
     "laws outside the family, and other releases about the same day",
 )
 UNSURE = "adversaries who know contexts only up to sets of labels: give labels to cover them"
-BY_ITSELF = "the machine step by step: the day is too long to write out all its outputs"
+BY_ITSELF = (
+    "the machine step by step: the day is too long to write out all its outputs, and this kind of "
+    "machine may decide by more than the last release, so its mechanism's own evaluation is given"
+)
 
 
 class Rise(NamedTuple):
@@ -43,62 +52,82 @@ class Rise(NamedTuple):
     after: float
 
 
-class OneWord:
-    """Randomness that is always the same word: what a machine does with it can be asked."""
+class Found(NamedTuple):
+    """lower ≤ highest rise ≤ upper, where it is seen, who else learns what, what is left out."""
 
-    def __init__(self, word: int) -> None:
-        self._word = word
-
-    @property
-    def secure(self) -> bool:
-        """False: this is for asking, never for releasing."""
-        return False
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The word, as often as wanted."""
-        return np.full(count, self._word, dtype=np.uint64)
+    lower: float
+    upper: float
+    witness: StreamWitness | None
+    adversaries: tuple[Adversary, ...]
+    notes: tuple[str, ...] = ()
 
 
 def suppression_audit(plan: Plan, curve: bool) -> Audit:
     """The highest rise of any sensitive belief over all outputs of a day, and whether it is kept.
 
     Short days: every path of contexts is run through the plan's own machine, both ways at every
-    slot, and the beliefs are added up over paths. Longer days: the mechanism's evaluation over
-    partial outputs (release, gaps, release), which is exact too but judges itself.
+    slot, and the beliefs are added up over paths. Longer days: the auditor's own evaluation over
+    partial outputs (release, gaps, release), rounded up, and the beliefs after the worst output by
+    running the machine through it, rounded down.
     """
     secrets = plan.task.secrets
     assert isinstance(secrets, SensitiveContexts)
     assert isinstance(plan.body, Machine)
     days = [day for day in plan.task.family if isinstance(day, DayChain)]
-    witness, notes = None, [*NOT_CHECKED, *([] if secrets.labels else [UNSURE])]
-    if all((2.0 * day.size) ** day.slots <= MOST_BRANCHES for day in days):
-        tables = [outputs_of(day, plan.body) for day in days]
-        found = [_highest(day, secrets, own) for day, own in zip(days, tables, strict=True)]
-        which = max(range(len(days)), key=lambda place: found[place].value)
-        value = max(found[which].value, 0.0)
-        witness = _witness(days[which], which, found[which])
-        alone = outputs_of(days[which].without_memory(), plan.body)
-        memoryless = isinstance(plan.body, VectorMask)
-        adversaries = enumerated(days[which], secrets, tables[which], alone, memoryless)
+    tables = tables_of(plan.body)
+    if all(day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES) for day in days):
+        found = _written_out(days, secrets, plan.body)
+    elif tables is not None:
+        found = _followed([in_order(day, tables.states) for day in days], secrets, tables)
     else:
-        value, notes = recheck(plan), [BY_ITSELF, *notes]
-        adversaries = bounded(secrets, value)
-    certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
+        found = _by_itself(plan, secrets)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
         protected=secrets.describe(),
         notion=plan.guarantee.notion,
         promised=float(plan.guarantee.amount),
-        claim=(certain, value),
-        lower=certain,
-        upper=value,
+        claim=(found.lower, found.upper),
+        lower=found.lower,
+        upper=found.upper,
         entry_level=math.inf,
-        witness=witness,
+        witness=found.witness,
         assumptions=ASSUMED,
-        not_checked=tuple(notes),
-        adversaries=adversaries,
+        not_checked=(*found.notes, *NOT_CHECKED, *(() if secrets.labels else (UNSURE,))),
+        adversaries=found.adversaries,
     )
+
+
+def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Machine) -> Found:
+    """By all outputs of a short day."""
+    tables = [outputs_of(day, machine) for day in days]
+    found = [_highest(day, secrets, own) for day, own in zip(days, tables, strict=True)]
+    which = max(range(len(days)), key=lambda place: found[place].value)
+    day, worst, value = days[which], found[which], max(found[which].value, 0.0)
+    alone = outputs_of(day.without_memory(), machine)
+    others = enumerated(day, secrets, tables[which], alone, isinstance(machine, VectorMask))
+    return Found(value, value, _witness(day, which, worst), others)
+
+
+def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) -> Found:
+    """By following every release that can come up, under each day chain."""
+    found = [followed(day, secrets, tables) for day in days]
+    which = max(range(len(days)), key=lambda place: found[place].promise.lower)
+    day, worst = days[which], found[which]
+    alone = None if secrets.labels else frequencies(day, secrets, tables)
+    memoryless = isinstance(tables.body, VectorMask)
+    others = measured(day, secrets, worst.promise, worst.labels, alone, memoryless)
+    upper = max(one.promise.upper for one in found)
+    notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
+    witness = _stream_witness(day, which, worst.promise) if worst.promise.output else None
+    return Found(worst.promise.lower, upper, witness, others, notes)
+
+
+def _by_itself(plan: Plan, secrets: SensitiveContexts) -> Found:
+    """By the mechanism: all that is left for a machine whose decisions cannot be read."""
+    value = recheck(plan)
+    certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
+    return Found(certain, value, None, bounded(secrets, value), (BY_ITSELF,))
 
 
 def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) -> Rise:
@@ -133,38 +162,6 @@ def _highest(
     return best
 
 
-def hide_chance(machine: Machine, state: Any, observed: str) -> float:
-    """The probability that the machine shows nothing for `observed` in `state`.
-
-    Machines suppress when the low bits of one random word are below a threshold; the threshold is
-    found by asking, and whether it is one of 16 or of 32 bits by asking just above 16.
-    """
-
-    def hidden(word: int) -> bool:
-        return machine.step(state, observed, OneWord(word))[1] is None
-
-    below = _threshold(hidden, COARSE)
-    if below == 0:
-        return 0.0
-    if below < COARSE and hidden(COARSE):
-        return below / COARSE
-    if below == COARSE and hidden(FINE - 1):
-        return 1.0
-    return _threshold(hidden, FINE) / FINE
-
-
-def _threshold(hidden: Any, words: int) -> int:
-    """The least word that is not hidden; `words` when all are."""
-    low, high = 0, words
-    while low < high:
-        middle = (low + high) // 2
-        if hidden(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def _branches(
     day: DayChain, machine: Machine
 ) -> Iterator[tuple[tuple[int, ...], tuple[str | None, ...], float]]:
@@ -192,6 +189,12 @@ def _branches(
 
 def _witness(day: DayChain, model: int, found: Rise) -> StreamWitness:
     name = repr(day.states[found.context])
+    known = found.slot, found.before, found.after, found.output
+    return _stream_witness(day, model, Highest(found.value, found.value, name, *known))
+
+
+def _stream_witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
+    name = found.fact
     return StreamWitness(
         model=model,
         law=day.describe(),

@@ -1,0 +1,28 @@
+"""Who is told how far a long audit is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Progress = Callable[[int, int], None]  # what is done, and of how much
+
+_watching: ContextVar[Progress | None] = ContextVar("audit progress", default=None)
+
+
+@contextmanager
+def watched(progress: Progress) -> Iterator[None]:
+    """Inside, audits of long days say how far they are."""
+    token = _watching.set(progress)
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+
+
+def tell(done: int, total: int) -> None:
+    """Tells whoever watches."""
+    progress = _watching.get()
+    if progress is not None:
+        progress(done, total)

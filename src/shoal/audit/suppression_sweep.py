@@ -1,0 +1,164 @@
+"""The highest belief in any fact over all outputs of a day, by the auditor's own evaluation.
+
+By the Markov property what is believed about a slot depends on the release before it, the release
+after it and the gap between. So every release that can come up is followed once, forward through
+the gap: a column holds the beliefs in one fact given each context of today. Where a context may be
+shown, its entry is the belief after that output; where nothing can be shown any more, the average
+of the column is the belief at the end of the day. Later beliefs are averages of today's, so a
+column below the highest rise found is done with, and nothing is lost by that. Prefixes of outputs
+are averages too. Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.suppression_facts import Facts, rounding
+from shoal.audit.suppression_gap import END, TINY, Gap
+from shoal.audit.suppression_progress import tell
+from shoal.audit.suppression_steps import THIN
+from shoal.audit.suppression_tables import Tables
+from shoal.audit.suppression_window import follow_window
+from shoal.core.value import Floats, Ints
+from shoal.models.day import DayChain
+
+ROOM = 2e7  # numbers held for the releases followed together
+
+
+class Peak(NamedTuple):
+    """The highest rise of a kind, rounded up, and where: a release, the next one, and the fact.
+
+    `until` is the slot of the next release and `shown` its context, or T and END.
+    """
+
+    rise: float
+    origin: tuple[int, int] = (-1, 0)
+    until: int = 0
+    shown: int = END
+    fact: int = -1
+
+
+class Sweep:
+    """Follows every release of a machine that can come up under one day chain.
+
+    Afterwards `peaks` holds the highest rise of each kind of fact, `seen[t, j]` the releases that
+    can come up and `before[t, j]` a release after which that one can be next.
+    """
+
+    def __init__(self, day: DayChain, tables: Tables, facts: Facts) -> None:
+        assert day.states == tables.states
+        assert day.slots == tables.slots
+        self.day, self.tables, self.facts = day, tables, facts
+        self.moves = np.concatenate([day.transition, np.zeros((1, day.size, day.size))])
+        self.peaks = [Peak(0.0)] * facts.kinds
+        self.seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+        self.before = np.zeros((day.slots, day.size, 2), dtype=np.int64)
+        self.at = np.searchsorted(facts.slot, np.arange(day.slots + 1))
+        self.quiet: list[list[tuple[Floats, Ints]]] = [[] for _ in range(day.slots + 1)]
+        entries = np.concatenate([day.initial, day.transition.ravel()])
+        self.thin = bool(((entries > 0) & (entries < THIN)).any())
+
+    def run(self) -> None:
+        """Follows all releases, some slots of them at a time."""
+        day = self.day
+        most = max(1, len(self.facts.slot)) * day.size**2
+        width = min(day.slots + 1, max(1, int(ROOM / most)))
+        for first in range(-1, day.slots, width):
+            self._block(first, min(first + width, day.slots))
+        self._quiet()
+
+    def _block(self, first: int, after: int) -> None:
+        """The releases at slots first, …, after - 1, each until nothing can be shown any more."""
+        slots = self.day.slots
+        gap = Gap(self)
+        for t in range(first + 1, slots):
+            if t - 1 < after:
+                self._join(gap, t)
+            elif gap.empty():
+                break
+            gap.step(t)
+            tell(slots * max(first, 0) + (t - first) * (after - max(first, 0)), slots**2)
+
+    def _join(self, gap: Gap, t: int) -> None:
+        """Takes up the releases of the slot before t."""
+        contexts = np.flatnonzero(self.seen[t - 1]) if t else np.zeros(1, dtype=np.int64)
+        law = self.moves[t - 1][contexts].T if t else self.day.initial[:, None]
+        origins = np.stack([np.full(len(contexts), t - 1), contexts], axis=1)
+        plain = np.ones(len(contexts), dtype=np.bool_)
+        for place, context in enumerate(contexts.tolist()):
+            window = self.tables.window(t - 1, context)
+            if window is not None:
+                follow_window(self, gap, (t - 1, context), law[:, place], window)
+                plain[place] = False
+        gap.join(t, origins[plain], law[:, plain])
+
+    def here(self, t: int) -> range:
+        """The facts of slot t."""
+        return range(int(self.at[t]), int(self.at[t + 1]))
+
+    def note_release(self, t: int, context: int, origin: tuple[int, int]) -> None:
+        """Context may be shown at t, next after the release `origin`: also tells of t itself."""
+        if not self.seen[t, context]:
+            self.seen[t, context] = True
+            self.before[t, context] = origin
+        for fact in self.here(t):
+            if self.facts.weight[fact, context] > 0:
+                belief = float(self.facts.weight[fact, context])
+                self.note(fact, self.rise(fact, belief, 0.0), origin, t, context)
+
+    def rise(self, fact: int, belief: float, error: float) -> float:
+        """share · (belief - prior), rounded up."""
+        facts = self.facts
+        above = belief * (1 + error) + TINY
+        return float(facts.share[fact] * (above - facts.prior[fact]) * (1 + 1e-15))
+
+    def note(self, fact: int, rise: float, origin: tuple[int, int], until: int, shown: int) -> None:
+        """Keeps a rise if it is the highest of its kind."""
+        kind = int(self.facts.kind[fact])
+        if rise > self.peaks[kind].rise:
+            self.peaks[kind] = Peak(rise, origin, until, shown, fact)
+
+    def note_all(
+        self, facts: Ints, beliefs: Floats, error: Floats, origins: Ints, until: int, shown: Ints
+    ) -> None:
+        """Keeps the highest of many beliefs, each with its fact, its release and its outcome."""
+        if not len(facts):
+            return
+        above = beliefs * (1 + error) + TINY
+        rises = self.facts.share[facts] * (above - self.facts.prior[facts]) * (1 + 1e-15)
+        for kind in range(self.facts.kinds):
+            own = np.where(self.facts.kind[facts] == kind, rises, -np.inf)
+            place = int(np.argmax(own))
+            if own[place] > self.peaks[kind].rise:
+                origin = int(origins[place, 0]), int(origins[place, 1])
+                self.note(int(facts[place]), float(own[place]), origin, until, int(shown[place]))
+
+    def floors(self, facts: Ints) -> Floats:
+        """The beliefs at which each fact's rise equals the highest one of its kind."""
+        highest = np.array([peak.rise for peak in self.peaks])[self.facts.kind[facts]]
+        return np.asarray(self.facts.prior[facts] + highest / self.facts.share[facts])
+
+    def silence(self, t: int, law: Floats, origins: Ints) -> None:
+        """From slot t on nothing can be shown: only what the law itself says is believed."""
+        if t < self.day.slots and law.shape[1]:
+            self.quiet[t].append((law, origins))
+
+    def _quiet(self) -> None:
+        """Facts after the last slot at which anything can be shown."""
+        error = rounding(self.day.slots, self.day.size)
+        law, origins = np.zeros((self.day.size, 0)), np.zeros((0, 2), dtype=np.int64)
+        for t in range(self.day.slots):
+            law = np.concatenate([law, *(part for part, _ in self.quiet[t])], axis=1)
+            origins = np.concatenate([origins, *(part for _, part in self.quiet[t])])
+            if not law.shape[1]:
+                continue
+            total = law.sum(axis=0)
+            for fact in self.here(t):
+                beliefs = self.facts.weight[fact] @ law / total
+                place = int(np.argmax(beliefs))
+                rise = self.rise(fact, float(beliefs[place]), error)
+                origin = int(origins[place, 0]), int(origins[place, 1])
+                self.note(fact, rise, origin, self.day.slots, END)
+            law = self.moves[t].T @ law

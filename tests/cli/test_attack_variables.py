@@ -80,3 +80,18 @@ def test_a_chain_on_other_values_is_refused(run: Run, town: Path) -> None:
     chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], states=["no", "yes"], length=4)
     (town / "other.json").write_text(dumps(chain))
     assert "give a model on these" in refused(run(*COMMAND, "--adversary", "other.json"))
+
+
+def test_adversaries_who_know_less_and_more_are_told_too(run: Run, town: Path) -> None:
+    text = done(run(*COMMAND))
+    assert "for somebody who takes entries for independent odds change by a factor" in text
+    data = found(run, *COMMAND)
+    kinds = data["adversaries"]
+    assert list(kinds) == ["weak", "standard", "strong"]
+    assert kinds["standard"]["log_odds"] == pytest.approx(data["largest_change"]["log_odds"])
+    assert kinds["standard"]["log_ratio"] == pytest.approx(data["largest_rise"]["log_ratio"])
+    truth = [1, 1, 0, 0]
+    expected = np.mean([1 - data["after"][t][x] for t, x in enumerate(truth)])
+    assert data["correctness"] == pytest.approx(float(expected))
+    days = found(run, "attack", "spec.toml", "days.csv")["adversaries"]
+    assert 0 < days["strong"]["log_odds"] <= days["standard"]["log_odds"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.attacks.bayes import attack
+from shoal.attacks.knowledge import by_knowledge
 from shoal.attacks.learning import learning_curve
 from shoal.attacks.local_hull import local_hull_rates
 from shoal.attacks.location_story import adversaries_on_a_map
@@ -191,22 +192,21 @@ def kinds_of_adversary(scale: float = 2.0, length: int = 20) -> Scenario:
     """The same release seen by a weak, a standard and a strong adversary.
 
     The weak one thinks entries independent, the standard one knows the chain, the strong one knows
-    every other entry. Figures are the largest changes of odds, in logs, when the highest possible
-    count is released. Xiao 2017, Section 3.5 compares the three.
+    every other entry. Figures are the largest changes of odds when the highest possible count is
+    released, and the largest ratios of a belief after to the same before, in logs.
+    Xiao 2017, Section 3.5 compares the three.
     """
     chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], states=["rest", "run"], length=length)
     query = count(chain.states, "run")
-    law = chain.stationary_law()
-    independent = MarkovChain.of([law, law], states=chain.states, length=length)
     seen = [laplace_sum(query, (float(length),), scale)]
-    weak = attack(independent, seen, length).largest_change().log_odds
-    standard = attack(chain, seen, length).largest_change().log_odds
-    strong = 1 / scale
+    known = by_knowledge(chain, seen, length, [1] * length)
+    (weak, standard, strong), ratios = known.log_odds(), known.log_ratios()
+    beliefs = zip(("weak belief", "standard belief", "strong belief"), ratios, strict=True)
     return Scenario(
         "kinds-of-adversary",
         1 / scale,
         standard,
-        (("weak", weak), ("standard", standard), ("strong", strong)),
+        (("weak", weak), ("standard", standard), ("strong", strong), *beliefs),
         f"A count with noise of scale {significant(scale)}: entry-level epsilon is "
         f"{significant(strong)}. Somebody who knows all other entries learns no more than that, "
         f"but somebody who knows only how entries follow each other learns "

@@ -12,10 +12,13 @@ from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs
+    from shoal.attacks.knowledge import Knowledge
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
     from shoal.core.release import Release
     from shoal.core.task import Model
+
+MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
 
 
 def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> None:
@@ -25,12 +28,14 @@ def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> Non
         _check_states(plan, held)
     with show.working("attacking"):
         release, found, note = _attacked(plan, held, records, wish.seed)
-    truth = [int(state) for chain in records.chains for state in chain]
+        truth = [int(state) for chain in records.chains for state in chain]
+        known = None if note else _by_knowledge(plan, held, records, release)
     entries = _entry_names(plan, held, len(truth))
     if wish.as_json:
-        show.print_json(_object(name, release, found, truth, note))
+        show.print_json({**_object(name, release, found, truth, note), **_kinds(known)})
     else:
-        _print(plan, name, release, found, truth, note, entries, planned=wish.scale is None)
+        planned = wish.scale is None
+        _print(plan, name, release, found, truth, note, entries, known, planned=planned)
     if wish.plot is not None:
         from shoal.data.files import atomic_write
 
@@ -96,6 +101,37 @@ def _attacked(
     return release, beliefs[place], note
 
 
+def _by_knowledge(
+    plan: Plan, held: Model, records: Sequences, release: Release
+) -> Knowledge | None:
+    """What somebody who knows less or more believes; None where that is out of reach."""
+    from shoal.attacks.knowledge import by_knowledge
+    from shoal.attacks.seen import released
+    from shoal.core.errors import ShoalError
+
+    truth = [int(state) for chain in records.chains for state in chain]
+    if len(truth) > MOST_COMPARED:
+        return None
+    lengths = [len(chain) for chain in records.chains]
+    try:
+        return by_knowledge(held, [released(plan, release)], lengths, truth)
+    except ShoalError:  # too many sums, or data the adversary's model calls impossible
+        return None
+
+
+def _kinds(known: Knowledge | None) -> dict[str, Any]:
+    """For every kind of adversary the largest log posterior/prior ratio and change of odds."""
+    if known is None:
+        return {"adversaries": None}
+    rows = zip(known._fields, known.log_ratios(), known.log_odds(), strict=True)
+    return {
+        "adversaries": {
+            kind: {"log_ratio": show.finite(ratio), "log_odds": show.finite(odds)}
+            for kind, ratio, odds in rows
+        }
+    }
+
+
 def _print(
     plan: Plan,
     name: str,
@@ -104,6 +140,7 @@ def _print(
     truth: list[int],
     note: str,
     entries: list[str],
+    known: Knowledge | None,
     *,
     planned: bool,
 ) -> None:
@@ -135,6 +172,15 @@ def _print(
         ),
         ("Uncertainty", f"{bits[0]:.3f} bits an entry before, {bits[1]:.3f} after."),
     ]
+    if known is not None:
+        weak, _, strong = known.log_odds()
+        lines.append(
+            (
+                "Other knowledge",
+                f"for somebody who takes entries for independent odds change by {show.odds(weak)}, "
+                f"for somebody who knows all other entries by {show.odds(strong)}.",
+            )
+        )
     if note:
         lines.append(("Note", note))
     out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
@@ -153,6 +199,7 @@ def _object(
 ) -> dict[str, Any]:
     learned = found.largest_change()
     errors, bits = found.expected_errors(), found.entropies()
+    rise, privacy = found.largest_rise(), found.privacy(truth)
     return {
         "series": name,
         "released": dict(zip(release.answer.labels, release.values, strict=True)),
@@ -162,9 +209,15 @@ def _object(
             "entry": learned.entry,
             "values": list(learned.values),
         },
+        "largest_rise": {
+            "log_ratio": show.finite(rise.log_ratio),
+            "entry": rise.entry,
+            "value": rise.value,
+        },
         "expected_error": {"before": errors[0], "after": errors[1]},
         "entropy_bits": {"before": bits[0], "after": bits[1]},
-        "right_guesses": found.privacy(truth).accuracy,
+        "right_guesses": privacy.accuracy,
+        "correctness": privacy.correctness,
         "before": found.before.tolist(),
         "after": found.after.tolist(),
         "note": note,

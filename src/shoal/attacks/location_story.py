@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.attacks.location import Knowing, LocationBeliefs, attack_locations
+from shoal.attacks.location import Knowing, attack_locations
 from shoal.core.plan import Plan
-from shoal.core.value import Floats
 from shoal.mechanisms.calibration import calibrate
 from shoal.models.grid import SquareGrid
 from shoal.models.grid_chain import SparseChain
+from shoal.models.structure import stationary_law
 from shoal.noise.bits import SeededRng
 from shoal.queries.measurement import coordinates
 from shoal.secrets.policy import PolicyGraph
@@ -58,7 +58,7 @@ def adversaries_on_a_map(epsilon: float, people: int, steps: int, seed: int) -> 
                 errors[name][by] += found.errors(track, by).mean / people
             one = max(one, float(found.odds("own").joined.max()))
             if chain is real:
-                whole.append(_told_in_all(found, track))
+                whole.append(float(np.nanmax(found.odds("all", truth=track).joined)))
     return Told(errors, one, float(np.mean(whole)))
 
 
@@ -76,17 +76,11 @@ def walk_on_map(seed: int | None) -> SparseChain:
         matrix[cell, near] = (1 - STAY) * shares / shares.sum()
     return SparseChain.of(
         matrix,
-        initial=_settled(matrix),
+        initial=stationary_law(matrix),
         states=[grid.name_of(cell) for cell in range(grid.size)],
         grid=grid,
         cells=np.arange(grid.size),
     )
-
-
-def _settled(matrix: Floats) -> Floats:
-    """The law after many steps, from anywhere."""
-    law = np.linalg.matrix_power(matrix, 2**12).mean(axis=0)
-    return np.asarray(law / law.sum())
 
 
 def _forgetful(chain: SparseChain) -> SparseChain:
@@ -105,7 +99,3 @@ def _released(
         stream, release = stream.read(chain.states[place], rng=rng)
         outputs.append(release.z)
     return outputs
-
-
-def _told_in_all(found: LocationBeliefs, track: list[int]) -> float:
-    return float(np.nanmax(found.odds("all", truth=track).joined))

@@ -13,7 +13,7 @@ from shoal.cli import app
 from shoal.core.errors import DataError
 from shoal.kinds import loads
 from shoal.models.day import DayChain
-from shoal.models.day_fit import AMONG, fit_day, likeliest_smoothing, log_likelihood
+from shoal.models.day_fit import AMOUNTS, fit_day, likeliest_smoothing, log_likelihood
 
 
 def random_days(count: int, seed: int, habit: float) -> list[list[str]]:
@@ -32,7 +32,7 @@ def test_the_choice_is_the_likeliest_of_all_that_are_tried() -> None:
     days = random_days(5, 1, 0.7)
     states = ["gym", "home", "work"]
     totals = []
-    for amount in AMONG:
+    for amount in AMOUNTS:
         total = 0.0
         for out, day in enumerate(days):
             rest = [other for k, other in enumerate(days) if k != out]
@@ -43,14 +43,14 @@ def test_the_choice_is_the_likeliest_of_all_that_are_tried() -> None:
                 total += math.log(chain.transition[t, at[t], at[t + 1]])
         totals.append(total)
     chosen = likeliest_smoothing(days, states=states, spread=1)
-    assert chosen == AMONG[int(np.argmax(totals))]
+    assert chosen == AMOUNTS[int(np.argmax(totals))]
     auto = fit_day(days, states=states, smoothing="auto", spread=1)
     assert auto == fit_day(days, states=states, smoothing=chosen, spread=1)
 
 
 def test_routine_wants_little_smoothing_and_chance_much() -> None:
-    assert likeliest_smoothing([["a", "b", "a"]] * 6) == AMONG[0]
-    assert likeliest_smoothing(random_days(4, 2, 0.0)) == AMONG[-1]
+    assert likeliest_smoothing([["a", "b", "a"]] * 6) == AMOUNTS[0]
+    assert likeliest_smoothing(random_days(4, 2, 0.0)) == AMOUNTS[-1]
 
 
 def test_the_likelihood_leaves_out_missing_readings_and_knows_the_impossible() -> None:
@@ -67,7 +67,7 @@ def test_one_day_is_not_enough() -> None:
 
 def test_many_days_are_left_out_in_groups() -> None:
     days = random_days(50, 3, 0.8)
-    assert likeliest_smoothing(days) in AMONG
+    assert likeliest_smoothing(days) in AMOUNTS
 
 
 def test_the_command_takes_auto(tmp_path: Path) -> None:

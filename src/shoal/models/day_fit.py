@@ -25,7 +25,7 @@ from shoal.core.value import Floats
 from shoal.models.chain import checked_states
 from shoal.models.day import DayChain
 
-AMONG = (0.1, 0.3, 1.0, 3.0, 10.0)  # of smoothing, for "auto"
+AMOUNTS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of smoothing, among which "auto" chooses
 Trace = Sequence[Any]  # a context per slot; None where there is no reading
 
 
@@ -73,7 +73,7 @@ def fit_day(
 def likeliest_smoothing(
     days: Sequence[Trace], *, states: Sequence[Any] | None = None, spread: int = 0
 ) -> float:
-    """Which of AMONG makes days likeliest under the chain of the others; the first of equals.
+    """Which of AMOUNTS makes days likeliest under the chain of the others; the first of equals.
 
     Days are left out in turn, in at most 20 groups. Needs two days.
     """
@@ -93,7 +93,7 @@ def likeliest_smoothing(
             total += log_likelihood(chain, coded[groups == group])
         return total
 
-    return max(AMONG, key=likelihood)
+    return max(AMOUNTS, key=likelihood)
 
 
 def log_likelihood(day: DayChain, coded: Any) -> float:

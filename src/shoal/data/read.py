@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
+REASONS = {  # by what the reader's own words hold
+    "utf-8": "it is not text in UTF-8; save it as UTF-8",
+    "more fields than": "a row has more fields than the first line; give every row the same number",
+}
 
 
 def read(
@@ -116,12 +120,6 @@ def _together(parts: list[pl.DataFrame]) -> pl.DataFrame:
     import polars as pl
 
     return parts[0] if len(parts) == 1 else pl.concat(parts)
-
-
-REASONS = {
-    "utf-8": "it is not text in UTF-8; save it as UTF-8",
-    "more fields than": "a row has more fields than the first line; give every row the same number",
-}
 
 
 def _reason(error: BaseException) -> str:

@@ -314,4 +314,5 @@ def test_a_family_in_a_spec_is_planned_audited_and_attacked(tmp_path: Path) -> N
     checked = CliRunner().invoke(app, ["audit", str(spec), "--json"])
     assert checked.exit_code == 0, checked.output
     listed = json.loads(checked.stdout)["adversaries"]
-    assert [one["challenge"] for one in listed] == ["nothing to learn", "LC1 and LC2"]
+    told = [one["challenge"] for one in listed]
+    assert told == ["nothing to learn", "LC1 and LC2", "nothing learned"]

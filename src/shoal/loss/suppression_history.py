@@ -23,7 +23,7 @@ from shoal.loss.suppression import (
     rise_above,
     segment_rise,
 )
-from shoal.loss.suppression_adaptive import Origin
+from shoal.loss.suppression_adaptive import Origin, full
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
@@ -105,10 +105,9 @@ def history_rise(
     from shoal.loss import suppression_kernels as kernels
 
     slot, state = origin
+    hidden = full(day, slot, {origin: plan.tail}, state)
     if not plan.codes:
-        table = np.ones((day.slots, day.size))
-        table[slot + 1 : slot + 1 + len(plan.tail)] = decoded(plan.tail)
-        return segment_rise(day, slot, state, table, least)
+        return segment_rise(day, slot, state, hidden, least)
     arriving = flow(day, slot, state, plan, digits)
     secrets = seen_by(day, slot, digits, len(plan.codes))
     floor = floor_of(day, least)
@@ -131,8 +130,6 @@ def history_rise(
     if begin >= day.slots:
         np.maximum(highest, belief[0], out=highest)
         return rise_above(day, highest, floor, least)
-    hidden = np.ones((day.slots, day.size))
-    hidden[slot + 1 : slot + 1 + len(plan.tail)] = decoded(plan.tail)
     with np.errstate(divide="ignore"):
         logs = np.log(mass / mass.sum())
     kernels.onward_highest(day.moves, begin, logs, belief, slot, hidden, day.when, day.who, highest)

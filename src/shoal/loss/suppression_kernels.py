@@ -237,18 +237,30 @@ def onward_highest(
             reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, 0, past)
             belief, fresh = fresh, belief
             logs[:] = after
-        while known < count and when[known] == t:
-            for j in range(size):
-                belief[j, past] = 1.0 if j == who[known] else 0.0
-            secret[past] = known
-            past += 1
-            known += 1
+        known, past = enter_secrets(t, when, who, known, belief, secret, past)
         for j in range(size):
             if logs[j] > -np.inf and (t == slots or suppression[t, j] < 1):
                 for place in range(past):
                     c = secret[place]
                     highest[c] = max(highest[c], belief[j, place])
         past = still_open(logs, -np.inf, belief, secret, past, highest)
+
+
+@njit(cache=True, error_model="numpy")
+def enter_secrets(
+    t: int, when: Any, who: Any, known: Any, belief: Any, secret: Any, past: int
+) -> Any:
+    """Puts the secrets of slot t behind the `past` ones, certain in their own states.
+
+    Returns how many secrets begin by t, and how many are past.
+    """
+    while known < when.size and when[known] == t:
+        for j in range(belief.shape[0]):
+            belief[j, past] = 1.0 if j == who[known] else 0.0
+        secret[past] = known
+        past += 1
+        known += 1
+    return known, past
 
 
 @njit(cache=True, error_model="numpy")

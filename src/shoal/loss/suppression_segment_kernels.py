@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.loss.suppression_kernels import still_open
+from shoal.loss.suppression_kernels import enter_secrets, still_open
 
 LEVELS = 65536.0
 THIN = 1e-200  # a suppressed rest below this is not decided upon
@@ -58,12 +58,7 @@ def forward_pass(
     settled = bound * (1.0 - 1e-12)
     mass, total, past = 1.0, 0.0, 0
     for t in range(slot + 1, slots):
-        while known < count and when[known] == t:
-            for j in range(size):
-                belief[j, past] = future[t, j, known]
-            secret[past] = known
-            past += 1
-            known += 1
+        known, past = enter_secrets(t, when, who, known, belief, secret, past)
         share = 1.0 if t == slots - 1 else pace[t]
         left = 1.0
         if share > 0:

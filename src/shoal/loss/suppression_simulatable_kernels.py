@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.loss.suppression_kernels import reverse_beliefs, row_from, still_open
+from shoal.loss.suppression_kernels import enter_secrets, reverse_beliefs, row_from, still_open
 
 
 @njit(cache=True, error_model="numpy")
@@ -40,12 +40,7 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
         if t > slot + 1:
             reverse_beliefs(logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, 0, past)
             belief, fresh = fresh, belief
-        while known < count and when[known] == t:
-            for j in range(size):
-                belief[j, past] = 1.0 if j == who[known] else 0.0
-            secret[past] = known
-            past += 1
-            known += 1
+        known, past = enter_secrets(t, when, who, known, belief, secret, past)
         past = still_open(logs[t], -np.inf, belief, secret, past, bound)
         if t >= earliest and open_at[t] and past == 0:
             return t

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import LEVELS, Codes, Day, Truths, future_beliefs, releasable
-from shoal.loss.suppression_adaptive import Origin, table_value
+from shoal.loss.suppression_adaptive import Origin, backwards, table_value
 from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_history import Remembering, digits_of, history_rise, history_value
 from shoal.loss.suppression_program import Program
@@ -61,7 +61,7 @@ def windowed(
     all_shown = int(shown.sum())
     if effort.clock is not None:  # what was not looked at for `base` is not looked at now
         shown &= _among(base, shown.shape)
-    origins = [(int(t), int(j)) for t, j in np.argwhere(shown)[::-1]] + [(-1, 0)]
+    origins = list(backwards(shown))
     likely = sorted(origins, key=lambda o: -day.prior[o] if o[0] >= 0 else -2.0)[:programs]
     chosen = set(likely)
     value = np.zeros((day.slots, day.size))

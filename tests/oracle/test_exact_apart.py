@@ -119,8 +119,10 @@ def test_a_slow_chain_is_settled_and_no_smaller_scale_keeps_the_promise(length: 
     assert again.value <= 1.0
     assert again.settled
     if length == 60:  # short enough for every length to be written out
-        whole = [sum_loss(chain_sum(task.initial, matrix, [0, 1, 3, 0], n), found.scale).value
-                 for n in (1, 30, 59, 60)]  # fmt: skip
+        whole = [
+            sum_loss(chain_sum(task.initial, matrix, [0, 1, 3, 0], n), found.scale).value
+            for n in (1, 30, 59, 60)
+        ]
         assert max(whole) <= 1.0 + ROUND
         assert max(whole) >= 1.0 - 1e-5
 

@@ -214,8 +214,12 @@ def test_every_initial_law_is_covered_and_the_worst_one_is_reached(seed: int) ->
     weights = [0, 1, 3][:size]
     found = sum_loss(_task(None, matrices, weights, length), scale).value
     pure = list(np.eye(size))
-    mixed = [(1 - t) * pure[a] + t * pure[b] for a in range(size) for b in range(a)
-             for t in 1 / (1 + np.exp(np.linspace(-14, 14, 141)))]  # fmt: skip
+    mixed = [
+        (1 - t) * pure[a] + t * pure[b]
+        for a in range(size)
+        for b in range(a)
+        for t in 1 / (1 + np.exp(np.linspace(-14, 14, 141)))
+    ]
     spread = list(rng.dirichlet(np.full(size, 0.5), size=20))
     losses = [chain_truth(law, matrices, weights, length, scale) for law in pure + mixed + spread]
     assert max(losses) <= found + 1e-12
@@ -249,8 +253,10 @@ def test_windows_for_every_initial_law_are_never_below_the_worst_one(seed: int) 
     bounds = [window_loss(task, scale, reach).value for reach in range(1, 5)]
     assert all(exact <= bound + CLOSE for bound in bounds)
     assert all(later <= earlier + CLOSE for earlier, later in pairwise(bounds))
-    pure = [sum_loss(_task(row, matrices, [0, 1, 3][: len(row)], 9), scale).value
-            for row in np.eye(2 + seed % 2)]  # fmt: skip
+    pure = [
+        sum_loss(_task(row, matrices, [0, 1, 3][: len(row)], 9), scale).value
+        for row in np.eye(2 + seed % 2)
+    ]
     assert max(pure) <= exact + CLOSE
 
 

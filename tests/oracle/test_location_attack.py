@@ -105,7 +105,7 @@ def path_weight(model: Model, rows: Floats, path: Any, start: int | None = None)
     return math.log(path_law(begun(model, start), whole)) + seen
 
 
-def agrees(found: LocationBeliefs, expected: dict[str, Any]) -> None:
+def assert_agrees(found: LocationBeliefs, expected: dict[str, Any]) -> None:
     for name in ("before", "predicted", "filtered", "smoothed"):
         table, wanted = getattr(found, f"log_{name}"), expected[name]
         assert (np.isneginf(table) == np.isneginf(wanted)).all(), name
@@ -131,7 +131,7 @@ def test_beliefs_and_best_path_are_those_of_all_paths(name: str, delta: Fraction
         stream = drawn(plan, track, seed=seed)
         found = attack_locations(plan, stream.outputs)
         expected = brute(chain, stream.rows)
-        agrees(found, expected)
+        assert_agrees(found, expected)
         weight = path_weight(chain, stream.rows, found.path)
         assert weight == pytest.approx(expected["best"], abs=1e-9)
         assert found.trajectory == tuple(query.states[x] for x in found.path)
@@ -145,7 +145,7 @@ def test_every_noise_is_followed_by_its_own_stages(mechanism: str) -> None:
     plan = calibrate(query, running_policy(), chain, epsilon=2, mechanism=mechanism)
     stream = drawn(plan, [0, 1, None, 4], seed=2)
     found = attack_locations(plan, stream.outputs)
-    agrees(found, brute(chain, stream.rows))
+    assert_agrees(found, brute(chain, stream.rows))
     assert found.about_now == pytest.approx(stream.about_now)
     assert found.about_all == pytest.approx(stream.about_all)
 
@@ -156,7 +156,7 @@ def test_a_known_start_is_known_to_the_adversary() -> None:
     stream = drawn(plan, [1, 2, None, 1], start="b")
     found = attack_locations(plan, stream.outputs, start="b")
     expected = brute(chain, stream.rows, start=1)
-    agrees(found, expected)
+    assert_agrees(found, expected)
     weight = path_weight(chain, stream.rows, found.path, start=1)
     assert weight == pytest.approx(expected["best"], abs=1e-9)
 
@@ -194,7 +194,7 @@ def test_several_answers_at_a_step_are_taken_together() -> None:
         outputs.append(release.z)
         others.append(extra)
     found = attack_locations(plan, outputs, others=[(floors, others)])
-    agrees(found, brute(chain, np.array(rows)))
+    assert_agrees(found, brute(chain, np.array(rows)))
     alone = attack_locations(plan, outputs)
     assert found.smoothed.entropies()[1] < alone.smoothed.entropies()[1]
     with pytest.raises(InputError, match="others has 1 outputs; there are 4 steps"):
@@ -218,7 +218,7 @@ def test_an_adversary_may_hold_another_chain(name: str) -> None:
     plan = calibrate(query, PolicyGraph.complete("abc"), chain, epsilon=1)
     stream = drawn(plan, [0, 1, 2, None, 0])
     found = attack_locations(plan, stream.outputs, adversary=OTHERS[name])
-    agrees(found, brute(OTHERS[name], stream.rows))
+    assert_agrees(found, brute(OTHERS[name], stream.rows))
     own = attack_locations(plan, stream.outputs)
     assert found.log_evidence != own.log_evidence
 
@@ -232,7 +232,7 @@ def test_an_adversary_may_know_fewer_states_in_another_order() -> None:
         [[0.6, 0.0, 0.4], [0.0, 1.0, 0.0], [0.7, 0.0, 0.3]], states="abc", initial=[0.8, 0, 0.2]
     )
     found = attack_locations(plan, stream.outputs, adversary=less)
-    agrees(found, brute(full, stream.rows))
+    assert_agrees(found, brute(full, stream.rows))
     assert set(found.trajectory) <= {"a", "c"}
 
 
@@ -244,7 +244,7 @@ def test_an_adversary_may_remember_more_steps() -> None:
     memory = replace(second_order(None), states=("a", "b"), initial=np.array([0.1, 0.2, 0.3, 0.4]))
     found = attack_locations(plan, stream.outputs, adversary=memory)
     expected = brute(memory, stream.rows)
-    agrees(found, expected)
+    assert_agrees(found, expected)
     weight = path_weight(memory, stream.rows, found.path)
     assert weight == pytest.approx(expected["best"], abs=1e-9)
 

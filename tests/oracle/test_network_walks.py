@@ -58,8 +58,10 @@ def test_no_mechanism_tells_more_than_the_walks() -> None:
     shares, finite = [], 0
     for seed in range(36):
         values = 3 if seed % 6 == 0 else 2
-        net = softened(random_network(seed, 4 if values == 2 else 3, values=values, density=0.8),
-                       (0.05, 0.2, 0.4, 0.7)[seed % 4])  # fmt: skip
+        net = softened(
+            random_network(seed, 4 if values == 2 else 3, values=values, density=0.8),
+            (0.05, 0.2, 0.4, 0.7)[seed % 4],
+        )
         reach = float(reaches(net, np.ones(len(net.variables))).max())
         if reach == math.inf:
             continue

@@ -63,7 +63,7 @@ def corner_machine(epsilon: Fraction, scale: int = 1) -> LocationMachine:
     return LocationMachine(chain=chain, query=query, places=policy, epsilon=epsilon)
 
 
-def same_stage(found: Stage, plain: Stage) -> None:
+def assert_same_stage(found: Stage, plain: Stage) -> None:
     assert np.array_equal(found.members, plain.members)
     assert np.array_equal(found.answering, plain.answering)
     assert np.array_equal(found.law.points, plain.law.points)
@@ -94,7 +94,7 @@ def test_compiled_stages_are_those_of_the_definitions(name: str, epsilon: Fracti
             assert plain.polygon is None or len(plain.protected.exposed)
             continue
         made += 1
-        same_stage(found, plain)
+        assert_same_stage(found, plain)
         assert found.polygon is not None
     assert made > 60
 

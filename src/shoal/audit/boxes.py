@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from shoal.audit.sampling import Draw, Pool
 from shoal.core.additive import Additive
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan, Sampler
@@ -25,11 +27,13 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery
 
 CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
+CHUNK_ENTRIES = 2_000_000  # of long sequences, fewer
+CALL = 50  # entries that take about as long as the call itself
 
 CANNOT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
 LONGEST = 60  # characters of data or outputs quoted in a message
 
-Progress = Callable[[int, int], None]  # sequences done, sequences in all
+Progress = Callable[[int, int], None]  # how far, of how much: draws in all
 
 
 class BlackBox(Protocol):
@@ -60,7 +64,7 @@ class PlanBox:
             rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)
         weights = np.array(query.multiples(), dtype=np.int64)
-        answers = weights[paths].sum(axis=1)
+        answers = _tallied(paths, len(weights)) @ weights
         labels = answers.shape[1]
         if isinstance(body.noise, LatticeLaplace):
             noise = body.noise.draw(len(paths) * labels, rng).reshape(-1, labels)
@@ -95,7 +99,8 @@ class FunctionBox:
             ) from None
 
     def draw(self, paths: Ints, seed: int) -> Floats:
-        return self.outputs([[self.states[i] for i in path] for path in paths], seed)
+        names = np.fromiter(self.states, dtype=object, count=len(self.states))
+        return self.outputs(names[paths].tolist(), seed)
 
     def outputs(self, data: list[Any], seed: int) -> Floats:
         """One output for each of several data sets, (data sets, numbers)."""
@@ -148,33 +153,56 @@ def as_box(release: Any, states: tuple[Any, ...]) -> BlackBox:
 
 
 class Runner:
-    """Releases many data sets, on one processor or several, with the same result either way."""
+    """Releases drawn data, on one processor or several, with the same result either way."""
 
     def __init__(
         self, box: BlackBox, pool: ProcessPoolExecutor | None, progress: Progress | None, total: int
     ) -> None:
         self._box, self._pool, self._progress = box, pool, progress
-        self._done, self._total = 0, total
+        self._total = total
+        self._from, self._until, self._work, self._done = 0, 0, 1, 0
         self._widths: dict[int, int] = {}  # numbers in an output, by the length of the data
 
-    def draw(self, paths: Ints, seeds: np.random.SeedSequence) -> Floats:
-        """The outputs of `paths`, chunk by chunk, each chunk under its own seed."""
-        chunks = [paths[i : i + CHUNK] for i in range(0, len(paths), CHUNK)]
-        entries = paths.shape[1]
-        numbers = [int(s) for s in seeds.generate_state(len(chunks), np.uint64)]
+    def stage(self, until: int, sizes: Iterable[tuple[int, int]]) -> None:
+        """Progress goes up to `until` while data of these sizes (rows, entries) is released."""
+        self._from, self._until, self._done = self._until, until, 0
+        self._work = max(sum(rows * _work(entries) for rows, entries in sizes), 1)
+
+    def draw(self, data: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:
+        """`count` outputs, chunk by chunk, each with seeds of its own for data and releases."""
+        most = max(1, min(CHUNK, CHUNK_ENTRIES // data.entries))
+        rows = [min(most, count - start) for start in range(0, count, most)]
+        numbers = seeds.generate_state(2 * len(rows), np.uint64).tolist()
         spread = map if self._pool is None else self._pool.map
+        released = partial(_released, self._box, data.draw)
         outputs = []
-        for rows in spread(self._box.draw, chunks, numbers):
-            outputs.append(rows)
-            self._done += len(rows)
-            if self._widths.setdefault(entries, rows.shape[1]) != rows.shape[1]:
-                raise InputError(
-                    f"the black box returned {self._widths[entries]} numbers for {entries} entries "
-                    f"and then {rows.shape[1]}; it must be the same number of numbers every time"
-                )
-            if self._progress is not None:
-                self._progress(self._done, self._total)
+        for output in spread(released, rows, numbers[: len(rows)], numbers[len(rows) :]):
+            self._check_width(data.entries, output.shape[1])
+            outputs.append(output)
+            self._tell(len(output) * _work(data.entries))
         return np.vstack(outputs)
+
+    def _check_width(self, entries: int, width: int) -> None:
+        known = self._widths.setdefault(entries, width)
+        if known != width:
+            raise InputError(
+                f"the black box returned {known} numbers for {entries} entries and then {width}; "
+                "it must be the same number of numbers every time"
+            )
+
+    def _tell(self, work: int) -> None:
+        self._done += work
+        if self._progress is not None:
+            share = min(self._done / self._work, 1.0)
+            self._progress(self._from + round(share * (self._until - self._from)), self._total)
+
+
+def _released(box: BlackBox, draw: Draw, rows: int, data: int, noise: int) -> Floats:
+    return box.draw(draw(rows, np.random.default_rng(data)), noise)
+
+
+def _work(entries: int) -> int:
+    return CALL + entries
 
 
 @contextmanager
@@ -207,6 +235,12 @@ def _travels(box: BlackBox) -> bool:
     except CANNOT_TRAVEL:
         return False
     return True
+
+
+def _tallied(paths: Ints, states: int) -> Ints:
+    """How often each state comes in every row, (rows, states)."""
+    places = paths + states * np.arange(len(paths))[:, None]
+    return np.bincount(places.ravel(), minlength=states * len(paths)).reshape(-1, states)
 
 
 def _answer(plan: Plan, path: Sequence[int], rng: Rng) -> tuple[float, ...]:

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.boxes import FunctionBox, PlanBox, Progress, as_box
-from shoal.audit.contrasts import Contrast, Draw, Pool
+from shoal.audit.contrasts import Contrast
+from shoal.audit.lengths import Budget
+from shoal.audit.sampling import Pool
+from shoal.audit.scope import Looked, Scope
 from shoal.audit.statistical import CONFIDENCE, DRAWS, Estimate, Sampling, estimated
 from shoal.core.additive import Additive
 from shoal.core.errors import InputError
@@ -74,13 +77,20 @@ def audit_neighbours(
             claimed = eta_above(release.body.eta)
     promised = None if claimed is None else float(positive(claimed, "claimed"))
     claim = {"promised": promised, "notion": None if claimed is None else "one changed entry"}
-    pools = tuple(Pool(f"the {name} of two", _always(i)) for i, name in enumerate(NAMES))
+    pools = tuple(Pool(f"the {name} of two", Always(i), 1) for i, name in enumerate(NAMES))
     contrast = Contrast(0, "two given data sets", "the data", pools, ((0, 1),))
-    return estimated(TwoDataSets(box, data), [contrast], claim, sampling, words)
+    scope = Scope([contrast], Budget(draws), Looked())
+    return estimated(TwoDataSets(box, data), scope, claim, sampling, words)
 
 
 NAMES = ("first", "second")
 
 
-def _always(which: int) -> Draw:
-    return lambda count, rng: np.full((count, 1), which, dtype=np.int64)
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Draws the same data set every time."""
+
+    which: int
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        return np.full((count, 1), self.which, dtype=np.int64)

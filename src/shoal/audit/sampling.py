@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 
 from shoal.audit.walk import Walk
@@ -9,26 +13,99 @@ from shoal.core.value import Floats, Ints
 from shoal.models.structure import time_reversal
 from shoal.models.table import JointTable
 
+SAME = 1e-13  # relative: probabilities no further apart than this differ by rounding
+RARELY = 0.1  # share of moves that change the state below which jumps are drawn, not moves
+SHORT = 16  # moves too few for that to pay
 
-def paths_given(
-    walk: Walk, nodes: int, entry: int, value: int, count: int, rng: np.random.Generator
-) -> Ints:
-    """`count` sequences of value indices, (count, entries), from the law given one entry's value.
+Draw = Callable[[int, np.random.Generator], Ints]  # how many, randomness -> rows of state indices
 
-    The node that brings the entry is drawn first; then onward by the chain, and backward by its
-    time reversal at each node.
+
+class Pool(NamedTuple):
+    """Data given one fact, and how many entries it has."""
+
+    fact: str
+    draw: Draw
+    entries: int
+
+
+class Leg(NamedTuple):
+    """So many moves by one matrix, of which a share of about `changes` leads to another state."""
+
+    matrix: Floats
+    moves: int
+    changes: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """How data is drawn given one entry: first the node that brings it, then onward and back.
+
+    `law` is that node's, `values` what the entry is in each of its states; onward the chain is
+    followed, backward its time reversal.
     """
-    node, shown = walk.place(entry)
+
+    walk: Walk
+    law: Floats
+    values: Ints
+    onward: tuple[Leg, ...]
+    back: tuple[Leg, ...]
+
+    def draw(self, value: int | None, count: int, rng: np.random.Generator) -> Ints:
+        """`count` sequences of value indices, (count, entries), given the entry's value if any."""
+        law = self.law if value is None else np.where(self.values == value, self.law, 0.0)
+        node = sum(leg.moves for leg in self.back)
+        states = np.empty((count, node + 1 + sum(leg.moves for leg in self.onward)), dtype=np.int64)
+        states[:, node] = _drawn(law, count, rng)
+        _travel(self.onward, states[:, node:], rng)
+        _travel(self.back, states[:, node::-1], rng)
+        walk = self.walk
+        if walk.order == 1 and np.array_equal(walk.shown, np.arange(walk.size)):
+            return states
+        first = np.stack([values[states[:, 0]] for values in walk.first], axis=1)
+        return np.hstack([first, walk.shown[states[:, 1:]]])
+
+
+def route(walk: Walk, nodes: int, entry: int) -> Route:
+    """The way to draw data of `nodes` nodes given one entry."""
+    node, values = walk.place(entry)
     laws = walk.laws(nodes)
-    states = np.empty((count, nodes), dtype=np.int64)
-    states[:, node] = _drawn(np.where(shown == value, laws[node], 0.0), count, rng)
-    for t in range(node, nodes - 1):
-        states[:, t + 1] = _moved(walk.matrix(t), states[:, t], rng)
-    for t in range(node, 0, -1):
-        back = time_reversal(walk.matrix(t - 1), laws[t - 1])
-        states[:, t - 1] = _moved(back, states[:, t], rng)
-    first = np.stack([values[states[:, 0]] for values in walk.first], axis=1)
-    return np.hstack([first, walk.shown[states[:, 1:]]])
+    law = laws[node]
+    if walk.homogeneous:
+        onward = [Leg(walk.matrix(0), nodes - 1 - node, _changes(walk.matrix(0), law))]
+    else:
+        onward = [Leg(walk.matrix(t), 1, 1.0) for t in range(node, nodes - 1)]
+    back = []
+    while node > 0:
+        matrix = time_reversal(walk.matrix(node - 1), laws[node - 1])
+        moves = _steady(laws[:node]) if walk.homogeneous else 1
+        back.append(Leg(matrix, moves, _changes(matrix, laws[node])))
+        node -= moves
+    return Route(walk, law, values, tuple(leg for leg in onward if leg.moves), tuple(back))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenEntry:
+    """Draws data given that one entry has a value."""
+
+    route: Route
+    value: int
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        return self.route.draw(self.value, count, rng)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenEvent:
+    """Draws outcomes of a table given an event; `places` says which state each value is."""
+
+    table: JointTable
+    where: dict[str, tuple[str, ...]]
+    places: tuple[Ints, ...]
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        columns = outcomes_given(self.table, self.where, count, rng).T
+        pairs = zip(self.places, columns, strict=True)
+        return np.stack([place[column] for place, column in pairs], axis=1)
 
 
 def outcomes_given(
@@ -43,6 +120,62 @@ def outcomes_given(
     return np.stack(np.unravel_index(flat, table.probability.shape), axis=1).astype(np.int64)
 
 
+def _steady(laws: Floats) -> int:
+    """How many of the last laws are the same but for rounding, whatever their size."""
+    last = laws[-1]
+    if len(laws) == 1 or (np.abs(laws[-2] - last) > SAME * last).any():
+        return 1
+    other = (np.abs(laws - last) > SAME * last).any(axis=1)
+    return len(laws) - (int(np.flatnonzero(other)[-1]) + 1 if other.any() else 0)
+
+
+def _changes(matrix: Floats, law: Floats) -> float:
+    return float(law @ (1 - np.diag(matrix)))
+
+
+def _travel(legs: tuple[Leg, ...], states: Ints, rng: np.random.Generator) -> None:
+    """Fill in the states after every move of some legs; column 0 is where they start."""
+    done = 0
+    for leg in legs:
+        rarely = leg.changes < RARELY and leg.moves >= SHORT
+        reached = (_by_jumps if rarely else _by_moves)(leg, states[:, done].copy(), rng)
+        states[:, done + 1 : done + 1 + leg.moves] = reached
+        done += leg.moves
+
+
+def _by_moves(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
+    """The states after each move, one move of all sequences after the other."""
+    edges = _edges(leg.matrix)
+    rows = np.empty((leg.moves, len(states)), dtype=np.int64)  # a move is one stretch of memory
+    for row in rows:
+        row[:] = states = _moved(edges, states, rng)
+    return rows.T
+
+
+def _by_jumps(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
+    """The states after each move, one change of state of all sequences after the other.
+
+    A state that is left with probability q is held for 1 + ⌊E / -log(1-q)⌋ entries, E a standard
+    exponential: more than m with probability P(E ≥ -m log(1-q)) = (1-q)^m. Then another state.
+    """
+    away = leg.matrix * (1 - np.eye(len(leg.matrix)))
+    with np.errstate(divide="ignore"):
+        rate = -np.log1p(-np.minimum(away.sum(axis=1), 1.0))
+    edges = _edges(away)
+    left = np.full(len(states), leg.moves + 1)  # entries still to fill, the present one too
+    held, shown = [], []
+    while left.any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            more = np.floor(rng.standard_exponential(len(states)) / rate.take(states))
+        stay = np.fmin(more, left - 1).astype(np.int64) + 1  # 0 where all is filled
+        held.append(stay)
+        shown.append(states)
+        left = left - stay
+        states = _moved(edges, states, rng)
+    runs = np.repeat(np.stack(shown, axis=1).ravel(), np.stack(held, axis=1).ravel())
+    return runs.reshape(-1, leg.moves + 1)[:, 1:]
+
+
 def _drawn(law: Floats, count: int, rng: np.random.Generator) -> Ints:
     """`count` indices with probabilities proportional to `law`, never one of probability 0."""
     edges = np.cumsum(law)
@@ -51,10 +184,20 @@ def _drawn(law: Floats, count: int, rng: np.random.Generator) -> Ints:
     return np.asarray(np.minimum(found, last), np.int64)
 
 
-def _moved(matrix: Floats, states: Ints, rng: np.random.Generator) -> Ints:
-    """One step from each of `states`."""
-    edges = np.cumsum(matrix, axis=1)
-    uniform = rng.random(len(states)) * edges[states, -1]
-    found = (uniform[:, None] >= edges[states]).sum(axis=1)
-    last = matrix.shape[1] - 1 - np.argmax(matrix[:, ::-1] > 0, axis=1)
-    return np.asarray(np.minimum(found, last[states]), np.int64)
+def _edges(matrix: Floats) -> Floats:
+    """Where each column ends when a row is laid out on [0, 1]; (columns, rows).
+
+    1 exactly from the last positive column on, so that none of probability 0 is ever drawn.
+    """
+    ends = np.cumsum(matrix, axis=1)
+    total = ends[:, -1:]
+    return np.ascontiguousarray(np.divide(ends, total, out=np.ones_like(ends), where=total > 0).T)
+
+
+def _moved(edges: Floats, states: Ints, rng: np.random.Generator) -> Ints:
+    """One move from each of `states`."""
+    uniform = rng.random(len(states))
+    found = np.zeros(len(states), dtype=np.int64)
+    for column in edges[:-1]:
+        found += uniform >= column.take(states)
+    return found

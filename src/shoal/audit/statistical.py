@@ -11,15 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.audit.boxes import BlackBox, Progress, Runner, as_box, runner
-from shoal.audit.contrasts import Contrast, Pool, contrasts
-from shoal.audit.events import Event, best_event
+from shoal.audit.contrasts import laws
+from shoal.audit.events import Event
+from shoal.audit.lengths import Budget
 from shoal.audit.limits import log_ratio_at_least
 from shoal.audit.result import factor
+from shoal.audit.rounds import chosen, trials
+from shoal.audit.sampling import Pool
+from shoal.audit.scope import Looked, Scope, default_scope, named_scope
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
-from shoal.core.value import Floats, Value
+from shoal.core.value import Value
 from shoal.models.bayesnet import BayesNet
 from shoal.models.family import family as as_family
 from shoal.models.table import JointTable
@@ -28,10 +32,6 @@ from shoal.secrets.pairs import SecretPairs
 
 CONFIDENCE = 0.99
 DRAWS = 100_000
-# share of the draws, and how many pairs of facts go on to it; what is left over tests
-ROUNDS = ((0.2, None), (0.15, 6), (0.15, 2))
-TEST = 0.5
-FEWEST = 50  # draws per fact below which a pilot says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +40,8 @@ class Estimate(Value):
 
     log P(event | first fact) / P(event | second fact) ≥ lower, where pair and event were chosen
     on other draws than the `trials` counted here. A low bound proves nothing good: only a
-    violation can be proved by sampling.
+    violation can be proved by sampling. `lengths`, `refused` and `beyond` say which data of a chain
+    was looked at (`Looked`); all are empty where data has one length only.
     """
 
     notion: str | None
@@ -57,6 +58,9 @@ class Estimate(Value):
     event: str
     hits: tuple[int, int]
     trials: tuple[int, int]
+    lengths: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+    beyond: int | None = None
 
     @property
     def violated(self) -> bool:
@@ -110,9 +114,10 @@ class Estimate(Value):
                 f"when {self.subject} is {first}, and in {shares[1]:.2%} of {self.trials[1]:,} "
                 f"when it is {second}.",
             ),
+            ("Looked at", Looked(self.lengths, self.refused, self.beyond).describe()),
             ("Not checked", "; ".join(NOT_CHECKED) + "."),
         ]
-        return "\n".join(f"{title}: {text}" for title, text in lines)
+        return "\n".join(f"{title}: {text}" for title, text in lines if text)
 
     def _times(self) -> str:
         return significant(self.lower / self.promised) if self.promised else "0"
@@ -142,14 +147,6 @@ class Sampling(NamedTuple):
         whole(self.seed, "seed", least=0)
         whole(self.workers, "workers")
         return self
-
-
-class _Rival(NamedTuple):
-    """Two facts to tell apart, and what was released so far when either held."""
-
-    contrast: Contrast
-    pools: tuple[Pool, Pool]
-    outputs: tuple[Floats, Floats]
 
 
 def audit_black_box(
@@ -193,24 +190,30 @@ def audit_black_box(
     query = release.task.query if isinstance(release, Plan) else None
     if query is not None:
         labels, unit = query.labels, query.unit
-    found = contrasts(members, secrets, names, lengths, query)
-    return estimated(as_box(release, names), found, claim, sampling, (labels, unit))
+    box = as_box(release, names)
+    known = laws(members, secrets, names, query)
+    if lengths is None:
+        scope = default_scope(box, known, draws, seed)
+    else:
+        scope = named_scope(known, lengths, draws)
+    return estimated(box, scope, claim, sampling, (labels, unit))
 
 
 def estimated(
     box: BlackBox,
-    found: list[Contrast],
+    scope: Scope,
     claim: dict[str, Any],
     sampling: Sampling,
     words: tuple[tuple[str, ...], str],
 ) -> Estimate:
-    """The bound that the best of some contrasts gives; `words` are the outputs' labels and unit."""
+    """The bound that the best contrast in a scope gives; `words` are the outputs' labels, unit."""
     draws, seed = sampling.draws, sampling.seed
     spread = NormalDist().inv_cdf((1 + sampling.confidence) / 2)
     with runner(box, sampling.workers, draws, sampling.progress) as run:
-        best, event = _chosen(run, found, draws, spread, np.random.SeedSequence([seed, 1]))
+        seeds = np.random.SeedSequence([seed, 1])
+        best, event = chosen(run, scope.contrasts, scope.budget, spread, seeds)
         pools = best.pools[::-1] if event.swapped else best.pools
-        counts = _counted(run, pools, event, _tests(draws), seed)
+        counts = _counted(run, pools, event, scope.budget, seed)
     return Estimate(
         **claim,
         **_limits(*counts, sampling.confidence),
@@ -221,15 +224,20 @@ def estimated(
         subject=best.contrast.subject,
         facts=(pools[0].fact, pools[1].fact),
         event=event.describe(*words),
+        lengths=scope.looked.lengths,
+        refused=scope.looked.refused,
+        beyond=scope.looked.beyond,
     )
 
 
 def _counted(
-    run: Runner, pools: tuple[Pool, Pool], event: Event, tests: int, seed: int
+    run: Runner, pools: tuple[Pool, Pool], event: Event, budget: Budget, seed: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often the event happens given either fact, and in how many new releases."""
+    count = trials(budget, pools[0].entries)
+    run.stage(budget.draws, [(count, pool.entries) for pool in pools])
     outputs = [
-        _released(run, pool, tests, np.random.SeedSequence([seed, 2, side]))
+        run.draw(pool, count, np.random.SeedSequence([seed, 2, side]))
         for side, pool in enumerate(pools)
     ]
     hits = (event.hits(outputs[0]), event.hits(outputs[1]))
@@ -249,68 +257,6 @@ def _limits(hits: tuple[int, int], trials: tuple[int, int], confidence: float) -
     }
 
 
-def _tests(draws: int) -> int:
-    """How many releases given each fact are kept for the test."""
-    return round(TEST * draws) // 2
-
-
-def _chosen(
-    run: Runner, found: list[Contrast], draws: int, spread: float, seeds: np.random.SeedSequence
-) -> tuple[_Rival, Event]:
-    """The pair of facts and the event that promise most, from rounds with ever fewer rivals."""
-    rivals: list[_Rival] = []
-    for number, ((share, kept), own) in enumerate(zip(ROUNDS, seeds.spawn(3), strict=True)):
-        if number == 0:
-            rivals = _pilot(run, found, round(share * draws), own)
-        else:
-            rivals = _more(run, rivals[:kept], round(share * draws), own)
-        learned = [best_event(*rival.outputs, _tests(draws), spread=spread) for rival in rivals]
-        order = sorted(range(len(rivals)), key=lambda i: -learned[i].expected)
-        rivals, learned = [rivals[i] for i in order], [learned[i] for i in order]
-    return rivals[0], learned[0].event
-
-
-def _pilot(
-    run: Runner, found: list[Contrast], draws: int, seeds: np.random.SeedSequence
-) -> list[_Rival]:
-    """Every pair of facts, each fact with an equal share of the draws."""
-    pools = sum(len(contrast.pools) for contrast in found)
-    few = draws // pools
-    if few < FEWEST:
-        raise InputError(
-            f"draws leaves {few} for each of {pools} facts in the first round; give at least "
-            f"{math.ceil(FEWEST * pools / ROUNDS[0][0]):,} draws, or fewer lengths"
-        )
-    rivals = []
-    for contrast, own in zip(found, seeds.spawn(len(found)), strict=True):
-        outputs = [
-            _released(run, pool, few, seed)
-            for pool, seed in zip(contrast.pools, own.spawn(len(contrast.pools)), strict=True)
-        ]
-        rivals += [
-            _Rival(
-                contrast, (contrast.pools[one], contrast.pools[two]), (outputs[one], outputs[two])
-            )
-            for one, two in contrast.pairs
-        ]
-    return rivals
-
-
-def _more(
-    run: Runner, rivals: list[_Rival], draws: int, seeds: np.random.SeedSequence
-) -> list[_Rival]:
-    """The same rivals with more outputs."""
-    each = draws // (2 * len(rivals))
-    grown = []
-    for rival, own in zip(rivals, seeds.spawn(len(rivals)), strict=True):
-        fresh = [
-            np.vstack([known, _released(run, pool, each, seed)])
-            for pool, known, seed in zip(rival.pools, rival.outputs, own.spawn(2), strict=True)
-        ]
-        grown.append(rival._replace(outputs=(fresh[0], fresh[1])))
-    return grown
-
-
 def _claim(
     release: Any, secrets: Secrets, claimed: Number | None, notion: str | None
 ) -> dict[str, Any]:
@@ -323,11 +269,6 @@ def _claim(
     if claimed is None:
         return {"promised": None, "notion": None}
     return {"promised": float(positive(claimed, "claimed")), "notion": notion or secrets.notion}
-
-
-def _released(run: Runner, pool: Pool, count: int, seeds: np.random.SeedSequence) -> Floats:
-    data, noise = seeds.spawn(2)
-    return run.draw(pool.draw(count, np.random.default_rng(data)), noise)
 
 
 def _states(

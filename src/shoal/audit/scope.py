@@ -1,0 +1,134 @@
+"""What a black-box audit looks at: the lengths somebody named, or those the box takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.boxes import BlackBox, FunctionBox
+from shoal.audit.contrasts import Chain, Contrast, Laws, contrasts
+from shoal.audit.lengths import (
+    Budget,
+    default_budget,
+    ladder,
+    longest_by_default,
+    named_places,
+    places,
+)
+from shoal.audit.rounds import PILOT
+from shoal.core.errors import InputError
+from shoal.core.numbers import whole
+
+PROBES = 4  # data sets by which a function shows whether it takes a length
+
+
+class Looked(NamedTuple):
+    """The lengths of data looked at, those the box does not take, and what was left out.
+
+    `beyond` is the model's own length where longer data was not looked at, 0 for any length.
+    """
+
+    lengths: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+    beyond: int | None = None
+
+    def describe(self) -> str:
+        """The same in words; none where no lengths were chosen."""
+        if not self.lengths:
+            return ""
+        words = f"data of {_listed(self.lengths)} entries"
+        if self.refused:
+            words += f"; the black box takes no data of {_listed(self.refused)}"
+        if self.beyond is not None:
+            upper = f"up to {self.beyond:,} entries" if self.beyond else "of any length"
+            words += f"; longer data ({upper}) only when its lengths are named"
+        return f"{words}."
+
+
+class Scope(NamedTuple):
+    """What to compare, how much may be drawn for it, and what that leaves out."""
+
+    contrasts: list[Contrast]
+    budget: Budget
+    looked: Looked
+
+
+def named_scope(laws: Laws, lengths: Sequence[int], draws: int) -> Scope:
+    """The lengths somebody named, with as many draws whatever their length."""
+    wanted = [whole(n, "a length") for n in lengths]
+    for chain in laws.chains:
+        if all(n < chain.walk.order for n in wanted):
+            raise InputError(
+                f"lengths is {list(wanted)}; {chain.model.describe()} needs data of "
+                f"{chain.walk.order} entries or more"
+            )
+    found = named_places([chain.walk for chain in laws.chains], wanted)
+    return Scope(
+        contrasts(laws, found),
+        Budget(draws),
+        Looked(lengths=tuple(sorted({place.entries for place in found}))),
+    )
+
+
+def default_scope(box: BlackBox, laws: Laws, draws: int, seed: int) -> Scope:
+    """Short lengths and a ladder up to the model's own, as far as the draws and the box go."""
+    budget = default_budget(draws)
+    longest = longest_by_default(budget)
+    refused = _refused(box, laws.chains, longest, seed)
+    others = [pool.entries for contrast in laws.tables for pool in contrast.pools]
+    walks = [chain.walk for chain in laws.chains]
+    found = places(walks, others, budget.part(PILOT), longest, lambda n: n not in refused)
+    lengths = tuple(sorted({place.entries for place in found}))
+    looked = Looked(lengths, refused, _beyond(laws.chains, (*lengths, *refused)))
+    return Scope(contrasts(laws, found), budget, looked)
+
+
+def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) -> tuple[int, ...]:
+    """The lengths of the ladder a function does not take, though it takes others.
+
+    It fails for every probe of such a length. One that fails for all lengths, or for some data of
+    a length only, is told in the words of its first failure.
+    """
+    if not isinstance(box, FunctionBox):
+        return ()
+    by_length = {n: chain for chain in chains for n in ladder(chain.walk, longest)}
+    failures = {n: _failure(box, by_length[n], n, seed) for n in sorted(by_length)}
+    refused = tuple(n for n, failure in failures.items() if failure is not None)
+    if refused and len(refused) == len(failures):
+        first = failures[refused[0]]
+        lengths = (
+            f"data of {_listed(refused)} entries was tried; name other lengths if it takes any"
+        )
+        raise InputError(f"{first} ({lengths})") from first
+    return refused
+
+
+def _failure(box: FunctionBox, chain: Chain, entries: int, seed: int) -> InputError | None:
+    """What a box says to every probe of a length, or None when it answers."""
+    numbers = np.random.SeedSequence([seed, 0, entries])
+    rng = np.random.default_rng(numbers)
+    paths = chain.route(entries, entries // 2).draw(None, PROBES, rng)
+    failures = []
+    for path, own in zip(paths, numbers.generate_state(PROBES).tolist(), strict=True):
+        try:
+            box.draw(path[None], own)
+        except InputError as failure:
+            failures.append(failure)
+    if failures and len(failures) < PROBES:
+        raise failures[0]
+    return failures[0] if failures else None
+
+
+def _beyond(chains: Sequence[Chain], lengths: Sequence[int]) -> int | None:
+    """The longest data of the chains, 0 for any length, when it is longer than all lengths seen."""
+    if any(chain.walk.length is None for chain in chains):
+        return 0
+    own = max(((c.walk.length or 0) + c.walk.order - 1 for c in chains), default=0)
+    return own if own > max(lengths, default=0) else None
+
+
+def _listed(lengths: Sequence[int]) -> str:
+    words = [f"{n:,}" for n in lengths]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

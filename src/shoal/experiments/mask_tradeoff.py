@@ -6,11 +6,10 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from shoal.experiments.mask_study import choose_sensitive, expected_shares
+from shoal.experiments.mask_study import choose_sensitive, expected_shares, halves
 from shoal.experiments.mask_traces import NOTHING, Person, generated, people
 from shoal.experiments.report import Figure, Report, Table
 from shoal.mechanisms.mask_choice import mask
-from shoal.models.day_fit import fit_day
 from shoal.secrets.contexts import SensitiveContexts, for_set_labels
 
 DELTAS = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(2, 5))
@@ -67,7 +66,7 @@ def _weaker(persons: list[Person]) -> Table:
     for unsure in (0, 1, 2, 3):
         shares = []
         for person in persons:
-            day = fit_day(person.days[: len(person.days) // 2], states=person.contexts, spread=1)
+            day, _ = halves(person)
             secret = choose_sensitive(person, 1, 6)[0]
             others = [c for c in person.contexts if c not in (secret, NOTHING)][:unsure]
             labels = {c: [c, secret] if c in others else [c] for c in person.contexts}

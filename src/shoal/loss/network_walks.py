@@ -3,7 +3,8 @@
     κ(i, j) = tanh(δ(i, j)/4),   δ(i, j) = the largest log cross-ratio
               P(y | u, rest) P(y' | u', rest) / (P(y' | u, rest) P(y | u', rest)) of X_j
               for two values u, u' of X_i and any values of the rest,
-    reach(i) = (Σ over walks i → j → k → … that never return to i of κ(i, j) κ(j, k) … move(end)).
+    reach(i) = Σ over walks i → j → k → … → v that never return to i, the empty one included, of
+               κ(i, j) κ(j, k) … move(v).
 
 A release whose log-density moves by at most eta · move(v) when variable v changes tells at most
 eta · reach(i) about X_i. No joint law is built: only the laws of single variables given those
@@ -31,9 +32,11 @@ SETTLED = 1e-13  # relative change at which longer walks no longer matter
 
 
 def reaches(net: BayesNet, moves: Floats) -> Floats:
-    """reach(i) for every variable, in units of eta; all inf when walks never fade.
+    """A bound of reach(i) for every variable, in units of eta; all inf when walks never fade.
 
-    `moves` (variables) says how far each variable moves the release, in the same units.
+    Rounds up. `moves` (variables) says how far each variable moves the release, in the same
+    units. All walks from i weigh reach(i) times the closed ones, which weigh at least
+    1 + Σ_j κ(i, j) κ(j, i).
     """
     from scipy.sparse import csr_array
 

@@ -16,7 +16,7 @@ from shoal.audit.tables import TOO_WIDE
 from shoal.core.errors import Refused
 from shoal.core.value import Floats, Ints
 from shoal.loss.frameworks import SecretLaws
-from shoal.loss.mixture import DEEPEST_LINEAR, evaluation_slack, smoothed
+from shoal.loss.mixture import evaluation_slack, smoothed
 from shoal.loss.network_exact import affordable, whole_laws
 from shoal.loss.network_laws import Independent, Part, added, independent
 from shoal.models.bayesnet import BayesNet
@@ -84,7 +84,7 @@ def _of_part(setting: Setting, task: Independent, part: Part) -> Finding:
         return _told(_witness(setting, own, peak), peak, upper)
     if affordable(task) and not _zero_sum(setting):
         whole = whole_laws(task, part)
-        if float(np.ptp(whole.values)) / setting.scale <= DEEPEST_LINEAR:
+        if float(np.ptp(whole.values)) / setting.scale <= whole.deepest:
             everything = _seen(setting, whole, _mixed(whole, part), part, exact=True)
             reached = _peak(setting, everything)
             upper = min(upper, reached.value + reached.slack)
@@ -104,7 +104,7 @@ def _lost(setting: Setting, part: Part) -> bool:
     rarest = min((float(law[law > 0].min()) for law in getattr(model, "laws", ())), default=1.0)
     least = RAREST_ENTRY if isinstance(setting.secrets, EachEntry) else RAREST_EVENT
     span = float(np.ptp(part.laws.values, axis=0).sum()) * setting.finer / setting.scale
-    deep = span > DEEPEST_LINEAR
+    deep = span > part.laws.deepest
     return deep and (part.laws.lossy or rarest < least)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 
 from shoal.core.value import Floats, Ints
-from shoal.loss.frameworks import Given
-from shoal.loss.network_sums import refuse_lost
+from shoal.loss.frameworks import LOST, Given
+from shoal.loss.mixture import DEEPEST_LINEAR
 from shoal.models.contagion import Contagion
+
+FINEST = 1074  # every double is a multiple of 2^-1074
 
 
 class CrowdGroup:
@@ -22,13 +25,20 @@ class CrowdGroup:
     group of m. Song, Wang & Chaudhuri 2017, Section 3.1.
     """
 
-    lossy = False
-
     def __init__(self, model: Contagion, group: int, added: Ints) -> None:
         self.model = model
         self.people = model.groups[group]
         self.law = model.law_of(group)
         self._added = added
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses are rounded once, however unlikely the event."""
+        return DEEPEST_LINEAR
 
     @cached_property
     def values(self) -> Ints:
@@ -44,32 +54,53 @@ class CrowdGroup:
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
         """The two states of one person, who stands for all."""
-        size = len(self.people)
-        ill = np.arange(size + 1) / size
-        weight = np.stack([self.law * (np.arange(size, -1, -1) / size), self.law * ill])
-        prior = weight.sum(axis=1)
-        refuse_lost(prior, np.array([(self.law[:-1] > 0).any(), (self.law[1:] > 0).any()]))
-        laws = weight / np.where(prior > 0, prior, 1.0)[:, None]
+        found = self._states
         person = self.model.variables[self.people[0]]
         names = tuple(f"{person} = {state}" for state in self.model.states)
-        return self._ordered(laws), prior, np.zeros(2, dtype=np.int64), names
+        laws = np.stack([one.law for one in found])
+        return laws, np.array([one.probability for one in found]), np.zeros(2, np.int64), names
 
     def given(self, seen: Mapping[int, Floats]) -> Given:
-        """The law of the sum given what is known of some people."""
-        size = len(self.people)
+        """The law of the sum given what is known of some people.
+
+        In whole numbers, with [k]_j = k(k-1)…(k-j+1) in place of the binomials:
+        C(m - a - w, n - a) / C(m, n) = [n]_a [m - n]_w / [m]_{a+w}. Each mass is rounded once.
+        """
         well = sum(bool(row[0]) and not row[1] for row in seen.values())
         ill = sum(bool(row[1]) and not row[0] for row in seen.values())
-        possible = all(row.any() for row in seen.values())
-        free = size - well - ill
-        share = [
-            math.comb(free, n - ill) / math.comb(size, n) if ill <= n <= ill + free else 0.0
-            for n in range(size + 1)
+        if not all(row.any() for row in seen.values()):
+            return Given(np.zeros(len(self.law)), 0.0)
+        return self._given(well, ill)
+
+    @cached_property
+    def _states(self) -> list[Given]:
+        """Given that a person is well, and ill."""
+        return [self._given(1, 0), self._given(0, 1)]
+
+    def _given(self, well: int, ill: int) -> Given:
+        size = len(self.people)
+        weight = [
+            mass * math.perm(n, ill) * math.perm(size - n, well)
+            for n, mass in enumerate(self._whole)
         ]
-        weight = self.law * np.array(share) * possible
-        total = float(weight.sum())
-        reached = possible and bool((self.law[ill : ill + free + 1] > 0).any())
-        refuse_lost(np.array([total]), np.array([reached]))
-        return Given(self._ordered(weight / total if total > 0 else weight), total)
+        total = sum(weight)
+        if total == 0:
+            return Given(np.zeros(size + 1), 0.0)
+        law = np.array([mass / total for mass in weight])
+        chance = total / (math.perm(size, well + ill) << FINEST)
+        possible = np.array([mass > 0 for mass in weight])
+        # an event too unlikely for a double is still possible
+        return Given(
+            self._ordered(law),
+            max(chance, sys.float_info.min),
+            bool((possible & (law < LOST)).any()),
+        )
+
+    @cached_property
+    def _whole(self) -> list[int]:
+        """The law of N in units of 2^-1074, of which every double is a whole number."""
+        ratios = (float(mass).as_integer_ratio() for mass in self.law)
+        return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]
 
     def _ordered(self, laws: Floats) -> Floats:
         """Laws of N in the order of `values`."""
@@ -79,8 +110,6 @@ class CrowdGroup:
 
 class TableGroup:
     """A group whose joint law is written out, one axis per person."""
-
-    lossy = False
 
     def __init__(self, model: Contagion, group: int, added: Ints) -> None:
         self.model = model
@@ -93,16 +122,21 @@ class TableGroup:
         self._place = place.ravel()
 
     @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses lose digits only by being small themselves."""
+        return DEEPEST_LINEAR
+
+    @property
     def roundings(self) -> float:
         return float(self.law.size)
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
         """The two states of every person of the group."""
-        found = [
-            self.given({person: row})
-            for person in self.people
-            for row in (np.eye(2)[0], np.eye(2)[1])
-        ]
+        found = self._states
         names = tuple(
             f"{self.model.variables[person]} = {state}"
             for person in self.people
@@ -111,6 +145,11 @@ class TableGroup:
         laws = np.array([one.law for one in found])
         prior = np.array([one.probability for one in found])
         return laws, prior, np.repeat(np.arange(len(self.people)), 2), names
+
+    @cached_property
+    def _states(self) -> list[Given]:
+        """Given each state of each person."""
+        return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
 
     def given(self, seen: Mapping[int, Floats]) -> Given:
         """The law of the sum given what is known of some people."""
@@ -123,4 +162,6 @@ class TableGroup:
         mass: Floats = np.bincount(self._place, weight.ravel(), minlength=len(self.values)).astype(
             np.float64
         )
-        return Given(mass / total if total > 0 else mass, total)
+        # sums of doubles never underflow, quotients may
+        law = mass / total if total > 0 else mass
+        return Given(law, total, bool(((mass > 0) & (law < LOST)).any()))

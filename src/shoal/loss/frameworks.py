@@ -10,11 +10,14 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.task import Secrets
 from shoal.core.value import Floats, Ints
+from shoal.loss.mixture import DEEPEST_LINEAR
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import SecretPairs
+
+LOST = 1e-290  # masses below it have lost digits to underflow, or all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class SecretLaws:
     increasing order; `pairs` is a symmetric boolean table over the secrets; `names` says what each
     secret is. Secrets of probability 0 are left out: nothing can be learned about them.
     `roundings` bounds the relative error of each law in units of 2^-53, and `lossy` says that
-    masses below 1e-290 may have been lost to underflow.
+    masses may have been lost to underflow: so small ones that they decide nothing while all
+    answers lie at most `deepest` scales apart.
     """
 
     values: Ints
@@ -34,6 +38,7 @@ class SecretLaws:
     names: tuple[str, ...]
     roundings: float = 0.0
     lossy: bool = False
+    deepest: float = DEEPEST_LINEAR
 
     def on_grid(self) -> Floats:
         """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
@@ -45,10 +50,14 @@ class SecretLaws:
 
 
 class Given(NamedTuple):
-    """The law of a sum on values known from elsewhere, and the probability of what was given."""
+    """The law of a sum on values known from elsewhere, and the probability of what was given.
+
+    `lossy` says that masses below 1e-290 may have been lost to underflow.
+    """
 
     law: Floats
     probability: float
+    lossy: bool = False
 
 
 def contributions(
@@ -79,10 +88,18 @@ def table_laws(table: JointTable, query: LinearQuery | VariableSum, secrets: Sec
     totals = weight.sum(axis=1)
     possible = np.flatnonzero(totals > 0)
     laws = np.zeros((len(possible), len(values)))
+    lossy = False
     for row, s in enumerate(possible):
-        laws[row] = np.bincount(place, weight[s], minlength=len(values)) / totals[s]
+        mass = np.bincount(place, weight[s], minlength=len(values))
+        laws[row] = mass / totals[s]
+        lossy |= bool(((mass > 0) & (laws[row] < LOST)).any())
     pairs = groups[np.ix_(possible, possible)]
-    return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible))
+    return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible), lossy=lossy)
+
+
+def rarest(masses: Floats) -> float:
+    """The least of some probabilities that is not 0; 1 when all are."""
+    return float(masses[masses > 0].min(initial=1.0))
 
 
 def _answers(table: JointTable, query: LinearQuery | VariableSum) -> tuple[Ints, Ints]:

@@ -20,7 +20,7 @@ from shoal.core.value import Floats, Ints
 from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_vector import vector_loss
 from shoal.loss.frameworks import SecretLaws
-from shoal.loss.mixture import DEEPEST_LINEAR, evaluation_slack, worst_of
+from shoal.loss.mixture import evaluation_slack, worst_of
 from shoal.loss.network_laws import Independent, Part
 
 CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
@@ -34,7 +34,7 @@ def secret_loss(laws: SecretLaws, steps: float) -> float:
     inf where laws that lost tails to underflow would be asked about outputs as deep as they are.
     """
     span = float(np.ptp(laws.values, axis=0).sum()) / steps
-    if laws.lossy and span > DEEPEST_LINEAR:
+    if laws.lossy and span > laws.deepest:
         return math.inf
     errors = max(float(laws.laws.size), laws.roundings)
     if laws.values.shape[1] > 1:

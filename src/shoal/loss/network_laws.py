@@ -8,6 +8,8 @@ the rest is convolved only where it can make the answer smaller (network_exact).
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,8 +21,8 @@ from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
 from shoal.loss.contagion_laws import CrowdGroup, TableGroup
-from shoal.loss.frameworks import Given, SecretLaws, contributions
-from shoal.loss.mixture import TooLarge
+from shoal.loss.frameworks import LOST, Given, SecretLaws, contributions, rarest
+from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.loss.network_sums import NetworkComponent
 from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
@@ -44,6 +46,13 @@ class Component(Protocol):
     def roundings(self) -> float: ...
     @property
     def lossy(self) -> bool: ...
+    def deepest(self, probability: float) -> float:
+        """How many scales apart answers may lie before masses that were lost can decide.
+
+        Given an event of this probability. It matters only where something was lost.
+        """
+        ...
+
     def given(self, seen: Mapping[int, Floats]) -> Given:
         """The law of the sum given what is known of some variables (by their numbers)."""
         ...
@@ -155,6 +164,7 @@ def _entries(component: Component, number: int) -> Part | None:
         tuple(names[s] for s in possible),
         component.roundings,
         component.lossy,
+        component.deepest(rarest(prior)),
     )
     return Part(chosen, prior[possible], (number,))
 
@@ -167,15 +177,27 @@ def _pair(
 ) -> Part | None:
     """Two events, compared on all components that either is about; None when one is impossible."""
     spans = tuple(sorted({home[v] for seen in events for v in seen}))
-    values: Ints | None = None
+    if not spans:
+        return None
+    values = components[spans[0]].values
     rows: list[Floats] = []
     prior: list[float] = []
+    lossy = any(components[c].lossy for c in spans)
+    deepest = DEEPEST_LINEAR
     for seen in events:
-        values, law, chance = _merged(seen, spans, components, home)
+        found = [
+            components[c].given({v: row for v, row in seen.items() if home[v] == c}) for c in spans
+        ]
+        if not all(one.probability > 0 for one in found):
+            return None
+        values, law = _merged([components[c].values for c in spans], [one.law for one in found])
         rows.append(law)
-        prior.append(chance)
-    if values is None or min(prior) <= 0:
-        return None
+        # a product that underflows is still a possible event
+        prior.append(max(math.prod(one.probability for one in found), sys.float_info.min))
+        each = zip(spans, found, strict=True)
+        deepest = min(deepest, *(components[c].deepest(one.probability) for c, one in each))
+        lossy |= any(one.lossy for one in found)
+        lossy |= math.prod(rarest(one.law) for one in found) < LOST
     chosen = [components[c] for c in spans]
     laws = SecretLaws(
         values,
@@ -183,25 +205,18 @@ def _pair(
         ~np.eye(2, dtype=bool),
         names,
         sum(c.roundings + 2 * len(c.values) for c in chosen),
-        any(c.lossy for c in chosen),
+        lossy,
+        deepest,
     )
     return Part(laws, np.array(prior), spans)
 
 
-def _merged(
-    seen: dict[int, Floats],
-    spans: tuple[int, ...],
-    components: tuple[Component, ...],
-    home: dict[int, int],
-) -> tuple[Ints, Floats, float]:
-    """The law of the sum over several components given an event."""
-    values = np.zeros((1, components[0].values.shape[1]), dtype=np.int64)
-    law, chance = np.ones(1), 1.0
-    for c in spans:
-        found = components[c].given({v: row for v, row in seen.items() if home[v] == c})
-        chance *= found.probability
-        values, law = added(values, law, components[c].values, found.law)
-    return values, law, chance
+def _merged(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
+    """The law of the sum of independent vectors."""
+    support, law = values[0], laws[0]
+    for others, other in zip(values[1:], laws[1:], strict=True):
+        support, law = added(support, law, others, other)
+    return support, law
 
 
 def added(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints, Floats]:

@@ -63,6 +63,15 @@ class NetworkComponent:
         """Whether products of table entries may underflow."""
         return self.net.depth > DEEPEST_LINEAR
 
+    def deepest(self, probability: float) -> float:
+        """How many scales apart answers may lie given an event before what was lost decides.
+
+        Joint masses below e^-708 may be lost, of as many outcomes as there are. Given an event of
+        this probability they are that much larger, and the density is at least e^-span.
+        """
+        outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
+        return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
+
     @cached_property
     def roundings(self) -> float:
         scopes = tuple(factor.scope for factor in self._factors)

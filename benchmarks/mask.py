@@ -201,31 +201,26 @@ def stream_speed() -> None:
 
 def limits(allowed: tuple[float, ...] = (0.5, 2.0, 10.0)) -> None:
     """Seconds used of a time limit, by the wall and by the clock of the process alone."""
-    small, secret = dense_chain(3, 4), SensitiveContexts.of("0")
     checks = ("mask-hybrid", "mask-adaptive", "mask-optimal", "best")
     for check in checks:  # loads what is compiled
-        mask(small, secret, delta=Fraction(1, 10), check=check, seconds=0.2)
+        limited(dense_chain(3, 4), check, 0.2)
     print("time limits               used by the wall (by the process), shown of the slots")
     for states, slots in ((8, 48), (19, 96), (19, 288), (40, 288)):
         day = dense_chain(states, slots)
         for seconds in allowed:
-            cells = []
-            for check in checks:
-                used = []
-                for clock in (time.monotonic, time.process_time):
-                    begun = clock()
-                    plan = mask(
-                        day,
-                        secret,
-                        delta=Fraction(1, 10),
-                        check=check,
-                        seconds=seconds,
-                        clock=clock,
-                    )
-                    used.append(clock() - begun)
-                name = check.removeprefix("mask-")
-                cells.append(f"{name} {used[0]:.2f} ({used[1]:.2f}) {-plan.cost / slots:.3f}")
-            print(f"n={states:2} T={slots:3} {seconds:4g} s   " + "   ".join(cells), flush=True)
+            cells = "   ".join(limited(day, check, seconds) for check in checks)
+            print(f"n={states:2} T={slots:3} {seconds:4g} s   {cells}", flush=True)
+
+
+def limited(day: DayChain, check: str, seconds: float) -> str:
+    """One cell of that table: the same search once by each of the two clocks."""
+    used, secret = [], SensitiveContexts.of("0")
+    for clock in (time.monotonic, time.process_time):
+        begun = clock()
+        plan = mask(day, secret, delta=Fraction(1, 10), check=check, seconds=seconds, clock=clock)
+        used.append(clock() - begun)
+    shown = -plan.cost / day.slots
+    return f"{check.removeprefix('mask-')} {used[0]:.2f} ({used[1]:.2f}) {shown:.3f}"
 
 
 if __name__ == "__main__":

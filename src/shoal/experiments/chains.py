@@ -16,14 +16,6 @@ from shoal.models.chain import MarkovChain
 from shoal.queries.linear import LinearQuery, count
 from shoal.secrets.entries import EachEntry
 
-PAPER_ROWS = {
-    "group": "GroupDP",
-    "influence-matrix": "GK16",
-    "markov-quilt-bound": "MQMApprox",
-    "markov-quilt": "MQMExact",
-}
-OUR_ROWS = ("markov-quilt", "exact", "lift")
-
 
 def plan_or_none(name: str, task: Task, epsilon: Fraction) -> Plan | None:
     """The plan of a mechanism, or None when it does not apply."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from tests.specs import CONTEXTS
 from typer.testing import CliRunner
 
@@ -30,7 +31,7 @@ from shoal.noise.bits import SeededRng
 from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts, for_set_labels, jointly
 from shoal.spec.request import read_request
-from shoal.streams.mask import ContextStream, charge_day
+from shoal.streams.mask import ContextStream, charge_day, comes_after
 
 STATES = ("home", "work", "clinic")
 MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
@@ -111,8 +112,68 @@ def test_a_new_day_starts_afresh() -> None:
         stream, _ = stream.read("home", slot=slot)
     with pytest.raises(InputError, match="after the end of the day; name the next day"):
         stream.read("home", slot=3)
-    stream, _ = stream.read("home")  # without a slot the next day begins by itself
-    assert stream.state.slot == 1
+    with pytest.raises(InputError, match="day 'tuesday' is over; name the next day"):
+        stream.read("home")
+
+
+def test_days_without_a_name_follow_each_other_by_themselves() -> None:
+    stream = ContextStream.begin(PLANS["mask-adaptive"])
+    for _ in range(8):
+        stream, _ = stream.read("home")
+    stream, _ = stream.read("home")
+    assert (stream.day, stream.state.slot) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    "days",
+    [("a", "b", "a"), ("a", "b", "c", "b"), ("2024-03-05", "2024-03-04"), ("", "a", "")],
+    ids=" ".join,
+)
+def test_a_day_that_was_left_is_not_shown_again(days: tuple[str, ...]) -> None:
+    """Also not by a stream that was stored in between, and also not at another slot."""
+    stream = ContextStream.begin(PLANS["mask-adaptive"], days[0])
+    stream, _ = stream.read("home")
+    for day in days[1:-1]:
+        stream, _ = stream.read("home", day=day, slot=2)
+        stream = loads(dumps(stream))
+    for slot in (None, 0, 2, 7):
+        with pytest.raises(InputError, match=r"does not come after .* cannot be begun again"):
+            stream.read("home", day=days[-1], slot=slot)
+    stream, _ = stream.read("home", day=days[-2], slot=4)  # the current day may be named
+
+
+def test_a_stream_that_showed_nothing_may_begin_with_any_day() -> None:
+    stream = ContextStream.begin(PLANS["mask-adaptive"], "2024-03-05")
+    stream, _ = stream.read("home", day="2024-03-04")
+    assert (stream.day, stream.state.slot) == ("2024-03-04", 1)
+
+
+def test_days_come_in_the_order_of_their_names_and_numbers() -> None:
+    ordered = ["", "9", "10", "2024-03-04", "2024-03-10", "2024-10-01", "a", "day 9", "day 10"]
+    for i, one in enumerate(ordered):
+        for j, two in enumerate(ordered):
+            assert comes_after(one, two) == (i > j), (one, two)
+    assert not comes_after("07", "7")
+    assert not comes_after("7", "07")
+
+
+@given(st.lists(st.text(alphabet="a1 0-9é", max_size=6), min_size=3, max_size=3))
+def test_no_day_can_be_reached_again(names: list[str]) -> None:
+    """The order is strict and transitive: whoever only goes forward never comes back."""
+    one, two, three = names
+    assert not (comes_after(one, two) and comes_after(two, one))
+    assert not comes_after(one, one)
+    if comes_after(two, one) and comes_after(three, two):
+        assert comes_after(three, one)
+
+
+def test_streams_stored_before_days_were_ordered_still_open() -> None:
+    """The stored form has not changed: plan, state, day and what was shown."""
+    stream = ContextStream.begin(PLANS["mask-adaptive"], "monday")
+    stream, _ = stream.read("home", rng=SeededRng(1))
+    stored = json.loads(dumps(stream))
+    assert set(stored["value"]) == {"kind", "plan", "state", "day", "shown"}
+    assert loads(json.dumps(stored)) == stream
 
 
 def test_left_out_slots_are_suppressed_like_missing_readings() -> None:

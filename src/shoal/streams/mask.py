@@ -5,8 +5,10 @@ A machine (`shoal.mechanisms.mask_machine`) knows slots one after the other; thi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 from shoal.core.errors import InputError
@@ -26,6 +28,7 @@ class ContextStream(Value):
 
     `state` is where the day stands, `shown` what the last slot showed (None: suppressed). Reading
     returns the next stream, so that it can be stored and taken up again in the middle of a day.
+    Days that are named only go forward; those without a name follow each other by themselves.
     The state can tell what was suppressed: keep it as private as the contexts themselves.
     """
 
@@ -63,12 +66,18 @@ class ContextStream(Value):
         Without `slot` it is the next one. A slot that is asked for again gives what it showed the
         first time: applications that ask when they like get this stream, never more. Slots that
         were left out count as missing readings and are suppressed; so is a context the model does
-        not know. Another `day` begins a new one, independent of the last. With a ledger every day
-        has a name and is charged before its first slot; a day that another stream began is
-        refused, because two streams of one day tell more than either may. Without one the caller
-        must never come back to a day that the stream has left.
+        not know. Another `day` begins a new one, independent of the last; days only go forward
+        (`comes_after`), so that none is ever begun again, however long ago it was left. With a
+        ledger every day has a name and is charged before its first slot; a day that another stream
+        began is refused, because two streams of one day tell more than either may.
         """
         if day is not None and day != self.day:
+            if self.state.slot > 0 and not comes_after(day, self.day):
+                raise InputError(
+                    f"day is {day!r}, which does not come after {self.day!r}; a day that was left "
+                    "cannot be begun again, so name days in order, such as '2024-03-05' after "
+                    "'2024-03-04'"
+                )
             fresh = ContextStream.begin(self.plan, day)
             return fresh.read(
                 context, slot=slot, rng=rng, ledger=ledger, subject=subject, requester=requester
@@ -83,12 +92,12 @@ class ContextStream(Value):
             raise InputError(f"slot is {wanted}, which is past; the next one is {current}")
         if slot is not None and current == self.slots:
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
+        if current == self.slots and (self.day or ledger is not None):
+            raise InputError(f"day {self.day!r} is over; name the next day")
         source = rng if rng is not None else SystemRng()
         if ledger is not None:
             if not source.secure:
                 raise InputError("rng is seeded; a ledger takes only releases of system randomness")
-            if current == self.slots:
-                raise InputError(f"day {self.day!r} is over; name the next day to charge it")
             charge = open_day if current == 0 else known_day
             charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
         machine, state = _machine(self.plan), self.state
@@ -96,6 +105,25 @@ class ContextStream(Value):
             state, _ = machine.step(state, None, source)
         state, shown = machine.step(state, context, source)
         return ContextStream(self.plan, state, self.day, shown), shown
+
+
+def comes_after(day: str, other: str) -> bool:
+    """Whether a stream may leave `other` for `day`: in order of their names, strictly.
+
+    As text, but with numbers in names compared as numbers, so that "day 10" comes after "day 9".
+    Dates such as 2024-03-04 come in their order; everything comes after a day without a name. A
+    stream that only goes forward needs to remember no day but its own.
+    """
+    return _order(day) > _order(other)
+
+
+def _order(day: str) -> tuple[object, ...]:
+    """Text and numbers in turns; numbers by how many digits they have, then digit by digit."""
+    parts = re.split("([0-9]+)", day)
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    numbers = [(len(number), number) for number in digits]
+    turns = zip_longest(parts[::2], numbers, fillvalue=(-1, ""))
+    return tuple(item for pair in turns for item in pair)
 
 
 def goes_on(stored: Plan, plan: Plan) -> bool:

@@ -74,7 +74,7 @@ def undone_if_empty(job: Job) -> Iterator[None]:
 
 def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     store = store_for(job)
-    scan = _scanned(journal, store, job) if done and job.shards > 1 else None
+    scan = _scanned(journal, store) if done and job.shards > 1 else None
     if scan is None:
         scan = read_all(job, store, notify)
         journal.write(
@@ -153,7 +153,7 @@ def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -
     return release_shard(rows, recipe, charging)
 
 
-def _scanned(journal: Journal, store: Store, job: Job) -> Scan | None:
+def _scanned(journal: Journal, store: Store) -> Scan | None:
     """What an earlier run read, when all of it is still on the disk; None when not."""
     events = [event for event in journal.events() if event["event"] == "scanned"]
     if not events:

@@ -70,7 +70,7 @@ def bins_of(degrees: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 def record_plans(data: Graph, epsilon: Fraction) -> dict[str, Plan]:
     """Every mechanism for the histogram of people's own degrees, tied by similar profiles."""
-    query, domain = record_query(data)
+    query, domain = record_query()
     pairs: Dependence = FRIENDSHIP.ties(domain, data.nodes, data.ties)
     fields = {
         "field, Eq. 26 potentials": friend_field(FRIENDSHIP, domain, data.nodes, data.ties),
@@ -79,7 +79,7 @@ def record_plans(data: Graph, epsilon: Fraction) -> dict[str, Plan]:
     return all_plans(query, pairs, dict(fields), epsilon)
 
 
-def record_query(data: Graph) -> tuple[LinearQuery, RecordDomain]:
+def record_query() -> tuple[LinearQuery, RecordDomain]:
     """The histogram of binned degrees, and the bins as places on [0, 1]."""
     _, names = bins_of(np.zeros(1, np.int64))
     places = np.linspace(0, 1, len(names))

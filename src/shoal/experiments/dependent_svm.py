@@ -73,7 +73,7 @@ def accuracy_table(source: str, data: Profiles) -> Table:
             # the stand-in for the pairwise rows is one star; the ties' component is larger
             told = "not proved" if row in BY_PAIRS else standing(title, plans[0])
             rows.append((title, told, *scores))
-    exact = _score(query, np.array(truth) * float(query.lattice), data)
+    exact = _score(np.array(truth) * float(query.lattice), data)
     return Table(
         title=f"{source}: classification accuracy on test rows, in %",
         columns=("mechanism", "promise", *(f"ε = {float(e):g}" for e in EPSILONS)),
@@ -117,11 +117,11 @@ def _accuracy(query: LinearClassifier, truth: tuple[int, ...], plan: Plan, data:
     for seed in range(REPEATS):
         noise = body.noise.draw(len(truth), SeededRng(seed))
         weights = (np.array(truth) + np.asarray(noise, dtype=np.float64)) * float(query.lattice)
-        scores.append(_score(query, weights, data))
+        scores.append(_score(weights, data))
     return float(np.mean(scores))
 
 
-def _score(query: LinearClassifier, weights: Floats, data: Profiles) -> float:
+def _score(weights: Floats, data: Profiles) -> float:
     rows = np.hstack([data.test_rows, np.ones((len(data.test_rows), 1))])
     found: Ints = (rows @ weights > 0).astype(np.int64)
     return 100 * float((found == data.test_classes).mean())

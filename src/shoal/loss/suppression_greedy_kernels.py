@@ -124,8 +124,8 @@ def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _carried(row: Any, power: Any, hidden: Any, when: Any, who: Any, c: int) -> float:
-    """K(origin → secret c)·p: what of the secret is still hidden, scaled by power[when[c]]."""
+def _carried(row: Any, hidden: Any, when: Any, who: Any, c: int) -> float:
+    """K(origin → secret c)·p: what of the secret is still hidden, in the scale of its slot."""
     value = row[when[c], who[c]] * hidden[when[c], who[c]]
     return max(value, FLOOR) if value > 0 else 0.0
 
@@ -161,7 +161,7 @@ def breached(
             continue
         last = np.searchsorted(when, t, side="left")
         for c in range(first, last):
-            carried = _carried(row, power, hidden, when, who, c)
+            carried = _carried(row, hidden, when, who, c)
             factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
         for j in range(size):
             whole = row[t, j]
@@ -225,7 +225,7 @@ def released_here(
     if whole < UNSAFE and last > first:
         return False
     for c in range(first, last):
-        carried = _carried(row, power, hidden, when, who, c)
+        carried = _carried(row, hidden, when, who, c)
         factor = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
         if factor * table[t, j, c] > bound[c] * whole:
             return False
@@ -248,7 +248,7 @@ def _through(
     """The parts of N whose path goes through `place`, of secrets from `first` up to its slot."""
     here, state = place
     for c in range(first, np.searchsorted(when, here, side="left")):
-        carried = _carried(row, power, hidden, when, who, c)
+        carried = _carried(row, hidden, when, who, c)
         exponent = power[when[c]] + scale[here, c] - power[here]
         out[c] = math.ldexp(carried * table[here, state, c], exponent)
 
@@ -292,10 +292,10 @@ def room(
             continue
         last = np.searchsorted(when, t, side="left")
         for c in range(first, last):
-            carried = _carried(row, power, hidden, when, who, c)
+            carried = _carried(row, hidden, when, who, c)
             factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
         for c in range(until, last):
-            carried = through * _carried(star, lift, hidden, when, who, c)
+            carried = through * _carried(star, hidden, when, who, c)
             exponent = power[here] + lift[when[c]] + scale[t, c] - power[t]
             through_c[c] = math.ldexp(carried, exponent)
         ratio = math.ldexp(1.0, power[here] + lift[t] - power[t])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from shoal.core.errors import InputError
+from shoal.geometry import nearest_kernels
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT
 from shoal.geometry.layers import hull_index
@@ -21,6 +22,7 @@ from shoal.geometry.sample import uniform_points
 from shoal.geometry.span import determinant, span_of
 from shoal.kinds import dumps, loads
 from shoal.noise.bits import SeededRng
+from shoal.secrets.location import surrogates
 
 Ints = npt.NDArray[np.int64]
 
@@ -179,6 +181,30 @@ def test_stand_ins_are_nearest_with_ties_by_index(points: Ints, data: st.DataObj
         squares = ((points - points[state]) ** 2).sum(axis=1)
         best = min((int(squares[m]), m) for m in np.flatnonzero(members))[1]
         assert found[state] == (state if members[state] else best)
+
+
+@given(clouds(most=12, largest=12).filter(len), st.data())
+def test_stand_ins_in_a_small_box_are_the_same_three_ways(
+    points: Ints, data: st.DataObject
+) -> None:
+    """Comparison, parabolas and columns; points repeat, and the box may be a line or a cell."""
+    flags = st.lists(st.booleans(), min_size=len(points), max_size=len(points)).filter(any)
+    members = np.array(data.draw(flags))
+    (west, south), (east, north) = points.min(axis=0), points.max(axis=0)
+    box = int(west), int(south), int(east - west + 1), int(north - south + 1)
+    expected = nearest_kernels.by_columns(points, lexicographic(points), members).tolist()
+    assert nearest_kernels.by_comparison(points, members, *box).tolist() == expected
+    assert nearest_kernels.by_raster(points, members, *box).tolist() == expected
+
+
+@pytest.mark.parametrize("side", [63, 64, 65])
+def test_stand_ins_at_the_size_where_the_way_changes(side: int) -> None:
+    cells = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
+    for corner in (0, side - 1, side**2 - 1):
+        members = np.zeros(len(cells), dtype=np.bool_)
+        members[[corner, len(cells) // 2]] = True
+        found = nearest_members(cells, members, lexicographic(cells))
+        assert np.array_equal(found, surrogates(cells, members))
 
 
 @given(clouds(largest=1000))

@@ -10,8 +10,15 @@ from hypothesis import given, strategies as st
 
 from shoal.geometry.body import symmetric_hull
 from shoal.loss.location_kernels import count_inside, likely, threshold
-from shoal.loss.location_step_kernels import largest_places
+from shoal.loss.location_step_kernels import (
+    by_edges,
+    degree_of,
+    exp_minus_all,
+    largest_places,
+    output_norms,
+)
 from shoal.mechanisms.location_seen import _largest
+from shoal.noise.knorm_kernels import norms_of
 from shoal.secrets.location import location_set
 
 WEIGHTS = st.lists(
@@ -71,3 +78,42 @@ def test_degrees_count_members_within_the_body(cells: list[tuple[int, int]]) -> 
     body = symmetric_hull([[3, 1], [1, -2], [0, 2]])
     expected = body.contains(points[members] - points[0]).sum()
     assert count_inside(body.vertices, points, members, 0) == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(-40, 40), st.integers(-40, 40)), min_size=2, max_size=40),
+    st.sampled_from([1, 2**14, 2**20, 2**23]),
+    st.tuples(st.integers(-(2**31) + 2**28 + 1, 2**31 - 2**28 - 1), st.integers(-50, 50)),
+)
+def test_norms_and_degrees_by_edges_are_exact(
+    cells: list[tuple[int, int]], stretch: int, z: tuple[int, int]
+) -> None:
+    """Bit for bit the norms by cone, and counts decided on integers, for short and long edges."""
+    body = symmetric_hull(np.array(cells) * stretch)
+    if body.dimension < 2:
+        return
+    limit = 2**28 // stretch
+    answers = np.clip(np.array(cells), -limit, limit) * stretch
+    members = np.arange(len(cells)) % 4 != 3
+    for x, y in (z, (0, 0), (answers[0, 0], answers[0, 1] - 1)):
+        found = output_norms(body.vertices, answers, x, y)
+        assert np.array_equal(found, norms_of(body.vertices, np.array([x, y]) - answers))
+    for state in range(min(3, len(cells))):
+        expected = count_inside(body.vertices, answers, members, state)
+        assert degree_of(body.vertices, answers, members, state) == expected
+
+
+def test_edges_are_tried_where_doubles_are_exact() -> None:
+    short = symmetric_hull([[2**20, 0], [0, 2**20]]).vertices
+    assert by_edges(short)
+    assert not by_edges(symmetric_hull([[2**20 + 1, 0], [0, 1]]).vertices)
+    circle = [[round(900 * np.cos(t)), round(900 * np.sin(t))] for t in np.linspace(0, 3, 30)]
+    assert not by_edges(symmetric_hull(circle).vertices)
+
+
+def test_exponentials_of_many_are_those_of_one() -> None:
+    exponents = np.concatenate([[0.0, 1e-300, 709.9, 710.0], np.linspace(0, 700, 5000)])
+    found = np.empty(len(exponents))
+    exp_minus_all(exponents, found)
+    assert found == pytest.approx(np.exp(-exponents), rel=1e-15, abs=1e-300)
+    assert found[0] == 1.0

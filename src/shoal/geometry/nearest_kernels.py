@@ -10,6 +10,9 @@ from numba import njit
 FAR = 2**30  # farther than any two coordinates
 NARROW = 2**15
 ROOM = 8  # a box of at most this many cells a state is filled in cell by cell
+SMALL = 64  # sides of a box in which every row is compared with every other
+INDEX_BITS = 15  # of a state, below its squared distance: together 28 bits in such a box
+NOBODY = np.int32(2**30)
 
 
 @njit(cache=True)
@@ -20,6 +23,8 @@ def stand_ins(points: Any, order: Any, members: Any) -> Any:
     for state in range(len(points)):
         south, north = min(south, points[state, 1]), max(north, points[state, 1])
     width, height = east - west + 1, north - south + 1
+    if max(width, height) <= SMALL and len(points) <= 2**INDEX_BITS:
+        return by_comparison(points, members, west, south, width, height)
     # the narrow sides keep the products of a row's parabolas below 2^48
     if max(width, height) <= NARROW and width * height <= ROOM * len(points):
         return by_raster(points, members, west, south, width, height)
@@ -115,6 +120,52 @@ def _in_column(
             if distance < best or rows[below] < winner:
                 best, winner = distance, rows[below]
     return best, winner
+
+
+@njit(cache=True)
+def by_comparison(points: Any, members: Any, west: int, south: int, width: int, height: int) -> Any:
+    """Stand-ins of points in a small box: nearest along its columns, then along its rows.
+
+    A member is known by its squared distance and, below that, its index, in one number: the
+    smallest is the nearest, ties by index.
+    """
+    columns = np.full((width, height), NOBODY, dtype=np.int32)
+    for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
+        if members[state]:
+            columns[points[state, 0] - west, points[state, 1] - south] = state
+    rows = np.ascontiguousarray(_least_over_rows(columns).T)
+    nearest = _least_over_rows(rows)
+    chosen = np.arange(len(points))
+    for state in range(len(points)):
+        if not members[state]:
+            key = nearest[points[state, 1] - south, points[state, 0] - west]
+            chosen[state] = key & (2**INDEX_BITS - 1)
+    return chosen
+
+
+@njit(cache=True)
+def _least_over_rows(keys: Any) -> Any:
+    """In each column, for every row, the least over all rows of key + gap².
+
+    All rows that are `gap` apart at once: slow in principle, but the processor takes a dozen at
+    a time.
+    """
+    rows, columns = keys.shape
+    flat = keys.reshape(-1)
+    least = flat.copy()
+    for gap in range(1, rows):
+        far, size = (gap * gap) << INDEX_BITS, (rows - gap) * columns
+        _lower(least[:size], flat[-size:], far)
+        _lower(least[-size:], flat[:size], far)
+    return least.reshape(rows, columns)
+
+
+@njit(cache=True)
+def _lower(least: Any, keys: Any, far: int) -> None:
+    """least = min(least, keys + far), in 32 bits."""
+    for k in range(len(least)):
+        key = np.int32(keys[k] + np.int32(far))
+        least[k] = key if key < least[k] else least[k]
 
 
 @njit(cache=True)

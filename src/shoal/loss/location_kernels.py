@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from shoal.geometry.planar_kernels import inside
@@ -18,35 +19,45 @@ def threshold(prior: Any, share: float) -> tuple[float, bool]:
     By partition, without sorting. Not clear when a sum comes within CLOSE of the share: rounding
     might decide, and the caller must add up exactly.
     """
-    left = prior[prior > 0.0]
-    whole = left.sum()
+    left, size, whole = np.empty(len(prior)), 0, 0.0
+    for value in prior:
+        left[size] = value  # kept only if it counts: nothing the processor has to guess
+        size += value > 0.0
+        whole += value
     target = share * whole
     above = 0.0  # the mass of states known to be taken before the ones left
     clear = True
-    close = whole * (CLOSE + len(left) * 2.0**-52)
-    while len(left) > 1:
-        pivot = _middle(left)
-        higher = 0.0
-        equal = 0.0
-        for value in left:
-            if value > pivot:
-                higher += value
-            elif value == pivot:
-                equal += value
+    close = whole * (CLOSE + size * 2.0**-52)
+    while size > 1:
+        pivot = _middle(left[:size])
+        higher, equal = 0.0, 0.0
+        for place in range(size):
+            higher += left[place] if left[place] > pivot else 0.0
+            equal += left[place] if left[place] == pivot else 0.0
         for sum_so_far in (above + higher, above + higher + equal):
             if abs(sum_so_far - target) <= close:
                 clear = False
         if above + higher >= target:
-            left = left[left > pivot]
+            size = _keep(left, size, pivot, np.inf)
         elif above + higher + equal >= target:
             return pivot, clear
         else:
             above += higher + equal
-            rest = left[left < pivot]
-            if len(rest) == 0:
+            size = _keep(left, size, 0.0, pivot)
+            if size == 0:
                 return pivot, clear
-            left = rest
-    return left[0] if len(left) else 0.0, clear
+    return left[0] if size else 0.0, clear
+
+
+@njit(cache=True)
+def _keep(values: Any, size: int, low: float, high: float) -> int:
+    """Moves those of the first `size` values between low and high to the front; how many."""
+    kept = 0
+    for place in range(size):
+        value = values[place]
+        values[kept] = value
+        kept += (value > low) & (value < high)
+    return kept
 
 
 @njit(cache=True)

@@ -1,7 +1,7 @@
-"""The parts of a planar K-norm location step in compiled code; importing this imports numba.
+"""Beliefs of a planar K-norm location step in compiled code; importing this imports numba.
 
-Arrays in, arrays out, nothing kept. Whatever must be decided exactly, repaired or formed in
-logarithms is not decided here: it is handed back, and the caller goes the plain way.
+Arrays in, arrays out, nothing kept. What must be formed in logarithms is not formed here: it is
+handed back, and the caller goes the plain way.
 """
 
 from __future__ import annotations
@@ -12,150 +12,158 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.geometry.layers_kernels import (
-    alive_by_adjacency,
-    alive_by_scan,
-    hull_of_groups,
-    hull_of_members,
-    without_neighbour,
-)
-from shoal.geometry.nearest_kernels import stand_ins
-from shoal.geometry.planar_kernels import cone_of, cross, inside
+from shoal.geometry.planar_kernels import cross
 from shoal.loss.location_kernels import count_inside
-from shoal.noise.knorm_kernels import norm_of
+from shoal.noise.knorm_kernels import LN2_HIGH, LN2_LOW, LOG2_INVERSE, norm_of
 
 TINY = 1e-250  # sums above it have lost nothing that matters to terms that underflowed
-FEW = 8  # members' own edges are scanned when they are this many times fewer than all
+SHOWN = 3  # most probable states that a release names
+FEW_EDGES = 16  # pairs of opposite edges that are all tried
+SHORT = 2**20  # in lattice steps: edges of bodies within it are at most 2^21 long
+NEGLIGIBLE = 710.0  # exponents beyond it count as 0: e^-710 is far below TINY
+SERIES = tuple((-1.0) ** k / math.factorial(k) for k in range(14))
 
 
 @njit(cache=True)
 def predict(pointers: Any, sources: Any, weights: Any, belief: Any) -> Any:
     """p⁻ = p⁺ M, from the transposed matrix in sparse rows: row j lists what leads to j."""
-    prior = np.empty(len(pointers) - 1)
+    before, prior = np.empty(len(belief)), np.empty(len(pointers) - 1)
+    for state in range(len(belief)):
+        before[state] = belief[state]
     for j in range(len(prior)):
         total = 0.0
-        for k in range(pointers[j], pointers[j + 1]):
-            total += weights[k] * belief[sources[k]]
+        # unsigned numbers are not looked at for counting from the end: twice as fast
+        for k in range(np.uint64(pointers[j]), np.uint64(pointers[j + 1])):
+            total += weights[k] * before[np.uint64(sources[k])]
         prior[j] = total
     return prior
 
 
 @njit(cache=True)
-def constrained_hull(members: Any, listed: Any, graph: Any) -> Any:
-    """The vertices of the sensitivity hull of the members, as HullIndex finds them."""
-    complete, points, order, layers, starts, first, second = graph[:7]
-    ranks, vectors, pointers, others, group_of = graph[7:]
-    if complete:
-        return hull_of_members(members, order, points)
-    alive = np.zeros(len(vectors), dtype=np.bool_)
-    own = 0
-    for k in range(len(listed)):
-        own += pointers[listed[k] + 1] - pointers[listed[k]]
-    if own * FEW < len(others):
-        looked = alive_by_adjacency(members, listed, pointers, others, group_of, alive)
-    else:
-        looked = alive_by_scan(members, layers, starts, first, second, alive)
-    return hull_of_groups(alive, looked, ranks, vectors)
+def by_edges(vertices: Any) -> bool:
+    """Whether a body's edges are so few and short that all are tried, exactly, in doubles.
 
-
-@njit(cache=True)
-def anybody_exposed(vertices: Any, points: Any, listed: Any, alone: Any) -> bool:
-    """Whether one of the states left alone has no other member within the body."""
-    for place in range(len(alone)):
-        state = alone[place]
-        near = False
-        for k in range(len(listed)):
-            if listed[k] != state:
-                x = points[listed[k], 0] - points[state, 0]
-                y = points[listed[k], 1] - points[state, 1]
-                if inside(vertices, x, y):
-                    near = True
-                    break
-        if not near:
-            return True
-    return False
-
-
-@njit(cache=True)
-def largest_loss(vertices: Any, corners: Any, epsilon: float) -> float:
-    """max over corners v of ε |v|_K, rounded up as `LatticeKNorm.log_ratios` does."""
-    largest = 0.0
-    for k in range(len(corners)):
-        x, y = corners[k, 0], corners[k, 1]
-        i = cone_of(vertices, x, y)
-        j = i + 1 if i + 1 < len(vertices) else 0
-        ax, ay = vertices[i, 0], vertices[i, 1]
-        bx, by = vertices[j, 0], vertices[j, 1]
-        ratio = float(cross(x, y, bx - ax, by - ay)) / float(cross(ax, ay, bx, by))
-        # two conversions and a quotient lose at most 1.5 units in the last place
-        norm = np.nextafter(ratio * (1 + 2.0**-51), np.inf)
-        largest = max(largest, np.nextafter(epsilon * norm, np.inf))
-    return largest
-
-
-@njit(cache=True)
-def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
-    """(ready, vertices, answering, answers, joined, spread) of a constraint C = members.
-
-    graph = (complete, points, order, layers, starts, first, second, ranks, vectors, pointers,
-    others, group_of). Not ready, and the rest means nothing: fewer than two members, a flat hull,
-    or somebody exposed.
+    Normals n are then at most 2^21 and heights c at most 2^41. For vectors v of at most 2^31,
+    n·v is exact, and so is the comparison of n·v with c.
     """
-    points, order = graph[1], graph[2]
-    answering = np.arange(len(points))
-    listed = np.flatnonzero(members)
-    vertices = np.zeros((0, 2), dtype=np.int64)
-    if len(listed) > 1:
-        vertices = constrained_hull(members, listed, graph)
-    if len(vertices) < 3:
-        return False, vertices, answering, vertices, False, 0.0
-    corners, joined = vertices, True
-    if not graph[0]:
-        alone = without_neighbour(members, listed, graph[9], graph[10])
-        if anybody_exposed(vertices, points, listed, alone):
-            return False, vertices, answering, vertices, False, 0.0
-        joined = len(alone) < len(listed)
-        corners = hull_of_members(members, order, points)
-    if len(listed) < len(points):
-        answering = stand_ins(points, order, members)
-    answers = np.empty((len(points), 2), dtype=np.int64)
-    for state in range(len(points)):
-        answers[state, 0] = points[answering[state], 0]
-        answers[state, 1] = points[answering[state], 1]
-    return True, vertices, answering, answers, joined, largest_loss(vertices, corners, epsilon)
+    half = len(vertices) // 2
+    widest = 0
+    for k in range(half):
+        widest = max(widest, abs(vertices[k, 0]), abs(vertices[k, 1]))
+    return half <= FEW_EDGES and widest <= SHORT
+
+
+@njit(cache=True)
+def edge(vertices: Any, k: int) -> tuple[float, float, float]:
+    """(n, n, c): the outer normal of edge k of the first half, and its height n·vertex."""
+    ax, ay = vertices[k, 0], vertices[k, 1]
+    bx, by = vertices[k + 1, 0], vertices[k + 1, 1]
+    return float(by - ay), float(ax - bx), float(cross(ax, ay, bx, by))
+
+
+@njit(cache=True)
+def offsets(answers: Any, x: int, y: int) -> tuple[Any, Any]:
+    """x and y less the answer of every state."""
+    east, north = np.empty(len(answers)), np.empty(len(answers))
+    for state in range(len(answers)):
+        east[state] = float(x - answers[state, 0])
+        north[state] = float(y - answers[state, 1])
+    return east, north
+
+
+@njit(cache=True)
+def output_norms(vertices: Any, answers: Any, x: int, y: int) -> Any:
+    """|(x, y) - answers[s]|_K of every state, bit for bit as `norm_of` finds each.
+
+    A norm is the largest |n·v| / c over half of the edges; the others are their negatives. To try
+    all is fast, because the processor does it for many states at once. The quotient rounded from
+    the largest is the largest of the rounded ones.
+    """
+    norms = np.zeros(len(answers))
+    if not by_edges(vertices):
+        for state in range(len(answers)):
+            norms[state] = norm_of(vertices, x - answers[state, 0], y - answers[state, 1])
+        return norms
+    east, north = offsets(answers, x, y)
+    for k in range(len(vertices) // 2):
+        across, along, height = edge(vertices, k)
+        for state in range(len(answers)):
+            reach = abs(across * east[state] + along * north[state]) / height
+            norms[state] = reach if reach > norms[state] else norms[state]
+    return norms
+
+
+@njit(cache=True)
+def degree_of(vertices: Any, answers: Any, members: Any, state: int) -> int:
+    """DoP: members whose answer lies within that of `state` plus K, boundary included; exact."""
+    if not by_edges(vertices):
+        return int(count_inside(vertices, answers, members, state))
+    near = members.copy()
+    east, north = offsets(answers, answers[state, 0], answers[state, 1])
+    for k in range(len(vertices) // 2):
+        across, along, height = edge(vertices, k)
+        for other in range(len(near)):
+            near[other] &= abs(across * east[other] + along * north[other]) <= height
+    return int(np.sum(near))
+
+
+@njit(cache=True)
+def exp_minus_all(exponents: Any, out: Any) -> None:
+    """Writes exp(-x) of exponents from 0 to NEGLIGIBLE to `out`, within a few last bits.
+
+    x = k log 2 + r with |r| < 0.35, then the series of exp(-r); 2^-k is put together from its
+    bits, so that the processor does many at once.
+    """
+    bits = np.empty(len(exponents), dtype=np.int64)
+    for place in range(len(exponents)):
+        x = exponents[place]
+        k = int(x * LOG2_INVERSE + 0.5)
+        r = (x - k * LN2_HIGH) - k * LN2_LOW
+        total = SERIES[13]
+        for term in range(12, -1, -1):
+            total = total * r + SERIES[term]
+        out[place] = total
+        bits[place] = max(1023 - k, 0) << 52
+    powers = bits.view(np.float64)
+    for place in range(len(exponents)):
+        out[place] *= powers[place]
 
 
 @njit(cache=True)
 def updated(
-    prior: Any, points: Any, answering: Any, vertices: Any, epsilon: float, x: int, y: int
-) -> tuple[Any, float, float]:
-    """(belief, total, best): p⁻(s) e^{w(s) - max w} of every state, their sum, the best weight.
+    prior: Any,
+    members: Any,
+    answers: Any,
+    vertices: Any,
+    epsilon: float,
+    x: int,
+    y: int,
+    belief: Any,
+) -> tuple[float, float]:
+    """(total, best): writes p⁻(s) e^{w(s) - max w} of every state to `belief`; their sum.
 
-    w(s) = -ε |z - f(s')|_K with z = (x, y) and s' = answering[s]; the maximum is over states of
+    w(s) = -ε |z - f(s')|_K with z = (x, y) and f(s') = answers[s]; the maximum is over states of
     positive prior, `best` over the members. The belief is divided by its sum unless that is below
     TINY: then digits were lost, and the caller works in logarithms.
     """
-    size = len(prior)
-    weights = np.empty(size)
-    best = -np.inf
-    for state in range(size):
-        if answering[state] == state:
-            norm = norm_of(vertices, x - points[state, 0], y - points[state, 1])
-            weights[state] = -epsilon * norm
-            best = max(best, weights[state])
-    highest = -np.inf
-    for state in range(size):
+    norms = output_norms(vertices, answers, x, y)
+    nearest, least = np.inf, np.inf
+    for state in range(len(prior)):
+        if members[state]:
+            nearest = min(nearest, norms[state])
         if prior[state] > 0.0:
-            highest = max(highest, weights[answering[state]])
-    belief = np.zeros(size)
+            least = min(least, norms[state])
+    for state in range(len(prior)):
+        norms[state] = min(max(epsilon * norms[state] - epsilon * least, 0.0), NEGLIGIBLE)
+    exp_minus_all(norms, belief)
     total = 0.0
-    for state in range(size):
-        if prior[state] > 0.0:
-            belief[state] = prior[state] * math.exp(weights[answering[state]] - highest)
-            total += belief[state]
+    for state in range(len(prior)):
+        belief[state] *= prior[state]
+        total += belief[state]
     if total >= TINY:
-        belief /= total
-    return belief, total, best
+        for state in range(len(prior)):
+            belief[state] /= total
+    return total, -epsilon * nearest
 
 
 @njit(cache=True)
@@ -192,27 +200,36 @@ def largest_places(values: Any, count: int) -> Any:
 @njit(cache=True)
 def absorbed(
     prior: Any,
-    points: Any,
     values: Any,
-    stage: Any,
+    members: Any,
+    answers: Any,
+    vertices: Any,
     epsilon: float,
     x: int,
     y: int,
-    shown: int,
+    belief: Any,
+    single: Any,
 ) -> Any:
-    """(total, belief, single, best, east, north, spread, top, degree) after output (x, y).
+    """(total, best, east, north, spread, degree, shown) after output (x, y).
 
-    stage = (members, answering, vertices). With `total` below TINY only `best` means something.
-    `single` is the belief in single precision; `degree` is that of the most probable state, 0
-    when it is no member.
+    Writes the belief to `belief` and, in single precision, to `single`. `shown` are the SHOWN most
+    probable states, each with what is believed of it, -1 where there are fewer; `degree` is that
+    of the first, 0 when it is no member. With `total` below TINY only `best` means something.
     """
-    members, answering, vertices = stage
-    belief, total, best = updated(prior, points, answering, vertices, epsilon, x, y)
-    single = belief.astype(np.float32)
+    total, best = updated(prior, members, answers, vertices, epsilon, x, y, belief)
+    for state in range(len(belief)):
+        single[state] = belief[state]
     east, north, spread = mean_and_spread(belief, values)
-    top = largest_places(belief, shown)
-    degree = count_inside(vertices, points, members, top[0]) if members[top[0]] else 0
-    return total, belief, single, best, east, north, spread, top, degree
+    top = largest_places(belief, SHOWN)
+    degree = degree_of(vertices, answers, members, top[0]) if members[top[0]] else 0
+    shown = (_pair(belief, top, 0), _pair(belief, top, 1), _pair(belief, top, 2))
+    return total, best, east, north, spread, degree, shown
+
+
+@njit(cache=True)
+def _pair(belief: Any, top: Any, rank: int) -> Any:
+    """A state of the most probable and what is believed of it; (-1, 0) beyond the last."""
+    return (top[rank], belief[top[rank]]) if rank < len(top) else (np.int64(-1), 0.0)
 
 
 @njit(cache=True)
@@ -220,9 +237,11 @@ def updated_rows(
     priors: Any, points: Any, answering: Any, vertices: Any, epsilon: float, zs: Any
 ) -> tuple[Any, Any]:
     """(beliefs, totals): `updated` for many streams at one stage, one a row."""
+    members, answers = answering == np.arange(len(answering)), points[answering]
     beliefs, totals = np.empty(priors.shape), np.empty(len(priors))
     for row in range(len(priors)):
-        beliefs[row], totals[row], _ = updated(
-            priors[row], points, answering, vertices, epsilon, zs[row, 0], zs[row, 1]
+        x, y = zs[row, 0], zs[row, 1]
+        totals[row], _ = updated(
+            priors[row], members, answers, vertices, epsilon, x, y, beliefs[row]
         )
     return beliefs, totals

@@ -17,15 +17,17 @@ from shoal.core.rng import Rng
 from shoal.core.task import Model
 from shoal.core.value import Value, locked
 from shoal.mechanisms.location_leakage import carried
+from shoal.mechanisms.location_live import LiveSteps, Told, live_steps
 from shoal.mechanisms.location_place import Reading
 from shoal.mechanisms.location_release import (
     FAR_OFF,
     NOTHING_LEFT,
     ON_A_LINE,
     POLICY_SILENT,
+    Draft,
     LocationRelease,
 )
-from shoal.mechanisms.location_runtime import Runtime, Scene
+from shoal.mechanisms.location_runtime import Belief, Bytes, Reached, Runtime, Scene
 from shoal.mechanisms.location_seen import Seen, seen, single_precision
 from shoal.mechanisms.location_stage import NOISES, Places, Stage
 from shoal.queries.measurement import Measurement
@@ -62,11 +64,31 @@ class LocationState(Value):
                 object.__setattr__(self, name, locked(array, dtype))
 
 
+def following(
+    time: int,
+    belief: Belief,
+    support: Bytes,
+    about_now: float,
+    about_all: float,
+    known_start: bool,
+) -> LocationState:
+    """The state of arrays known to be locked and their own: skips the check of the constructor."""
+    state, put = object.__new__(LocationState), object.__setattr__
+    put(state, "time", time)
+    put(state, "belief", belief)
+    put(state, "support", support)
+    put(state, "about_now", about_now)
+    put(state, "about_all", about_all)
+    put(state, "known_start", known_start)
+    return state
+
+
 class Running(Value):
     """A value that keeps what follows from its fields; not stored, made again on load."""
 
-    __slots__ = ("_runtime",)
+    __slots__ = ("_live", "_runtime")
     _runtime: Runtime
+    _live: LiveSteps | None
 
     @property
     def runtime(self) -> Runtime:
@@ -94,6 +116,7 @@ class LocationMachine(Running):
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "_runtime", Runtime(self))
+        object.__setattr__(self, "_live", live_steps(self._runtime, self.query))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
@@ -116,9 +139,16 @@ class LocationMachine(Running):
         self, state: LocationState, observed: Reading, rng: Rng
     ) -> tuple[LocationState, LocationRelease]:
         """The state after this step, and what may be shown. None observed: a skipped step."""
+        secure = rng.secure
+        if observed is not None and self._live is not None:
+            place = self._runtime.atlas.state_of(observed)
+            reached = self._runtime.reach(state.time, state.support)
+            told, rng = self._live.step(state.time, state.belief, reached, place, rng)
+            if told is not None:
+                return self._after(state, reached, told, secure)
         scene = self.scene(state)
         z = None if observed is None else self._drawn(scene, observed, rng)
-        return self._absorbed(state, scene, () if z is None else ((self, z),), rng.secure)
+        return self._absorbed(state, scene, () if z is None else ((self, z),), secure)
 
     def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
         """One output for the state observed; None when only one state is possible."""
@@ -147,50 +177,101 @@ class LocationMachine(Running):
     def _absorbed(
         self, state: LocationState, scene: Scene, outputs: Outputs, secure: bool
     ) -> tuple[LocationState, LocationRelease]:
-        runtime, time = self.runtime, state.time
+        runtime, stage = self.runtime, scene.stage
         given = [(self._stage(machine, scene), z) for machine, z in outputs]
-        found = seen(runtime, self.query, time, scene, given)
-        eta = sum(stage.spread for stage, _ in given)
-        # the reversed law behind the factor is that of the first law, not of a known start
-        factor = 1.0 if state.known_start else runtime.forgetting.factor(time)
+        found = seen(runtime, self.query, state.time, scene, given)
         unchanged = found.support is scene.support
-        after = LocationState(
-            time + 1,
+        after = self._state(
+            state,
             found.belief,
             scene.packed if unchanged else runtime.packed(found.support),
-            carried(state.about_now, factor) + eta,
-            state.about_all + eta,
-            state.known_start,
+            sum(stage.spread for stage, _ in given),
         )
-        return after, self._release(after, scene.stage, found, outputs, secure)
+        return after, self._release(
+            after,
+            found,
+            tuple(int(k) for k in outputs[0][1]) if outputs else None,
+            stage.count,
+            self._named_pairs(stage),
+            runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
+            _warnings(stage.count, stage.joined, stage.tells, found.best < -FAR * len(outputs)),
+            secure,
+        )
+
+    def _after(
+        self, state: LocationState, reached: Reached, told: Told, secure: bool
+    ) -> tuple[LocationState, LocationRelease]:
+        """The same for one output of this machine that compiled code has drawn and absorbed."""
+        found, z, count, joined, eta = told
+        after = self._state(state, found.belief, reached.packed, eta)
+        stage = reached.stage
+        return after, self._release(
+            after,
+            found,
+            z,
+            count,
+            () if stage is None else self._named_pairs(stage),
+            self._runtime.promise,
+            _warnings(count, joined, False, found.best < -FAR),
+            secure,
+        )
+
+    def _state(
+        self, before: LocationState, belief: Belief, packed: Bytes, eta: float
+    ) -> LocationState:
+        """The state one step on, when the outputs told η between any two states."""
+        # the reversed law behind the factor is that of the first law, not of a known start
+        known = before.known_start
+        factor = 1.0 if known else self._runtime.forgetting.factor(before.time)
+        return following(
+            before.time + 1,
+            belief,
+            packed,
+            carried(before.about_now, factor) + eta,
+            before.about_all + eta,
+            known,
+        )
+
+    def _named_pairs(self, stage: Stage) -> tuple[tuple[str, str], ...]:
+        """The edges that the repair added, by the names of their states."""
+        added, names = stage.protected.added, self.query.states
+        return tuple((names[a], names[b]) for a, b in added.tolist()) if len(added) else ()
 
     def _stage(self, machine: LocationMachine, scene: Scene) -> Stage:
         """The stage of a machine that answers at this step."""
         return scene.stage if machine is self else machine.runtime.stage(scene.stage.members)
 
     def _release(
-        self, after: LocationState, stage: Stage, found: Seen, outputs: Outputs, secure: bool
+        self,
+        after: LocationState,
+        found: Seen,
+        z: tuple[int, ...] | None,
+        possible: int,
+        added: tuple[tuple[str, str], ...],
+        guarantee: Guarantee | None,
+        warnings: tuple[str, ...],
+        secure: bool,
     ) -> LocationRelease:
         query = self.query
         names = query.states
-        return LocationRelease(
-            time=after.time,
-            z=tuple(int(k) for k in outputs[0][1]) if outputs else None,
-            step=query.step,
-            labels=query.labels,
-            unit=query.unit,
-            estimate=found.estimate,
-            likely=tuple((names[place], share) for place, share in found.top),
-            spread=found.spread,
-            possible=stage.count,
-            degree=found.degree,
-            added=tuple((names[a], names[b]) for a, b in stage.protected.added),
-            guarantee=self.runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
-            about_now=after.about_now,
-            about_all=after.about_all,
-            warnings=_warnings(stage, found.best < -FAR * len(outputs)),
-            secure=secure,
-        )
+        release = Draft()
+        release.time = after.time
+        release.z = z
+        release.step = query.step
+        release.labels = query.labels
+        release.unit = query.unit
+        release.estimate = found.estimate
+        release.likely = tuple([(names[place], share) for place, share in found.top])
+        release.spread = found.spread
+        release.possible = possible
+        release.degree = found.degree
+        release.added = added
+        release.guarantee = guarantee
+        release.about_now = after.about_now
+        release.about_all = after.about_all
+        release.warnings = warnings
+        release.secure = secure
+        return release.done()
 
     def promise(self, epsilon: Fraction) -> Guarantee:
         """The guarantee of one step at which `epsilon` is spent in all."""
@@ -213,13 +294,15 @@ def _made_again(*fields: Any) -> LocationMachine:
     return LocationMachine(**dict(zip(names, fields, strict=True)))
 
 
-def _warnings(stage: Stage, far: bool) -> tuple[str, ...]:
+def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ...]:
+    if count > 1 and joined and not tells and not far:
+        return ()
     found = []
-    if stage.count < 2:
+    if count < 2:
         found.append(NOTHING_LEFT)
-    elif not stage.joined:
+    elif not joined:
         found.append(POLICY_SILENT)
-    if stage.tells and stage.count > 1:
+    if tells and count > 1:
         found.append(ON_A_LINE)
     if far:
         found.append(FAR_OFF)

@@ -36,10 +36,11 @@ class Atlas:
         A mapping holds "state", or "lat" and "lon". Coordinates need a model with a grid; where
         no state covers them, the nearest state counts (in the map's plane, ties by index).
         """
-        if isinstance(observed, Mapping):
-            observed = _inside(observed)
-        if isinstance(observed, Sequence | np.ndarray) and not isinstance(observed, str):
-            return self._on_map(observed)
+        if not isinstance(observed, str):
+            if isinstance(observed, Mapping):
+                observed = _inside(observed)
+            if isinstance(observed, Sequence | np.ndarray) and not isinstance(observed, str):
+                return self._on_map(observed)
         place = self._index.get(label(observed))
         if place is None:
             raise InputError(

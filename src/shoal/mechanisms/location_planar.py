@@ -32,7 +32,7 @@ class PlanarStages:
 
     def stage(self, members: Truths) -> Stage | None:
         """The stage of C = members; None when it is flat or needs a repair: use `stage_of`."""
-        from shoal.loss.location_step_kernels import stage_parts
+        from shoal.loss.location_stage_kernels import stage_parts
 
         ready, vertices, answering, answers, joined, spread = stage_parts(
             self.graph, members, float(self.epsilon)

@@ -78,5 +78,37 @@ class LocationRelease(Value):
         }
 
 
+class Draft(Value):
+    """A release while its fields are filled in; `done` makes it one, which nobody can change.
+
+    The same slots with nothing to pass through at each: a sixth of the time of the constructor.
+    """
+
+    __slots__ = LocationRelease.__slots__
+    time: int
+    z: tuple[int, ...] | None
+    step: Fraction
+    labels: tuple[str, ...]
+    unit: str
+    estimate: tuple[float, ...]
+    likely: tuple[tuple[str, float], ...]
+    spread: float
+    possible: int
+    degree: int
+    added: tuple[tuple[str, str], ...]
+    guarantee: Guarantee | None
+    about_now: float
+    about_all: float
+    warnings: tuple[str, ...]
+    secure: bool
+
+    def done(self) -> LocationRelease:
+        """The release; the draft is no more."""
+        object.__setattr__(self, "__class__", LocationRelease)
+        release: Any = self
+        assert isinstance(release, LocationRelease)
+        return release
+
+
 def _finite(value: float) -> float | None:
     return value if value < float("inf") else None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEPT = 64  # stages and supports kept, the ones used last
 
 Bytes = npt.NDArray[np.uint8]
+Belief = npt.NDArray[np.float32]
 
 
 class Scene(NamedTuple):
@@ -51,11 +52,11 @@ class Latest(NamedTuple):
     """The scene made last, and what it was made from."""
 
     time: int
-    belief: npt.NDArray[np.float32]
+    belief: Belief
     packed: Bytes
     scene: Scene
 
-    def is_of(self, time: int, belief: npt.NDArray[np.float32], packed: Bytes) -> bool:
+    def is_of(self, time: int, belief: Belief, packed: Bytes) -> bool:
         """Whether these are the very arrays, which are locked, at the same step."""
         return self.time == time and self.belief is belief and self.packed is packed
 
@@ -73,15 +74,16 @@ class Runtime:
         self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
         self._planar = planar_stages(machine.places, self.index, machine.epsilon, machine.noise)
         delta = machine.places.delta if isinstance(machine.places, LocationSet) else Fraction(0)
-        self._share = float(1 - delta)
-        self._promise = machine.promise(machine.epsilon)
+        self.graph = None if self._planar is None else self._planar.graph
+        self.share = float(1 - delta)
+        self.promise = machine.promise(machine.epsilon)
         self._latest: Latest | None = None
         self._stages: OrderedDict[bytes, Stage] = OrderedDict()
         self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
         self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
         self._promises: dict[tuple[Fraction, ...], Guarantee] = {}
 
-    def scene(self, time: int, belief: npt.NDArray[np.float32], packed: Bytes) -> Scene:
+    def scene(self, time: int, belief: Belief, packed: Bytes) -> Scene:
         """Prior, support and stage of step `time`, from the belief and support before it.
 
         A step asks for its scene more than once, so the one made last is kept.
@@ -90,7 +92,7 @@ class Runtime:
         if latest is not None and latest.is_of(time, belief, packed):
             return latest.scene
         prior = self._predicted(time, belief)
-        reached = self._reach(time, packed)
+        reached = self.reach(time, packed)
         stage = reached.stage
         if stage is None:
             stage = self.stage(self._members(time, prior, reached.support))
@@ -99,7 +101,7 @@ class Runtime:
             self._latest = Latest(time, belief, packed, scene)
         return scene
 
-    def _predicted(self, time: int, belief: npt.NDArray[np.float32]) -> Floats:
+    def _predicted(self, time: int, belief: Belief) -> Floats:
         moves = self.motion.matrix(time)
         if moves is None or self.index.edges is None:
             return self.motion.predict(time, belief.astype(np.float64))
@@ -119,7 +121,7 @@ class Runtime:
         if not isinstance(places, LocationSet):
             return possible
         states = self.motion.on_states(time, prior)
-        clear, members = likely(states, possible, self._share)
+        clear, members = likely(states, possible, self.share)
         return members if clear else possible & location_set(states, places.delta)
 
     def stage(self, members: Truths) -> Stage:
@@ -150,12 +152,12 @@ class Runtime:
         if not epsilons:
             return None
         if len(epsilons) == 1 and epsilons[0] is self._machine.epsilon:
-            return self._promise
+            return self.promise
         if epsilons not in self._promises:
             self._promises[epsilons] = self._machine.promise(sum(epsilons, Fraction(0)))
         return self._promises[epsilons]
 
-    def _reach(self, time: int, packed: Bytes) -> Reached:
+    def reach(self, time: int, packed: Bytes) -> Reached:
         """The support at step `time`; steps that move alike share what was found."""
         motion = self.motion
         moves = time if time < motion.memory or not motion.homogeneous else motion.memory

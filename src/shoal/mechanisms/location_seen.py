@@ -64,15 +64,18 @@ def _compiled(
     from shoal.loss.location_step_kernels import TINY, absorbed
 
     stage = scene.stage
-    total, belief, single, best, east, north, spread, top, degree = absorbed(
+    belief, single = np.empty(len(scene.prior)), np.empty(len(scene.prior), dtype=np.float32)
+    total, best, east, north, spread, degree, shown = absorbed(
         scene.prior,
-        query.points,
         runtime.values,
-        (stage.members, stage.answering, polygon),
+        stage.members,
+        stage.law.points,
+        polygon,
         runtime.rate,
         int(z[0]),
         int(z[1]),
-        SHOWN,
+        belief,
+        single,
     )
     if total < TINY:
         return None
@@ -81,9 +84,8 @@ def _compiled(
         answer, spread = remapped(belief, runtime.values, query.estimate)
         estimate = (float(answer[0]), float(answer[1]))
     single.setflags(write=False)
-    places = top.tolist()
-    likely = tuple(zip(places, belief[top].tolist(), strict=True))
-    return Seen(single, scene.support, estimate, spread, likely, degree, best)
+    top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+    return Seen(single, scene.support, estimate, spread, top, degree, best)
 
 
 def _plain(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.value import Ints
+from shoal.core.value import Floats, Ints
 from shoal.geometry.body import Body
 from shoal.mechanisms.location_graph import KeptGraphLaw
 from shoal.noise.emission import EmissionLaw, LatticeEmission
@@ -37,6 +38,20 @@ Law = Callable[[PolicyIndex, Truths, Ints, Protected, Fraction], EmissionLaw]
 Protect = Callable[[PolicyIndex, Truths, Body | None], Protected]
 
 
+class Planar(NamedTuple):
+    """K-norm noise in the plane as compiled code takes it.
+
+    The members, the answer of each state (of the member that answers for it), the vertices of the
+    body, and the rates and axes of the proposal.
+    """
+
+    members: Truths
+    answers: Ints
+    vertices: Ints
+    shares: Floats
+    outwards: Ints
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
     """Who is protected at a step, who answers for whom, and the noise.
@@ -45,8 +60,8 @@ class Stage:
     state (through the member that answers for it). `spread` = η bounds the log-ratio between any
     two states whatever; inf when noise on a line tells some apart, and then `tells` is True: the
     output itself rules states out. `joined` says whether the policy has an edge left inside C.
-    `count` = |C|; `polygon` are the vertices of the body when the law adds K-norm noise that fills
-    the plane, else None.
+    `count` = |C|; `planar` is what compiled code draws from when the law adds K-norm noise that
+    fills the plane, else None.
     """
 
     members: Truths
@@ -56,11 +71,16 @@ class Stage:
     spread: float
     joined: bool
     count: int = field(init=False)
-    polygon: Ints | None = field(init=False)
+    planar: Planar | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", int(np.count_nonzero(self.members)))
-        object.__setattr__(self, "polygon", _polygon(self.law))
+        object.__setattr__(self, "planar", _planar(self.members, self.law))
+
+    @property
+    def polygon(self) -> Ints | None:
+        """The vertices of the body, when noise fills the plane and compiled code knows it."""
+        return None if self.planar is None else self.planar.vertices
 
     @property
     def tells(self) -> bool:
@@ -118,11 +138,12 @@ NOISES: dict[str, NoiseKind] = {
 }
 
 
-def _polygon(law: EmissionLaw) -> Ints | None:
+def _planar(members: Truths, law: EmissionLaw) -> Planar | None:
     noise = law.noise if isinstance(law, LatticeEmission) else None
-    if not isinstance(noise, LatticeKNorm):
+    if not isinstance(noise, LatticeKNorm) or not noise.body.ambient == noise.body.dimension == 2:
         return None
-    return noise.body.flat if noise.body.ambient == noise.body.dimension == 2 else None
+    proposal = noise.proposal
+    return Planar(members, law.points, noise.body.flat, proposal.shares, proposal.outwards)
 
 
 def policy_of(places: Places) -> PolicyGraph:

@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.core.rng import SystemRng, check_count
+from shoal.core.rng import Rng, SystemRng, check_count
 
-__all__ = ["SeededRng", "SystemRng"]
+__all__ = ["SeededRng", "SystemRng", "Unread"]
 
 
 class SeededRng:
@@ -32,3 +32,28 @@ class SeededRng:
         """The next `count` words of the seed's stream."""
         check_count(count)
         return np.asarray(self._stream.random_raw(count), dtype=np.uint64)
+
+
+class Unread:
+    """A source whose last words were looked at but not used: it gives them first, once.
+
+    For a draw that is begun in compiled code and taken again from its beginning on Python's
+    integers: the same words make the same draw. To be used within that draw and then dropped.
+    """
+
+    def __init__(self, words: NDArray[np.uint64], rng: Rng) -> None:
+        self._left = words
+        self._rng = rng
+
+    @property
+    def secure(self) -> bool:
+        """Whether the source behind it is."""
+        return self._rng.secure
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words: of those given back, then of the source."""
+        check_count(count)
+        first, self._left = self._left[:count], self._left[count:]
+        if len(first) == count:
+            return first
+        return np.concatenate([first, self._rng.words(count - len(first))])

@@ -84,6 +84,8 @@ class LocationStream(Value):
         source = rng if rng is not None else SystemRng()
         plans = (self.plan, *others)
         self._check(plans, source, ledger, subject)
+        if observed is not None and ledger is None and not others:
+            return self._after(self.machine.step(self.state, observed, source))
         if observed is None or self.machine.scene(self.state).stage.count < 2:
             return self.skip()
         outputs = []

@@ -1,0 +1,245 @@
+"""Steps in one compiled call: the same as the plain ones on the same words, and nothing kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import FrozenInstanceError
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for
+
+from shoal.core.rng import Rng, SystemRng
+from shoal.mechanisms.location_live import WORDS, LiveSteps
+from shoal.mechanisms.location_machine import LocationMachine, LocationState
+from shoal.mechanisms.location_release import POLICY_SILENT, LocationRelease
+from shoal.noise.bits import SeededRng, Unread
+from shoal.queries.measurement import measurement
+from shoal.secrets.policy import PolicyGraph
+
+DELTA = Fraction(1, 20)
+CASES = [(name, delta) for name in ("complete", "radius", "transitions") for delta in (None, DELTA)]
+
+
+class Given:
+    """Words that a test chose, then those of a seed."""
+
+    secure = False
+
+    def __init__(self, words: list[int], seed: int = 5) -> None:
+        self._first, self._then, self.read = words, SeededRng(seed), 0
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        self.read += count
+        first, self._first = self._first[:count], self._first[count:]
+        rest = self._then.words(count - len(first))
+        return np.concatenate([np.array(first, dtype=np.uint64), rest])
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many steps compiled code took, and how many it handed back."""
+    calls, step = {"taken": 0, "handed back": 0}, LiveSteps.step
+
+    def counting(*given: Any) -> Any:
+        told, rng = step(*given)
+        calls["handed back" if told is None else "taken"] += 1
+        return told, rng
+
+    monkeypatch.setattr(LiveSteps, "step", counting)
+    return calls
+
+
+def same_state(one: LocationState, other: LocationState) -> None:
+    assert np.array_equal(one.belief, other.belief)  # to the last bit: sets follow from beliefs
+    assert one == other
+
+
+def both_ways(
+    machine: LocationMachine, state: LocationState, place: str, one: Rng, other: Rng
+) -> tuple[LocationState, LocationRelease]:
+    """The step in one call, compared with drawing and absorbing one after the other."""
+    after, release = machine.step(state, place, one)
+    z = machine.answer(state, place, other)
+    outputs = () if z is None else ((machine, z),)
+    plain, shown = machine.absorb(state, outputs, secure=False)
+    same_state(after, plain)
+    assert release == shown
+    assert release.as_dict() == shown.as_dict()
+    return after, release
+
+
+@pytest.mark.parametrize(("name", "delta"), CASES, ids=str)
+@pytest.mark.parametrize("epsilon", [ONE, Fraction(7, 3)], ids=str)
+def test_one_call_is_the_same_step(
+    name: str, delta: Fraction | None, epsilon: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = counted(monkeypatch)
+    machine, state = machine_for(name, delta, epsilon=epsilon), None
+    places = np.random.default_rng(1).integers(0, CHAIN.size, 40)
+    state = machine.init("14") if delta is None else machine.init()
+    for seed, place in enumerate(places.tolist()):
+        state, _ = both_ways(machine, state, str(place), SeededRng(seed), SeededRng(seed))
+    assert calls["taken"] > 30
+    assert sum(calls.values()) == 40
+
+
+@pytest.mark.parametrize("noise", ["laplace", "staircase", "graph-exponential"])
+def test_other_noise_is_the_same_step_too(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laplace noise in the plane is K-norm noise; the others are never taken in one call."""
+    calls = counted(monkeypatch)
+    machine = machine_for("radius", noise=noise)
+    state = machine.init()
+    for seed in range(6):
+        state, _ = both_ways(machine, state, "14", SeededRng(seed), SeededRng(seed))
+    assert calls["taken"] == (5 if noise == "laplace" else 0)  # nothing moves before the first
+
+
+@pytest.mark.parametrize("pairs", [[("0", "1"), ("0", "2")], []], ids=["one exposed", "silent"])
+def test_repairs_and_silent_policies_are_shown(
+    pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State 3 is far from the joined ones; without any edge only the repair protects."""
+    calls = counted(monkeypatch)
+    chain = type(CHAIN).of(np.full((4, 4), 0.25), initial=[0.25] * 4)
+    query = measurement(chain.states, [(0, 0), (1, 0), (0, 2), (9, 7)], labels=("x", "y"))
+    policy = PolicyGraph.of(chain.states, pairs)
+    machine = LocationMachine(chain=chain, query=query, places=policy, epsilon=ONE)
+    state = machine.init()
+    for seed in range(4):
+        state, release = both_ways(machine, state, "3", SeededRng(seed), SeededRng(seed))
+        assert any("3" in pair for pair in release.added)
+        assert (POLICY_SILENT in release.warnings) == (not pairs)
+    assert calls["taken"] == 3
+
+
+def test_a_model_of_two_states_names_two() -> None:
+    chain = type(CHAIN).of([[0.5, 0.5], [0.4, 0.6]], initial=[0.5, 0.5])
+    query = measurement(chain.states, [(0, 0), (1, 2)], labels=("x", "y"))
+    policy = PolicyGraph.complete(chain.states)
+    machine = LocationMachine(chain=chain, query=query, places=policy, epsilon=ONE)
+    state = machine.init()
+    for seed in range(4):  # two points span a line, so these go the plain way
+        state, release = both_ways(machine, state, "0", SeededRng(seed), SeededRng(seed))
+        assert len(release.likely) == 2
+
+
+@pytest.mark.parametrize("delta", [None, DELTA], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([0] * 33, id="undecided at once"),
+        pytest.param([2**64 - 1] * 9 + [0] * 24, id="undecided later"),
+        pytest.param([2**64 - 1] * 33, id="all rejected"),
+    ],
+)
+def test_a_draw_that_is_handed_back_is_made_from_the_same_words(
+    words: list[int], delta: Fraction | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of 0 are too close to tell; words of ones are minus zero, which is rejected."""
+    machine = machine_for("radius", delta)
+    state, _ = machine.step(machine.init(), "14", SeededRng(9))
+    calls = counted(monkeypatch)
+    both_ways(machine, state, "14", Given(words), Given(words))
+    assert calls == {"taken": 0, "handed back": 1}
+
+
+def test_a_step_reads_what_one_draw_reads() -> None:
+    machine = machine_for("radius")
+    state, _ = machine.step(machine.init(), "14", SeededRng(9))
+    one, other = Given([]), Given([])
+    machine.step(state, "14", one)
+    machine.answer(state, "14", other)
+    assert one.read == other.read == WORDS
+
+
+def test_lost_beliefs_and_far_outputs_are_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch)
+    machine = corner_machine(Fraction(800))
+    lost = LocationState(1, np.zeros(3, np.float32), np.packbits([True] * 3))
+    both_ways(machine, lost, machine.query.states[1], SeededRng(1), SeededRng(1))
+    wide = corner_machine(Fraction(1, 10**25))
+    state, _ = wide.absorb(wide.init(), ())
+    both_ways(wide, state, wide.query.states[1], SeededRng(1), SeededRng(1))
+    assert calls == {"taken": 0, "handed back": 2}
+
+
+@pytest.mark.parametrize(("name", "delta"), CASES, ids=str)
+def test_a_step_does_not_depend_on_steps_before_it(name: str, delta: Fraction | None) -> None:
+    """A machine that has run for others, and one made anew from the state's JSON, agree."""
+    used = machine_for(name, delta)
+    state = used.init()
+    kept = []
+    for seed in range(12):
+        kept.append(state)
+        state, _ = used.step(state, str(3 * seed % CHAIN.size), SeededRng(seed))
+    for before in reversed(kept):
+        again = used.step(before, "14", SeededRng(99))
+        fresh = machine_for(name, delta).step(before, "14", SeededRng(99))
+        same_state(again[0], fresh[0])
+        assert again[1] == fresh[1]
+
+
+def test_states_and_releases_cannot_be_changed() -> None:
+    machine = machine_for("radius", DELTA)
+    state, _ = machine.step(machine.init(), "14", SeededRng(1))
+    after, release = machine.step(state, "14", SeededRng(2))
+    for array in (after.belief, after.support):
+        assert array.base is None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(FrozenInstanceError):
+        release.time = 5  # type: ignore[misc]
+    assert type(release) is LocationRelease
+    made = LocationRelease(
+        **{name: getattr(release, name) for name in LocationRelease.__dataclass_fields__}
+    )
+    assert made == release
+    assert json.dumps(made.as_dict()) == json.dumps(release.as_dict())
+
+
+def test_unread_words_come_first_and_once() -> None:
+    rng = SeededRng(4)
+    whole = SeededRng(4).words(10).tolist()
+    source = Unread(rng.words(6), rng)
+    assert not source.secure
+    assert Unread(np.zeros(1, np.uint64), SystemRng()).secure
+    assert source.words(2).tolist() == whole[:2]
+    assert source.words(0).size == 0
+    assert source.words(6).tolist() == whole[2:8]
+    assert source.words(2).tolist() == whole[8:]
+    with pytest.raises(ValueError, match="count is -1"):
+        source.words(-1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_forked_child_draws_other_noise() -> None:
+    machine = machine_for("radius", DELTA)
+    state, _ = machine.step(machine.init(), "14", SystemRng())
+
+    def outputs() -> list[Any]:
+        return [machine.step(state, "14", SystemRng())[1].z for _ in range(40)]
+
+    outputs()
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(send, json.dumps(outputs()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = [tuple(z) for z in json.loads(os.read(receive, 10**4))]
+    os.close(receive)
+    os.close(send)
+    assert len(theirs) == 40
+    assert theirs != outputs()
+
+
+def test_coordinates_are_the_query_points() -> None:
+    """What the tests above rely on: the map is one where compiled code applies."""
+    assert QUERY.points.shape == (CHAIN.size, 2)
+    assert machine_for("complete")._live is not None
+    line = measurement(CHAIN.states, [[k] for k in range(CHAIN.size)], labels=("x",))
+    assert machine_for("complete", query=line)._live is None

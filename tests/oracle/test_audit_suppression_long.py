@@ -166,10 +166,9 @@ def test_nothing_vanishes_from_chains_with_tiny_transitions(kind: str, smallest:
 def test_beliefs_far_below_the_smallest_number_still_count() -> None:
     """Only outputs of probability 1e-500 tell: two steps of 1e-250, and then it was s for sure."""
     tiny = 1e-250
-    moves = np.zeros((3, 3, 3))
-    moves[0] = [[0, 1, 0], [0, 1 - tiny, tiny], [0, 1, 0]]
-    moves[1] = [[0, 1, 0], [0, 1, 0], [tiny, 1 - tiny, 0]]
-    moves[2] = [[0, 0, 1], [0, 1, 0], [0, 1, 0]]
+    first = [[0, 1, 0], [0, 1 - tiny, tiny], [0, 1, 0]]
+    second = [[0, 1, 0], [0, 1, 0], [tiny, 1 - tiny, 0]]
+    moves = [first, second, [[0, 0, 1], [0, 1, 0], [0, 1, 0]]]
     day = DayChain.of(moves, initial=[0, 1, 0], states=["s", "a", "b"])
     codes = np.full((4, 3), 2**16 - 1, dtype=np.uint16)
     codes[3, 2] = 0  # b is shown at the end, which only s leads to

@@ -54,7 +54,7 @@ class Visits:
         with np.errstate(divide="ignore"):
             masses = (self.law + np.log(hidden)).ravel()
         if np.isfinite(masses).any():
-            beliefs = self.beliefs.reshape(len(self.facts), -1)
+            beliefs = self.beliefs.reshape(len(self.facts), masses.size)
             self._note(masses, beliefs, self.sweep.day.slots, END)
 
     def hide(self, t: int, hidden: Floats, window: Window) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -22,6 +24,7 @@ from shoal.attacks.seen import (
     released,
     suppressed,
 )
+from shoal.core.additive import Additive
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import Model
 from shoal.core.value import Floats
@@ -31,6 +34,7 @@ from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.bits import SeededRng
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
 from shoal.secrets.entries import EachEntry
 
@@ -210,6 +214,16 @@ def test_belief_over_time_is_the_filter() -> None:
     assert np.allclose(found[-1], attack(CHAIN, [EntriesSeen(rows)], 4).after[-1])
 
 
+def test_belief_over_time_of_a_longer_memory_does_not_look_ahead() -> None:
+    """Also not among the first entries, which come as one tuple."""
+    rows = np.log(np.random.default_rng(5).uniform(0.1, 1, (5, 2)))
+    found = belief_over_time(ORDER, EntriesSeen(rows))
+    for t in range(5):
+        law = order_law(ORDER, t + 1)
+        posterior = by_hand(law, ORDER, lambda p: sum(float(rows[i, s]) for i, s in enumerate(p)))
+        assert np.allclose(found[t], marginals(posterior, 2)[t], atol=1e-12), t
+
+
 def test_a_suppressed_stream_is_read_backwards_too() -> None:
     rows = np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     chain = MarkovChain.of(rows, states="abs", initial=[1, 0, 0])
@@ -229,6 +243,73 @@ def test_one_bar_of_zero_sum_noise_has_its_own_law() -> None:
     # with two bars the second is the length less the first, so one tells as much as both
     alone = attack(chain, [one_number(plan, release, 0)], 6)
     assert np.allclose(whole.after, alone.after, atol=1e-9)
+
+
+def test_one_bar_of_zero_sum_noise_far_out() -> None:
+    """P(one of three coordinates is off by g) ∝ Σ q^{|g| + |a| + |g + a|}, in exact fractions.
+
+    At 150 steps of q = 1/8 it is 2^-900 of what it is at 0, where an FFT would see its rounding.
+    """
+    chain = MarkovChain.of(np.full((3, 3), 1 / 3), length=4)
+    query = histogram(chain.states)
+    plan = calibrate(query, EachEntry(), chain, epsilon=1, mechanism="knorm")
+    scale = Fraction("0.4808983469629878")  # 1 / log 8, to sixteen digits
+    noise = ZeroSumLaplace(scale, Fraction(1), 3)
+    plan = replace(plan, body=Additive(query, noise))
+    release = plan.release([0, 1, 2, 0], rng=SeededRng(1))
+    seen = one_number(plan, release, 0)
+    gaps = np.array([0, 1, 2, 7, 40, 150])
+    found = seen.log_likelihood((gaps + int(release.values[0]))[:, None])
+
+    def log_law(gap: int) -> float:
+        total = sum(
+            (Fraction(1, 8) ** (gap + abs(a) + abs(gap + a)) for a in range(-gap - 60, 60)),
+            Fraction(0),
+        )
+        return math.log(total.numerator) - math.log(total.denominator)
+
+    expected = np.array([log_law(int(gap)) for gap in gaps])
+    assert found - found[0] == pytest.approx(expected - expected[0], rel=1e-9)
+
+
+def test_releases_are_attacked_as_they_were_drawn() -> None:
+    chain = MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], length=6)
+    query = count(chain.states, "1")
+    plan = calibrate(query, EachEntry(), chain, epsilon=1)
+    other = calibrate(query, EachEntry(), chain, epsilon=2)
+    release = plan.release([0, 0, 1, 1, 0, 0], rng=SeededRng(1))
+    raised = release.after("non-negative", (Fraction(0),))
+    for see in (released, lambda plan, release: one_number(plan, release, 0)):
+        with pytest.raises(InputError, match=r"was processed \(non-negative\)"):
+            see(plan, raised)
+        with pytest.raises(InputError, match="not of this plan"):
+            see(other, release)
+
+
+@pytest.mark.parametrize(
+    ("see", "words"),
+    [
+        (lambda: laplace_sum(count("01", "1"), (math.nan,), 1.0), "must be finite"),
+        (lambda: laplace_sum(count("01", "1"), (1.0,), 0.0), "scale is 0.0"),
+        (lambda: laplace_sum(count("01", "1"), (1.0,), math.inf), "scale is inf"),
+        (lambda: suppressed(("0",), "01", {"0": 1.5}), r"probabilities are in \[0, 1\]"),
+        (lambda: suppressed(("2",), "01", {}), "shows '2', which is not one of"),
+    ],
+    ids=["nan", "no noise", "infinite noise", "probability", "context"],
+)
+def test_what_nobody_can_have_seen_is_an_error(see: Callable[[], Seen], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        see()
+
+
+@pytest.mark.parametrize("model", [CHAIN, TABLE], ids=["chain", "table"])
+def test_likelihoods_that_are_no_numbers_are_an_error(model: Model) -> None:
+    assert model.states is not None
+    for bad in (math.nan, math.inf):
+        rows = np.zeros((3, len(model.states)))
+        rows[1, 0] = bad
+        with pytest.raises(InputError, match="a likelihood that is no number"):
+            attack(model, [EntriesSeen(rows)], 3)
 
 
 def test_measures_of_what_was_learned() -> None:

@@ -111,12 +111,28 @@ def test_stored_and_loaded_again() -> None:
             ),
             "every person exactly once",
         ),
+        (lambda: Contagion.cliques([0, 1], {0: [1], 1: [1, 0]}), "group 0 is empty"),
+        (
+            lambda: Contagion.from_edges(
+                "ab", [("a", "b")], FLU, tables={"a": np.eye(2) / 2, "b": np.eye(2) / 2}
+            ),
+            "'a' and 'b', who are in one group",
+        ),
+        (lambda: exponential_law(float("nan")), "rate is nan"),
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_what_is_refused(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rate", [2.0, -2.0, 1e6])
+def test_no_number_of_people_becomes_impossible(rate: float) -> None:
+    """e^-800 is 0 as a double; 400 people at rate 2 may still all be well."""
+    law = Contagion.cliques([400], exponential_law(rate)).laws[0]
+    assert (law > 0).all()
+    assert law.sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_a_weight_per_person_is_refused() -> None:

@@ -185,6 +185,12 @@ def test_what_doubles_cannot_follow_is_refused_and_not_called_impossible() -> No
     assert seven.after[:, 1] == pytest.approx(np.ones(7))
 
 
+def test_the_likeliest_outcome_is_not_lost_to_underflow() -> None:
+    """All of twelve people ill has the probability 1e-360, and is all that was seen."""
+    seen = laplace_sum(count(ILL, "ill"), [12.0], 0.001)
+    assert most_likely(rare_net(12), [seen], 12) == ("ill",) * 12
+
+
 def test_a_network_too_large_to_be_listed_has_no_likeliest_outcome() -> None:
     with pytest.raises(Refused, match="found by looking at each"):
         most_likely(rare_net(30), [laplace_sum(count(ILL, "ill"), [1.0], 1.0)], 30)

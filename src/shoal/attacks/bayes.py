@@ -13,6 +13,7 @@ from shoal.attacks.crowds import crowd_beliefs, likeliest_crowd
 from shoal.attacks.networks import network_beliefs
 from shoal.attacks.seen import EntriesSeen, Seen
 from shoal.attacks.variables import (
+    Columns,
     added_by,
     added_in_chain,
     columns_of,
@@ -66,12 +67,13 @@ def belief_over_time(model: Model, seen: EntriesSeen) -> Floats:
         law = np.log(path.initial)
     rows = []
     for node in range(nodes):
-        law = law + coded.tilts(node)
-        total = np.logaddexp.reduce(law)
-        if total == -math.inf:
-            raise InputError("what was seen is impossible under the model")
-        law = law - total
-        rows += [by_value(law, shown, len(path.values)) for _, shown in path.brought(node)]
+        for entry, shown in path.brought(node):  # the first node of a longer memory brings several
+            law = law + (0.0 if coded.tilt is None else coded.tilt[entry][shown])
+            total = np.logaddexp.reduce(law)
+            if total == -math.inf:
+                raise InputError("what was seen is impossible under the model")
+            law = law - total
+            rows.append(by_value(law, shown, len(path.values)))
         law = pushed(law[:, None], path.matrix(node))[:, 0] if node + 1 < nodes else law
     return np.exp(np.array(rows))
 
@@ -87,9 +89,7 @@ def most_likely(
     """
     if isinstance(model, Contagion):
         return likeliest_crowd(model, seen)
-    if isinstance(model, BayesNet):
-        model = _listed(model)
-    if isinstance(model, JointTable):
+    if isinstance(model, JointTable | BayesNet):
         weight = _outcome_logs(model, seen)
         if weight.max() == -math.inf:
             raise InputError("what was seen is impossible under the model")
@@ -105,27 +105,14 @@ def most_likely(
     return tuple(path.values[value] for value in first + rest)
 
 
-def _listed(net: BayesNet) -> JointTable:
-    outcomes = math.prod(net.sizes)
-    if outcomes > MAX_OUTCOMES:
-        raise Refused(
-            f"the network has {outcomes:.3g} outcomes, and the likeliest of them is found by "
-            f"looking at each; at most {MAX_OUTCOMES} are tried: attack() believes without that"
-        )
-    return net.as_table()
-
-
 def _observed(
     model: Model, seen: Sequence[Seen], entries: int | Sequence[int]
 ) -> tuple[Coded, Floats, int]:
     """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
     path, nodes = joined_walk(model, entries)
     total = nodes + path.order - 1
-    tilts = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
-    if any(len(rows) != total for rows in tilts):
-        raise InputError(f"something was seen of a number of entries other than {total}")
-    if any(rows.shape != (total, len(path.values)) for rows in tilts):
-        raise InputError(f"what was seen of entries needs a column for each of {path.values}")
+    columns = Columns(path.values, (np.arange(len(path.values)),) * total)
+    tilts = entries_seen(seen, columns)
     code = as_code(added_in_chain(path.values, total, seen))
     cells = code.width * nodes * path.size**2
     if cells > MOST_CELLS:
@@ -134,11 +121,7 @@ def _observed(
             "look at one of them, or at a shorter stretch of data"
         )
     alike = bool((code.added == code.added[:1]).all())
-    coded = Coded(
-        path,
-        code.added[0] if alike else code.added,
-        np.sum(tilts, axis=0) if tilts else None,
-    )
+    coded = Coded(path, code.added[0] if alike else code.added, tilts)
     return coded, log_likelihood(seen, code.numbers()[: coded.width(nodes)]), nodes
 
 
@@ -260,19 +243,36 @@ def _best_states(coded: Coded, nodes: int, likelihood: Floats) -> list[int]:
     return states[::-1]
 
 
-def _outcome_logs(table: JointTable, seen: Sequence[Seen]) -> Floats:
-    """log P(outcome, output) for every outcome of a table."""
-    columns = columns_of(table)
-    with np.errstate(divide="ignore"):
-        out = np.log(table.probability).ravel()
-    places = np.indices(table.probability.shape).reshape(table.probability.ndim, -1)
-    answers = sum(rows[own] for rows, own in zip(added_by(table, seen), places, strict=True))
-    out = out + log_likelihood(seen, np.asarray(answers))
+def _outcome_logs(model: JointTable | BayesNet, seen: Sequence[Seen]) -> Floats:
+    """log P(outcome, output) for every outcome of a table, or of a network that can be listed."""
+    columns, prior = columns_of(model), _log_outcomes(model)
+    places = np.indices(prior.shape).reshape(prior.ndim, -1)
+    answers = sum(rows[own] for rows, own in zip(added_by(model, seen), places, strict=True))
+    out = prior.ravel() + log_likelihood(seen, np.asarray(answers))
     logs = entries_seen(seen, columns)
     if logs is not None:
         rows = [logs[v, own][places[v]] for v, own in enumerate(columns.places)]
         out = out + np.sum(rows, axis=0)
-    return np.asarray(out.reshape(table.probability.shape))
+    return np.asarray(out.reshape(prior.shape))
+
+
+def _log_outcomes(model: JointTable | BayesNet) -> Floats:
+    """log P(outcome), one axis per variable; a network's in logs from the start."""
+    with np.errstate(divide="ignore"):
+        if isinstance(model, JointTable):
+            return np.asarray(np.log(model.probability))
+        outcomes = math.prod(model.sizes)
+        if outcomes > MAX_OUTCOMES:
+            raise Refused(
+                f"the network has {outcomes:.3g} outcomes, and the likeliest of them is found by "
+                f"looking at each; at most {MAX_OUTCOMES} are tried: attack() believes without that"
+            )
+        out = np.zeros(model.sizes)
+        for scope, table in model.factors():
+            order = np.argsort(scope)
+            shape = [size if v in scope else 1 for v, size in enumerate(model.sizes)]
+            out = out + np.log(table).transpose(order).reshape(shape)
+        return out
 
 
 def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.attacks.bayes import attack
 from shoal.attacks.contexts import Output, run, suppression_after
 from shoal.attacks.seen import suppressed
-from shoal.core.errors import Refused
+from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.value import Floats
 from shoal.mechanisms.mask_machine_history import HistoryMask
@@ -171,7 +171,10 @@ def _likelihood(plan: Plan, output: Output) -> Floats:
 
 
 def _scaled(rows: Floats) -> Floats:
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+    total = rows.sum(axis=1, keepdims=True)
+    if not (total > 0).all():
+        raise InputError("a day that was shown is impossible under the chain to begin with")
+    return np.asarray(rows / total)
 
 
 def _belief(transition: Floats, law: Floats) -> float:

@@ -75,13 +75,22 @@ def _laplace(
     """-|sums - output|_1/scale, up to a constant, for rows of sums in lattice steps."""
     if len(output) != len(query.labels):
         raise InputError(f"output has {len(output)} numbers; the query has {len(query.labels)}")
+    if not np.isfinite(np.asarray(output, dtype=np.float64)).all():
+        raise InputError(f"output is {tuple(output)}; every number must be finite")
+    if not (scale > 0 and np.isfinite(scale)):
+        raise InputError(f"scale is {scale}; it must be positive and finite")
     steps = float(query.lattice) / scale
     place = np.asarray(output, dtype=np.float64) / float(query.lattice)
     return lambda sums: -steps * np.abs(sums - place).sum(axis=1)
 
 
 def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
-    """What a release of an additive plan shows."""
+    """What a release of an additive plan shows, as it was drawn.
+
+    Refused are values processed since (a raised 0 is not the answer with its noise) and releases of
+    another plan, whose noise is another.
+    """
+    _check_drawn(plan, release)
     body, query = plan.body, plan.task.query
     if isinstance(body, Additive) and isinstance(query, LinearQuery):
         return laplace_sum(query, release.values, float(body.noise.scale))
@@ -93,8 +102,18 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
     )
 
 
+def _check_drawn(plan: Plan, release: Release) -> None:
+    if release.plan != plan.fingerprint:
+        raise InputError("the release is not of this plan; hand over the plan that made it")
+    if release.processed:
+        raise InputError(
+            f"the release was processed ({', '.join(release.processed)}); attack it as it was drawn"
+        )
+
+
 def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
     """One number of a release by itself: less than the adversary sees, cheap for histograms."""
+    _check_drawn(plan, release)
     body, query = plan.body, plan.task.query
     assert isinstance(body, Additive)
     assert isinstance(query, LinearQuery)
@@ -114,7 +133,12 @@ def suppressed(
 
     `suppression` is the probability with which each state is hidden (0 when not named).
     """
-    hidden = np.array([suppression.get(state, 0.0) for state in states])
+    hidden = np.array([suppression.get(state, 0.0) for state in states], dtype=np.float64)
+    if not ((hidden >= 0) & (hidden <= 1)).all():
+        raise InputError(f"suppression is {dict(suppression)}; probabilities are in [0, 1]")
+    strange = [shown for shown in output if shown is not None and shown not in states]
+    if strange:
+        raise InputError(f"output shows {strange[0]!r}, which is not one of {list(states)}")
     rows = np.empty((len(output), len(states)))
     for t, shown in enumerate(output):
         rows[t] = hidden if shown is None else (1 - hidden) * (np.array(list(states)) == shown)
@@ -123,14 +147,21 @@ def suppressed(
 
 
 def _one_bar(decay: float, others: int, gaps: npt.NDArray[Any]) -> Floats:
-    """The log-law of one coordinate of noise that adds up to 0, by convolving the others."""
-    reach = int(np.ceil(60 / decay + np.abs(gaps).max())) + 1
-    grid = np.arange(-reach, reach + 1)
-    size = 1 << (others * len(grid)).bit_length()
-    spectrum = np.fft.rfft(
-        np.roll(np.pad(np.exp(-decay * np.abs(grid)), (0, size - len(grid))), -reach)
-    )
-    rest = np.fft.irfft(spectrum**others, size)
-    places = np.rint(gaps).astype(np.int64)
-    with np.errstate(divide="ignore"):
-        return np.asarray(-decay * np.abs(gaps) + np.log(np.maximum(rest[places], 1e-300)))
+    """The log-law of one coordinate of noise that adds up to 0, up to a constant.
+
+    e^{-decay·|g|} P(S = -g) with S the sum of the `others`, each a difference of two geometric
+    numbers. So S is the difference of two negative binomials b, P(S = k) = Σ_i b(i) b(i + |k|), a
+    sum of positive terms: no mass is lost, however far out.
+    """
+    from scipy.special import gammaln
+
+    far, place = np.unique(np.abs(np.rint(gaps)).astype(np.int64), return_inverse=True)
+    terms = int(np.ceil((2 * others + 45) / decay)) + 1  # beyond, all together are below e^-80
+    i = np.arange(terms + int(far.max()))
+    logs = gammaln(others + i) - gammaln(i + 1.0) - decay * i
+    law = np.empty(len(far))
+    for row, k in enumerate(far.tolist()):
+        pair = logs[:terms] + logs[k : k + terms]
+        top = float(pair.max())
+        law[row] = top + np.log(np.exp(pair - top).sum())
+    return np.asarray(-decay * np.abs(gaps) + law[place.ravel()].reshape(gaps.shape))

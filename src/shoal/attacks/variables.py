@@ -82,6 +82,8 @@ def entries_seen(seen: Sequence[Seen], columns: Columns) -> Floats | None:
     logs = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
     shape = (len(columns.places), len(columns.values))
     for rows in logs:
+        if not (rows < np.inf).all():
+            raise InputError("what was seen of entries holds a likelihood that is no number")
         if len(rows) != shape[0]:
             raise InputError(f"something was seen of a number of entries other than {shape[0]}")
         if rows.shape != shape:

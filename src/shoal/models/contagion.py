@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,10 +113,16 @@ class Contagion(Value):
         laws: list[Floats] = []
         which: list[int] = []
         for group in groups:
-            own = [explicit[person] for person in group if person in explicit]
+            own = [person for person in group if person in explicit]
+            if len(own) > 1:
+                first, second = (label(people[person]) for person in own[:2])
+                raise InputError(
+                    f"tables names {first!r} and {second!r}, who are in one group; give its law "
+                    "once"
+                )
             if own:
                 which.append(len(laws))
-                laws.append(numbers(own[0], "a table"))
+                laws.append(numbers(explicit[own[0]], "a table"))
                 continue
             size = len(group)
             if size not in by_size:
@@ -213,6 +220,8 @@ class Contagion(Value):
         if len(self.which) != len(self.groups):
             raise InputError("which needs one law for every group")
         for g, group in enumerate(self.groups):
+            if not group:
+                raise InputError(f"group {g} is empty; leave it out")
             if not 0 <= self.which[g] < len(self.laws):
                 raise InputError(f"group {g} follows law {self.which[g]}, which does not exist")
             shape = self.law_of(g).shape
@@ -226,11 +235,17 @@ class Contagion(Value):
 
 
 def exponential_law(rate: float) -> Callable[[int], Floats]:
-    """P(N = j) = e^{rate·j} / Σ_i e^{rate·i} for j = 0 … size: the paper's example has rate 2."""
+    """P(N = j) = e^{rate·j} / Σ_i e^{rate·i} for j = 0 … size: the paper's example has rate 2.
+
+    A number too unlikely for a double gets the least one that keeps its digits, about 1e-307:
+    what can happen must not become impossible.
+    """
+    if not math.isfinite(rate):
+        raise InputError(f"rate is {rate}; it must be a finite number")
 
     def law(size: int) -> Floats:
         weight = np.exp(rate * (np.arange(size + 1) - (size if rate > 0 else 0)))
-        return np.asarray(weight / weight.sum())
+        return np.asarray(np.maximum(weight / weight.sum(), 8 * sys.float_info.min))
 
     return law
 

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from shoal.loss.exact_kernels import _smooth
+from shoal.loss.exact_kernels import smooth
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -99,7 +99,7 @@ def held_future(table: Floats, weights: Ints, keep: float) -> Floats:
         for x in range(size):
             _clear(law)
             _add(law[weights[x] : weights[x] + width], table[x, z], 1.0)
-            _smooth(law, total, keep, density[x])
+            smooth(law, total, keep, density[x])
         _compare(density, total, best)
     return best
 
@@ -113,7 +113,7 @@ def held_past(table: Floats, held: Bools, keep: float) -> Floats:
     for y in range(size):
         if held[y]:
             for x in range(size):
-                _smooth(table[y, x], width, keep, density[x])
+                smooth(table[y, x], width, keep, density[x])
             _compare(density, width, best)
     return best
 

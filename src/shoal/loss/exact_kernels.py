@@ -30,9 +30,9 @@ def steepest_ratio(
         width = _width(laws[g], possible[g])
         for x in range(secrets):
             if possible[g, x]:
-                _smooth(laws[g, x], width, keep, density[x])
+                smooth(laws[g, x], width, keep, density[x])
         for j in range(width):
-            high, low, above, below = _extremes(density[:, j], possible[g])
+            high, low, above, below = extremes(density[:, j], possible[g])
             if high > 0.0:
                 most, least = max(most, high), min(least, low if low > 0.0 else high)
                 ratio = high / low if low > 0.0 else np.inf
@@ -55,7 +55,7 @@ def _width(laws: Floats, possible: Bools) -> int:
 
 
 @nb.njit(cache=True)
-def _smooth(law: Floats, width: int, keep: float, out: Floats) -> None:
+def smooth(law: Floats, width: int, keep: float, out: Floats) -> None:
     """Into out: Σ_i law[i] keep^|j - i|."""
     carried = 0.0
     for j in range(width):
@@ -68,7 +68,7 @@ def _smooth(law: Floats, width: int, keep: float, out: Floats) -> None:
 
 
 @nb.njit(cache=True)
-def _extremes(values: Floats, possible: Bools) -> tuple[float, float, int, int]:
+def extremes(values: Floats, possible: Bools) -> tuple[float, float, int, int]:
     """The largest and the least of the possible values, and where they are."""
     high, low, above, below = -1.0, np.inf, 0, 0
     for x in range(len(values)):

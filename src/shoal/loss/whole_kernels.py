@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from shoal.loss.exact_kernels import _extremes, _smooth
+from shoal.loss.exact_kernels import extremes, smooth
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -110,9 +110,9 @@ def worst_law(
             for s in range(secrets):
                 if possible[i, s]:
                     laws[s, :total] /= chance[i, s]
-                    _smooth(laws[s], total, keep, density[s])
+                    smooth(laws[s], total, keep, density[s])
             for u in range(total):
-                high, low, above, below = _extremes(density[:, u], possible[i])
+                high, low, above, below = extremes(density[:, u], possible[i])
                 if high <= 0.0:
                     continue
                 most, least = max(most, high), min(least, low)

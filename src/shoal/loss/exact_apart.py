@@ -50,9 +50,8 @@ class Apart:
         Only ±∞ is looked at, so `loss` may still be larger. The whole chain counts as a window.
         """
         last = self._last
-        size, known = SMALLEST, [math.inf, math.inf]
-        while not self._holds(size, decay, target):
-            known = [*known[-2:], self.least_held(size, decay)]
+        size, known = SMALLEST, [math.inf, math.inf, self.least_held(SMALLEST, decay)]
+        while not self._holds(size, decay, target, known[-1]):
             if _stuck(known, target):
                 return None
             size *= 2
@@ -60,10 +59,12 @@ class Apart:
                 return last + 1 if self.affordable(last + 1) else None
             if not self.affordable(size):
                 return None
+            known = [*known[-2:], self.least_held(size, decay)]
         low = size // 2
         while size - low > max(1, low // 32):
             middle = (low + size) // 2
-            low, size = (low, middle) if self._holds(middle, decay, target) else (middle, size)
+            enough = self._holds(middle, decay, target, self.least_held(middle, decay))
+            low, size = (low, middle) if enough else (middle, size)
         return size
 
     def least_held(self, size: int, decay: float) -> float:
@@ -80,9 +81,7 @@ class Apart:
         """
         if self._last is not None and 2 * size > self._last:
             return 0.0
-        held = None
-        if self._fits(size * self.task.reach * decay, 0.0):
-            held = self._held(size, decay)
+        held = self._held(size, decay)
         return math.inf if held is None else self._together(held[:1], held[1:]).value
 
     def loss(self, size: int, decay: float) -> Bound:
@@ -93,7 +92,7 @@ class Apart:
         inf where plain doubles are not deep enough.
         """
         count = size if self._last is None else min(size, self._last + 1)
-        if not self._fits(count * self.task.reach * decay, 0.0):
+        if not _deep_enough(self._span(count, decay)):
             return Bound(math.inf)
         future, past = self._whole_futures(count, decay), self._whole_pasts(count, decay)
         if past is None:
@@ -106,6 +105,7 @@ class Apart:
         return self._together(np.maximum.accumulate(future, axis=0), past)
 
     def affordable(self, size: int) -> bool:
+        """Whether windows of `size` cost no more work and memory than is allowed."""
         states, reach = self.task.states, self.task.reach
         width = size * (size / 2) * reach
         whole = self._last is not None and size > self._last
@@ -120,14 +120,16 @@ class Apart:
     def _last(self) -> int | None:
         return None if self.task.length is None else self.task.length - 1
 
-    def _holds(self, size: int, decay: float, target: float) -> bool:
-        return self.least_held(size, decay) + 2 * self._held_slack(size, decay) <= target
+    def _holds(self, size: int, decay: float, target: float, held: float) -> bool:
+        """Whether windows of `size` with the bound `held` at ±∞ meet the target after rounding."""
+        return held + 2 * self._held_slack(size, decay) <= target
+
+    def _span(self, size: int, decay: float) -> float:
+        """How many scales the sums of `size` entries lie apart."""
+        return size * self.task.reach * decay
 
     def _ties(self, size: int) -> tuple[Tie, ...]:
         return held_ties(self.task, self._marginals, size, size, self._last)
-
-    def _fits(self, span: float, depth: float) -> bool:
-        return span + depth <= DEEPEST_TABLE
 
     def _together(self, highest: Floats, past: Floats) -> Bound:
         """The worst pair over all numbers of entries before and after that fit the length."""
@@ -168,7 +170,7 @@ class Apart:
         ratios = whole_side(matrix, task.initial, task.weights, count, fall, False)
         known, laws = supports(task, count), marginal_laws(task, count)
         rarest = float(laws[known].min())
-        if rarest < RAREST or not self._fits(count * task.reach * decay, -math.log(rarest)):
+        if rarest < RAREST or not _deep_enough(self._span(count, decay), rarest):
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(laws)
@@ -180,11 +182,13 @@ class Apart:
         """log-ratios (future, past) of windows with a state held beyond; None when too deep."""
         from shoal.loss.exact_apart_kernels import held_future, held_past
 
+        if not _deep_enough(self._span(size, decay)):
+            return None
         task, keep = self.task, math.exp(-decay)
         table = self._bridge(size)
         possible = Powers(task.matrices[0]).kernel(0, size).possible
         smallest = float(table.sum(axis=-1)[possible].min())
-        if smallest < RAREST or not self._fits(size * task.reach * decay, -math.log(smallest)):
+        if smallest < RAREST or not _deep_enough(self._span(size, decay), smallest):
             return None
         slack = self._held_slack(size, decay)
         future = _logs(held_future(table, task.weights, keep)) + slack
@@ -218,6 +222,11 @@ class Apart:
         roundings = 2.0 * size * (self.task.states + 2) + 16
         sweeps = 2.0**-50 * (4.0 + 4.0 * span + span * decay + DEEPEST_TABLE)
         return sweeps + roundings * 2.0**-52
+
+
+def _deep_enough(span: float, rarest: float = 1.0) -> bool:
+    """Whether plain doubles hold densities of laws that `span` scales and this mass make small."""
+    return span - math.log(rarest) <= DEEPEST_TABLE
 
 
 def _stuck(known: list[float], target: float) -> bool:

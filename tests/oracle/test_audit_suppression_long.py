@@ -17,6 +17,7 @@ import pytest
 from shoal.audit.exact import audit
 from shoal.audit.suppression import highest_rise
 from shoal.audit.suppression_long import followed
+from shoal.audit.suppression_progress import watched
 from shoal.audit.suppression_tables import tables_of
 from shoal.audit.suppression_witness import told
 from shoal.core.plan import Plan
@@ -310,3 +311,16 @@ def test_a_day_of_288_slots_is_audited() -> None:
     found = audit(plan)
     assert found.exact
     assert found.upper == pytest.approx(recheck(plan), abs=1e-9)
+
+
+def test_whoever_watches_is_told_how_far_it_is() -> None:
+    plan = mask(sticky_day(11, 40, 4), SECRET, delta="0.1", check="mask-simulatable")
+    shares: list[float] = []
+    with watched(lambda done, total: shares.append(done / total)):
+        audit(plan)
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < 0.1
+    assert 0.9 < shares[-1] <= 1
+    count = len(shares)
+    audit(plan)
+    assert len(shares) == count

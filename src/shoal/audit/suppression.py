@@ -15,6 +15,7 @@ import numpy as np
 from shoal.audit.adversaries import Adversary, bounded, enumerated, measured
 from shoal.audit.result import Audit, StreamWitness
 from shoal.audit.suppression_long import Highest, followed, frequencies
+from shoal.audit.suppression_progress import part
 from shoal.audit.suppression_tables import FINE, OneWord, Tables, tables_of
 from shoal.audit.suppression_witness import hide_chance
 from shoal.core.plan import Machine, Plan
@@ -111,10 +112,14 @@ def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Mach
 
 def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) -> Found:
     """By following every release that can come up, under each day chain."""
-    found = [followed(day, secrets, tables) for day in days]
+    found = []
+    for number, day in enumerate(days):
+        with part(number, len(days) + 1):
+            found.append(followed(day, secrets, tables))
     which = max(range(len(days)), key=lambda place: found[place].promise.lower)
     day, worst = days[which], found[which]
-    alone = None if secrets.labels else frequencies(day, secrets, tables)
+    with part(len(days), len(days) + 1):
+        alone = None if secrets.labels else frequencies(day, secrets, tables)
     memoryless = isinstance(tables.body, VectorMask)
     others = measured(day, secrets, worst.promise, worst.labels, alone, memoryless)
     upper = max(one.promise.upper for one in found)
@@ -180,10 +185,10 @@ def _branches(
             key = (state, context)
             if key not in chances:
                 chances[key] = hide_chance(machine, state, day.states[context])
-            for word, part in ((0, chances[key]), (FINE - 1, 1 - chances[key])):
-                if part > 0:
+            for word, weight in ((0, chances[key]), (FINE - 1, 1 - chances[key])):
+                if weight > 0:
                     after, shown = machine.step(state, day.states[context], OneWord(word))
-                    likely = chance * float(law[context]) * part
+                    likely = chance * float(law[context]) * weight
                     waiting.append(((*path, context), (*output, shown), likely, after))
 
 

@@ -21,6 +21,17 @@ def watched(progress: Progress) -> Iterator[None]:
         _watching.reset(token)
 
 
+@contextmanager
+def part(number: int, count: int) -> Iterator[None]:
+    """Inside, work is one of `count` equal parts, and `number` of them are done."""
+    outer = _watching.get()
+    if outer is None:
+        yield
+        return
+    with watched(lambda done, total: outer(number * total + done, count * total)):
+        yield
+
+
 def tell(done: int, total: int) -> None:
     """Tells whoever watches."""
     progress = _watching.get()

@@ -85,8 +85,7 @@ def audit(
     if html is not None:
         check_output(html, force=force)
     if black_box is None and not sampled:
-        with show.working("auditing"):
-            found: Audit | Estimate = _computed(source, scale, curve=html is not None)
+        found: Audit | Estimate = _computed(source, scale, curve=html is not None)
     else:
         found = _sampled(source, black_box, draws, confidence, seed, length, workers)
     _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
@@ -107,18 +106,20 @@ def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> Non
 
 def _computed(source: Path, scale: str | None, *, curve: bool) -> Audit:
     from shoal.audit.exact import audit as measure, audit_noise
+    from shoal.audit.suppression_progress import watched
 
-    if scale is None:
-        return measure(_plan(source), curve=curve)
-    request = _request(source)
-    return audit_noise(
-        request.task.query,
-        request.task.secrets,
-        request.task.family,
-        scale=scale,
-        claimed=request.epsilon(),
-        curve=curve,
-    )
+    with show.working("auditing") as progress, watched(progress):
+        if scale is None:
+            return measure(_plan(source), curve=curve)
+        request = _request(source)
+        return audit_noise(
+            request.task.query,
+            request.task.secrets,
+            request.task.family,
+            scale=scale,
+            claimed=request.epsilon(),
+            curve=curve,
+        )
 
 
 def _sampled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +104,14 @@ def on_stop(words: str) -> Iterator[None]:
 
 
 @contextmanager
-def working(title: str) -> Iterator[None]:
-    """A moving bar and the time on stderr while a single long piece of work runs."""
+def working(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A moving bar and the time on stderr while a single long piece of work runs.
+
+    Work that knows how far it is may say so: what is done, and of how much.
+    """
     with _progress() as progress:
-        progress.add_task(title, total=None)
-        yield
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def tracked(items: Sequence[str], title: str) -> Iterator[str]:

@@ -35,7 +35,7 @@ Decide = Callable[[Sequence[int], Draw], tuple[list[int], Ints]]  # who got an o
 
 
 class Shown(NamedTuple):
-    """One step of some streams: who they are, their outputs (None: nothing to protect), estimates.
+    """One step of some streams: who they are, their outputs (None: nothing drawn), estimates.
 
     `now` and `ever` bound what all outputs so far tell, between current states and sequences.
     """
@@ -153,11 +153,13 @@ class Fleet:
         now, ever = self._now[streams], self._ever[streams]
         return [
             Shown(
-                group.streams,
-                group.outputs,
-                *(estimates[rows], spreads[rows]),
-                group.stage.count,
-                *(now[rows], ever[rows]),
+                streams=group.streams,
+                outputs=group.outputs,
+                estimates=estimates[rows],
+                spreads=spreads[rows],
+                possible=group.stage.count,
+                now=now[rows],
+                ever=ever[rows],
             )
             for group, rows in zip(groups, places, strict=True)
         ]

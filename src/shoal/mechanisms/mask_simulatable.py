@@ -31,7 +31,7 @@ def calibrate(task: Task, delta: Fraction) -> Plan:
 
     `LiveSimulatable` runs the same check without the table, for streams that must start at once.
     """
-    mask_limit.turn_of(NAME)
+    mask_limit.turn_of(NAME)  # refused when others used up the time
     return plan_of(task, delta)
 
 

@@ -185,6 +185,14 @@ def test_what_doubles_cannot_follow_is_refused_and_not_called_impossible() -> No
     assert seven.after[:, 1] == pytest.approx(np.ones(7))
 
 
+def test_small_networks_are_listed_where_an_elimination_would_lose_outcomes() -> None:
+    """Twelve people all ill, 1e-360: somebody well is a change of 1,000 for every one of them."""
+    found = attack(rare_net(12), [laplace_sum(count(ILL, "ill"), [12.0], 0.001)], 12)
+    assert found.after[:, 1] == pytest.approx(np.ones(12))
+    assert found.largest_change().log_odds == pytest.approx(1000, rel=1e-9)
+    assert found.log_evidence == pytest.approx(-360 * math.log(10), rel=1e-9)
+
+
 def test_the_likeliest_outcome_is_not_lost_to_underflow() -> None:
     """All of twelve people ill has the probability 1e-360, and is all that was seen."""
     seen = laplace_sum(count(ILL, "ill"), [12.0], 0.001)

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import coded as as_code
 from shoal.attacks.crowds import crowd_beliefs, likeliest_crowd
-from shoal.attacks.networks import network_beliefs
+from shoal.attacks.networks import network_beliefs, too_deep
 from shoal.attacks.seen import EntriesSeen, Seen
 from shoal.attacks.variables import (
     Columns,
@@ -34,6 +34,7 @@ from shoal.models.table import MAX_OUTCOMES, JointTable
 
 MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
+MOST_LISTED = 2**20  # outcomes of a network that is listed where doubles would lose some
 
 
 def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> Beliefs:
@@ -44,8 +45,10 @@ def attack(model: Model, seen: Sequence[Seen], entries: int | Sequence[int]) -> 
     length of the data, or the lengths of several chains that are independent of each other and
     follow one another in the result.
     """
-    if isinstance(model, JointTable):
-        return _table(model, seen)
+    if isinstance(model, JointTable) or (
+        isinstance(model, BayesNet) and _better_listed(model, seen)
+    ):
+        return _listed(model, seen)
     if isinstance(model, BayesNet):
         return network_beliefs(model, seen)
     if isinstance(model, Contagion):
@@ -275,9 +278,13 @@ def _log_outcomes(model: JointTable | BayesNet) -> Floats:
         return out
 
 
-def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:
-    columns = columns_of(table)
-    axes = range(table.probability.ndim)
+def _better_listed(net: BayesNet, seen: Sequence[Seen]) -> bool:
+    """Whether a network is small, and doubles would lose some of its outcomes in an elimination."""
+    return math.prod(net.sizes) <= MOST_LISTED and too_deep(net, seen)
+
+
+def _listed(model: JointTable | BayesNet, seen: Sequence[Seen]) -> Beliefs:
+    columns, axes = columns_of(model), range(len(model.domains))
 
     def by_variable(logs: Floats) -> Floats:
         laws = [
@@ -285,6 +292,5 @@ def _table(table: JointTable, seen: Sequence[Seen]) -> Beliefs:
         ]
         return columns.spread(laws, -math.inf)
 
-    with np.errstate(divide="ignore"):
-        prior = by_variable(np.log(table.probability))
-    return Beliefs.from_joint(columns.values, prior, by_variable(_outcome_logs(table, seen)))
+    prior = by_variable(_log_outcomes(model))
+    return Beliefs.from_joint(columns.values, prior, by_variable(_outcome_logs(model, seen)))

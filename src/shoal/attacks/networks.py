@@ -33,7 +33,8 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
     Exact, by elimination: P(X_v = x, sums) with one more axis for all released sums together, and
     what was seen of single variables as factors of its own. Variables may differ in their values:
     beliefs have a column for each value of any of them, 0 where a variable does not take it, and
-    what is seen of entries has the same columns.
+    what is seen of entries has the same columns. Where doubles cannot hold every outcome
+    (`too_deep`) a belief below about 1e-13 may come out as 0; more than that is refused.
     """
     columns = columns_of(net)
     tilts, shift, depth = _tilts(seen, columns)
@@ -52,6 +53,11 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
         columns.values, columns.spread(before, -math.inf), columns.spread(rows, -math.inf)
     )
     return replace(found, log_evidence=found.log_evidence + shift)
+
+
+def too_deep(net: BayesNet, seen: Sequence[Seen]) -> bool:
+    """Whether products of probabilities and likelihoods may be too small for a double."""
+    return net.depth + _tilts(seen, columns_of(net))[2] > DEEPEST_LINEAR
 
 
 def _refuse_lost(net: BayesNet, depth: float, likeliest: float, rows: Sequence[Floats]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,9 +67,22 @@ def test_one_day_is_not_enough() -> None:
         fit_day([["a", "b"]], smoothing="auto")
 
 
-def test_many_days_are_left_out_in_groups() -> None:
-    days = random_days(50, 3, 0.8)
-    assert likeliest_smoothing(days) in AMOUNTS
+def test_many_days_are_left_out_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty fits an amount, and every day is left out of one of them."""
+    days = [[*day, f"day {number}"] for number, day in enumerate(random_days(50, 3, 0.8))]
+    fits: list[tuple[float, set[str]]] = []
+
+    def noted(rest: Sequence[Sequence[str]], **options: Any) -> DayChain:
+        fits.append((options["smoothing"], {day[-1] for day in rest}))
+        return fit_day(rest, **options)
+
+    monkeypatch.setattr("shoal.models.day_fit.fit_day", noted)
+    likeliest_smoothing(days)
+    every = {day[-1] for day in days}
+    for amount in AMOUNTS:
+        out = [every - rest for asked, rest in fits if asked == amount]
+        assert len(out) == 20
+        assert sorted(day for group in out for day in group) == sorted(every)
 
 
 def test_the_command_takes_auto(tmp_path: Path) -> None:

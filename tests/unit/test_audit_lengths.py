@@ -134,6 +134,15 @@ def test_a_box_that_takes_one_length_is_audited_there() -> None:
     assert found.lengths == (1440,)
     assert found.refused == (1, 2, 3, 5, 8, 12, 24, 48, 96, 192, 384, 768)
     assert "; the black box takes no data of 1, 2, 3, 5, 8, 12," in found.describe()
+    assert "fewer" not in found.describe()
+
+
+def test_fewer_draws_of_long_data_are_said() -> None:
+    found = audited(whole_days)
+    named = audited(whole_days, lengths=(1440,))
+    assert found.trials[0] < named.trials[0] == 5000
+    assert "The longer data is, the fewer of the draws it gets, unless it" in found.describe()
+    assert "fewer" not in named.describe()
 
 
 def test_a_named_length_the_box_refuses_is_an_error() -> None:
@@ -143,7 +152,7 @@ def test_a_named_length_the_box_refuses_is_an_error() -> None:
 
 def test_a_box_that_takes_no_length_is_told_with_what_was_tried() -> None:
     with pytest.raises(
-        InputError, match=r"failed with ValueError.*data of 1, .* and 30 entries was"
+        InputError, match=r"failed with ValueError.*data of 1, .* and 30 entries was tried"
     ):
         audited(whole_days, 30)
 

@@ -28,7 +28,7 @@ from shoal.queries.linear import LinearQuery
 
 CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
 CHUNK_ENTRIES = 2_000_000  # of long sequences, fewer
-CALL = 50  # entries that take about as long as the call itself
+CALL = 300  # entries that progress counts for the call itself
 
 CANNOT_TRAVEL = (pickle.PicklingError, AttributeError, TypeError, ValueError, RuntimeError, OSError)
 LONGEST = 60  # characters of data or outputs quoted in a message

@@ -40,6 +40,8 @@ def as_json(audit: Audit | Estimate) -> dict[str, Any]:
             "confidence": audit.confidence,
             "draws": audit.draws,
             "seed": audit.seed,
+            "lengths": list(audit.lengths),
+            "refused_lengths": list(audit.refused),
             "worst_case": {
                 "model": audit.model,
                 "law": audit.law,

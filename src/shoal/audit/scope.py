@@ -98,10 +98,10 @@ def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) ->
     refused = tuple(n for n, failure in failures.items() if failure is not None)
     if refused and len(refused) == len(failures):
         first = failures[refused[0]]
-        lengths = (
-            f"data of {_listed(refused)} entries was tried; name other lengths if it takes any"
-        )
-        raise InputError(f"{first} ({lengths})") from first
+        raise InputError(
+            f"{first} (data of {_listed(refused)} entries was tried; if it takes other lengths, "
+            "name them)"
+        ) from first
     return refused
 
 

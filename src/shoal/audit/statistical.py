@@ -114,10 +114,16 @@ class Estimate(Value):
                 f"when {self.subject} is {first}, and in {shares[1]:.2%} of {self.trials[1]:,} "
                 f"when it is {second}.",
             ),
-            ("Looked at", Looked(self.lengths, self.refused, self.beyond).describe()),
+            ("Looked at", self._looked()),
             ("Not checked", "; ".join(NOT_CHECKED) + "."),
         ]
         return "\n".join(f"{title}: {text}" for title, text in lines if text)
+
+    def _looked(self) -> str:
+        words = Looked(self.lengths, self.refused, self.beyond).describe()
+        if words and self.trials[0] < trials(Budget(self.draws), 1):
+            words += " The longer data is, the fewer of the draws it gets, unless it is named."
+        return words
 
     def _times(self) -> str:
         return significant(self.lower / self.promised) if self.promised else "0"
@@ -170,7 +176,9 @@ def audit_black_box(
 
     `release` is a plan, or a function from a list of states to a number or several; `claimed` is
     the epsilon it is held to and `notion` what that is about, by default what a plan or an adapter
-    says of itself. Data is drawn from the models given a fact. Half of the draws choose which
+    says of itself. Data is drawn from the models given a fact: of the `lengths` given, else of 1
+    entry up to the model's own length in ever longer steps, as far as the function takes it; the
+    longest gets fewer draws (`Budget`). Half of the draws choose which
     facts to compare and the set of outputs that tells them apart, in rounds with ever fewer
     rivals; the other half is counted: Clopper–Pearson limits on both probabilities give a bound
     that is wrong with probability at most 1 - confidence, whatever was chosen, if no release

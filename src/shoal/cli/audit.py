@@ -66,7 +66,11 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Of the sampled bound.")] = 0.99,
     seed: Annotated[int, typer.Option(help="Of the sampled data, for reproducible audits.")] = 0,
     length: Annotated[
-        list[int] | None, typer.Option(help="Length of the sampled data; may be repeated.")
+        list[int] | None,
+        typer.Option(
+            help="Length of the sampled data; may be repeated. By default 1, 2, 3, 5, 8, 12, and "
+            "then twice as long each time up to the model's length, with fewer draws of long data."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes that call the black box.")] = 1,
     html: Annotated[
@@ -79,7 +83,9 @@ def audit(
 
     Computes the largest change of the odds between two secrets over every model of the spec, every
     entry and every output: exactly where that is possible, else between two bounds. A function
-    given with --black-box is sampled instead, which can prove a violation but not its absence.
+    given with --black-box is sampled instead, which can prove a violation but not its absence: data
+    of one entry up to the model's whole length is drawn, and lengths the function fails for are
+    left out and named.
     """
     _one_kind(scale, black_box, sampled=sampled)
     if html is not None:

@@ -110,18 +110,7 @@ def step_among_likely(
     values: Any,
     possible: Any,
     share: float,
-    complete: bool,
-    points: Any,
-    order: Any,
-    layers: Any,
-    starts: Any,
-    first: Any,
-    second: Any,
-    ranks: Any,
-    vectors: Any,
-    firsts: Any,
-    others: Any,
-    group_of: Any,
+    graph: Any,
     epsilon: float,
     place: int,
     words: Any,
@@ -132,10 +121,6 @@ def step_among_likely(
     (count, joined, loss, released): the size of the set, whether the policy joins any of it, η,
     and what `released` returns. Not done either when the set or its stage must be found exactly.
     """
-    graph = (
-        *(complete, points, order, layers, starts, first, second),
-        *(ranks, vectors, firsts, others, group_of),
-    )
     prior = predict(pointers, sources, weights, belief)
     clear, members = likely(prior, possible, share)
     count = 0

@@ -6,11 +6,13 @@ back, and the caller goes the plain way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from shoal.core.value import Ints, locked
 from shoal.geometry.layers_kernels import (
     alive_by_adjacency,
     alive_by_scan,
@@ -21,25 +23,46 @@ from shoal.geometry.layers_kernels import (
 from shoal.geometry.nearest_kernels import stand_ins
 from shoal.geometry.planar_kernels import cone_of, cross, inside
 
+# the arrays of a graph, by their place in `bound`
+POINTS, ORDER, LAYERS, STARTS, FIRST, SECOND, RANKS, VECTORS, POINTERS, OTHERS, GROUPS = range(11)
 FEW = 8  # members' own edges are scanned when they are this many times fewer than all
+
+
+def bound(arrays: Sequence[Ints]) -> Ints:
+    """Arrays one after the other in a single one, which begins with where each starts.
+
+    Compiled code pays for every array that it is handed, on small maps more than for using it.
+    """
+    sizes = [len(arrays) + 1, *(array.size for array in arrays)]
+    return locked(np.concatenate([np.cumsum(sizes), *map(np.ravel, arrays)]), np.int64)
+
+
+@njit(cache=True)
+def part(sheet: Any, number: int) -> Any:
+    """An array that was bound, in one dimension."""
+    return sheet[sheet[number] : sheet[number + 1]]
 
 
 @njit(cache=True)
 def constrained_hull(members: Any, listed: Any, graph: Any) -> Any:
     """The vertices of the sensitivity hull of the members, as HullIndex finds them."""
-    complete, points, order, layers, starts, first, second = graph[:7]
-    ranks, vectors, pointers, others, group_of = graph[7:]
-    if complete:
+    points, order = part(graph, POINTS).reshape(-1, 2), part(graph, ORDER)
+    vectors = part(graph, VECTORS).reshape(-1, 2)
+    if len(vectors) == 0:
         return hull_of_members(members, order, points)
+    pointers, others = part(graph, POINTERS), part(graph, OTHERS)
     alive = np.zeros(len(vectors), dtype=np.bool_)
     own = 0
     for k in range(len(listed)):
         own += pointers[listed[k] + 1] - pointers[listed[k]]
     if own * FEW < len(others):
-        looked = alive_by_adjacency(members, listed, pointers, others, group_of, alive)
+        groups = part(graph, GROUPS)
+        looked = alive_by_adjacency(members, listed, pointers, others, groups, alive)
     else:
+        layers, starts = part(graph, LAYERS), part(graph, STARTS)
+        first, second = part(graph, FIRST), part(graph, SECOND)
         looked = alive_by_scan(members, layers, starts, first, second, alive)
-    return hull_of_groups(alive, looked, ranks, vectors)
+    return hull_of_groups(alive, looked, part(graph, RANKS), vectors)
 
 
 @njit(cache=True)
@@ -81,11 +104,11 @@ def largest_loss(vertices: Any, corners: Any, epsilon: float) -> float:
 def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
     """(ready, vertices, answering, answers, joined, spread) of a constraint C = members.
 
-    graph = (complete, points, order, layers, starts, first, second, ranks, vectors, pointers,
-    others, group_of). Not ready, and the rest means nothing: fewer than two members, a flat hull,
-    or somebody exposed.
+    `graph` holds the points, their order and the arrays of a HullIndex, bound in the order of the
+    numbers above; a graph without vectors is complete. Not ready, and the rest means nothing:
+    fewer than two members, a flat hull, or somebody exposed.
     """
-    points, order = graph[1], graph[2]
+    points, order = part(graph, POINTS).reshape(-1, 2), part(graph, ORDER)
     answering = np.arange(len(points))
     listed = np.flatnonzero(members)
     vertices = np.zeros((0, 2), dtype=np.int64)
@@ -94,8 +117,8 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
     if len(vertices) < 3:
         return False, vertices, answering, vertices, False, 0.0
     corners, joined = vertices, True
-    if not graph[0]:
-        alone = without_neighbour(members, listed, graph[9], graph[10])
+    if len(part(graph, VECTORS)):
+        alone = without_neighbour(members, listed, part(graph, POINTERS), part(graph, OTHERS))
         if anybody_exposed(vertices, points, listed, alone):
             return False, vertices, answering, vertices, False, 0.0
         joined = len(alone) < len(listed)

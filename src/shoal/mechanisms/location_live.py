@@ -64,7 +64,7 @@ class LiveSteps:
         drawn = self._rate, place, words, single
         if stage is None:
             possible, joined, eta, told = self._step_among_likely(
-                *given, reached.support, self._share, *parts, *drawn
+                *given, reached.support, self._share, parts, *drawn
             )
         else:
             possible, joined, eta = stage.count, stage.joined, stage.spread

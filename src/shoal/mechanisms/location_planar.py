@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
+from shoal.core.value import Ints
 from shoal.geometry.body import body_of
 from shoal.mechanisms.location_stage import Places, Stage
 from shoal.models.filter import Truths
@@ -27,15 +27,16 @@ for _shared in (NO_EDGES, NOBODY):
 class PlanarStages:
     """What `stage_of` makes of a constraint, for one policy, one ε and K-norm noise."""
 
-    graph: tuple[Any, ...]
+    graph: Ints
     epsilon: Fraction
+    rate: float
 
     def stage(self, members: Truths) -> Stage | None:
         """The stage of C = members; None when it is flat or needs a repair: use `stage_of`."""
         from shoal.loss.location_stage_kernels import stage_parts
 
         ready, vertices, answering, answers, joined, spread = stage_parts(
-            self.graph, members, float(self.epsilon)
+            self.graph, members, self.rate
         )
         if not ready:
             return None
@@ -66,9 +67,14 @@ def planar_stages(
     complete = len(edges.cliques) == 1 and len(edges.cliques[0]) == len(index.points)
     if (len(edges.cliques) and not complete) or (complete and len(edges.vectors)):
         return None
-    graph = (
-        *(complete, edges.points, order),
-        *(edges.layers, edges.starts, edges.first, edges.second, edges.ranks),
-        *(edges.vectors, edges.pointers, edges.others, edges.group_of),
+    if not complete and not len(edges.vectors):
+        return None  # a policy without edges joins nobody: all is repair
+    from shoal.loss.location_stage_kernels import bound
+
+    graph = bound(
+        [
+            *(edges.points, order, edges.layers, edges.starts, edges.first, edges.second),
+            *(edges.ranks, edges.vectors, edges.pointers, edges.others, edges.group_of),
+        ]
     )
-    return PlanarStages(graph, epsilon)
+    return PlanarStages(graph, epsilon, float(epsilon))

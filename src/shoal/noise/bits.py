@@ -29,9 +29,11 @@ class SeededRng:
         return False
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of the seed's stream."""
+        """The next `count` words of the seed's stream, read-only."""
         check_count(count)
-        return np.asarray(self._stream.random_raw(count), dtype=np.uint64)
+        words = np.asarray(self._stream.random_raw(count), dtype=np.uint64)
+        words.setflags(write=False)  # as the system's are, so that compiled code is made once
+        return words
 
 
 class Unread:
@@ -51,9 +53,11 @@ class Unread:
         return self._rng.secure
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words: of those given back, then of the source."""
+        """The next `count` words, read-only: of those given back, then of the source."""
         check_count(count)
         first, self._left = self._left[:count], self._left[count:]
         if len(first) == count:
             return first
-        return np.concatenate([first, self._rng.words(count - len(first))])
+        both = np.concatenate([first, self._rng.words(count - len(first))])
+        both.setflags(write=False)
+        return both

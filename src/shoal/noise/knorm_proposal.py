@@ -24,18 +24,24 @@ MOST_ROUNDS = 200  # of reduction; stopping early costs acceptance, never exactn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """rates in w coordinates, `outwards` the inverse of T: y = w @ outwards.
+    """`shares` are the rates in w coordinates, `outwards` the inverse of T: y = w @ outwards.
 
-    `shares` are the rates as floats; in the plane they are exact.
+    `exact` are the rates where floats only come near them; in the plane the shares are exact, and
+    it is None: draws seldom need the rates as fractions, and most proposals are used once.
     """
 
-    rates: tuple[Fraction, ...]
-    outwards: Ints
     shares: Floats
+    outwards: Ints
+    exact: tuple[Fraction, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "outwards", locked(self.outwards, np.int64))
         object.__setattr__(self, "shares", locked(self.shares))
+        object.__setattr__(self, "outwards", locked(self.outwards, np.int64))
+
+    @property
+    def rates(self) -> tuple[Fraction, ...]:
+        """The rates as fractions."""
+        return tuple(map(Fraction, self.shares.tolist())) if self.exact is None else self.exact
 
     def outward(self, inner: Sequence[int]) -> Ints:
         """y = w @ outwards as one row, in Python's integers when they need more than 62 bits."""
@@ -61,8 +67,7 @@ def proposal_for(body: Body) -> Proposal:
         case 2:
             from shoal.geometry.diamond_kernels import diamond
 
-            shares, outwards = diamond(body.flat)
-            return Proposal(tuple(map(Fraction, shares.tolist())), outwards, shares)
+            return Proposal(*diamond(body.flat))
     return _several(body)
 
 
@@ -79,7 +84,7 @@ def _several(body: Body) -> Proposal:
 
 
 def _proposal(rates: tuple[Fraction, ...], outwards: Ints) -> Proposal:
-    return Proposal(rates, outwards, np.array([float(rate) for rate in rates]))
+    return Proposal(np.array([float(rate) for rate in rates]), outwards, rates)
 
 
 def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:

@@ -30,6 +30,7 @@ from shoal.core.task import Model
 from shoal.core.value import Floats
 from shoal.mechanisms.calibration import calibrate
 from shoal.models.chain import MarkovChain
+from shoal.models.contagion import Contagion
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -270,6 +271,26 @@ def test_one_bar_of_zero_sum_noise_far_out() -> None:
 
     expected = np.array([log_law(int(gap)) for gap in gaps])
     assert found - found[0] == pytest.approx(expected - expected[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        MarkovChain.of([[0.7, 0.3], [0.1, 0.9]], states="ba", initial=[0.2, 0.8]),
+        Contagion.cliques([3], [0.4, 0.1, 0.2, 0.3], states="ba"),
+        JointTable.of([[[0.3, 0.1], [0, 0.1]], [[0.2, 0.1], [0, 0.2]]], domains=["ba"] * 3),
+    ],
+    ids=["chain", "crowd", "table"],
+)
+def test_values_are_matched_by_name(turned: Model) -> None:
+    """A model that lists the values in another order than the query believes the same."""
+    assert turned.states is not None
+    one = attack(turned, [laplace_sum(count("ab", "a"), [3.0], 0.3)], 3)
+    two = attack(turned, [laplace_sum(count(turned.states, "a"), [3.0], 0.3)], 3)
+    assert np.array_equal(one.after, two.after)
+    assert one.after[0, 1] > one.before[0, 1]  # "a" is its second value
+    with pytest.raises(InputError, match=r"the model has the values \['b', 'a'\]"):
+        attack(turned, [laplace_sum(count("ac", "a"), [3.0], 0.3)], 3)
 
 
 def test_releases_are_attacked_as_they_were_drawn() -> None:

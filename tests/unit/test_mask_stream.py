@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,17 @@ def test_a_stream_that_showed_nothing_may_begin_with_any_day() -> None:
     stream = ContextStream.begin(PLANS["mask-adaptive"], "2024-03-05")
     stream, _ = stream.read("home", day="2024-03-04")
     assert (stream.day, stream.state.slot) == ("2024-03-04", 1)
+
+
+def test_days_are_text_and_slots_are_whole() -> None:
+    stream = ContextStream.begin(PLANS["mask-adaptive"])
+    for slot in (1.5, True, "2", float("nan")):
+        with pytest.raises(InputError, match="it must be a whole number"):
+            stream.read("home", slot=slot)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="it must be text, such as"):
+        stream.read("home", day=date(2024, 3, 4))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="it must be text, such as"):
+        ContextStream.begin(PLANS["mask-adaptive"], date(2024, 3, 4))  # type: ignore[arg-type]
 
 
 def test_days_come_in_the_order_of_their_names_and_numbers() -> None:

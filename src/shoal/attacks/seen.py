@@ -22,11 +22,24 @@ class SumSeen(NamedTuple):
     """A release about Σ weights[value of the entry], several numbers at once.
 
     `weights` (values, numbers) are whole; `log_likelihood` says, up to a constant, how likely the
-    released numbers are when the true sums are each of its rows.
+    released numbers are when the true sums are each of its rows. `states` names the values, for a
+    model that lists them in another order; without names they are the model's, in its order.
     """
 
     weights: Ints
     log_likelihood: Callable[[Ints], Floats]
+    states: tuple[str, ...] | None = None
+
+    def weights_of(self, states: tuple[str, ...]) -> Ints:
+        """The weights of a model's states, in its order."""
+        named = self.states if self.states is not None else states
+        if len(self.weights) != len(states) or set(named) != set(states):
+            raise InputError(
+                f"the release has weights for {len(self.weights)} values"
+                f"{'' if self.states is None else f', {list(self.states)}'}; the model has the "
+                f"values {list(states)}"
+            )
+        return self.weights[[named.index(state) for state in states]]
 
 
 class VariablesSeen(NamedTuple):
@@ -59,7 +72,7 @@ def laplace_sum(query: LinearQuery, output: Sequence[float], scale: float) -> Su
     Noise that keeps the total has the same density, on fewer outputs, so it serves for that too.
     """
     weights = np.array(query.multiples(), dtype=np.int64)
-    return SumSeen(weights, _laplace(query, output, scale))
+    return SumSeen(weights, _laplace(query, output, scale), query.states)
 
 
 def laplace_variables(query: VariableSum, output: Sequence[float], scale: float) -> VariablesSeen:
@@ -121,9 +134,13 @@ def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
     place = release.values[label] / float(query.lattice)
     decay = float(query.lattice / body.noise.scale)
     if not isinstance(body.noise, ZeroSumLaplace):
-        return SumSeen(weights, lambda sums: -decay * np.abs(sums[:, 0] - place))
+        return SumSeen(weights, lambda sums: -decay * np.abs(sums[:, 0] - place), query.states)
     others = body.noise.dimension - 1
-    return SumSeen(weights, lambda sums: _one_bar(decay, others, np.asarray(sums[:, 0] - place)))
+    return SumSeen(
+        weights,
+        lambda sums: _one_bar(decay, others, np.asarray(sums[:, 0] - place)),
+        query.states,
+    )
 
 
 def suppressed(

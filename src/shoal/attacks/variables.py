@@ -110,12 +110,8 @@ def added_in_chain(states: tuple[str, ...], entries: int, seen: Sequence[Seen]) 
                 )
             tables.append(np.stack(one.weights))
         elif isinstance(one, SumSeen):
-            if len(one.weights) != len(states):
-                raise InputError(
-                    f"the release has weights for {len(one.weights)} values; the chain has the "
-                    f"values {list(states)}"
-                )
-            tables.append(np.broadcast_to(one.weights, (entries, *one.weights.shape)))
+            weights = one.weights_of(states)
+            tables.append(np.broadcast_to(weights, (entries, *weights.shape)))
     if not tables:
         return np.zeros((entries, len(states), 1), dtype=np.int64)
     return np.concatenate(tables, axis=2)
@@ -133,4 +129,4 @@ def _weights(
             f"a sum with {len(one.weights)} weights for all entries alike needs variables that "
             "share as many values; release a variable_sum where they differ"
         )
-    return [one.weights] * len(model.variables)
+    return [one.weights_of(model.states)] * len(model.variables)

@@ -40,6 +40,7 @@ class ContextStream(Value):
     @classmethod
     def begin(cls, plan: Plan, day: str = "") -> ContextStream:
         """The stream before the first slot of a day."""
+        _check_names(None, day)
         return cls(plan, _machine(plan).init(), day)
 
     @property
@@ -71,6 +72,7 @@ class ContextStream(Value):
         ledger every day has a name and is charged before its first slot; a day that another stream
         began is refused, because two streams of one day tell more than either may.
         """
+        _check_names(slot, day)
         if day is not None and day != self.day:
             if self.state.slot > 0 and not comes_after(day, self.day):
                 raise InputError(
@@ -105,6 +107,13 @@ class ContextStream(Value):
             state, _ = machine.step(state, None, source)
         state, shown = machine.step(state, context, source)
         return ContextStream(self.plan, state, self.day, shown), shown
+
+
+def _check_names(slot: object, day: object) -> None:
+    if slot is not None and (not isinstance(slot, int) or isinstance(slot, bool)):
+        raise InputError(f"slot is {slot!r}; it must be a whole number")
+    if day is not None and not isinstance(day, str):
+        raise InputError(f"day is {day!r}; it must be text, such as '2024-03-04'")
 
 
 def comes_after(day: str, other: str) -> bool:

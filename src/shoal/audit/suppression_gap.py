@@ -109,7 +109,8 @@ class Gap:
     def join(self, t: int, origins: Ints, law: Floats) -> None:
         """Takes up releases whose laws at slot t are given, unless nothing is shown after them."""
         mute = self.sweep.tables.last(*origins.T) < t
-        self.sweep.silence(t, law[:, mute], origins[mute])
+        begun = np.full(len(mute), rounding(1, len(law)))
+        self.sweep.silence(t, law[:, mute], origins[mute], begun[mute])
         none = np.zeros((len(law), 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)
         error, law = np.zeros(int((~mute).sum())), law[:, ~mute]
         if self.sweep.thin:
@@ -184,10 +185,11 @@ class Gap:
         there = total > 0
         kept = kept / np.where(there, total, 1.0)
         averages = (beliefs * np.take(kept, owner, axis=1)).sum(axis=0)
-        own = error[owner] + rounding(1, len(kept))
+        error = error + rounding(2, len(kept))
         end = np.full(len(fact), END)
-        sweep.note_all(fact, averages, own, origins[owner], sweep.day.slots, end)
-        sweep.silence(t + 1, (sweep.moves[t].T @ kept)[:, there], origins[there])
+        sweep.note_all(fact, averages, error[owner], origins[owner], sweep.day.slots, end)
+        after = sweep.moves[t].T @ kept
+        sweep.silence(t + 1, after[:, there], origins[there], error[there])
 
     def _hide(self, t: int, group: Group, hidden: Floats) -> None:
         """Nothing is shown at t: laws and beliefs move on to the next slot."""

@@ -25,6 +25,7 @@ from shoal.audit.suppression_witness import Output, told
 from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
+ULPS = 1e-15  # of a belief: columns are dropped by comparisons that round
 APART = "the witness lies above the bound over all outputs: one of the two is wrong; report this"
 
 
@@ -87,9 +88,10 @@ def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
 
 def _shown(sweep: Sweep, peak: Peak) -> Highest:
     """The peak with the beliefs of a whole output, by running the machine."""
-    if peak.fact < 0:
-        return Highest(0.0, peak.rise)
     day, facts = sweep.day, sweep.facts
+    upper = peak.rise + ULPS * float(facts.share.max(initial=0.0))
+    if peak.fact < 0:
+        return Highest(0.0, upper)
     seen = told(day, sweep.tables.body, output_of(sweep, peak))
     if seen is None:
         return Highest(0.0, math.inf)
@@ -99,7 +101,7 @@ def _shown(sweep: Sweep, peak: Peak) -> Highest:
     above = before * (1 + rounding(day.slots, day.size))
     rise = float(facts.share[peak.fact]) * (after * (1 - seen.error) - above) * (1 - 1e-15)
     named = facts.name[peak.fact], slot
-    return Highest(max(rise, 0.0), peak.rise, *named, before, after, seen.output)
+    return Highest(max(rise, 0.0), upper, *named, before, after, seen.output)
 
 
 def output_of(sweep: Sweep, peak: Peak) -> Output:

@@ -56,7 +56,7 @@ class Sweep:
         self.seen = np.zeros((day.slots, day.size), dtype=np.bool_)
         self.before = np.zeros((day.slots, day.size, 2), dtype=np.int64)
         self.at = np.searchsorted(facts.slot, np.arange(day.slots + 1))
-        self.quiet: list[list[tuple[Floats, Ints]]] = [[] for _ in range(day.slots + 1)]
+        self.quiet: list[list[tuple[Floats, Ints, Floats]]] = [[] for _ in range(day.slots + 1)]
         entries = np.concatenate([day.initial, day.transition.ravel()])
         self.thin = bool(((entries > 0) & (entries < THIN)).any())
 
@@ -140,25 +140,27 @@ class Sweep:
         highest = np.array([peak.rise for peak in self.peaks])[self.facts.kind[facts]]
         return np.asarray(self.facts.prior[facts] + highest / self.facts.share[facts])
 
-    def silence(self, t: int, law: Floats, origins: Ints) -> None:
+    def silence(self, t: int, law: Floats, origins: Ints, error: Floats) -> None:
         """From slot t on nothing can be shown: only what the law itself says is believed."""
         if t < self.day.slots and law.shape[1]:
-            self.quiet[t].append((law, origins))
+            self.quiet[t].append((law, origins, error))
 
     def _quiet(self) -> None:
         """Facts after the last slot at which anything can be shown."""
-        error = rounding(self.day.slots, self.day.size)
         law, origins = np.zeros((self.day.size, 0)), np.zeros((0, 2), dtype=np.int64)
-        for t in range(self.day.slots):
-            law = np.concatenate([law, *(part for part, _ in self.quiet[t])], axis=1)
-            origins = np.concatenate([origins, *(part for _, part in self.quiet[t])])
+        error = np.zeros(0)
+        for t, fresh in enumerate(self.quiet[:-1]):
+            law = np.concatenate([law, *(part[0] for part in fresh)], axis=1)
+            origins = np.concatenate([origins, *(part[1] for part in fresh)])
+            error = np.concatenate([error, *(part[2] for part in fresh)])
             if not law.shape[1]:
                 continue
             total = law.sum(axis=0)
             for fact in self.here(t):
                 beliefs = self.facts.weight[fact] @ law / total
-                place = int(np.argmax(beliefs))
-                rise = self.rise(fact, float(beliefs[place]), error)
+                place = int(np.argmax(beliefs * (1 + error)))
+                rise = self.rise(fact, float(beliefs[place]), float(error[place]))
                 origin = int(origins[place, 0]), int(origins[place, 1])
                 self.note(fact, rise, origin, self.day.slots, END)
             law = self.moves[t].T @ law
+            error += rounding(1, self.day.size)

@@ -159,8 +159,10 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
     """D^future of each step: what later outputs tell between two positions."""
     size = len(metrics[0])
     found = [np.zeros((size, size))]
+    law = None
     for t in range(len(metrics) - 2, -1, -1):
-        law = prepare(_rows(motion, first + t + 1), error=ERROR)
+        if law is None or not motion.homogeneous:
+            law = prepare(_rows(motion, first + t + 1), error=ERROR)
         found.append(_leaked(law, metrics[t + 1] + found[-1]))
     return found[::-1]
 

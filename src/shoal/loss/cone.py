@@ -36,6 +36,7 @@ RULES: tuple[Rule, ...] = ("largest", "caps", "cone")
 FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 below it
 CEILING = 200.0  # a larger entry of G counts as infinite
 ROUND = 2.0**-52
+MANY_ROWS, FEW_STATES = 64, 64  # from when on, and up to when, pairs are ranked one by one
 UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
 
 
@@ -101,14 +102,22 @@ def prepare(
     if unsure is not None:
         present &= ~unsure
     optima = Optima(*upper.shape) if like is None else like.optima
-    gained, held = two_valued(upper, lower)
+    gained, held = _gains(upper, lower)
     return Laws(upper, lower, present, gained, held, optima, 2.0 * error)
 
 
 def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
-    """States by falling upper[x]/lower[x'], those neither row can take left out at the end."""
+    """States by falling upper[x]/lower[x'], ties by index, and how many either row can take.
+
+    What comes after those means nothing.
+    """
     order = np.empty((len(upper), *lower.shape), dtype=np.int16)
     count = np.empty(order.shape[:2], dtype=np.int16)
+    if _sparse(upper):
+        from shoal.loss.ranking_kernels import rank_pairs
+
+        rank_pairs(upper, lower, order, count)
+        return order, count
     for x, row in enumerate(upper):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = row / lower
@@ -116,6 +125,22 @@ def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
         order[x] = np.argsort(-ratio, axis=-1, kind="stable")
         count[x] = (ratio >= 0.0).sum(axis=-1)
     return order, count
+
+
+def _sparse(upper: Floats) -> bool:
+    """Whether rows are many and each can take few states: two of them take few together."""
+    return len(upper) >= MANY_ROWS and 2 * int((upper > 0).sum(axis=1).max()) <= FEW_STATES
+
+
+def _gains(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
+    """`two_valued` of the rows of one law."""
+    if not _sparse(upper):
+        return two_valued(upper, lower)
+    from shoal.loss.ranking_kernels import gain_pairs
+
+    gained, held = np.empty((2, len(upper), len(lower)))
+    gain_pairs(upper, lower, gained, held)
+    return gained, held
 
 
 def two_valued(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:

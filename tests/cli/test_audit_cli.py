@@ -17,6 +17,11 @@ def honest(data, rng):
 def careless(data):
     return data.count("walk")
 
+def whole(data, rng):
+    if len(data) != 30:
+        raise ValueError("thirty entries, please")
+    return data.count("walk") + rng.laplace(0, 60)
+
 NUMBER = 3
 """
 HISTOGRAM = SPEC.replace('kind = "count"\nstates = ["walk"]', 'kind = "histogram"')
@@ -81,6 +86,17 @@ def test_a_black_box_is_sampled(run: Run, boxes: str) -> None:
     data = json.loads(bad.stdout)
     assert data["violated"]
     assert data["lower"] > 1
+    assert data["lengths"] == [2, 4]
+
+
+def test_a_box_for_whole_days_needs_no_length(run: Run, boxes: str) -> None:
+    """The other lengths it fails for are named."""
+    done = run("audit", "spec.toml", "--black-box", f"{boxes}:whole", "--draws", "4000", "--json")
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout)
+    assert data["lengths"] == [30]
+    assert data["refused_lengths"] == [1, 2, 3, 5, 8, 12]
+    assert "the black box takes no data of 1, 2, 3, 5, 8 and 12." in data["in_words"]
 
 
 def test_a_plan_can_be_sampled_too(run: Run) -> None:

@@ -161,10 +161,10 @@ def test_a_box_that_fails_for_some_data_is_not_left_out() -> None:
     """Its failure tells the data: nothing to pass over."""
 
     def sometimes(data: list[str], rng: Rng) -> float:
-        return 1 / (data[len(data) // 2] == "sit")
+        return 1 / (len(data) < 30 or data[15] == "sit")
 
     with pytest.raises(InputError, match="failed with ZeroDivisionError"):
-        audited(sometimes)
+        audited(sometimes, 30)
 
 
 def test_what_is_longer_than_can_be_drawn_is_said() -> None:
@@ -186,3 +186,21 @@ def test_many_states_are_looked_at_less_closely() -> None:
     )
     assert found.violated
     assert found.lengths == (1, 3, 12, 48, 192, 500)
+
+
+def test_what_is_counted_was_not_chosen_by() -> None:
+    """Every chunk has seeds of its own, and only the last draws, of the winner, are counted."""
+    calls: list[tuple[int, int, int]] = []
+
+    class Watched:
+        def draw(self, paths: Any, seed: int) -> Any:
+            calls.append((seed, *paths.shape))
+            noise = np.random.default_rng(seed).laplace(0, 20, len(paths))
+            return ((paths == 1).sum(axis=1) + noise)[:, None]
+
+    found = audited(Watched())
+    assert len({seed for seed, _, _ in calls}) == len(calls)
+    last = [rows for _, rows, entries in calls[-10:] if f"data of {entries} entries" in found.law]
+    assert sum(last) == sum(found.trials) == 10_000
+    assert sum(rows for _, rows, _ in calls) <= 20_000
+    assert sum(rows * entries for _, rows, entries in calls) <= default_budget(20_000).entries

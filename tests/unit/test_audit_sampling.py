@@ -98,6 +98,13 @@ def test_long_paths_follow_the_chain(initial: Any) -> None:
         assert np.all(np.abs(seen - joint) <= 5 * np.sqrt(joint * (1 - joint) / DRAWS) + 1e-12)
 
 
+def test_all_of_the_data_is_drawn_afresh() -> None:
+    drawn = [given_middle(41).draw(50, np.random.default_rng(seed)) for seed in (1, 2)]
+    assert np.array_equal(drawn[0], given_middle(41).draw(50, np.random.default_rng(1)))
+    for part in (slice(0, 20), slice(21, 41)):
+        assert not np.array_equal(drawn[0][:, part], drawn[1][:, part])
+
+
 def test_steady_laws_share_one_matrix() -> None:
     """Once a chain has forgotten its start, all earlier steps look alike but for rounding."""
     chain = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[1, 0], length=400)

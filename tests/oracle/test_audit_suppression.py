@@ -112,7 +112,7 @@ def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch
         assert not any("own evaluation" in note for note in found.not_checked)
         own = max(recheck(plan), 0.0)
         same = own == pytest.approx(found.loss, abs=1e-9)
-        assert same or (row == "mask-optimal" and own <= found.loss)
+        assert same or (row == "mask-optimal" and own <= found.loss + 1e-6)  # as above
         assert found.holds or row not in SOUND
         assert found.violated == (found.loss > float(delta) * (1 + 1e-9))
         rises.append(found.loss / float(delta))

@@ -13,7 +13,7 @@ FEWEST = 50  # draws per fact below which a pilot says nothing
 ENTRIES = 400  # entries in a draw, on average, that an audit may ask for
 LEAST = 20_000_000  # entries that are always allowed: a matter of seconds
 CLOSE = 0.75  # a rung so near the top of the ladder shows nothing of its own
-LONGEST = 4000  # the longest data takes this part of the entries, so that it is drawn often enough
+LONGEST = 3900  # the longest data is this part of the entries, so that it is drawn often enough
 
 
 class Budget(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.attacks.contexts import context_beliefs
 from shoal.audit.exact import audit
 from shoal.audit.suppression import highest_rise
 from shoal.audit.suppression_long import followed
@@ -292,6 +293,17 @@ def test_a_context_that_only_tells_of_others_is_found_too() -> None:
     for one in found:
         assert one.exact
         assert one.violated == (not one.holds)
+
+
+@pytest.mark.parametrize("row", ["mask-probabilistic", "mask-adaptive", "mask-optimal"])
+def test_the_attack_believes_the_same_after_the_witness(row: str) -> None:
+    """A third way to the same belief: release by release, in plain numbers."""
+    day = sticky_day(12, 60, 4)
+    plan = mask(day, SECRET, delta="0.1", check=row, seconds="0.1", clock=None)
+    found = audit(plan).witness
+    assert found is not None
+    highest = context_beliefs(plan, found.output)[:, 0] - day.marginals()[:, 0]  # type: ignore[arg-type]
+    assert highest.max() == pytest.approx(found.after[0] - found.before[0], abs=1e-10)
 
 
 class Unruly(VectorMask):

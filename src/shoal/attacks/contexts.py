@@ -8,23 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from shoal.audit.suppression_tables import Tables, tables_of
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import Day, decoded
-from shoal.loss.suppression_adaptive import Origin, full, simulatable_segments
-from shoal.loss.suppression_history import fine_decoded
+from shoal.loss.suppression import Day
 from shoal.mechanisms import mask_sensitive
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
 from shoal.mechanisms.mask_members import members_in
-from shoal.mechanisms.mask_task import days_of, machine_states, parts
+from shoal.mechanisms.mask_task import days_of, parts
 from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
 Output = Sequence[str | None]
+Origin = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +129,8 @@ def context_beliefs(
     `adversary` is the chain of the family that is held; with `frequencies_only` its slots are
     taken for independent. Refused when the output cannot occur under the model.
     """
-    order = machine_states(plan.body)
-    task = plan.task
+    known, task = tables(plan.body), plan.task
+    order = known.states
     if frequencies_only:
         alone = tuple(day.without_memory() for day in members_in(task, task.query.states))
         task = replace(task, family=alone)
@@ -145,8 +142,9 @@ def context_beliefs(
     for slot, state in [*enumerate(shown), (day.slots, 0)]:
         if state < 0:
             continue
-        hidden, digits = _suppression(plan.body, day, origin)
-        beliefs[origin[0] + 1 : slot] = between(day, origin, slot, state, hidden, digits)
+        beliefs[origin[0] + 1 : slot] = between(
+            day, origin, slot, state, known.after(*origin), known.digits
+        )
         if slot < day.slots:
             beliefs[slot, state] = 1.0
             origin = (slot, state)
@@ -191,36 +189,14 @@ def between(
     return found
 
 
-def suppression_after(body: Any, day: Day, origin: Origin) -> list[Floats]:
+def suppression_after(body: Any, origin: Origin) -> list[Floats]:
     """The probabilities of the slots after a release, each (histories, states)."""
-    return _suppression(body, day, origin)[0]
+    return tables(body).after(*origin)
 
 
-def _suppression(body: Any, day: Day, origin: Origin) -> tuple[list[Floats], Ints]:
-    """The probabilities after a release, per slot and history, and the digits of histories."""
-    plain = np.zeros(day.size, dtype=np.int64)
-    slot, state = origin
-    match body:
-        case VectorMask():
-            rows = decoded(body.codes)[slot + 1 :]
-        case SegmentMask():
-            rows = full(day, slot, body.policies(), state)[slot + 1 :]
-        case SimulatableMask():
-            rows = full(day, slot, simulatable_segments(day, body.table).hidden, state)[slot + 1 :]
-        case HistoryMask():
-            return _remembered(body, day, origin), body.digits
-        case _:
-            raise TypeError(f"no way is known to attack a {type(body).__name__}")
-    return [row[None, :] for row in rows], plain
-
-
-def _remembered(body: HistoryMask, day: Day, origin: Origin) -> list[Floats]:
-    plan = body.policies().get(origin)
-    length = day.slots - 1 - origin[0]
-    windows = () if plan is None else plan.codes
-    hidden: list[Floats] = [fine_decoded(codes) for codes in windows]
-    tail = np.ones((length, day.size))
-    if plan is not None:
-        tail[: len(plan.tail)] = decoded(plan.tail)
-    hidden += [row[None, :] for row in tail[len(hidden) :]]
-    return hidden
+def tables(body: Any) -> Tables:
+    """What the machine does after each release, as the auditor reads it."""
+    found = tables_of(body)
+    if found is None:
+        raise TypeError(f"no way is known to attack a {type(body).__name__}")
+    return found

@@ -158,7 +158,7 @@ def _likelihood(plan: Plan, output: Output) -> Floats:
     order = machine_states(plan.body)
     day = days_of(plan.task, plan.guarantee.amount, states=order)[0]
     rows = np.zeros((day.slots, day.size))
-    origin, hidden = -1, suppression_after(plan.body, day, (-1, 0))
+    origin, hidden = -1, suppression_after(plan.body, (-1, 0))
     for slot, shown in enumerate(output):
         chance = hidden[slot - origin - 1][0]
         if shown is None:
@@ -166,7 +166,7 @@ def _likelihood(plan: Plan, output: Output) -> Floats:
         else:
             place = order.index(shown)
             rows[slot, place] = 1.0 - chance[place]
-            origin, hidden = slot, suppression_after(plan.body, day, (slot, place))
+            origin, hidden = slot, suppression_after(plan.body, (slot, place))
     return rows
 
 

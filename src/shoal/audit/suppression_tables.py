@@ -40,6 +40,7 @@ class Tables:
 
     def __init__(self, body: Any, states: tuple[str, ...], slots: int) -> None:
         self.body, self.states, self.slots, self.size = body, states, slots, len(states)
+        self.digits: Ints = np.zeros(self.size, dtype=np.int64)  # of a visit in a history
 
     def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
         """P(nothing is shown | last release, context) at `slot`, (contexts, releases)."""
@@ -56,6 +57,14 @@ class Tables:
     def histories(self) -> int:
         """How many decisions depend on a history."""
         return 0
+
+    def after(self, origin: int, context: int) -> list[Floats]:
+        """P(nothing is shown) at each slot after one release, (histories, contexts)."""
+        window = self.window(origin, context)
+        found = [] if window is None else list(window.hidden)
+        release = np.array([origin]), np.array([context])
+        later = range(origin + 1 + len(found), self.slots)
+        return found + [self.hidden(slot, *release).T for slot in later]
 
 
 class VectorTables(Tables):
@@ -97,21 +106,22 @@ class SegmentTables(Tables):
     def __init__(self, body: SegmentMask) -> None:
         super().__init__(body, body.states, body.slots)
         shape = (self.slots + 1, self.size)
-        self.codes = np.append(body.codes, COARSE - 1).astype(np.uint16)
-        self.first, self.after = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self.codes = body.codes if body.codes.size else np.zeros(1, dtype=np.uint16)
+        self.first, self.end = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         origins = body.origins.astype(np.int64)
         self.first[origins[:, 0] + 1, origins[:, 1]] = body.starts[:-1]
-        self.after[origins[:, 0] + 1, origins[:, 1]] = body.starts[1:]
+        self.end[origins[:, 0] + 1, origins[:, 1]] = body.starts[1:]
         self.chances = coarse(np.arange(COARSE))
 
     def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
         row = self.first[origins + 1, contexts] + (slot - origins - 1) * self.size
         place = row[None, :] + np.arange(self.size)[:, None]
-        inside = place < self.after[origins + 1, contexts][None, :]
-        return np.asarray(self.chances[self.codes[np.where(inside, place, -1)]])
+        inside = place < self.end[origins + 1, contexts][None, :]
+        chances = self.chances[self.codes[np.where(inside, place, 0)]]
+        return np.asarray(np.where(inside, chances, 1.0))
 
     def last(self, origins: Ints, contexts: Ints) -> Ints:
-        begin, end = self.first[origins + 1, contexts], self.after[origins + 1, contexts]
+        begin, end = self.first[origins + 1, contexts], self.end[origins + 1, contexts]
         return origins + -(-(end - begin) // self.size)
 
 

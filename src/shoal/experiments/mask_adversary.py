@@ -25,7 +25,7 @@ class Adversary:
         self.day = arrays(plan.task, plan.guarantee.amount, states=order)
         self.index = {name: place for place, name in enumerate(order)}
         self.turn = [self.index[name] for name in plan.task.query.states]
-        self.after = lru_cache(maxsize=None)(partial(suppression_after, body, self.day))
+        self.after = lru_cache(maxsize=None)(partial(suppression_after, body))
         plain = np.zeros(self.day.size, dtype=np.int64)
         self.digits: Ints = body.digits if isinstance(body, HistoryMask) else plain
 

@@ -99,11 +99,11 @@ def test_a_fitted_day_goes_into_a_spec(
         (("--slot", "1h", "--hours", "17:00-9:00"), "--hours is '17:00-9:00'; it must be two"),
         (("--slot", "1h", "--hours", "9:60-11:00"), "--hours is '9:60-11:00'; it must be two"),
         (("--slot", "1h", "--hours", "9:00-10:00"), "--slot is '1h', which does not divide the 60"),
-        (("--slot", "1h", "--hours", "1:00-3:00"), "no row lies in the hours"),
+        (("--slot", "1h", "--hours", "1:00-3:00"), "no row lies in the hours of the day (--hours)"),
         (("--slot", "1h", "--hours", "8:00-21:00"), "no day has a reading in its first slot"),
         (("--slot", "1h", "--gap", "9h"), "--gap does not go with --slot"),
         (("--slot", "1h", "--group", "who"), "--group and --length do not go with --slot"),
-        (("--hours", "9:00-21:00"), "--hours and --spread are for the contexts of a day"),
+        (("--hours", "9:00-21:00"), "--hours is for days; name --slot too, or drop it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -123,3 +123,23 @@ def test_a_day_needs_contexts_and_times(run: Run, folder: Path) -> None:
     assert "name --state and --time" in told(
         run("fit", "days.csv", "-o", "day.json", "--slot", "1h", "--state", "activity")
     )
+
+
+def test_days_that_follow_each_other_are_attacked_by_the_clock(
+    run: Run, folder: Path, traces: list[list[str | None]]
+) -> None:
+    fit = ("fit", "phone.csv", "-o", "day.json", *NAMES, "--slot", "2h", "--hours", "9:00-21:00")
+    assert run(*fit).exit_code == 0
+    (folder / "mask.toml").write_text(
+        '[[model]]\nfile = "day.json"\n[secrets]\nkind = "contexts"\nsensitive = ["clinic"]\n'
+        '[query]\nkind = "current"\n'
+        '[privacy]\nbelief_delta = 0.3\nmechanism = "mask-adaptive"\n'
+    )
+    attack = ("attack", "mask.toml", "phone.csv", *NAMES, "--json")
+    for person in (0, 1):
+        found = json.loads(run(*attack, "--who", f"p{person}").stdout)
+        own = [day for day in traces[person::2] if None not in day]
+        wanted = next((day for day in own if "clinic" in day), own[0])
+        assert found["truth"] == wanted
+        assert found["slots"][0] == "09:00"
+    assert "--who is 'zed'; it must be one of p" in told(run(*attack, "--who", "zed"))

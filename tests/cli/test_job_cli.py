@@ -116,7 +116,7 @@ def test_bad_files_stop_a_job_or_are_skipped(folder: Path, run: Run) -> None:
         (("--together",), "do not go with --by"),
         (("--key", "monday"), "name --ledger too"),
         (("--ledger", "budget.db", "--seed", "1"), "a ledger takes only real releases"),
-        (("--group", "shift"), "plans per group need"),
+        (("--group", "shift"), "--group is 'shift', so SPEC must be a folder"),
         (("--state", "nothing"), "it has no column 'nothing', named as the state"),
     ],
     ids=["bad-files", "engine", "together", "key", "seed", "group", "column"],

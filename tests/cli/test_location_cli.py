@@ -187,9 +187,9 @@ def test_a_map_is_fitted_from_tracks_and_used_by_a_spec(run: Run, maps: Path) ->
         (("--grid", "0.5"), "name --lat and --lon"),
         (("--grid", "x", "--lat", "lat", "--lon", "lon"), "--grid is 'x'"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--box", "1,2"), "south,west,north,east"),
-        (("--grid", "1", "--lat", "lat", "--lon", "lon", "--personal", "me"), "no series"),
+        (("--grid", "1", "--lat", "lat", "--lon", "lon", "--personal", "me"), "name --series too"),
         (("--grid", "1", "--lat", "lat", "--lon", "lon", "--gap", "1h"), "--gap is given without"),
-        (("--state", "cell", "--grid", "1"), "name --lat and --lon"),
+        (("--state", "cell", "--grid", "1"), "do not go with --grid"),
         ((), "no column of states is named"),
     ],
 )

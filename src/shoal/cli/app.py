@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +15,7 @@ from typer.core import TyperGroup
 from shoal import __version__
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
-BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED = 2, 3, 1, 130
+BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED, UNREAD = 2, 3, 1, 130, 141
 
 
 class Command(NamedTuple):
@@ -100,6 +102,17 @@ class LazyGroup(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.summary) for name, row in COMMANDS.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command; help and version too may meet a full disk."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            typer.echo(f"Error: {NO_SPACE}", err=True)
+            _drop_output()
+            sys.exit(BAD_INPUT)
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Errors of the user's input end in one sentence and an exit code; others are ours."""
         try:
@@ -115,13 +128,21 @@ class LazyGroup(TyperGroup):
             if sentence is None:
                 raise
             _stop(sentence, BAD_INPUT)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            _stop("cannot write what was found: no space left; free some, then repeat", BAD_INPUT)
+        except BrokenPipeError:  # such as `| head`: 1 would say that an audit found a violation
+            _drop_output()
+            raise typer.Exit(UNREAD) from None
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
             raise typer.Exit(STOPPED) from None
+
+
+NO_SPACE = "cannot write what was found: no space left; free some, then repeat"
+
+
+def _drop_output() -> None:
+    """Whatever is still to be printed goes nowhere, so that nothing fails at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 RULES = {

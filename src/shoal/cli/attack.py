@@ -150,19 +150,26 @@ def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
 
 def _attack_series(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
     """The attack on one series of a file of states."""
-    from shoal.cli.attack_contexts import attack_day
+    from shoal.cli.attack_contexts import attack_day, chained_days, timed_days
     from shoal.cli.attack_entries import attack_entries
     from shoal.cli.attack_neighbours import attack_ties, has_ties
     from shoal.cli.calendar import shows_contexts
     from shoal.cli.sources import read_data
 
+    seed, as_json, plot = wish.seed, wish.as_json, wish.plot
+    contexts = shows_contexts(plan)
+    if contexts:
+        member(plan, wish.model)
+    days = timed_days(plan, data, columns, wish.who) if contexts else None
+    if days is not None:
+        attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)
+        return
     dataset = read_data(data, columns)
     name = wish.who if wish.who is not None else dataset.names[0]
     records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
-    seed, as_json, plot = wish.seed, wish.as_json, wish.plot
-    if shows_contexts(plan):
-        member(plan, wish.model)
-        attack_day(plan, records, seed, as_json=as_json, plot=plot, adversary=wish.model)
+    if contexts:
+        days = chained_days(plan, records)
+        attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)
     elif has_ties(plan, wish.model):
         attack_ties(plan, wish.model, records, seed, as_json=as_json, plot=plot)
     else:

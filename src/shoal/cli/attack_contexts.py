@@ -6,19 +6,69 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.attacks.contexts import ContextCurves
+    from shoal.cli.sources import Columns
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
 
+Contexts = list[list[str]]  # a context per slot, day by day
 MOST_ROWS = 24
+
+
+def timed_days(plan: Plan, data: str, columns: Columns, who: str | None) -> Contexts | None:
+    """The whole days of one person, by the clock; None where rows name no times of day.
+
+    Midnight is no pause, so days that follow each other are told apart by their dates, as
+    `shoal fit --slot` and `shoal stream --clock` do.
+    """
+    import polars as pl
+
+    from shoal.cli.day_fit import Slots, timed_rows, traces_of
+    from shoal.data.read import load, matching
+    from shoal.data.times import holds_seconds
+    from shoal.models.day import DayChain
+
+    day, state, time = plan.task.family[0], columns.state, columns.time
+    if state is None or time is None or columns.gap is not None:
+        return None
+    first = load(matching(data)[0], state=state, series=columns.series, time=time)
+    if not (isinstance(day, DayChain) and day.slot_minutes) or holds_seconds(first[time]):
+        return None
+    rows = timed_rows(data, columns)
+    people = rows["person"].unique(maintain_order=True).to_list()
+    name = people[0] if who is None else who
+    if name not in people:
+        raise InputError(f"--who is {name!r}; it must be one of {', '.join(people[:8])}")
+    own = rows.filter(pl.col("person") == name)
+    found = traces_of(own, Slots(day.start_minute, day.slot_minutes, day.slots)).days
+    known = set(day.states)
+    whole = [[str(c) for c in trace] for trace in found if set(trace) <= known]
+    if not whole:
+        raise DataError(
+            f"no day of {name!r} has a context of the model in each of its {day.slots} slots; "
+            "attack somebody else's with --who, or fit a model with longer slots"
+        )
+    return whole
+
+
+def chained_days(plan: Plan, records: Sequences) -> Contexts:
+    """The chains of the data that have a reading for each slot of the model's day."""
+    slots = plan.task.family[0].tied
+    whole = [chain for chain in records.chains if len(chain) == slots]
+    if not whole:
+        raise DataError(
+            f"no chain of the data has the {slots} slots of the model's day; cut the data into "
+            "days, with a gap, or fit a day of another length"
+        )
+    return [[str(records.states[int(state)]) for state in chain] for chain in whole]
 
 
 def attack_day(
     plan: Plan,
-    records: Sequences,
+    days: Contexts,
     seed: int,
     *,
     as_json: bool,
@@ -34,14 +84,6 @@ def attack_day(
     from shoal.attacks.contexts import attack_contexts
     from shoal.noise.bits import SeededRng
 
-    slots = plan.task.family[0].tied
-    whole = [chain for chain in records.chains if len(chain) == slots]
-    if not whole:
-        raise DataError(
-            f"no chain of the data has the {slots} slots of the model's day; cut the data into "
-            "days, with a gap, or fit a day of another length"
-        )
-    days = [[records.states[int(state)] for state in chain] for chain in whole]
     sensitive = set(secret_names(plan))
     names = next((day for day in days if sensitive & set(day)), days[0])
     curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from shoal.cli.comparison import Comparison
     from shoal.core.plan import Plan
 
+WIDE = 120  # columns of a terminal with room for long bars and three contexts of a slot
 MOST_ROWS = 24  # longer days are shown in stretches of several slots
 
 
@@ -23,17 +24,21 @@ def print_calendar(comparison: Comparison) -> None:
     """The checks side by side, then the day of the chosen one."""
     out = show.console()
     slots = comparison.plan.task.family[0].tied or 1
+    wide = out.width >= WIDE
     out.print(f"Contexts shown on average, of {slots} slots:")
     out.print(
         show.table(
             ("check", "shown", "", "highest rise", "promise"),
-            _checks(comparison, slots, ascii_only=out.options.ascii_only),
+            _checks(comparison, slots, wide=wide, ascii_only=out.options.ascii_only),
             numbers=(1, 3),
         )
     )
     out.print()
     out.print("The day: how often a slot is shown, as what, and why not more often:")
-    rows = [_cells(row, ascii_only=out.options.ascii_only) for row in day_rows(comparison.plan)]
+    rows = [
+        _cells(row, wide=wide, ascii_only=out.options.ascii_only)
+        for row in day_rows(comparison.plan)
+    ]
     out.print(show.table(("from", "shown", "", "mostly", "suppressed because"), rows, numbers=(1,)))
 
 
@@ -77,12 +82,15 @@ def _largest(shares: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(((n, p) for n, p in shares.items() if p > 0.005), key=lambda item: -item[1])
 
 
-def _checks(comparison: Comparison, slots: int, *, ascii_only: bool) -> list[tuple[str, ...]]:
+def _checks(
+    comparison: Comparison, slots: int, *, wide: bool, ascii_only: bool
+) -> list[tuple[str, ...]]:
     from shoal.cli.comparison import standing
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
 
     cells: list[tuple[str, ...]] = []
+    width = show.BAR_WIDTH if wide else show.HALF // 2
     for name, plan in comparison.alternatives.items():
         if isinstance(plan, Plan) and shows_contexts(plan):
             chosen = "chosen, " if name == comparison.plan.mechanism else ""
@@ -91,7 +99,7 @@ def _checks(comparison: Comparison, slots: int, *, ascii_only: bool) -> list[tup
                 (
                     name,
                     significant(-plan.cost),
-                    show.bar(-plan.cost, slots, ascii_only=ascii_only),
+                    show.bar(-plan.cost, slots, ascii_only=ascii_only, width=width),
                     significant(rise),
                     chosen + standing(plan),
                 )
@@ -99,11 +107,13 @@ def _checks(comparison: Comparison, slots: int, *, ascii_only: bool) -> list[tup
     return cells
 
 
-def _cells(row: dict[str, Any], *, ascii_only: bool) -> tuple[str, ...]:
+def _cells(row: dict[str, Any], *, wide: bool, ascii_only: bool) -> tuple[str, ...]:
+    width, contexts = (show.BAR_WIDTH, 3) if wide else (show.HALF // 2, 2)
+    mostly = list(row["contexts"].items())[:contexts]
     return (
         row["from"],
         f"{row['shown']:.0%}",
-        show.bar(row["shown"], 1.0, ascii_only=ascii_only),
-        ", ".join(f"{name} {share:.0%}" for name, share in row["contexts"].items()),
+        show.bar(row["shown"], 1.0, ascii_only=ascii_only, width=width),
+        ", ".join(f"{name} {share:.0%}" for name, share in mostly),
         ", ".join(f"{name} {share:.0%}" for name, share in row["reasons"].items()),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
+from shoal.cli.fit_notes import note_one_series, note_twins
 from shoal.cli.outputs import check_output
 from shoal.core.errors import DataError, InputError
 
@@ -63,7 +64,8 @@ def fit_contexts(
     check_output(out, force=force)
     slots = slots_of(wish)
     with show.working("reading"):
-        found = _traces(_rows(data, columns), slots)
+        rows = timed_rows(data, columns)
+        found = traces_of(rows, slots)
     with show.working("fitting"):
         try:
             chain = fit_day(
@@ -75,6 +77,8 @@ def fit_contexts(
             )
         except DataError as error:
             raise DataError(f"{error}; --hours says which hours a day has") from None
+    note_one_series(columns.series, rows["person"].n_unique())
+    note_twins(rows["context"].drop_nulls().unique().sort())
     atomic_write(out, dumps(chain) + "\n")
     if as_json:
         show.print_json(_object(out, chain, found))
@@ -108,7 +112,7 @@ def slots_of(wish: DayWish) -> Slots:
     return Slots(start, int(minutes), count)
 
 
-def _rows(data: str, columns: Columns) -> pl.DataFrame:
+def timed_rows(data: str, columns: Columns) -> pl.DataFrame:
     """Person, time in microseconds and context of every row; no context where it is empty."""
     import polars as pl
 
@@ -134,8 +138,8 @@ def _rows(data: str, columns: Columns) -> pl.DataFrame:
     return table
 
 
-def _traces(table: pl.DataFrame, slots: Slots) -> Traces:
-    """The days of every person; of several readings in a slot the first counts."""
+def traces_of(table: pl.DataFrame, slots: Slots) -> Traces:
+    """The days of every person, in order; of several readings in a slot the first counts."""
     days: dict[tuple[str, int], list[str | None]] = {}
     outside = further = 0
     for person, time, context in table.sort("time", maintain_order=True).iter_rows():
@@ -148,7 +152,7 @@ def _traces(table: pl.DataFrame, slots: Slots) -> Traces:
         further += trace[slot] is not None
         trace[slot] = context if trace[slot] is None else trace[slot]
     if not days:
-        raise DataError("no row lies in the hours of --hours; check them and the times")
+        raise DataError("no row lies in the hours of the day (--hours); check them and the times")
     return Traces(list(days.values()), table.height, outside, further)
 
 

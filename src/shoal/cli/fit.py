@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
+from shoal.cli.fit_notes import check_kind, note_data, states_line
 from shoal.cli.options import AsJson, DataPath, Force, Gap, new_app
 from shoal.cli.outputs import check_output
 from shoal.core.errors import InputError
@@ -131,7 +132,11 @@ def fit(
 
     columns = Columns(state, series, time, gap)
     law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
+    maps = {"--lat": latitude, "--lon": longitude, "--box": box, "--personal": personal}
+    check_kind(grid=grid, slot=slot, maps=maps, days={"--hours": hours, "--spread": spread})
     if grid is not None:
+        if state is not None or group is not None:
+            raise InputError("--state and --group do not go with --grid; drop them")
         from shoal.cli.location_fit import MapWish, fit_map
 
         wish = MapWish(
@@ -139,8 +144,6 @@ def fit(
         )
         fit_map(data, out, wish, as_json=as_json, force=force)
         return
-    if slot is None and (hours is not None or spread):
-        raise InputError("--hours and --spread are for the contexts of a day; name --slot too")
     if slot is not None:
         if group is not None or length is not None:
             raise InputError("--group and --length do not go with --slot; drop them")
@@ -175,10 +178,11 @@ def _fit_chains(
     paths = _paths(out, list(parts), grouped=group is not None)
     for path in paths.values():
         check_output(path, force=force)
-    note_pauses(data, columns)
     with show.working("fitting"):
         chains = fit_groups(parts, **law)
         checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
+    note_data(dataset, columns.series)
+    note_pauses(data, columns)
     _write(paths, chains)
     if as_json:
         rows = [_row(name, paths[name], chains[name], checks[name]) for name in parts]
@@ -262,6 +266,7 @@ def _row(name: str, path: Path, chain: MarkovChain, check: FitCheck) -> dict[str
 def _print(dataset: Dataset, paths: dict[str, Path], checks: dict[str, FitCheck]) -> None:
     screen = show.console()
     screen.print(f"Read {dataset.describe()}.")
+    screen.print(states_line(dataset.states))
     for name, path in paths.items():
         screen.print()
         screen.print(f"Model{f' of group {name!r}' if name else ''} in {path}:")

@@ -11,7 +11,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import AsJson, new_app
-from shoal.core.errors import DataError, InputError
+from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import Columns
@@ -122,6 +122,11 @@ def start(
         raise InputError("--together and --each do not go with --by: each subject gets a release")
     if ledger is None and (key or period or requester):
         raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
+    if wish.group is not None and not source.is_dir():
+        raise InputError(
+            f"--group is {wish.group!r}, so SPEC must be a folder with a spec for each group, "
+            f"named after it; {str(source)!r} is none"
+        )
     with show.working("calibrating"):
         plans, section = job_plans(source)
     layout = _layout(wish, columns, section, plans)
@@ -272,8 +277,15 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
 
 def check_released(report: JobReport) -> None:
     """Refuse to call it well when every subject was refused: scripts look at the exit code."""
+    from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT
+
     if report.finished and report.refusals and not report.releases:
         reason = max(report.refusals, key=lambda why: report.refusals[why])  # subjects, then rows
+        if reason in (OVER_LIMIT, NOT_ADDED):
+            raise BudgetError(
+                f"nothing was released: {reason}; `shoal ledger show` tells what was spent and the "
+                "limits"
+            )
         raise DataError(f"nothing was released: {reason}; mend the data and start another job")
 
 

@@ -50,6 +50,8 @@ def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) 
     from shoal.data.files import atomic_write
     from shoal.kinds import dumps
 
+    if wish.personal is not None and wish.series is None:
+        raise InputError("--personal needs the column of people; name --series too")
     if out.suffix.lower() != ".json":
         raise InputError(f"--out is {str(out)!r}; a model is written as .json")
     check_output(out, force=force)
@@ -63,6 +65,7 @@ def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) 
         )
     with show.working("fitting"):
         fitted, chain = _fitted(table, wish)
+    _note(table, wish)
     atomic_write(out, dumps(chain) + "\n")
     found = _object(out, fitted, wish)
     if as_json:
@@ -80,6 +83,25 @@ def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) 
         "The model itself is not private: it tells about the trajectories it was fitted on."
     )
     screen.print(f'In a spec:\n  [[model]]\n  file = "{out.name}"')
+
+
+def _note(table: pl.DataFrame, wish: MapWish) -> None:
+    """Tells of jumps that are none: between people, and over pauses."""
+    import typer
+
+    from shoal.cli.fit_notes import note_one_series
+    from shoal.cli.pauses import pauses_in
+
+    note_one_series(wish.series, table["user"].n_unique())
+    if wish.time is None or wish.gap is not None:
+        return
+    pauses = pauses_in(table["user"], table["seconds"])
+    if pauses is not None:
+        typer.echo(
+            f"NOTE: {pauses.describe()}; each counts as one step. Give --gap to begin a new chain "
+            "after a longer one.",
+            err=True,
+        )
 
 
 def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
@@ -143,7 +165,13 @@ def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
         )
     if wish.grid.startswith("h3"):
         raise InputError(f"--grid is {wish.grid!r}; hexagons are named by a resolution, as in h3:8")
-    width = positive(wish.grid, "--grid")
+    try:
+        width = positive(wish.grid, "--grid")
+    except InputError:
+        raise InputError(
+            f"--grid is {wish.grid!r}; it must be the width of a cell in km, above 0, such as 0.5, "
+            "or hexagons such as h3:8"
+        ) from None
     return SquareGrid.covering(
         south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=width
     )

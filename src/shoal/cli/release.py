@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 SUFFIXES = (".json", ".parquet")
+DEFAULTS = ("local", "stop")  # engine and bad files of a job
 MOST_SHOWN = 12  # values of a single release that are printed, not only written
 
 EXAMPLES = """\b
@@ -125,15 +127,23 @@ def release(
 
     columns = Columns(state, series, time, gap, together)
     told = {"period": period, "requester": requester}
+    if key == "":
+        raise InputError("--key is empty; name the release, or drop --key and one is made up")
     if by is not None:
+        if subject:
+            raise InputError(
+                f"--subject is {subject!r}, but --by charges each value of {by!r} under its own "
+                "name; drop it"
+            )
         from shoal.cli.job import JobWish, start
 
         wish = JobWish(by, engine, group, period_column, bad_files, (latitude, longitude))
         start(source, data, out, wish, columns, ledger, key, seed, as_json=as_json, **told)
         return
-    if any((group, period_column, latitude, longitude)) or engine != "local":
+    if any((group, period_column, latitude, longitude)) or (engine, bad_files) != DEFAULTS:
         raise InputError(
-            "--group, --period-column, --lat, --lon and --engine are for jobs; name --by too"
+            "--group, --period-column, --lat, --lon, --engine and --bad-files are for jobs; name "
+            "--by too"
         )
     _check_out(out, force=force)
     account = Account.of(ledger, subject=subject, key=key, seeded=seed is not None, **told)
@@ -161,9 +171,15 @@ def _release_once(
     account.check(list(records), together=places or bool(columns.together))
     releases = account.draw(plan, records, _rng(seed))
     account.write(out, releases)
-    _report(plan, releases, out, as_json=as_json, seeded=seed is not None)
-    if places and not as_json:
-        print_centroids(plan, releases[TOGETHER])
+    try:
+        _report(plan, releases, out, as_json=as_json, seeded=seed is not None)
+        if places and not as_json:
+            print_centroids(plan, releases[TOGETHER])
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # not "repeat": that would draw, and charge, once more
+        raise DataError(f"{str(out)!r} is written, but no space is left to print it") from None
 
 
 def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 BAR_WIDTH = 24
+NARROW = 60  # columns of a terminal that has no room for tables
 HALF = 16  # cells of a bar where the table has more columns
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -24,12 +26,24 @@ def console(*, stderr: bool = False) -> Console:
     """A console that prints text as it is: no markup in names that come from files."""
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # not rich's exit code 1, which says something here
+
+    return Screen(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:
     """One JSON object; the values must be finite, since JSON has no infinity."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=not unicode_out(), allow_nan=False))
+
+
+def unicode_out() -> bool:
+    """Whether standard output takes every character; elsewhere JSON is written in ASCII.
+
+    A question mark for what a terminal lacks is fine in a text, but would change a name in JSON.
+    """
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def finite(value: float) -> float | None:
@@ -64,10 +78,15 @@ def bar(value: float, largest: float, *, ascii_only: bool = False, width: int = 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = ()
 ) -> Any:
-    """A plain table; columns at the places `numbers` are aligned right, only the last may wrap."""
+    """A plain table; columns at the places `numbers` are aligned right, only the last may wrap.
+
+    On a narrow terminal, where a table would cut numbers, each row is a block of lines instead.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    if console().width < NARROW:
+        return _blocks(columns, rows)
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, title in enumerate(columns):
         drawn.add_column(
@@ -78,6 +97,21 @@ def table(
     for row in rows:
         drawn.add_row(*row)
     return drawn
+
+
+def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
+    """A line for each cell, under its title; bars, the later columns without one, are left out."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(overflow="fold")
+    grid.add_column(overflow="fold")
+    for row in rows:
+        for place, (title, cell) in enumerate(zip(columns, row, strict=True)):
+            if title or place == 0:
+                grid.add_row(title, cell)
+        grid.add_row("", "")
+    return grid
 
 
 def paragraphs(text: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from shoal.cli.options import PlanSource, new_app
+from shoal.cli.show import unicode_out
 from shoal.cli.stream_clock import Days, clock_of, timed
 from shoal.cli.stream_location import (
     Purse,
@@ -105,7 +106,12 @@ def stream(
     """
     from shoal.cli.sources import load_plan
 
+    _check_options(state, ledger, subject, period)
     plan, _ = load_plan(source)
+    if field != "context" and follows_places(plan):
+        raise InputError(
+            f"--field is {field!r}, but {plan.mechanism} reads lat and lon, or state; drop it"
+        )
     if seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
     keys = Keys(field, clock, None if clock is None else clock_of(plan))
@@ -113,9 +119,31 @@ def stream(
     runner = _begun(plan, state, start)
     if purse is not None and follows_places(plan):
         warn_of_stored(runner, purse)
-    for line in filtered(runner, sys.stdin, keys, state, seed, purse):
+    for line in filtered(runner, _lines_in(), keys, state, seed, purse):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+def _lines_in() -> Iterable[str]:
+    """Standard input as UTF-8, whatever the locale; bytes that are none spoil their line alone."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed; hand the readings over with < FILE or a pipe")
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdin
+
+
+def _check_options(state: Path | None, ledger: str | None, subject: str, period: str) -> None:
+    """Refuses, before anything is drawn, a state that cannot be kept and charges to no ledger."""
+    from shoal.data.files import check_writable
+
+    if sys.stdout is None:
+        raise InputError("standard output is closed; what is shown must go somewhere")
+    if state is not None:
+        check_writable(state)
+    given = [name for name, value in (("subject", subject), ("period", period)) if value]
+    if ledger is None and given:
+        raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
 
 
 class Keys(NamedTuple):
@@ -166,7 +194,7 @@ def filtered(
             # before the line goes out: a second draw of a slot that was shown would tell more
             atomic_write(state, dumps(runner, indent=None) + "\n")
             state.chmod(0o600)
-        yield json.dumps(out, ensure_ascii=False)
+        yield json.dumps(out, ensure_ascii=not unicode_out())
 
 
 def _step(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from shoal.streams.location import LocationStream
 
 
+MOST_SKIPPED = 1_000_000  # steps of a line: a slip such as a time in seconds would run for hours
+
+
 @dataclass(frozen=True, slots=True)
 class Purse:
     """The ledger a stream's steps are charged to, and whose steps they are."""
@@ -121,6 +124,8 @@ def _line(
 
 def _position(reading: dict[str, Any]) -> Any:
     if "lat" in reading or "lon" in reading:
+        if "state" in reading:
+            raise InputError("the line has a state and lat and lon; give one of them")
         if "lat" not in reading or "lon" not in reading:
             raise InputError('lat and lon go together; give both, or {"skip": 1}')
         missing = reading["lat"] is None or reading["lon"] is None
@@ -154,6 +159,6 @@ def _check_state(runner: LocationStream, name: object, field: str = "state") -> 
 
 
 def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"skip is {value!r}; it must be a whole number of at least 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_SKIPPED:
+        raise InputError(f"skip is {value!r}; it must be a whole number from 1 to {MOST_SKIPPED:,}")
     return value

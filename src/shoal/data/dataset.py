@@ -93,9 +93,10 @@ class Dataset:
         return Dataset(tuple(states), self.names, chains)
 
     def describe(self) -> str:
-        chains = sum(map(len, self.chains))
+        number = sum(map(len, self.chains))
+        chains = "1 chain" if number == 1 else f"{number:,} chains"
         return (
-            f"{len(self.names)} series, {self.total:,} entries in {chains:,} chains "
+            f"{len(self.names)} series, {self.total:,} entries in {chains} "
             f"(the longest has {self.longest:,}), {len(self.states)} states"
         )
 

@@ -21,6 +21,7 @@ from shoal.audit.suppression_long import followed
 from shoal.audit.suppression_progress import watched
 from shoal.audit.suppression_tables import tables_of
 from shoal.audit.suppression_witness import told
+from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.loss.suppression_history import Remembering
@@ -242,6 +243,23 @@ def test_labels_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.Monkey
             long = audit(plan).adversaries
         assert [one.rise for one in long] == pytest.approx([one.rise for one in whole], abs=1e-9)
         assert [one.exact for one in long] == [one.exact for one in whole]
+
+
+def test_too_many_sets_of_labels_are_bounded() -> None:
+    """Seven states may hide the context: what Theorem 7 gives, not all 127 sets."""
+    day = sticky_day(13, 12, 8)
+    labels = {f"c{i}": [f"c{i}", "s"] for i in range(7)}
+    found = audit(adaptive(day, SensitiveContexts.of("s", labels=labels)))
+    assert found.exact
+    assert [one.exact for one in found.adversaries] == [False] * 3
+    assert all(one.rise == found.upper for one in found.adversaries)
+
+
+def test_a_machine_for_another_day_is_refused() -> None:
+    plan = mask(sticky_day(14, 30, 4), SECRET, delta="0.1", check="mask-simulatable")
+    other = replace(plan, task=replace(plan.task, family=(sticky_day(14, 31, 4),)))
+    with pytest.raises(InputError, match=r"30 slots of .* the day chain has 31"):
+        audit(other)
 
 
 def test_frequencies_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:

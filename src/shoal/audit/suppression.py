@@ -18,6 +18,7 @@ from shoal.audit.suppression_long import Highest, followed, frequencies
 from shoal.audit.suppression_progress import part
 from shoal.audit.suppression_tables import FINE, OneWord, Tables, tables_of
 from shoal.audit.suppression_witness import hide_chance
+from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.value import Floats
 from shoal.mechanisms import recheck
@@ -79,7 +80,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     if all(day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES) for day in days):
         found = _written_out(days, secrets, plan.body)
     elif tables is not None:
-        found = _followed([in_order(day, tables.states) for day in days], secrets, tables)
+        found = _followed([_for_machine(day, tables) for day in days], secrets, tables)
     else:
         found = _by_itself(plan, secrets)
     return Audit(
@@ -126,6 +127,16 @@ def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) 
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
     witness = _stream_witness(day, which, worst.promise) if worst.promise.output else None
     return Found(worst.promise.lower, upper, witness, others, notes)
+
+
+def _for_machine(day: DayChain, tables: Tables) -> DayChain:
+    """The day with its contexts in the order of the machine; refused if they do not fit."""
+    if sorted(day.states) != sorted(tables.states) or day.slots != tables.slots:
+        raise InputError(
+            f"the machine of the plan is for {tables.slots} slots of {list(tables.states)}; the "
+            f"day chain has {day.slots} of {list(day.states)}: the plan belongs to another task"
+        )
+    return in_order(day, tables.states)
 
 
 def _by_itself(plan: Plan, secrets: SensitiveContexts) -> Found:

@@ -13,6 +13,8 @@ from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
 HALF_ULP = 2.0**-53
+TINY = 1e-90  # absolute: what may vanish from a belief
+END = -1  # in place of a context: nothing is shown up to the end of the day
 MOST_SETS = 64  # sets of states written out for those who may learn any label
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.audit.suppression_facts import HALF_ULP, rounding
+from shoal.audit.suppression_facts import END, HALF_ULP, TINY, rounding
 from shoal.audit.suppression_steps import (
     THIN,
     Truths,
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shoal.audit.suppression_sweep import Sweep
 
 CONVERSION = 8 * (1 - math.log(THIN)) * HALF_ULP  # relative error of logarithms made plain
-TINY = 1e-90  # absolute: what may vanish from a belief
-END = -1  # in place of a context: nothing is shown up to the end of the day
 Columns = tuple[Floats, Ints, Ints]  # beliefs, the releases they belong to, their facts
 
 

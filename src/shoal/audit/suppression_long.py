@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.suppression_facts import (
+    END,
     labelled_facts,
     rounding,
     sensitive_facts,
     together,
 )
-from shoal.audit.suppression_gap import END
 from shoal.audit.suppression_sweep import Peak, Sweep
 from shoal.audit.suppression_tables import Tables, VectorTables, disagreement
 from shoal.audit.suppression_witness import Output, told

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.suppression_facts import Facts, rounding
-from shoal.audit.suppression_gap import END, TINY, Gap
+from shoal.audit.suppression_facts import END, TINY, Facts, rounding
+from shoal.audit.suppression_gap import Gap
 from shoal.audit.suppression_progress import tell
 from shoal.audit.suppression_steps import THIN
 from shoal.audit.suppression_tables import Tables
@@ -48,8 +48,6 @@ class Sweep:
     """
 
     def __init__(self, day: DayChain, tables: Tables, facts: Facts) -> None:
-        assert day.states == tables.states
-        assert day.slots == tables.slots
         self.day, self.tables, self.facts = day, tables, facts
         self.moves = np.concatenate([day.transition, np.zeros((1, day.size, day.size))])
         self.peaks = [Peak(0.0)] * facts.kinds

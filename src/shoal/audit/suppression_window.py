@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.audit.suppression_facts import rounding
+from shoal.audit.suppression_facts import END, HALF_ULP, rounding
 from shoal.audit.suppression_steps import in_logarithms, log_step, log_sum
 from shoal.audit.suppression_tables import Window
 from shoal.core.value import Floats
@@ -19,8 +19,6 @@ from shoal.core.value import Floats
 if TYPE_CHECKING:
     from shoal.audit.suppression_gap import Gap
     from shoal.audit.suppression_sweep import Sweep
-
-END = -1
 
 
 class Visits:
@@ -92,7 +90,7 @@ class Visits:
     def _average(self) -> float:
         """The relative error of one more average over contexts and histories."""
         top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
-        return rounding(1, self.law.size) + 8 * (float(top) + 50) * 2.0**-53
+        return rounding(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
 
 
 def follow_window(

@@ -86,9 +86,9 @@ class Group:
         """Which contexts today can have, for each release."""
         return np.asarray(np.isfinite(self.law) if self.logs else self.law > 0)
 
-    def plain_law(self) -> Floats:
-        """The laws as plain numbers, up to a factor each."""
-        return in_plain(self.law) if self.logs else self.law
+    def suppressed(self, hidden: Floats) -> Floats:
+        """The laws of today given that nothing is shown, as plain numbers up to a factor each."""
+        return in_plain(self.law + in_logarithms(hidden)) if self.logs else self.law * hidden
 
 
 class Gap:
@@ -178,7 +178,7 @@ class Gap:
         """After t nothing can be shown: a belief is then the average over today's context."""
         sweep = self.sweep
         origins, _, error, (beliefs, owner, fact) = group.part(mute)
-        kept = (group.plain_law() * hidden)[:, mute]
+        kept = group.suppressed(hidden)[:, mute]
         total = kept.sum(axis=0)
         there = total > 0
         kept = kept / np.where(there, total, 1.0)

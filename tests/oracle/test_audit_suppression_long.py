@@ -181,6 +181,10 @@ def test_beliefs_far_below_the_smallest_number_still_count() -> None:
     assert found.upper == pytest.approx(1.0)
     assert found.lower == pytest.approx(1.0)
     assert found.output == (None, None, None, "b")
+    plan = mask(day, SensitiveContexts.of("s"), delta="0.1", check="mask-simulatable")
+    whole = audit(replace(plan, body=tables.body))
+    assert whole.violated  # short, but not written out: its outputs would all be 0
+    assert whole.lower == found.lower
 
 
 @pytest.mark.parametrize("shown", ["a", "b"])

@@ -28,6 +28,7 @@ from shoal.models.day import DayChain
 from shoal.secrets.contexts import SensitiveContexts
 
 MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one
+SMALLEST = 1e-250  # probability of an output that is still written out
 ASSUMED = (
     "days are independent of each other and follow the day chain",
     "the adversary knows the chain and the machine, and sees one stream of each day",
@@ -77,7 +78,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(plan.body, Machine)
     days = [day for day in plan.task.family if isinstance(day, DayChain)]
     tables = tables_of(plan.body)
-    if all(day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES) for day in days):
+    if all(_short(day) for day in days):
         found = _written_out(days, secrets, plan.body)
     elif tables is not None:
         found = _followed([_for_machine(day, tables) for day in days], secrets, tables)
@@ -98,6 +99,14 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
         not_checked=(*found.notes, *NOT_CHECKED, *(() if secrets.labels else (UNSURE,))),
         adversaries=found.adversaries,
     )
+
+
+def _short(day: DayChain) -> bool:
+    """Whether all outputs can be written out, and none is too unlikely for a float."""
+    entries = np.concatenate([day.initial, day.transition.ravel()])
+    rarest = float(entries[entries > 0].min()) / FINE
+    few = day.slots * math.log(2 * day.size) <= math.log(MOST_BRANCHES)
+    return few and day.slots * math.log(rarest) >= math.log(SMALLEST)
 
 
 def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Machine) -> Found:

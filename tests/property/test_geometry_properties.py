@@ -18,6 +18,7 @@ from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT
 from shoal.geometry.layers import hull_index
 from shoal.geometry.nearest import lexicographic, nearest_members
+from shoal.geometry.planar_kernels import grown_outline
 from shoal.geometry.sample import uniform_points
 from shoal.geometry.span import determinant, span_of
 from shoal.kinds import dumps, loads
@@ -181,6 +182,15 @@ def test_stand_ins_are_nearest_with_ties_by_index(points: Ints, data: st.DataObj
         squares = ((points - points[state]) ** 2).sum(axis=1)
         best = min((int(squares[m]), m) for m in np.flatnonzero(members))[1]
         assert found[state] == (state if members[state] else best)
+
+
+@given(clouds(most=9, largest=POINT_LIMIT), clouds(most=1, largest=POINT_LIMIT).filter(len))
+def test_a_body_grown_by_a_vector_is_the_hull_of_both(vectors: Ints, more: Ints) -> None:
+    body = symmetric_hull(vectors)
+    if body.dimension == 2:
+        x, y = more[0].tolist()
+        expected = symmetric_hull(np.concatenate([vectors, more])).vertices
+        assert np.array_equal(grown_outline(body.vertices, x, y), expected)
 
 
 @given(clouds(most=12, largest=12).filter(len), st.data())

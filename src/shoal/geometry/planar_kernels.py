@@ -76,6 +76,23 @@ def symmetric_outline(half: Any) -> Any:
 
 
 @njit(cache=True)
+def grown_outline(vertices: Any, x: int, y: int) -> Any:
+    """Vertices of conv(K ∪ {±(x, y)}), from those of a symmetric planar body K."""
+    half = len(vertices) // 2  # the other half are their negatives
+    keys = np.empty(half + 1, dtype=np.int64)
+    for k in range(half + 1):
+        u, v = (vertices[k, 0], vertices[k, 1]) if k < half else (x, y)
+        if u < 0 or (u == 0 and v < 0):
+            u, v = -u, -v
+        keys[k] = (u << 31) + v + 2**30  # |v| <= 2^29: sorts by u, then by v
+    keys.sort()
+    vectors = np.empty((half + 1, 2), dtype=np.int64)
+    for k in range(half + 1):
+        vectors[k, 0], vectors[k, 1] = keys[k] >> 31, (keys[k] & (2**31 - 1)) - 2**30
+    return symmetric_outline(vectors)
+
+
+@njit(cache=True)
 def outline(points: Any) -> tuple[Any, Any]:
     """Lower and upper hull chains of lexicographically sorted points, both from the smallest.
 

@@ -115,21 +115,26 @@ def step_among_likely(
     place: int,
     words: Any,
     single: Any,
+    added: Any,
 ) -> Any:
     """A step on a δ-location set, whose stage follows from the belief.
 
-    (count, joined, loss, released): the size of the set, whether the policy joins any of it, η,
-    and what `released` returns. Not done either when the set or its stage must be found exactly.
+    (count, joined, repairs, loss, released): the size of the set, whether the policy joins any of
+    it, how many edges the repair wrote to `added`, η, and what `released` returns. Not done either
+    when the set or its stage must be found the plain way.
     """
     prior = predict(pointers, sources, weights, belief)
     clear, members = likely(prior, possible, share)
     count = 0
     for state in range(len(members)):
         count += members[state]
-    ready, vertices, _, answers, joined, loss = stage_parts(graph, members, epsilon)
+    parts = stage_parts(graph, members, epsilon)
+    ready, vertices, _, _, edges, _, answers, joined, loss = parts
+    for k in range(len(edges)):
+        added[k, 0], added[k, 1] = edges[k, 0], edges[k, 1]
     if not (clear and ready):
         handed = False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY)
-        return count, False, 0.0, handed
+        return count, False, 0, 0.0, handed
     shares, outwards = diamond(vertices)
     done = released(
         prior,
@@ -144,4 +149,4 @@ def step_among_likely(
         words,
         single,
     )
-    return count, joined, loss, done
+    return count, joined, len(edges), loss, done

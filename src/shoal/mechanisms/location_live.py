@@ -18,13 +18,14 @@ WORDS = 3 * (3 + SPARE)
 
 
 class Told(NamedTuple):
-    """A step after its output z: what is believed, and of its stage |C|, `joined` and η."""
+    """A step after its output z: what is believed, and of its stage |C|, `joined`, η, repairs."""
 
     seen: Seen
     z: tuple[int, int]
     possible: int
     joined: bool
     eta: float
+    added: list[list[int]]
 
 
 class LiveSteps:
@@ -63,11 +64,14 @@ class LiveSteps:
         given = belief, moves.indptr, moves.indices, moves.data, self._values
         drawn = self._rate, place, words, single
         if stage is None:
-            possible, joined, eta, told = self._step_among_likely(
-                *given, reached.support, self._share, parts, *drawn
+            edges = np.empty((len(belief), 2), dtype=np.int64)
+            possible, joined, repairs, eta, told = self._step_among_likely(
+                *given, reached.support, self._share, parts, *drawn, edges
             )
+            added = edges[:repairs].tolist() if repairs else []
         else:
             possible, joined, eta = stage.count, stage.joined, stage.spread
+            added = stage.added
             told = self._step_at(*given, *parts, *drawn)
         done, x, y, best, east, north, spread, degree, shown = told
         if not done:
@@ -75,7 +79,7 @@ class LiveSteps:
         single.setflags(write=False)
         top = shown if len(belief) >= SHOWN else shown[: len(belief)]
         seen = Seen(single, reached.support, (east, north), spread, top, degree, best)
-        return Told(seen, (x, y), possible, joined, eta), rng
+        return Told(seen, (x, y), possible, joined, eta, added), rng
 
 
 def live_steps(runtime: Runtime, query: Measurement) -> LiveSteps | None:

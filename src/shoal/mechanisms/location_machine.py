@@ -192,7 +192,7 @@ class LocationMachine(Running):
             found,
             tuple(int(k) for k in outputs[0][1]) if outputs else None,
             stage.count,
-            self._named_pairs(stage),
+            stage.added,
             runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
             _warnings(stage.count, stage.joined, stage.tells, found.best < -FAR * len(outputs)),
             secure,
@@ -202,15 +202,14 @@ class LocationMachine(Running):
         self, state: LocationState, reached: Reached, told: Told, secure: bool
     ) -> tuple[LocationState, LocationRelease]:
         """The same for one output of this machine that compiled code has drawn and absorbed."""
-        found, z, count, joined, eta = told
+        found, z, count, joined, eta, added = told
         after = self._state(state, found.belief, reached.packed, eta)
-        stage = reached.stage
         return after, self._release(
             after,
             found,
             z,
             count,
-            () if stage is None else self._named_pairs(stage),
+            added,
             self._runtime.promise,
             _warnings(count, joined, False, found.best < -FAR),
             secure,
@@ -232,11 +231,6 @@ class LocationMachine(Running):
             known,
         )
 
-    def _named_pairs(self, stage: Stage) -> tuple[tuple[str, str], ...]:
-        """The edges that the repair added, by the names of their states."""
-        added, names = stage.protected.added, self.query.states
-        return tuple((names[a], names[b]) for a, b in added.tolist()) if len(added) else ()
-
     def _stage(self, machine: LocationMachine, scene: Scene) -> Stage:
         """The stage of a machine that answers at this step."""
         return scene.stage if machine is self else machine.runtime.stage(scene.stage.members)
@@ -247,7 +241,7 @@ class LocationMachine(Running):
         found: Seen,
         z: tuple[int, ...] | None,
         possible: int,
-        added: tuple[tuple[str, str], ...],
+        added: list[list[int]],
         guarantee: Guarantee | None,
         warnings: tuple[str, ...],
         secure: bool,
@@ -265,7 +259,7 @@ class LocationMachine(Running):
         release.spread = found.spread
         release.possible = possible
         release.degree = found.degree
-        release.added = added
+        release.added = tuple([(names[a], names[b]) for a, b in added])
         release.guarantee = guarantee
         release.about_now = after.about_now
         release.about_all = after.about_all

@@ -1,4 +1,4 @@
-"""Stages of planar K-norm streams through compiled code, where nothing has to be repaired."""
+"""Stages of planar K-norm streams through compiled code."""
 
 from __future__ import annotations
 
@@ -32,20 +32,26 @@ class PlanarStages:
     rate: float
 
     def stage(self, members: Truths) -> Stage | None:
-        """The stage of C = members; None when it is flat or needs a repair: use `stage_of`."""
+        """The stage of C = members; None when `stage_of` must make it.
+
+        It must when the hull is flat, or when somebody exposed is to be joined by area or error.
+        """
         from shoal.loss.location_stage_kernels import stage_parts
 
-        ready, vertices, answering, answers, joined, spread = stage_parts(
+        ready, vertices, before, exposed, added, answering, answers, joined, spread = stage_parts(
             self.graph, members, self.rate
         )
         if not ready:
             return None
         body = body_of(vertices)
         noise = noise_of(body, self.epsilon)
+        protected = Protected(NO_EDGES, body, body, body, NOBODY)
+        if len(exposed):
+            protected = Protected(added, body_of(before), body, body, exposed)
         return Stage(
             members=members,
             answering=answering,
-            protected=Protected(NO_EDGES, body, body, body, NOBODY),
+            protected=protected,
             law=LatticeEmission(points=answers, noise=noise),
             spread=spread,
             joined=joined,
@@ -60,7 +66,7 @@ def planar_stages(
     They are when answers are planar, noise is K-norm, the policy is one clique of all states or
     edges without cliques, and a location set guards its members only.
     """
-    edges, order = index.edges, index.order
+    edges, order, policy = index.edges, index.order, index.policy
     guards_all = isinstance(places, LocationSet) and places.everywhere
     if edges is None or order is None or noise != "k-norm" or guards_all:
         return None
@@ -75,6 +81,8 @@ def planar_stages(
         [
             *(edges.points, order, edges.layers, edges.starts, edges.first, edges.second),
             *(edges.ranks, edges.vectors, edges.pointers, edges.others, edges.group_of),
+            np.array([policy.repair == "nearest"]),
+            NOBODY if policy.partners is None else policy.partners,
         ]
     )
     return PlanarStages(graph, epsilon, float(epsilon))

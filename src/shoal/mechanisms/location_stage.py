@@ -60,8 +60,8 @@ class Stage:
     state (through the member that answers for it). `spread` = η bounds the log-ratio between any
     two states whatever; inf when noise on a line tells some apart, and then `tells` is True: the
     output itself rules states out. `joined` says whether the policy has an edge left inside C.
-    `count` = |C|; `planar` is what compiled code draws from when the law adds K-norm noise that
-    fills the plane, else None.
+    `count` = |C|, `added` are the edges of the repair; `planar` is what compiled code draws from
+    when the law adds K-norm noise that fills the plane, else None.
     """
 
     members: Truths
@@ -71,10 +71,12 @@ class Stage:
     spread: float
     joined: bool
     count: int = field(init=False)
+    added: list[list[int]] = field(init=False)
     planar: Planar | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", int(np.count_nonzero(self.members)))
+        object.__setattr__(self, "added", self.protected.added.tolist())
         object.__setattr__(self, "planar", _planar(self.members, self.law))
 
     @property

@@ -162,3 +162,14 @@ def test_mistakes_in_a_crowd_are_named(
     assert old in CROWD
     shown = run("plan", write(SPECS["contagion"].replace(old, new))).output
     assert message in " ".join(shown.split())
+
+
+def test_the_table_that_is_released_is_attacked_too(run: Run, folder: Path) -> None:
+    assert run("init", "--kind", "network", "net.toml").exit_code == 0
+    rows = "who,season,anna,ben,cleo,dan\nx,cold,ill,well,ill,well\ny,warm,well,well,well,well\n"
+    (folder / "net.csv").write_text(rows)
+    command = ("attack", "net.toml", "net.csv", "--series", "who", "--json")
+    assert json.loads(run(*command).stdout)["series"] == "x"
+    assert json.loads(run(*command, "--who", "y").stdout)["series"] == "y"
+    refusal = run(*command, "--who", "z")
+    assert (refusal.exit_code, "must be one of x, y" in refusal.stderr) == (2, True)

@@ -156,6 +156,14 @@ def test_a_csv_keeps_text_as_written_and_skips_the_mark_of_its_encoding(tmp_path
     assert csv(tmp_path, "\ufeffs\n007\n1.0\n").states == ("007", "1.0")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_text_in_utf_16_is_told_apart_from_odd_columns(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "in.csv"
+    file.write_bytes("\ufeffs\na\nb\n".encode(encoding))
+    with pytest.raises(DataError, match="not text in UTF-8; save it as UTF-8"):
+        read(file, state="s")
+
+
 @pytest.mark.parametrize(
     ("text", "named", "message"),
     [
@@ -165,7 +173,8 @@ def test_a_csv_keeps_text_as_written_and_skips_the_mark_of_its_encoding(tmp_path
         ("a,b\n1,2\n", {}, "has no column 's', named as the state; its columns are: a, b$"),
         ("s\na\n", {"series": "u"}, "has no column 'u', named as the series"),
         ("s\na\n", {"time": "t"}, "has no column 't', named as the time"),
-        ("s;t\na;b\n", {}, "columns separated by commas"),
+        ("s;t\na;b\n", {}, "they are separated by semicolons: save the file with commas instead"),
+        ("S,t\na,b\n", {}, r"its columns are: S, t; did you mean 'S'\?$"),
         ("s,t\na,1\n,2\n", {}, r"column 's' is empty in 1 row\(s\), the first is row 2; drop"),
         ("s,t\na,1\nb\n", {"time": "t"}, "column 't' is empty in 1 .* or fill in the time"),
         (

@@ -10,6 +10,7 @@ import typer
 from shoal.cli.attack_wish import TrackWish, Wish, check_wish, member
 from shoal.cli.options import AsJson, DataPath, Force, PlanSource, PlotPath, new_app
 from shoal.cli.outputs import check_chart
+from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import Columns
@@ -154,6 +155,7 @@ def _attack_series(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
     from shoal.cli.attack_entries import attack_entries
     from shoal.cli.attack_neighbours import attack_ties, has_ties
     from shoal.cli.calendar import shows_contexts
+    from shoal.cli.release_rows import has_variables, variable_records
     from shoal.cli.sources import read_data
 
     seed, as_json, plot = wish.seed, wish.as_json, wish.plot
@@ -164,9 +166,17 @@ def _attack_series(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
     if days is not None:
         attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)
         return
-    dataset = read_data(data, columns)
-    name = wish.who if wish.who is not None else dataset.names[0]
-    records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
+    if columns.state is None and has_variables(plan):
+        people = variable_records(plan, data, columns)
+        name = wish.who if wish.who is not None else next(iter(people))
+        if name not in people:
+            shown = ", ".join(list(people)[:8])
+            raise InputError(f"--who is {name!r}; it must be one of {shown}")
+        records = people[name]
+    else:
+        dataset = read_data(data, columns)
+        name = wish.who if wish.who is not None else dataset.names[0]
+        records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
     if contexts:
         days = chained_days(plan, records)
         attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)

@@ -81,6 +81,8 @@ def load(
     try:
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
+        if file.suffix.lower() != ".parquet":
+            _refuse_utf16(file)
         present = scan.collect_schema().names()
         source = repr(str(file))
         check_columns(present, source, state=state, series=series, time=time, role=role)
@@ -92,6 +94,16 @@ def load(
         raise DataError(
             f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_reason(error)}"
         ) from None
+
+
+def _refuse_utf16(file: Path) -> None:
+    """Refuses text whose first bytes say UTF-16: its columns would have names of odd characters."""
+    with file.open("rb") as opened:
+        mark = opened.read(2)
+    if mark in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(
+            f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {REASONS['utf-8']}"
+        )
 
 
 def _scan(file: Path) -> pl.LazyFrame:

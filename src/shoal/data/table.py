@@ -83,12 +83,20 @@ def check_columns(
     for field, column in ((role, state), ("series", series), ("time", time)):
         if column is not None and column not in present:
             shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
-            merged = len(present) == 1 and any(mark in present[0] for mark in ";\t|")
-            hint = "; are its columns separated by commas?" if merged else ""
             raise DataError(
                 f"{source} has no column {column!r}, named as the {field}; "
-                f"its columns are: {shown}{hint}"
+                f"its columns are: {shown}{_column_hint(present, column)}"
             )
+
+
+def _column_hint(present: list[str], column: str) -> str:
+    """What is likely wrong when a column is missing; empty when nothing is known."""
+    marks = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    mark = next((mark for mark in marks if len(present) == 1 and mark in present[0]), None)
+    if mark is not None:
+        return f"; they are separated by {marks[mark]}: save the file with commas instead"
+    near = [name for name in present if name.strip().casefold() == column.strip().casefold()]
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def refuse_nulls(

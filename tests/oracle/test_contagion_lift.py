@@ -11,8 +11,10 @@ from tests.oracle.test_attack_extremes import crowd
 
 from shoal.core.task import Task
 from shoal.loss.contagion_lift import CrowdLift
+from shoal.loss.lift_steady import raised
 from shoal.mechanisms import MECHANISMS, calibrated
 from shoal.models.contagion import Contagion
+from shoal.models.table import JointTable
 from shoal.queries.linear import count
 from shoal.secrets.entries import EachEntry
 
@@ -39,6 +41,23 @@ def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
             assert fresh.value >= 0
         near = asked.loss(math.nextafter(1.0, 0.0)).value
         assert near <= asked.loss(1.0).value, seed
+
+
+@pytest.mark.parametrize("epsilon", ["1", "5"])
+def test_the_plan_of_any_table_keeps_its_promise(epsilon: str) -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        law = 10.0 ** -rng.integers(0, 20, 8).astype(float)
+        table = JointTable.of((law / law.sum()).reshape(2, 2, 2))
+        task = Task(query=count(("0", "1"), "1"), secrets=EachEntry(), family=(table,))
+        plan = calibrated(MECHANISMS["lift"], task, Fraction(epsilon))
+        assert float(plan.body.noise.scale) * float(epsilon) <= 3 * (1 + 1e-6)  # type: ignore[union-attr]
+
+
+def test_an_eta_is_raised_by_less_than_a_billionth() -> None:
+    for eta in (0.1, 1.0, 3.3e-9, 7e12, 1 - 2.0**-53):
+        assert eta <= raised(eta) <= eta * (1 + 2e-9)
+        assert raised(raised(eta)) == raised(eta)
 
 
 def test_a_table_of_no_extremes_at_a_large_budget() -> None:

@@ -12,8 +12,7 @@ and never more than eta for each person of the group. Proof: mechanisms/lift.md.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.value import Floats
-from shoal.loss.cone import Laws, Optima, leak, prepare
+from shoal.loss.cone import Laws, prepare
 from shoal.loss.kernels import UNIT
-from shoal.loss.lift_network import CLOSE, ROUNDS, UP, bearable
+from shoal.loss.lift_network import CLOSE, ROUNDS, UP
+from shoal.loss.lift_steady import raised, steady_leak
 from shoal.models.contagion import Contagion
 
 SMALLEST = 1e-250  # a less likely state has lost digits, and gets the bound of the group
-BITS = 30  # of an eta at which the lift is evaluated
 MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
 
 
@@ -80,15 +79,16 @@ class CrowdLift:
     def loss(self, eta: float) -> CrowdLoss:
         """What any release that is eta-DP for one person tells about a person. Rounds up.
 
-        The same for the same eta, whatever was asked before, and for any that is a little smaller:
-        evaluated at the next number of 30 bits. What is eta-DP is so for any larger number too.
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (lift_steady).
         """
         worst = CrowdLoss(0.0, eta, 0)
-        raised = _raised(eta)
+        above = raised(eta)
         for group in self.groups:
             if group.certain or eta * group.size * UP <= worst.value:
                 continue
-            value = min(_told(group, raised) + raised * group.itself, eta * group.size) * UP
+            told = float(steady_leak(group.laws, group.apart, above).max())
+            value = min(told + above * group.itself, eta * group.size) * UP
             if value > worst.value:
                 worst = CrowdLoss(value, eta, group.person)
         return worst
@@ -100,7 +100,7 @@ class CrowdLift:
         for _ in range(ROUNDS):
             if high <= low * (1 + CLOSE):
                 break
-            middle = _raised((low * high) ** 0.5)
+            middle = raised((low * high) ** 0.5)
             if middle >= high:
                 break
             found = self.loss(middle)
@@ -109,26 +109,6 @@ class CrowdLift:
             else:
                 high = middle
         return best
-
-
-def _told(group: _Group, eta: float) -> float:
-    """Λ of the worse of the two states.
-
-    Each optimum is sought near that of a smaller eta, from a quarter of it on: a search from
-    nowhere may fail where probabilities are far apart, and one from what was asked last would make
-    the answer depend on it.
-    """
-    laws = replace(group.laws, optima=Optima(*group.laws.upper.shape))
-    rule = bearable(laws)
-    for part in (0.25, 0.5, 0.75):
-        leak(laws, part * eta * group.apart, rule)
-    return float(leak(laws, eta * group.apart * UP, rule).max())
-
-
-def _raised(eta: float) -> float:
-    """The least number of BITS bits that is no smaller than eta."""
-    part, power = math.frexp(eta)
-    return math.ldexp(math.ceil(math.ldexp(part, BITS)), power - BITS)
 
 
 def _crowd(law: Floats, person: int) -> _Group:

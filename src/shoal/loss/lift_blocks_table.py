@@ -11,9 +11,10 @@ import numpy as np
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
-from shoal.loss.cone import Laws, leak, prepare
+from shoal.loss.cone import Laws, prepare
 from shoal.loss.kernels import UNIT
 from shoal.loss.lift_network import CLOSE, MAX_STATES, ROUNDS, UP, NetworkLoss, bearable
+from shoal.loss.lift_steady import raised, steady_leak
 from shoal.models.table import JointTable
 
 
@@ -65,11 +66,15 @@ class TableLift:
         )
 
     def loss(self, eta: float) -> NetworkLoss:
-        """What any release that is eta-DP for one variable tells about a variable. Rounds up."""
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (lift_steady).
+        """
         worst = NetworkLoss(0.0, eta, None, None, 0.0, bearable(self.own[0]))
-        together = eta * len(self.own) * UP
+        together, above = eta * len(self.own) * UP, raised(eta)
         for i, laws in enumerate(self.own):
-            told = np.minimum(leak(laws, eta * self.apart * UP, bearable(laws)), together) * UP
+            told = np.minimum(steady_leak(laws, self.apart, above), together) * UP
             told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
             x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
@@ -87,7 +92,9 @@ class TableLift:
         for _ in range(ROUNDS):
             if high <= low * (1 + CLOSE):
                 break
-            middle = math.sqrt(low * high)
+            middle = raised(math.sqrt(low * high))
+            if middle >= high:
+                break
             found = self.loss(middle)
             if found.value <= epsilon:
                 low, best = middle, found

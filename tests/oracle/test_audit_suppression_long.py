@@ -16,6 +16,7 @@ import pytest
 
 from shoal.attacks.contexts import context_beliefs
 from shoal.audit.exact import audit
+from shoal.audit.result import StreamWitness
 from shoal.audit.suppression import highest_rise
 from shoal.audit.suppression_long import followed
 from shoal.audit.suppression_progress import watched
@@ -364,6 +365,14 @@ def test_a_day_of_288_slots_is_audited() -> None:
     found = audit(plan)
     assert found.exact
     assert found.upper == pytest.approx(recheck(plan), abs=1e-9)
+
+
+def test_long_gaps_are_counted_in_words() -> None:
+    output = (None, None, "a", *[None] * 30, "b", "b")
+    witness = StreamWitness(
+        model=0, law="", subject="", facts=("", ""), output=output, before=(0, 1), after=(0, 1)
+    )
+    assert witness.output_words() == "the stream (–, –, a, 30 times –, b, b)"
 
 
 def test_whoever_watches_is_told_how_far_it_is() -> None:

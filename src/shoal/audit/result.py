@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import groupby
 
 from shoal.audit.adversaries import Adversary
 from shoal.core.numbers import significant
 from shoal.core.value import Value
 
+LONGEST_RUN = 4  # equal steps of a stream written one by one
 TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
 
 ASSUMED = (
@@ -108,9 +110,13 @@ class StreamWitness(Value):
         )
 
     def output_words(self) -> str:
-        """The output as a person would say it; a dash is a gap."""
-        shown = ", ".join("–" if step is None else step for step in self.output)
-        return f"the stream ({shown})"
+        """The output as a person would say it; a dash is a gap, and long runs are counted."""
+        runs = [(step, len(list(same_steps))) for step, same_steps in groupby(self.output)]
+        parts: list[str] = []
+        for step, times in runs:
+            name = "–" if step is None else step
+            parts += [name] * times if times <= LONGEST_RUN else [f"{times} times {name}"]
+        return f"the stream ({', '.join(parts)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ def network_tasks() -> dict[str, Task]:
     houses = SecretPairs.of(
         [(_fact("both", p0="ill", p4="ill"), _fact("none", p0="well", p4="well"))]
     )
+    doses = variable_sum(crowd(), {"p0": {"ill": 2}, "p5": {"ill": "1/2"}, "p9": {"well": 1}})
     cough = variable_sum(clinic(), {"cough": {"some": 1, "bad": "5/2"}, "smokes": {"yes": 1}})
 
     def task(query: object, model: Model, secrets: object = entry) -> Task:
@@ -90,6 +91,7 @@ def network_tasks() -> dict[str, Task]:
         "contagion": task(count(ILL, "ill"), crowd()),
         "contagion-histogram": task(histogram(ILL), crowd()),
         "contagion-pairs": task(count(ILL, "ill"), crowd(), houses),
+        "contagion-weights": task(doses, crowd()),
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.core.task import Task
 from shoal.loss.contagion_laws import CrowdGroup, TableGroup
+from shoal.loss.contagion_weights import WeightedGroup
 from shoal.loss.frameworks import LOST, table_laws
 from shoal.loss.network_exact import secret_loss
 from shoal.loss.network_laws import independent
@@ -178,6 +179,64 @@ def test_the_loss_is_never_below_the_true_one(block: int) -> None:
 def known_of(model: Contagion, name: str) -> Known:
     person, state = name.split(" = ")
     return {model.variables.index(person): np.eye(2)[STATES.index(state)]}
+
+
+def weighted_law(
+    model: Contagion, weights: list[list[int]], known: Known
+) -> tuple[Exact, Fraction]:
+    """The law of the sum of weights given what is known, and how likely that is."""
+    found: Exact = {}
+    for outcome, chance in outcome_law(model).items():
+        if all(known[p][outcome[p]] for p in known):
+            answer = sum(weights[p][state] for p, state in enumerate(outcome))
+            found[answer] = found.get(answer, Fraction(0)) + chance
+    total = sum(found.values(), Fraction(0))
+    return {value: mass / total for value, mass in found.items()}, total
+
+
+def test_sums_of_weights_per_person_are_exact_unless_they_say_so() -> None:
+    for seed in range(300):
+        rng = np.random.default_rng(3000 + seed)
+        model = random_group(rng)
+        size = len(model.variables)
+        weights = (rng.integers(-3, 4, (size, 2)) * int(rng.integers(1, 3))).tolist()
+        kind = WeightedGroup if model.exchangeable(0) else TableGroup
+        component = kind(model, 0, [np.array(own)[:, None] for own in weights])
+        known = random_event(rng, size)
+        exact, total = weighted_law(model, weights, known)
+        found = component.given(known)
+        assert (found.probability > 0) == (total > 0), seed
+        assert found.lossy == any(mass < Fraction(LOST) for mass in exact.values()), seed
+        if total:
+            assert set(exact) <= set(component.values[:, 0].tolist())
+            assert_as_exact(
+                found.law, component.values, exact, component.roundings, lossy=found.lossy
+            )
+        laws, prior, owner, names = component.each_entry()
+        assert len(laws) == len(prior) == len(owner) == len(names) == 2 * size
+
+
+@pytest.mark.parametrize("row", ["exact", "wasserstein"])
+def test_noise_for_weights_per_person_is_that_of_the_table(row: str) -> None:
+    """The crowd group by group, and all of its outcomes written out, ask for the same noise."""
+    table = np.array([[0.5, 0.1], [0.1, 0.3]])
+    model = Contagion.from_edges(
+        "abcdef",
+        [("a", "b"), ("b", "c"), ("e", "f")],
+        {3: [0.4, 0.1, 0.2, 0.3], 1: [0.8, 0.2]},
+        tables={"f": table},
+    )
+    query = variable_sum(
+        model,
+        {"a": {"ill": 1}, "b": {"ill": 2}, "c": {"well": 1}, "d": {"ill": 3}, "e": {"ill": "1/2"}},
+    )
+    scales = []
+    for law in (model, model.as_table()):
+        for epsilon in ("1/2", "2"):
+            task = Task(query=query, secrets=EachEntry(), family=(law,))
+            plan = calibrated(MECHANISMS[row], task, Fraction(epsilon))
+            scales.append(float(plan.body.noise.scale))  # type: ignore[union-attr]
+    assert scales[:2] == pytest.approx(scales[2:], rel=1e-8)
 
 
 def test_a_large_group_given_many_people_says_that_masses_are_lost() -> None:

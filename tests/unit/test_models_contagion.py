@@ -10,7 +10,7 @@ import pytest
 from tests.contract.network_tasks import FLU, crowd
 from tests.networks import joint_of
 
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, Refused
 from shoal.kinds import dumps, loads
 from shoal.loss.network_laws import independent
 from shoal.mechanisms.calibration import calibrate
@@ -135,8 +135,9 @@ def test_no_number_of_people_becomes_impossible(rate: float) -> None:
     assert law.sum() == pytest.approx(1, abs=1e-12)
 
 
-def test_a_weight_per_person_is_refused() -> None:
-    model = crowd()
-    query = variable_sum(model, {"p0": {"ill": 1}})
-    with pytest.raises(InputError, match="all alike"):
+def test_weights_per_person_too_many_to_count_are_refused_in_words() -> None:
+    model = Contagion.cliques([60], exponential_law(0.1))
+    query = variable_sum(model, {name: {"ill": 1 + i} for i, name in enumerate(model.variables)})
+    with pytest.raises(Refused, match="use lift or group, or coarser weights"):
         independent(model, query, EachEntry())
+    assert calibrate(query, EachEntry(), model, epsilon=1).mechanism in ("lift", "group")

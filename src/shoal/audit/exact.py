@@ -159,7 +159,7 @@ def _findings(
     task: Task, body: Additive, known: float, promised: float | None, curve: bool
 ) -> list[Finding]:
     """One finding per member of the family."""
-    named = all(isinstance(model, JointTable | BayesNet) for model in task.family)
+    named = all(isinstance(model, JointTable | BayesNet | Contagion) for model in task.family)
     if not isinstance(task.query, LinearQuery | VariableSum) or (
         isinstance(task.query, VariableSum) and not named
     ):

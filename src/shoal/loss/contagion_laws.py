@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -81,7 +81,7 @@ class CrowdGroup:
         size = len(self.people)
         weight = [
             mass * math.perm(n, ill) * math.perm(size - n, well)
-            for n, mass in enumerate(self._whole)
+            for n, mass in enumerate(whole_law(self.law))
         ]
         total = sum(weight)
         if total == 0:
@@ -96,12 +96,6 @@ class CrowdGroup:
             bool((possible & (law < LOST)).any()),
         )
 
-    @cached_property
-    def _whole(self) -> list[int]:
-        """The law of N in units of 2^-1074, of which every double is a whole number."""
-        ratios = (float(mass).as_integer_ratio() for mass in self.law)
-        return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]
-
     def _ordered(self, laws: Floats) -> Floats:
         """Laws of N in the order of `values`."""
         _ = self.values
@@ -109,14 +103,18 @@ class CrowdGroup:
 
 
 class TableGroup:
-    """A group whose joint law is written out, one axis per person."""
+    """A group whose joint law is written out, one axis per person.
 
-    def __init__(self, model: Contagion, group: int, added: Ints) -> None:
+    `added` is what a state adds, (states, labels), the same for all or a table for each person.
+    """
+
+    def __init__(self, model: Contagion, group: int, added: Ints | Sequence[Ints]) -> None:
         self.model = model
         self.people = model.groups[group]
         self.law = model.law_of(group)
-        ill = np.indices(self.law.shape).reshape(len(self.people), -1).sum(axis=0)
-        rows = (len(self.people) - ill)[:, None] * added[0] + ill[:, None] * added[1]
+        outcomes = np.indices(self.law.shape).reshape(len(self.people), -1)
+        each = [added] * len(self.people) if isinstance(added, np.ndarray) else added
+        rows = np.asarray(sum(own[row] for own, row in zip(each, outcomes, strict=True)))
         values, place = np.unique(rows, axis=0, return_inverse=True)
         self.values: Ints = values
         self._place = place.ravel()
@@ -136,15 +134,7 @@ class TableGroup:
 
     def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
         """The two states of every person of the group."""
-        found = self._states
-        names = tuple(
-            f"{self.model.variables[person]} = {state}"
-            for person in self.people
-            for state in self.model.states
-        )
-        laws = np.array([one.law for one in found])
-        prior = np.array([one.probability for one in found])
-        return laws, prior, np.repeat(np.arange(len(self.people)), 2), names
+        return each_state(self.model, self.people, self._states)
 
     @cached_property
     def _states(self) -> list[Given]:
@@ -165,3 +155,21 @@ class TableGroup:
         # sums of doubles never underflow, quotients may
         law = mass / total if total > 0 else mass
         return Given(law, total, bool(((mass > 0) & (law < LOST)).any()))
+
+
+def each_state(
+    model: Contagion, people: tuple[int, ...], found: Sequence[Given]
+) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+    """What was found given each state of each person: laws, probabilities, owners and names."""
+    names = tuple(
+        f"{model.variables[person]} = {state}" for person in people for state in model.states
+    )
+    laws = np.array([one.law for one in found])
+    prior = np.array([one.probability for one in found])
+    return laws, prior, np.repeat(np.arange(len(people)), 2), names
+
+
+def whole_law(law: Floats) -> list[int]:
+    """A law in units of 2^-1074, of which every double is a whole number."""
+    ratios = (float(mass).as_integer_ratio() for mass in law)
+    return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]

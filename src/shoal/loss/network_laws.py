@@ -21,6 +21,7 @@ from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
 from shoal.loss.contagion_laws import CrowdGroup, TableGroup
+from shoal.loss.contagion_weights import WeightedGroup
 from shoal.loss.frameworks import LOST, Given, SecretLaws, contributions, rarest
 from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.loss.network_sums import NetworkComponent
@@ -134,8 +135,8 @@ def _components(
         home = {v: c for c, part in enumerate(model.parts) for v in part}
         return nets, (1,) * len(nets), home
     assert isinstance(model, Contagion)
-    if not isinstance(query, LinearQuery):
-        raise InputError("contagion takes counts, sums and histograms over people, all alike")
+    if isinstance(query, VariableSum):
+        return _weighted(model, query)
     added = contributions(query, model.variables[:1], model.domains[:1])
     kinds: dict[int, int] = {}
     groups: list[Component] = []
@@ -151,6 +152,19 @@ def _components(
         copies[kinds[law]] += 1
         home.update((person, kinds[law]) for person in group)
     return tuple(groups), tuple(copies), home
+
+
+def _weighted(
+    model: Contagion, query: VariableSum
+) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
+    """The groups of a crowd whose people have weights of their own; none is a copy of another."""
+    added = contributions(query, model.variables, model.domains)
+    groups: list[Component] = []
+    for g, people in enumerate(model.groups):
+        own = [added[person] for person in people]
+        kind = WeightedGroup if model.exchangeable(g) else TableGroup
+        groups.append(kind(model, g, own))
+    return tuple(groups), (1,) * len(groups), dict(model.group_of)
 
 
 def _entries(component: Component, number: int) -> Part | None:

@@ -76,7 +76,7 @@ def refuse(task: Task) -> str | None:
     for model in map(followed, task.family):
         if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED):
             return f"the exact loss needs a law that can be followed, not {model.describe()}"
-        if isinstance(task.query, VariableSum) and not isinstance(model, JointTable | BayesNet):
+        if isinstance(task.query, VariableSum) and not isinstance(model, NAMED):
             return f"weights per variable need named variables, not {model.describe()}"
         if len(task.query.labels) > 1 and not isinstance(model, MarkovChain | NAMED):
             return (

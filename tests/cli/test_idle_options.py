@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, contents
 from tests.cli.test_bad_input import refused
 
 RELEASE = ("release", "spec.toml", "days.csv", "-o", "o.json")
@@ -95,3 +96,41 @@ def test_one_chain_is_not_chains(run: Run) -> None:
 
 def test_the_sentence_of_bad_columns_is_one_line(run: Run) -> None:
     assert "has no column 'x'" in refused(run(*FIT, "--state", "x"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("-o", "o.xyz", "--ledger", "b.db"), "--out is 'o.xyz'; tables are written as .csv, "),
+        (("-o", "o.csv", "--ledger", "b.db", "--seed", "1"), "--seed is given with --ledger"),
+        (("-o", "o.csv", "--period", "May"), "--period is 'May' without --ledger"),
+        (("-o", "tracks.csv", "--force"), "'tracks.csv' is read by this command; write to another"),
+        (("-o", "link.csv", "--force"), "'link.csv' is read by this command; write to another"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "-",
+)
+def test_tables_of_places_are_refused_before_a_step_is_charged(
+    run: Run, folder: Path, command: tuple[str, ...], words: str
+) -> None:
+    assert run("init", "--kind", "location", "town.toml").exit_code == 0
+    (folder / "link.csv").symlink_to("tracks.csv")
+    before = contents(folder)
+    assert words in refused(run("locations", "town.toml", "tracks.csv", *command))
+    assert contents(folder) == before
+
+
+def test_what_is_read_is_not_written_over(run: Run, folder: Path) -> None:
+    pl.read_csv(folder / "days.csv").write_parquet(folder / "days.parquet")
+    before = contents(folder)
+    for command in (
+        ("release", "spec.toml", "days.parquet", "-o", "days.parquet", "--force"),
+        ("release", "spec.toml", "day*.parquet", "-o", "./days.parquet", "--force"),
+        ("plan", "spec.toml", "--save", "spec.toml", "--force"),
+    ):
+        assert "is read by this command; write to another file" in refused(run(*command))
+    assert contents(folder) == before
+
+
+def test_the_folder_of_results_is_made_before_they_are_computed(run: Run) -> None:
+    told = refused(run("reproduce", "chain-synthetic", "--out", "days.csv"))
+    assert "'days.csv', which cannot be made a folder" in told

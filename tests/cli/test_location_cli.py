@@ -229,7 +229,7 @@ def test_tables_that_make_no_sense_are_told(run: Run, maps: Path) -> None:
     assert "need the column time" in refused(
         run("locations", "map.toml", "tracks.csv", "-o", "o.csv", *where, "--gap", "1h")
     )
-    assert "ends in '.txt'" in refused(
+    assert "tables are written as .csv" in refused(
         run("locations", "map.toml", "tracks.csv", "-o", "o.txt", *where)
     )
 

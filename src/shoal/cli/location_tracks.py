@@ -11,7 +11,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, PlanSource, PlotPath, new_app
-from shoal.cli.outputs import check_chart, check_output
+from shoal.cli.outputs import check_apart, check_chart, check_output
 from shoal.cli.sources import Columns, load_plan
 from shoal.core.errors import InputError
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from shoal.streams.batch_location import TrackColumns
 
 app = new_app()
+
+SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
 
 EXAMPLES = """\b
 Examples:
@@ -102,7 +104,14 @@ def locations(
     from shoal.cli.location_table import check_positions, read_positions
     from shoal.data.write import write_table
 
+    if out.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--out is {str(out)!r}; tables are written as {', '.join(SUFFIXES)}")
+    if period and ledger is None:
+        raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
+    if seed is not None and ledger is not None:
+        raise InputError("--seed is given with --ledger; a ledger takes only real releases")
     check_output(out, force=force)
+    check_apart(out, source, data)
     for chart in _charts(plot):
         check_chart(chart, force=force)
     plan, own = _plan_of_places(source)
@@ -119,8 +128,6 @@ def locations(
     columns = _columns(named, every)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
-    if period and ledger is None:
-        raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
     rows = _released(plan, table, columns, workers, ledger, period, seed)
     write_table(out, rows)
     if plot is not None:

@@ -11,7 +11,7 @@ from shoal.cli import show
 from shoal.cli.calendar import calendar_object, print_calendar, shows_contexts
 from shoal.cli.location_plan import follows_places, places_object, print_places
 from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
-from shoal.cli.outputs import check_chart, check_output
+from shoal.cli.outputs import check_apart, check_chart, check_output
 
 if TYPE_CHECKING:
     from shoal.cli.comparison import Comparison
@@ -52,6 +52,7 @@ def plan(
 
     if save is not None:
         check_output(save, force=force)
+        check_apart(save, spec)
     check_chart(plot, force=force)
     request = read_request(spec)
     with show.working("calibrating"), request.limited():

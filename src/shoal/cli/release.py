@@ -10,7 +10,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, Gap, PlanSource, new_app
-from shoal.cli.outputs import check_output
+from shoal.cli.outputs import check_apart, check_output
 from shoal.cli.release_places import TOGETHER, asks_for_places, place_records, print_centroids
 from shoal.core.errors import DataError, InputError
 
@@ -146,6 +146,7 @@ def release(
             "--by too"
         )
     _check_out(out, force=force)
+    check_apart(out, source, data)
     account = Account.of(ledger, subject=subject, key=key, seeded=seed is not None, **told)
     _release_once(source, data, out, columns, account, seed, as_json=as_json)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.options import new_app
+from shoal.core.errors import DataError
 
 if TYPE_CHECKING:
     from shoal.experiments.report import Report
@@ -43,12 +43,13 @@ def reproduce(
 
     if listed:
         rows = {name: row.summary for name, row in EXPERIMENTS.items()}
-        text = json.dumps(rows, indent=2) if as_json else _list(rows)
-        typer.echo(text)
+        show.print_json(rows) if as_json else typer.echo(_list(rows))
         return
     chosen = names or list(EXPERIMENTS)
     for name in chosen:
         row_named(name)
+    if out is not None:
+        _make_folder(out)
     reports = []
     for name in chosen:
         with show.working(f"running {name}"):
@@ -56,12 +57,33 @@ def reproduce(
         if out is not None:
             _write(out, reports[-1])
     if as_json:
-        found = {"reports": [report.as_object() for report in reports]}
-        typer.echo(json.dumps(found, indent=2))
+        show.print_json({"reports": [_finite(report.as_object()) for report in reports]})
     elif out is None:
         typer.echo("\n".join(report.markdown() for report in reports))
     else:
         typer.echo(f"Written to {out}: " + ", ".join(f"{report.name}.md" for report in reports))
+
+
+def _make_folder(out: Path) -> None:
+    """The folder for results, made before the hours of work that fill it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(
+            f"--out is {str(out)!r}, which cannot be made a folder: {reason}; name another"
+        ) from None
+
+
+def _finite(value: Any) -> Any:
+    """The same for JSON, where null stands for infinity and for what is no number."""
+    from shoal.cli import show
+
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return show.finite(value) if isinstance(value, float) else value
 
 
 def _list(rows: dict[str, str]) -> str:
@@ -77,7 +99,6 @@ def _write(folder: Path, report: Report) -> None:
 
     from shoal.data.files import atomic_write
 
-    folder.mkdir(parents=True, exist_ok=True)
     shown = folder.name if folder.is_absolute() else folder.as_posix()
     command = f"shoal reproduce {report.name} --out {shown}"
     atomic_write(folder / f"{report.name}.md", f"{report.markdown()}\nMade by `{command}`.\n")

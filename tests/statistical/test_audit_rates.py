@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.audit.lengths import SHORT
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.core.plan import Plan
 from shoal.core.value import Floats
@@ -119,6 +120,18 @@ def test_the_power_is_at_least_95_percent(plans: Plans) -> None:
     found = power(plans(2611), 300)
     print(f"{plans.__name__}: power over 300 broken plans, {DRAWS:,} draws each: {found:.4f}")
     assert found >= 0.95
+
+
+@pytest.mark.slow
+def test_slow_chains_need_long_data() -> None:
+    """A control: what the ladder of lengths is for."""
+    plans = slow_plans(2611)
+    short = [
+        audit_black_box(broken(plan), EachEntry(), plan.task.family, seed=i, lengths=SHORT).violated
+        for i, plan in zip(range(300), plans, strict=False)
+    ]
+    print(f"slow_plans: power with data of up to 12 entries only: {sum(short) / 300:.4f}")
+    assert sum(short) < 30
 
 
 @pytest.mark.slow

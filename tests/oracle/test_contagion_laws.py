@@ -239,6 +239,23 @@ def test_noise_for_weights_per_person_is_that_of_the_table(row: str) -> None:
     assert scales[:2] == pytest.approx(scales[2:], rel=1e-8)
 
 
+def test_groups_alike_in_law_and_weights_are_one_with_copies() -> None:
+    model = Contagion.cliques([2] * 4, [0.5, 0.1, 0.4])
+    doses = [{"ill": w} for w in (1, 2, 1, 2, 2, 1, 1, 2)]
+    query = variable_sum(model, dict(zip(model.variables, doses, strict=True)))
+    task = independent(model, query, EachEntry())
+    assert task.copies == (3, 1)
+    scales = []
+    for law in (model, model.as_table()):
+        plan = calibrated(
+            MECHANISMS["exact"],
+            Task(query=query, secrets=EachEntry(), family=(law,)),
+            Fraction(1, 2),
+        )
+        scales.append(float(plan.body.noise.scale))  # type: ignore[union-attr]
+    assert scales[0] == pytest.approx(scales[1], rel=1e-8)
+
+
 def test_a_large_group_given_many_people_says_that_masses_are_lost() -> None:
     """600 of 1,200 people known to be well: P(600 ill | that) = 1/C(1200, 600) of the rest."""
     model = Contagion.cliques([1200], np.full(1201, 1 / 1201))

@@ -16,7 +16,7 @@ from shoal.loss.frameworks import LOST, Given
 from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.models.contagion import Contagion
 
-MAX_TERMS = 3e7  # additions of whole numbers, a few seconds
+MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds
 
 
 class WeightedGroup:
@@ -63,14 +63,14 @@ class WeightedGroup:
     @cached_property
     def _states(self) -> list[Given]:
         """Given each state of each person."""
-        size = len(self.people)
-        terms = 2 * size * size * (size + 1) * self._width
-        if terms > MAX_TERMS:
-            raise TooLarge(
-                f"the laws of a sum over {size} people with weights of their own take {terms:.1g} "
-                "steps; use lift or group, or coarser weights"
-            )
+        refuse_long([self])
         return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
+
+    @property
+    def terms(self) -> float:
+        """The work of the laws given each state of each person."""
+        size = len(self.people)
+        return 2.0 * size * size * (size + 1) * self._width
 
     def given(self, seen: Mapping[int, Floats]) -> Given:
         """The law of the sum given what is known of some people."""
@@ -101,3 +101,13 @@ class WeightedGroup:
                 after[1:, ill:] += table[:-1, : width - ill]
             table = after
         return table
+
+
+def refuse_long(groups: Sequence[WeightedGroup]) -> None:
+    """Refuse what would take long: the sets of every group are counted given every state."""
+    terms = sum(group.terms for group in groups)
+    if terms > MAX_TERMS:
+        raise TooLarge(
+            f"the laws of sums over people with weights of their own take {terms:.1g} steps; use "
+            "lift or group, or coarser weights"
+        )

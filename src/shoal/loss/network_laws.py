@@ -21,7 +21,7 @@ from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Ints
 from shoal.loss.contagion_laws import CrowdGroup, TableGroup
-from shoal.loss.contagion_weights import WeightedGroup
+from shoal.loss.contagion_weights import WeightedGroup, refuse_long
 from shoal.loss.frameworks import LOST, Given, SecretLaws, contributions, rarest
 from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.loss.network_sums import NetworkComponent
@@ -136,7 +136,7 @@ def _components(
         return nets, (1,) * len(nets), home
     assert isinstance(model, Contagion)
     if isinstance(query, VariableSum):
-        return _weighted(model, query)
+        return _weighted(model, query, alike=alike)
     added = contributions(query, model.variables[:1], model.domains[:1])
     kinds: dict[int, int] = {}
     groups: list[Component] = []
@@ -155,16 +155,30 @@ def _components(
 
 
 def _weighted(
-    model: Contagion, query: VariableSum
+    model: Contagion, query: VariableSum, *, alike: bool
 ) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
-    """The groups of a crowd whose people have weights of their own; none is a copy of another."""
+    """The same for a crowd whose people have weights of their own.
+
+    Groups are alike when they follow one law and the same weights in the same order.
+    """
     added = contributions(query, model.variables, model.domains)
+    kinds: dict[tuple[int, ...], int] = {}
     groups: list[Component] = []
+    copies: list[int] = []
+    home: dict[int, int] = {}
     for g, people in enumerate(model.groups):
         own = [added[person] for person in people]
-        kind = WeightedGroup if model.exchangeable(g) else TableGroup
-        groups.append(kind(model, g, own))
-    return tuple(groups), (1,) * len(groups), dict(model.group_of)
+        weights = tuple(int(weight) for rows in own for weight in rows.ravel())
+        key = (model.which[g], *weights) if alike else (g,)
+        if key not in kinds:
+            kinds[key] = len(groups)
+            kind = WeightedGroup if model.exchangeable(g) else TableGroup
+            groups.append(kind(model, g, own))
+            copies.append(0)
+        copies[kinds[key]] += 1
+        home.update((person, kinds[key]) for person in people)
+    refuse_long([group for group in groups if isinstance(group, WeightedGroup)])
+    return tuple(groups), tuple(copies), home
 
 
 def _entries(component: Component, number: int) -> Part | None:

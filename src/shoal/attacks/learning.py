@@ -49,7 +49,7 @@ def learning_curve(days: Sequence[int], seed: int) -> tuple[list[float], float, 
     law = chain.stationary_law()
     rng, chance = SeededRng(seed), np.random.default_rng(seed)
     hidden = np.array([HIDDEN[state] for state in STATES])
-    paths = np.array([chain.sample(DAY, rng) for _ in range(max(days))], dtype=np.int64)
+    paths = np.array([chain.sample(DAY, rng) for _ in range(max(days, default=0))], np.int64)
     shown = chance.random(paths.shape) >= hidden[paths]
     likelihood = np.where(shown[..., None], paths[..., None] == np.arange(len(STATES)), hidden)
     curve = [_belief(_fitted(likelihood[:count], law), law) for count in days]

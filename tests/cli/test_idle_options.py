@@ -10,6 +10,8 @@ import pytest
 from tests.cli.conftest import Run, contents
 from tests.cli.test_bad_input import refused
 
+from shoal.core.errors import DataError
+
 RELEASE = ("release", "spec.toml", "days.csv", "-o", "o.json")
 JOB = ("release", "spec.toml", "days.csv", "-o", "out", "--by", "person")
 FIT = ("fit", "days.csv", "-o", "m.json")
@@ -134,3 +136,26 @@ def test_what_is_read_is_not_written_over(run: Run, folder: Path) -> None:
 def test_the_folder_of_results_is_made_before_they_are_computed(run: Run) -> None:
     told = refused(run("reproduce", "chain-synthetic", "--out", "days.csv"))
     assert "'days.csv', which cannot be made a folder" in told
+
+
+def test_a_charged_release_tells_the_key_that_brings_it_back(run: Run, folder: Path) -> None:
+    first = json.loads(run(*RELEASE, "--ledger", "b.db", "--json").stdout)
+    again = ("release", "spec.toml", "days.csv", "-o", "again.json", "--ledger", "b.db")
+    told = run(*again, "--key", first["key"])
+    assert f"with --key {first['key']} the same come back free" in told.stdout
+    assert (folder / "again.json").read_bytes() == (folder / "o.json").read_bytes()
+    accounts = json.loads(run("ledger", "show", "b.db", "--json").stdout)["accounts"]
+    assert [account["charges"] for account in accounts] == [1, 1]
+    free = json.loads(run("release", "spec.toml", "days.csv", "-o", "c.json", "--json").stdout)
+    assert free["key"] is None
+
+
+def test_a_job_that_could_not_be_stored_leaves_no_folder(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise DataError("no space left")
+
+    monkeypatch.setattr("shoal.engines.job.atomic_write", full)
+    assert "no space left" in refused(run(*JOB))
+    assert not (folder / "out").exists()

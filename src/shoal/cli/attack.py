@@ -21,7 +21,7 @@ app = new_app()
 EXAMPLES = """\b
 Examples:
   shoal attack shoal.toml days.csv
-  shoal attack shoal.toml days.csv --who p1 --scale 1 --plot beliefs.png
+  shoal attack shoal.toml days.csv --who p1 --scale 0.001 --plot beliefs.png
   shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
   shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
 """
@@ -38,7 +38,10 @@ Adversary = Annotated[
     typer.Option(metavar="FILE", help="A stored model that the adversary holds instead."),
 ]
 Scale = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="Attack Laplace noise of this scale instead.")
+    str | None,
+    typer.Option(
+        metavar="NUMBER", help="Attack Laplace noise of this scale instead, in the query's unit."
+    ),
 ]
 Column = Annotated[
     str | None,

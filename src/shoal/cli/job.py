@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -153,13 +154,15 @@ def start(
 
 @contextmanager
 def _no_empty_folder(out: Path) -> Iterator[None]:
-    """Takes back a folder that was made for a job which was then refused."""
+    """Takes back a folder that was made for a job which was then refused, or not stored whole."""
+    from shoal.engines.job import NOTES
+
     new = not out.exists()
     try:
         yield
     except InputError:
-        if new and out.is_dir() and not any(out.iterdir()):
-            out.rmdir()
+        if new and out.is_dir() and not (out / NOTES / "job.json").exists():
+            rmtree(out)
         raise
 
 

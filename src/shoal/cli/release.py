@@ -173,7 +173,7 @@ def _release_once(
     releases = account.draw(plan, records, _rng(seed))
     account.write(out, releases)
     try:
-        _report(plan, releases, out, as_json=as_json, seeded=seed is not None)
+        _report(plan, releases, out, account.key, as_json=as_json, seeded=seed is not None)
         if places and not as_json:
             print_centroids(plan, releases[TOGETHER])
     except OSError as error:
@@ -229,8 +229,15 @@ def _rng(seed: int | None) -> Rng | None:
 
 
 def _report(
-    plan: Plan, releases: dict[str, Release], out: Path, *, as_json: bool, seeded: bool
+    plan: Plan,
+    releases: dict[str, Release],
+    out: Path,
+    key: str,
+    *,
+    as_json: bool,
+    seeded: bool,
 ) -> None:
+    """What came of it; with a ledger also the key under which it was charged."""
     error = plan.error()
     if seeded:
         typer.echo(
@@ -242,7 +249,8 @@ def _report(
         from shoal.data.write import release_object
 
         body = {name: release_object(release) for name, release in releases.items()}
-        show.print_json({"path": str(out), "secure": not seeded, "releases": body})
+        told = {"path": str(out), "secure": not seeded, "key": key or None, "releases": body}
+        show.print_json(told)
         return
     screen = show.console()
     lines = [
@@ -251,6 +259,8 @@ def _report(
     ]
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
+    if key:
+        lines.append(f"Charged: before they were drawn; with --key {key} the same come back free.")
     if len(releases) == 1 and not asks_for_places(plan):
         lines[1:1] = _values(next(iter(releases.values())))
     screen.print(show.paragraphs("\n".join(lines)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.test_bad_input import refused
 from tests.cli.test_first_mistakes import streamed
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="devices and pipes of POSIX")
@@ -159,3 +160,11 @@ def test_lines_and_options_of_a_stream_are_refused_before_anything_is_drawn(
     done = streamed("town.toml", line, options=options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+def test_work_beyond_memory_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(_: Path) -> None:
+        raise MemoryError("Unable to allocate 1.82 TiB")
+
+    monkeypatch.setattr("shoal.cli.sources.load_plan", too_much)
+    assert "takes more memory than there is" in refused(run("attack", "spec.toml", "days.csv"))

@@ -128,6 +128,8 @@ class LazyGroup(TyperGroup):
             if sentence is None:
                 raise
             _stop(sentence, BAD_INPUT)
+        except MemoryError:
+            _stop(NO_MEMORY, BAD_INPUT)
         except BrokenPipeError:  # such as `| head`: 1 would say that an audit found a violation
             _drop_output()
             raise typer.Exit(UNREAD) from None
@@ -137,6 +139,10 @@ class LazyGroup(TyperGroup):
 
 
 NO_SPACE = "cannot write what was found: no space left; free some, then repeat"
+NO_MEMORY = (
+    "this takes more memory than there is; give the model a shorter length or fewer states, or "
+    "less data at a time"
+)
 
 
 def _drop_output() -> None:

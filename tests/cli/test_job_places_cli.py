@@ -61,6 +61,10 @@ def test_a_spec_with_coordinates_runs_as_init_writes_it(folder: Path, run: Run) 
     assert shown["estimate_degrees"].struct.field("lon").is_between(13.3, 13.5).all()
 
 
+def test_what_is_spent_on_places_is_told_by_the_step(run: Run) -> None:
+    assert "policy 1 for each step of 4 release(s)" in run(*JOB, "-o", "out").stdout
+
+
 def test_cells_by_name_give_the_same(folder: Path, run: Run) -> None:
     assert run(*JOB, "-o", "o1").exit_code == 0
     assert run(*JOB, "-o", "o2", "--state", "cell").exit_code == 0

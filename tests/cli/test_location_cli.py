@@ -226,7 +226,7 @@ def test_tables_that_make_no_sense_are_told(run: Run, maps: Path) -> None:
     assert "name --lat and --lon" in refused(
         run("locations", "map.toml", "tracks.csv", "-o", "o.csv")
     )
-    assert "need the column time" in refused(
+    assert "need the column of times" in refused(
         run("locations", "map.toml", "tracks.csv", "-o", "o.csv", *where, "--gap", "1h")
     )
     assert "tables are written as .csv" in refused(

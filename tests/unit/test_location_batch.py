@@ -103,7 +103,7 @@ def test_every_step_is_charged_to_its_person(plan: Plan, tmp_path: Any) -> None:
         ({}, "name the column state"),
         ({"latitude": "lat"}, "both latitude and longitude"),
         ({"state": "s", "latitude": "a", "longitude": "b"}, "but not all"),
-        ({"state": "s", "gap": 5}, "need the column time"),
+        ({"state": "s", "gap": 5}, "need the column of times"),
         ({"state": "s", "time": "t", "every": 0}, "every is 0"),
     ],
 )

@@ -41,6 +41,7 @@ Examples:
   shoal job status out
   shoal job status out --json
 """
+PER_STEP = ("policy", "location-set")  # notions of streams of places
 SEEDED = "WARNING: --seed makes the noise predictable. It protects nothing."
 RESUME_EXAMPLES = """\b
 Examples:
@@ -309,8 +310,10 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
         )
     for spent in report.spend:
         eta = "" if spent["eta_each"] is None else f", eta {float(_ratio(spent['eta_each'])):.4g}"
+        # a stream of places is charged at every step, not once
+        each = "each step of" if spent["notion"] in PER_STEP else "each of"
         yield (
-            f"Spend: {spent['notion']} {float(_ratio(spent['amount_each'])):g}{eta} for each of "
+            f"Spend: {spent['notion']} {float(_ratio(spent['amount_each'])):g}{eta} for {each} "
             f"{spent['releases']:,} release(s) by {spent['mechanism']}"
         )
 

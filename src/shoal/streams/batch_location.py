@@ -51,7 +51,7 @@ class TrackColumns:
         if (self.state is None) == (places == (True, True)) or len(set(places)) > 1:
             raise InputError("name the column state, or both latitude and longitude, but not all")
         if self.time is None and (self.every is not None or self.gap is not None):
-            raise InputError("every and gap need the column time; name it")
+            raise InputError("every and gap need the column of times; name it (--time)")
         for field, value in (("every", self.every), ("gap", self.gap)):
             if value is not None and not value > 0:
                 raise InputError(f"{field} is {value}; it must be above 0 seconds")

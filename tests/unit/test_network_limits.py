@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from tests.networks import random_network
 
@@ -17,7 +18,9 @@ from shoal.loss.contagion_lift import CrowdLift
 from shoal.loss.lift_network import NetworkLift, hamming_metrics
 from shoal.loss.network_influence import joint_law, network_influence
 from shoal.loss.network_laws import independent
+from shoal.loss.network_matrix import network_matrix_scale
 from shoal.loss.network_quilts import network_quilts
+from shoal.loss.network_walks import contractions
 from shoal.mechanisms import MECHANISMS, calibrated, choose
 from shoal.mechanisms.leakage import leakage
 from shoal.models.bayesnet import BayesNet
@@ -83,6 +86,34 @@ def test_a_state_of_a_crowd_too_rare_for_a_double_is_still_a_secret() -> None:
     assert laws.laws[1].tolist() == [0.0, 1.0, 0.0, 0.0]
     assert laws.lossy  # somebody else is ill with 1e-320, given that one is well
     assert CrowdLift(model).loss(0.1).value == pytest.approx(0.3)
+
+
+def test_tables_whose_products_are_lost_to_underflow_have_no_small_influence() -> None:
+    tied = [[1 - 3e-160, 3e-160], [1 - 1e-160, 1e-160]]  # P(b, c | a) has few digits left
+    tables: dict[str, npt.ArrayLike] = {"a": [0.5, 0.5], "b": tied, "c": tied}
+    net = BayesNet.of(tables, parents={"b": ["a"], "c": ["a"]})
+    assert contractions(net)[1:, 0].tolist() == [1.0, 1.0]
+    assert network_matrix_scale(net, 1.0).refusal == (
+        "products of its tables are too small for a double"
+    )
+
+
+def test_the_lift_of_far_apart_probabilities_keeps_its_promise_whatever_was_asked_before() -> None:
+    tables: dict[str, npt.ArrayLike] = {
+        "a": [1.0, 5e-19],
+        "b": [[1 - 5e-8, 5e-8], [1 - 5e-10, 5e-10]],
+        "c": [[[5e-19, 1.0], [5e-20, 1.0]], [[5e-11, 1 - 5e-11], [5e-18, 1.0]]],
+    }
+    net = BayesNet.of(tables, parents={"b": ["a"], "c": ["a", "b"]})
+    lifted = NetworkLift(net, hamming_metrics(net))
+    found = lifted.largest_eta(1.0)
+    assert found is not None
+    assert found.value <= 1.0
+    for other in (found.eta / 3, 2.0, found.eta):
+        lifted.loss(other)
+        again = lifted.loss(found.eta * (1 - 2.0**-40)).value
+        assert again == NetworkLift(net, hamming_metrics(net)).loss(found.eta).value <= 1.0
+    assert scale("lift", net) <= 3.0  # calibrated, and its own check agrees
 
 
 def test_states_that_are_certain_are_no_secrets() -> None:

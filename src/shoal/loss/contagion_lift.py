@@ -22,8 +22,8 @@ import numpy.typing as npt
 from shoal.core.value import Floats
 from shoal.loss.cone import Laws, prepare
 from shoal.loss.kernels import UNIT
-from shoal.loss.lift_network import CLOSE, ROUNDS, UP
-from shoal.loss.lift_steady import raised, steady_leak
+from shoal.loss.lift_network import CLOSE, ROUNDS
+from shoal.loss.lift_steady import UP, raised, steady_leak
 from shoal.models.contagion import Contagion
 
 SMALLEST = 1e-250  # a less likely state has lost digits, and gets the bound of the group
@@ -87,7 +87,7 @@ class CrowdLift:
         for group in self.groups:
             if group.certain or eta * group.size * UP <= worst.value:
                 continue
-            told = float(steady_leak(group.laws, group.apart, above).max())
+            told = float(steady_leak(group.laws, above * group.apart * UP).max())
             value = min(told + above * group.itself, eta * group.size) * UP
             if value > worst.value:
                 worst = CrowdLoss(value, eta, group.person)

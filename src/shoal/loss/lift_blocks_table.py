@@ -13,8 +13,8 @@ from shoal.core.errors import Refused
 from shoal.core.value import Floats
 from shoal.loss.cone import Laws, prepare
 from shoal.loss.kernels import UNIT
-from shoal.loss.lift_network import CLOSE, MAX_STATES, ROUNDS, UP, NetworkLoss, bearable
-from shoal.loss.lift_steady import raised, steady_leak
+from shoal.loss.lift_network import CLOSE, MAX_STATES, ROUNDS, NetworkLoss
+from shoal.loss.lift_steady import UP, bearable, raised, steady_leak
 from shoal.models.table import JointTable
 
 
@@ -74,7 +74,7 @@ class TableLift:
         worst = NetworkLoss(0.0, eta, None, None, 0.0, bearable(self.own[0]))
         together, above = eta * len(self.own) * UP, raised(eta)
         for i, laws in enumerate(self.own):
-            told = np.minimum(steady_leak(laws, self.apart, above), together) * UP
+            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
             told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
             x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))

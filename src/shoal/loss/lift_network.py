@@ -24,16 +24,14 @@ import numpy.typing as npt
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
-from shoal.loss.cone import RULES, Laws, Rule, leak, prepare
+from shoal.loss.cone import RULES, Laws, Rule, prepare
 from shoal.loss.kernels import UNIT
 from shoal.loss.lift_blocks import Forest, tree_blocks
+from shoal.loss.lift_steady import UP, bearable, raised, steady_leak
 from shoal.loss.network_influence import joint_law
 from shoal.models.bayesnet import BayesNet
 
 MAX_STATES = 1024  # of one block; beyond, every message would take minutes
-MAX_CONE = 10_000_000  # rows² × states³ of a law that the cone rule can bear
-MAX_CAPS = 300_000_000  # and rows² × states² for the caps
-UP = 1.0 + 2.0**-50
 ROUNDS = 60
 CLOSE = 1e-8  # relative gap at which the search for eta stops
 
@@ -136,15 +134,20 @@ class NetworkLift:
         return next(rule for rule in RULES if rule in used)
 
     def loss(self, eta: float, rule: Rule | None = None) -> NetworkLoss:
-        """What any release that is eta-DP for one variable tells about a variable. Rounds up."""
-        messages = self._messages(eta, rule)
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and for any that is a little smaller
+        (lift_steady).
+        """
+        at = raised(eta)
+        messages = self._messages(at, rule)
         part_of = {v: len(part) for part in self.net.parts for v in part}
         home = self.forest.home()
-        growth = [self._growth(b, None, eta, messages) for b in range(len(self.states))]
+        growth = [self._growth(b, None, at, messages) for b in range(len(self.states))]
         worst = NetworkLoss(0.0, eta, None, None, 0.0, rule or self.rule)
         for i, laws in enumerate(self.own):
             together = eta * part_of[i] * UP
-            told = leak(laws, growth[home[i]], rule or bearable(laws))
+            told = steady_leak(laws, growth[home[i]], rule)
             told = np.minimum(told, together) * UP
             # a value that is possible but was lost to underflow stays at the bound of the group
             possible = self.possible[i]
@@ -178,6 +181,9 @@ class NetworkLift:
                 middle *= 1 - CLOSE / 4 if turn % 3 == 1 else 1 + CLOSE / 4
             if not low < middle < high:
                 middle = math.sqrt(low * high)
+            middle = raised(middle)
+            if middle >= high:
+                break
             found = self.loss(middle, rule)
             if found.value <= epsilon:
                 low, best = middle, found
@@ -201,7 +207,7 @@ class NetworkLift:
         for source, target in (*inwards, *outwards):
             growth = self._growth(source, target, eta, messages)
             laws = self.towards[source, target]
-            told = leak(laws, growth, rule or bearable(laws))
+            told = steady_leak(laws, growth, rule)
             group = eta * self.behind[source, target] * UP
             np.minimum(told, group, out=told)
             np.fill_diagonal(told, 0.0)
@@ -249,14 +255,6 @@ class NetworkLift:
             seen.update(fresh)
             waiting += fresh
         return total
-
-
-def bearable(laws: Laws) -> Rule:
-    """The tightest rule that all pairs of these rows can bear: m³ or m² work each for m states."""
-    rows, states = laws.upper.shape
-    if rows**2 * states**3 <= MAX_CONE:
-        return "cone"
-    return "caps" if rows**2 * states**2 <= MAX_CAPS else "largest"
 
 
 def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.value import Floats
+from shoal.loss.frameworks import LOST
 from shoal.loss.influence_matrix import CERTIFIED, InfluenceResult
 from shoal.loss.kernels import UNIT
 from shoal.models.bayesnet import BayesNet
@@ -38,6 +39,8 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
             math.inf, f"a variable and its neighbours have {largest} values; {MAX_CELLS} at most"
         )
     matrix = network_matrix(net)
+    if not np.isfinite(matrix).all():
+        return _refused(math.inf, "products of its tables are too small for a double")
     norm = _norm(matrix) * (1.0 + CERTIFIED)
     if norm >= 1.0:
         return _refused(norm, f"the influence matrix has norm {norm:.9g}; it must be below 1")
@@ -52,11 +55,17 @@ def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:
 
 @lru_cache(maxsize=8)
 def network_matrix(net: BayesNet) -> Floats:
-    """Γ(i, j) for all pairs of variables; tables must be positive. Rounds up."""
+    """Γ(i, j) for all pairs of variables; tables must be positive. Rounds up.
+
+    inf in the column of a variable whose law given the others is lost to underflow.
+    """
     count = len(net.variables)
     matrix = np.zeros((count, count))
     for j in range(count):
         weights = weights_given_ties(net, j)
+        if (weights.table < LOST).any():
+            matrix[:, j] = math.inf
+            continue
         logs = np.log(weights.table / weights.table.sum(axis=-1, keepdims=True))
         terms = weights.factors + net.sizes[j]
         slack = 64.0 * terms * UNIT * (1.0 + float(np.abs(logs).max()))

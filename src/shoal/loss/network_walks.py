@@ -21,6 +21,7 @@ import numpy as np
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
+from shoal.loss.frameworks import LOST
 from shoal.loss.kernels import UNIT
 from shoal.loss.network_matrix import MAX_CELLS, weights_given_ties
 from shoal.models.bayesnet import BayesNet
@@ -64,7 +65,8 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
 def contractions(net: BayesNet) -> Floats:
     """κ(i, j) for all pairs of variables; 1 where a zero in a table lets X_i rule values out.
 
-    Refused when a variable and those it is tied to have too many values together.
+    1 too where products of tables are so small that they lose digits. Refused when a variable and
+    those it is tied to have too many values together.
     """
     graph = moral(net.above)
     found = np.zeros((len(net.variables),) * 2)
@@ -84,7 +86,7 @@ def contractions(net: BayesNet) -> Floats:
 
 def _contraction(weights: Floats, factors: int) -> float:
     """tanh(δ/4) over pairs of values along the first axis; the last one holds the laws."""
-    if (weights <= 0).any():
+    if (weights < LOST).any():
         return 1.0
     logs = np.log(weights)
     widest = max(

@@ -71,20 +71,16 @@ def bound(model: BayesNet | Contagion | JointTable, query: Query | None, eta: fl
 def largest(
     model: BayesNet | Contagion | JointTable, query: Query | None, epsilon: float
 ) -> Lifted:
-    """The largest eta whose `bound` is at most epsilon.
-
-    On lifts of its own: those kept for `bound` remember where the last optimum was, which may
-    change the last digit of the next one, and calibration is deterministic.
-    """
+    """The largest eta whose `bound` is at most epsilon."""
     if isinstance(model, Contagion):
-        crowd = CrowdLift(model).largest_eta(epsilon)
+        crowd = _crowd(model).largest_eta(epsilon)
         return Lifted(crowd.eta, crowd.value, crowd.node, (0, 1), crowd.eta, "cone")
     if isinstance(model, JointTable):
-        whole = TableLift(model, metrics_of(model, query)).largest_eta(epsilon)
+        whole = _table(model, query).largest_eta(epsilon)
         return Lifted(whole.eta, whole.value, whole.node, whole.pair, whole.at_node, whole.rule)
     quilts = _quilts(model)
     answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
-    lifted = _fresh_blocks(model, query)
+    lifted = _blocks(model, query)
     if lifted is None:
         answers.append(_by_walks(_reaches(model, query), epsilon))
     elif (found := lifted.largest_eta(epsilon)) is not None:
@@ -164,10 +160,6 @@ def _crowd(model: Contagion) -> CrowdLift:
 
 @lru_cache(maxsize=32)
 def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
-    return _fresh_blocks(model, query)
-
-
-def _fresh_blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
     """The lift of a network; None when its blocks are too large."""
     try:
         return NetworkLift(model, metrics_of(model, query))

@@ -96,6 +96,20 @@ def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) ->
     assert told[0].multiples is None
 
 
+def test_numbers_in_names_of_days_are_compared_as_numbers(masked: Plan) -> None:
+    live = Live.of(masked, SECRET)
+    rows = [Reading(day, slot, "home") for day in ("day 10", "day 9") for slot in range(2)]
+    state, told = live.advance("ann", None, rows)
+    assert [(one.day, one.late) for one in told] == [
+        ("day 9", False),
+        ("day 9", False),
+        ("day 10", False),
+        ("day 10", False),
+    ]
+    _, late = live.advance("ann", state, [Reading(day, 0, "home") for day in ("day 9", "day 010")])
+    assert all(one.late for one in late)  # gone by, and another name of the same day
+
+
 def test_days_are_charged_when_they_begin_and_steps_one_by_one(
     masked: Plan, located: Plan, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from shoal.kinds import dumps, loads
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.location_task import machine_of
 from shoal.streams.location import LocationStream
-from shoal.streams.mask import ContextStream, charge_day
+from shoal.streams.mask import ContextStream, charge_day, comes_after, day_order
 
 
 class Reading(NamedTuple):
@@ -79,7 +79,7 @@ class Live:
         self, subject: str, stored: str | None, rows: Iterable[Reading]
     ) -> tuple[str, list[Told]]:
         """The state after the rows, and one answer for each of them, in their order."""
-        ordered = sorted(rows, key=lambda row: (row.day, row.at))
+        ordered = sorted(rows, key=lambda row: (day_order(row.day), row.at))
         if isinstance(self.plan.body, LocationMachine):
             return self._locations(subject, stored, ordered)
         return self._contexts(subject, stored, ordered)
@@ -97,11 +97,14 @@ class Live:
         for row in rows:
             if not row.day:
                 raise InputError("a reading names no day; name the column of the day")
-            passed = row.day == stream.day and row.at < stream.state.slot - 1
-            if row.day < stream.day or passed or not 0 <= row.at < slots:
+            today = row.day == stream.day
+            passed = (
+                row.at < stream.state.slot - 1 if today else not comes_after(row.day, stream.day)
+            )
+            if passed or not 0 <= row.at < slots:
                 told.append(Told(row.day, row.at, True, None, None, None))
                 continue
-            if row.day != stream.day:
+            if not today:
                 if not self._begin_day(subject, row.day):
                     told.append(Told(row.day, row.at, False, None, None, None))
                     continue

@@ -123,10 +123,10 @@ def comes_after(day: str, other: str) -> bool:
     Dates such as 2024-03-04 come in their order; everything comes after a day without a name. A
     stream that only goes forward needs to remember no day but its own.
     """
-    return _order(day) > _order(other)
+    return day_order(day) > day_order(other)
 
 
-def _order(day: str) -> tuple[object, ...]:
+def day_order(day: str) -> tuple[object, ...]:
     """Text and numbers in turns; numbers by how many digits they have, then digit by digit."""
     parts = re.split("([0-9]+)", day)
     digits = [part.lstrip("0") for part in parts[1::2]]

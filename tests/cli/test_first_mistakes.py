@@ -172,3 +172,14 @@ def test_a_model_file_that_is_not_there_is_called_by_its_key(run: Run, folder: P
     assert "model.file 'nope.json' does not exist; check the path" in refused(
         run("plan", "spec.toml")
     )
+
+
+def test_a_charged_context_needs_a_day(specs: Path) -> None:
+    charged = ("--ledger", "b.db", "--subject", "ann")
+    told = streamed("contexts.toml", {"context": "home"}, options=charged)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert (
+        'line 1: the line names no day, which is what a ledger charges; give "day"' in told.stderr
+    )
+    named = (*charged, "--period", "2024-03-04")
+    assert streamed("contexts.toml", {"context": "home"}, options=named).exit_code == 0

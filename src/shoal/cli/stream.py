@@ -215,6 +215,11 @@ def _step(
     if purse is not None:
         charged = {"ledger": purse.ledger, "subject": purse.subject}
         day = (purse.period or None) if day is None and not runner.day else day
+        if day is None and not runner.day:
+            raise InputError(
+                'the line names no day, which is what a ledger charges; give "day" in it, or '
+                "--clock KEY, or --period DAY"
+            )
     runner, shown = runner.read(
         reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng, **charged
     )

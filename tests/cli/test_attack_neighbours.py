@@ -71,6 +71,7 @@ def test_the_attack_on_places_says_what_friendships_do(run: Run, town: Path) -> 
     assert " km instead of " in flat
     assert "No noise can take this back" in flat
     assert chart.read_bytes().startswith(b"\x89PNG")
+    assert f"The chart is in {chart}" in flat
 
 
 def test_the_attack_on_places_as_json(run: Run, town: Path) -> None:
@@ -106,6 +107,7 @@ def test_tied_records_are_guessed_from_each_other(run: Run, tmp_path: Path) -> N
     text = " ".join(run(*args, "--plot", str(chart)).stdout.split())
     assert "an adversary who knows the ties" in text
     assert chart.exists()
+    assert f"The chart is in {chart}" in text
     found = json.loads(run(*args, "--json").stdout)
     assert found["right_guesses"]["ties"] > found["right_guesses"]["alone"]
 

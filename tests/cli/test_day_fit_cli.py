@@ -142,4 +142,5 @@ def test_days_that_follow_each_other_are_attacked_by_the_clock(
         wanted = next((day for day in own if "clinic" in day), own[0])
         assert found["truth"] == wanted
         assert found["slots"][0] == "09:00"
+    assert "The chart is in day.png" in run(*attack[:-1], "--plot", "day.png").stdout
     assert "--who is 'zed'; it must be one of p" in told(run(*attack, "--who", "zed"))

@@ -95,6 +95,7 @@ def attack_day(
         from shoal.data.files import atomic_write
 
         atomic_write(plot, curves_chart(plan, curves))
+        show.chart_written(plot, as_json=as_json)
 
 
 def secret_names(plan: Plan) -> list[str]:

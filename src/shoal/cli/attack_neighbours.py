@@ -63,6 +63,7 @@ def attack_places(
         _print_places(plan, summary)
     if plot is not None:
         _write(plot, _places_chart(people, found))
+        show.chart_written(plot, as_json=as_json)
 
 
 def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
@@ -214,6 +215,7 @@ def attack_ties(
         _print_ties(plan, told)
     if plot is not None:
         _write(plot, _ties_chart(found))
+        show.chart_written(plot, as_json=as_json)
 
 
 def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:

@@ -127,6 +127,12 @@ def paragraphs(text: str) -> Any:
     return grid
 
 
+def chart_written(path: Any, *, as_json: bool) -> None:
+    """Tells where a chart is, unless only JSON may be printed."""
+    if not as_json:
+        typer.echo(f"\nThe chart is in {path}")
+
+
 @contextmanager
 def on_stop(words: str) -> Iterator[None]:
     """Tells how to go on when the work inside is stopped with Ctrl-C."""

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
+from shoal.cli.compiling import tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
 BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED, UNREAD = 2, 3, 1, 130, 141
@@ -215,4 +216,5 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    tell_when_compiling()
     app(prog_name="shoal")

@@ -173,3 +173,23 @@ def test_the_table_that_is_released_is_attacked_too(run: Run, folder: Path) -> N
     assert json.loads(run(*command, "--who", "y").stdout)["series"] == "y"
     refusal = run(*command, "--who", "z")
     assert (refusal.exit_code, "must be one of x, y" in refusal.stderr) == (2, True)
+
+
+def test_a_column_of_people_is_not_one_of_series_where_people_are_entries(
+    run: Run, folder: Path
+) -> None:
+    assert run("init", "--kind", "contagion", "flu.toml").exit_code == 0
+    (folder / "people.csv").write_text("person,status\na,ill\nb,well\nc,ill\n")
+    told = run(
+        "release",
+        "flu.toml",
+        "people.csv",
+        "-o",
+        "o.json",
+        "--state",
+        "status",
+        "--series",
+        "person",
+    )
+    assert told.exit_code == 2
+    assert "name no column of people, now 'person', and give a row for each" in told.stderr

@@ -193,9 +193,27 @@ def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
         return place_records(plan, data, columns)
     if columns.state is None and has_variables(plan):
         return variable_records(plan, data, columns)
-    records = _records(plan, read_data(data, columns), columns)
+    try:
+        records = _records(plan, read_data(data, columns), columns)
+    except DataError as error:
+        raise DataError(f"{error}{_people_hint(plan, columns)}") from None
     note_pauses(data, columns)
     return records
+
+
+def _people_hint(plan: Plan, columns: Columns) -> str:
+    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    from shoal.models.contagion import Contagion
+    from shoal.models.dependence import Dependence
+    from shoal.models.dependence_field import PairwiseField
+
+    model = plan.task.family[0]
+    if columns.series is None or not isinstance(model, Contagion | Dependence | PairwiseField):
+        return ""
+    return (
+        f" (the rows of one series are this model's records: name no column of people, now "
+        f"{columns.series!r}, and give a row for each in the model's order)"
+    )
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -37,24 +37,17 @@ def first_kept(
 
 
 @njit(cache=True)
-def released(
-    prior: Any,
-    values: Any,
-    members: Any,
-    answers: Any,
-    vertices: Any,
-    shares: Any,
-    outwards: Any,
-    epsilon: float,
-    place: int,
-    words: Any,
-    single: Any,
-) -> Any:
+def released(prior: Any, stage: Any, body: Any, drawn: Any) -> Any:
     """(done, x, y, best, east, north, spread, degree, shown) of a state that answers.
 
-    Writes the belief after the output (x, y) to `single`. Not done, and the rest means nothing:
-    no attempt was clearly kept, the output is out of reach, or beliefs underflow.
+    stage = (values, members, answers), body = (vertices, shares, outwards), drawn = (epsilon,
+    place, words, single). Writes the belief after the output (x, y) to `single`. Not done, and the
+    rest means nothing: no attempt was clearly kept, the output is out of reach, or beliefs
+    underflow.
     """
+    values, members, answers = stage
+    vertices, shares, outwards = body
+    epsilon, place, words, single = drawn
     verdict, x, y = first_kept(words, epsilon, shares, outwards, vertices)
     x += answers[place, 0]
     y += answers[place, 1]
@@ -86,19 +79,8 @@ def step_at(
 ) -> Any:
     """A step whose stage is known: what `released` returns."""
     prior = predict(pointers, sources, weights, belief)
-    return released(
-        prior,
-        values,
-        members,
-        answers,
-        vertices,
-        shares,
-        outwards,
-        epsilon,
-        place,
-        words,
-        single,
-    )
+    stage, body = (values, members, answers), (vertices, shares, outwards)
+    return released(prior, stage, body, (epsilon, place, words, single))
 
 
 @njit(cache=True)
@@ -136,17 +118,6 @@ def step_among_likely(
         handed = False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY)
         return count, False, 0, 0.0, handed
     shares, outwards = diamond(vertices)
-    done = released(
-        prior,
-        values,
-        members,
-        answers,
-        vertices,
-        shares,
-        outwards,
-        epsilon,
-        place,
-        words,
-        single,
-    )
+    stage, body = (values, members, answers), (vertices, shares, outwards)
+    done = released(prior, stage, body, (epsilon, place, words, single))
     return count, joined, len(edges), loss, done

@@ -178,6 +178,16 @@ def test_every_initial_law_has_the_lift_for_its_own_bound() -> None:
     assert not [note for note in found.not_checked if "mechanism's own" in note]
 
 
+def test_all_of_a_long_chain_that_forgets_slowly_is_looked_at() -> None:
+    chain = MarkovChain.of([[0.999, 0.001], [0.001, 0.999]], length=1440)
+    query = count(chain.states, "1")
+    found = audit_noise(query, EachEntry(), chain, scale=1000)
+    assert found.exact
+    assert found.upper - found.lower <= 1e-9
+    short = audit_noise(query, EachEntry(), replace(chain, length=1024), scale=1000)
+    assert short.lower < found.lower - 0.1
+
+
 def test_short_data_of_a_long_chain_is_looked_at() -> None:
     """Three entries tell more than two hundred: the ends of a sequence hide the first entry."""
     matrix = np.random.default_rng(0).dirichlet([1.0] * 10, 10)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shoal.audit.bounds import least_upper
-from shoal.audit.corners import corner_sighting, sign_patterns
+from shoal.audit.corners import sign_patterns, told_by_corners
 from shoal.audit.result import Finding
 from shoal.audit.setting import Setting
-from shoal.audit.testimony import beliefs, witness
+from shoal.audit.testimony import witness
 from shoal.audit.walk import Walk
 from shoal.noise.zero_sum import ZeroSumLaplace
 
@@ -26,10 +26,10 @@ def beyond_finding(setting: Setting, walk: Walk) -> Finding:
     notes = (*own, TOO_MANY)
     weights = setting.weights
     signs = sign_patterns(weights.shape[1], zero_sum=isinstance(setting.noise, ZeroSumLaplace))
-    seen = corner_sighting(walk, weights, 1 / setting.scale, signs)
-    if seen is None:
+    found = told_by_corners(walk, weights, 1 / setting.scale, signs, upper)
+    if found is None:
         return Finding(lower=0.0, upper=upper, notes=notes)
-    belief = beliefs(seen)
+    seen, belief = found
     told = witness(setting, seen, belief)
     lower = belief.certain
     return Finding(lower=lower, upper=max(upper, lower), witness=told, notes=notes)

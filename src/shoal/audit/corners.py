@@ -8,17 +8,19 @@ and backward pass gives what the output says about every entry at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.audit.evidence import Coded, by_value, pushed
-from shoal.audit.testimony import Sighting
+from shoal.audit.result import TOLERANCE
+from shoal.audit.testimony import Belief, Sighting, beliefs
 from shoal.audit.walk import Walk
 from shoal.core.value import Floats
 
-LONGEST = 1024  # nodes followed; a longer chain is cut, which the model covers too
+LENGTHS = (1024, 4096, 16_384)  # nodes followed; a longer chain is cut, which the model covers too
 TINY = 1e-290  # products below this may have lost digits, or everything
 MOST_SUMS = 1e8  # sums of two logarithms that are affordable
 MOST_SIGNS = 256  # patterns of signs tried at once
@@ -49,14 +51,37 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
     return np.array(rows)
 
 
-def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Corner | None:
+def told_by_corners(
+    walk: Walk, weights: Floats, decay: float, signs: Floats, upper: float
+) -> tuple[Sighting, Belief] | None:
+    """The most telling corner and what it tells, evaluated from scratch; None when nothing is told.
+
+    `weights` (values, labels) in lattice steps, decay = step / scale. Longer data is tried only
+    while less than `upper` is told: a slow chain brings word from afar.
+    """
+    best: tuple[Sighting, Belief] | None = None
+    lengths = dict.fromkeys(walk.at_most(longest) for longest in LENGTHS)
+    for place, nodes in enumerate(lengths):
+        if place and nodes * walk.size**2 * len(signs) > MOST_SUMS:
+            break
+        seen = _sighting(walk, weights, decay, signs, nodes)
+        if seen is not None:
+            told = beliefs(seen)
+            if best is None or told.certain > best[1].certain:
+                best = seen, told
+        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
+            break
+    return best
+
+
+def worst_corner(
+    walk: Walk, weights: Floats, decay: float, signs: Floats, nodes: int
+) -> Corner | None:
     """The largest log-ratio over corners, entries and pairs of values; None when nothing is told.
 
-    `weights` (values, labels) in lattice steps, decay = step / scale. Only walks with one initial
-    law; every initial law is tried from each first state.
+    Only walks with one initial law; every initial law is tried from each first state.
     """
     starts = np.eye(walk.size) if walk.initial is None else walk.initial[None]
-    nodes = walk.at_most(LONGEST)
     best: Corner | None = None
     for start in starts:
         log_ratios = _all_log_ratios(walk, start, nodes, decay * weights @ signs.T)
@@ -69,9 +94,11 @@ def worst_corner(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Co
     return best
 
 
-def corner_sighting(walk: Walk, weights: Floats, decay: float, signs: Floats) -> Sighting | None:
-    """The most telling corner, ready to be evaluated from scratch; arguments as `worst_corner`."""
-    found = worst_corner(walk, weights, decay, signs)
+def _sighting(
+    walk: Walk, weights: Floats, decay: float, signs: Floats, nodes: int
+) -> Sighting | None:
+    """The most telling corner, ready to be evaluated."""
+    found = worst_corner(walk, weights, decay, signs, nodes)
     if found is None:
         return None
     nothing = np.zeros(len(walk.values), np.int64)
@@ -82,13 +109,12 @@ def corner_sighting(walk: Walk, weights: Floats, decay: float, signs: Floats) ->
 
 def _all_log_ratios(
     walk: Walk, start: Floats, nodes: int, tilt: Floats
-) -> list[tuple[int, Floats]]:
+) -> Iterator[tuple[int, Floats]]:
     """Per entry, log P(corner | value) - log P(corner | value'): (patterns, values, values).
 
     `tilt` (values, patterns) is the log of what an entry multiplies the density by.
     """
     forward, backward, plain = _messages(walk, start, nodes, tilt)
-    out = []
     for entry in range(nodes + walk.order - 1):
         node, shown = walk.place(entry)
         own = _node_tilt(walk, node, tilt).T
@@ -98,8 +124,7 @@ def _all_log_ratios(
         with np.errstate(invalid="ignore"):
             given = joint - prior
             table = given[:, :, None] - given[:, None, :]
-        out.append((entry, np.where(np.isfinite(table), table, -math.inf)))
-    return out
+        yield entry, np.where(np.isfinite(table), table, -math.inf)
 
 
 def _messages(

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.audit.beyond import beyond_finding
 from shoal.audit.bounds import least_upper
-from shoal.audit.corners import corner_sighting
+from shoal.audit.corners import told_by_corners
 from shoal.audit.evidence import Coded
 from shoal.audit.laws import density_curve, laws_of_node
 from shoal.audit.result import TOLERANCE, Finding
@@ -123,8 +123,8 @@ def _seen(
         if belief is not None and belief.log_ratio >= upper - TOLERANCE:
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
-    ends = corner_sighting(coded.walk, weights, 1 / scale, np.array([[1.0], [-1.0]]))
-    best = None if ends is None else (ends, beliefs(ends))
+    both = np.array([[1.0], [-1.0]])
+    best = told_by_corners(coded.walk, weights, 1 / scale, both, upper)
     for search in (_on_cut_chain, _on_short_data):
         if best is not None and best[1].log_ratio >= upper - TOLERANCE:
             break

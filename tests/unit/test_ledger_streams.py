@@ -191,7 +191,7 @@ def test_the_command_line_names_the_day_by_its_period(folder: Path) -> None:
     assert accounts(folder) == [("ann", MONDAY)]
     nameless = streamed(folder, {"context": "home"})
     assert nameless.exit_code == 2
-    assert "line 1: day is empty" in nameless.output
+    assert "line 1: the line names no day, which is what a ledger charges" in nameless.output
 
 
 def test_the_command_line_refuses_another_plan_of_the_same_day(folder: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Run
-from tests.cli.test_attack_locations import done, found, refused
+from tests.cli.test_attack_locations import found
+from tests.cli.test_location_cli import done, refused
 from tests.networks import joint_of
 
 from shoal.attacks.bayes import attack

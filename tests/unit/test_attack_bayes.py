@@ -176,9 +176,8 @@ def test_beliefs_too_small_for_a_double_are_not_excluded() -> None:
 
 def test_a_value_too_rare_for_a_double_before_is_still_learned_about() -> None:
     """P(second entry = b) = 1e-400 before anything is seen, and 1 afterwards."""
-    chain = MarkovChain.of(
-        [[1, 0, 0], [0, 1 - 1e-200, 1e-200], [0, 0, 1]], initial=[1 - 1e-200, 1e-200, 0]
-    )
+    matrix = np.array([[1, 0, 0], [0, 1 - 1e-200, 1e-200], [0, 0, 1]])
+    chain = MarkovChain.of(matrix, initial=[1 - 1e-200, 1e-200, 0])
     found = attack(chain, [EntriesSeen(np.array([[0, 0, 0], [-math.inf, -math.inf, 0]]))], 2)
     assert found.after[1, 2] == 1.0
     assert found.before[1, 2] == 0.0

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from shoal.core.errors import Refused
 from shoal.core.value import Floats, Ints
 
+MOST_STEPS = 2e9  # terms of all convolutions of an attack, about half a minute
 LARGEST = 2**62  # sums of weights stay below it, so that none wraps around
 
 

@@ -9,14 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.codes import best_split, coded, told_about_each, total_law
+from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
 from shoal.attacks.seen import Seen
 from shoal.attacks.variables import added_by, columns_of, entries_seen, log_likelihood
 from shoal.core.errors import InputError, Refused
 from shoal.core.value import Floats, Ints
 from shoal.models.contagion import Contagion
-
-MOST_STEPS = 2e9  # terms of all convolutions together, about half a minute
 
 
 def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shoal.attacks.bayes import attack, joined_walk
 from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.codes import coded, told_about_each
+from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
 from shoal.attacks.seen import Seen
 from shoal.attacks.variables import (
     Columns,
@@ -32,7 +32,6 @@ from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
 from shoal.models.table import JointTable
 
-MOST_STEPS = 2e9  # terms of all convolutions together, about half a minute
 NAMED = BayesNet | JointTable | Contagion
 
 
@@ -71,7 +70,7 @@ def by_knowledge(
     standard = attack(model, seen, entries)
     actual = np.asarray(truth, dtype=np.int64)
     standard.privacy(actual)  # an error when these are no values of the entries
-    rows, columns = _added(model, seen, entries, standard)
+    rows, columns = _added(model, seen, standard)
     looks = entries_seen(seen, columns)
     likely = np.zeros(standard.after.shape) if looks is None else looks
     assert standard.logs is not None
@@ -79,9 +78,7 @@ def by_knowledge(
     return Knowledge(weak, standard, _strong(model, seen, entries, actual, likely, rows, columns))
 
 
-def _added(
-    model: Model, seen: Sequence[Seen], entries: int | Sequence[int], found: Beliefs
-) -> tuple[Ints, Columns]:
+def _added(model: Model, seen: Sequence[Seen], found: Beliefs) -> tuple[Ints, Columns]:
     """What every column of every entry adds to all released numbers, and the columns."""
     if not isinstance(model, NAMED):
         count, values = found.after.shape

@@ -124,9 +124,9 @@ def test_centroids_refuse_by_name(change: dict[str, Any], match: str) -> None:
 def test_data_that_is_no_table_is_refused() -> None:
     query = centroids("xy", low=0, high=1)
     for data, match in (
-        ([[1, "a"]], "not a table of numbers"),
         ([[1, 2, 3]], "rows of 2 numbers"),
-        ([[1, math.nan]], "missing or infinite"),
+        ([[1, 2], [3]], "rows of 2 numbers"),
+        ([np.zeros((2, 2)), np.zeros((2, 3))], "not a table; hand over rows of equal length"),
     ):
         with pytest.raises(DataError, match=match):
             query.read(data)
@@ -203,7 +203,6 @@ def test_long_rows_are_scaled_into_the_norm() -> None:
         (1, "not a pair"),
         (([[1, 2]], [1]), "public number of records is 3"),
         (([[1, 2]] * 3, [1, 1]), "pair them"),
-        (([[1, 2]] * 3, [1, 2, 3]), "-1 and 1"),
     ],
 )
 def test_classifier_data_is_refused_by_name(data: Any, match: str) -> None:
@@ -280,8 +279,16 @@ def test_accuracy_is_one_minus_relative_distance() -> None:
 def test_degree_queries_refuse_by_name(change: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
         degree_distribution(**{"nodes": 5, "cap": 2, **change})
-    with pytest.raises(DataError, match="outside 0"):
-        graph(3, [(0, 3)])
+    with pytest.raises(DataError, match="hand over pairs of node numbers"):
+        graph(3, [(0, 1, 2)])
+    with pytest.raises(DataError, match=r"nodes other than 0 … 4"):
+        degree_distribution(5, cap=2).read(networkx.path_graph(6))
+
+
+def test_pairs_that_join_no_two_nodes_are_left_out() -> None:
+    odd: Any = [(0, 1), (0, 3), (-1, 2), (1.5, 2), (2, 2), ("x", 1), (None, 0), (1, 2), (2.0, 1)]
+    assert graph(3, odd).edges.tolist() == [[0, 1], [1, 2]]
+    assert graph(3, []).edges.tolist() == []
 
 
 def test_groups_of_records() -> None:

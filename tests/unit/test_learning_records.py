@@ -93,9 +93,8 @@ def test_numbers_are_refused_by_name() -> None:
         number_histogram([0, 2, 1])
     query = number_mean(low=0, high=1, records=2)
     for data, match in (
-        (["a", "b"], "not a list of numbers"),
+        ([[1, 2]], "2 numbers in a row"),
         ([1], "2 numbers in a row"),
-        ([1, float("nan")], "missing or infinite"),
     ):
         with pytest.raises(DataError, match=match):
             query.read(data)

@@ -15,6 +15,7 @@ from shoal.core.numbers import Number, exact, whole
 from shoal.core.release import Answer
 from shoal.core.value import Floats, Ints, Value, locked
 from shoal.queries.learning import Answered, split_rounds
+from shoal.queries.learning_records import numbers_or_missing
 
 GRID = 1024  # each coordinate is rounded to this many steps of its public range
 MIDDLE = GRID // 2
@@ -23,7 +24,10 @@ TYPICAL_OFFSET = 0.225  # of a centroid coordinate from the middle of the box, a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """One row of whole numbers 0 … GRID per record: its place in the box of public ranges."""
+    """One row of whole numbers 0 … GRID per record: its place in the box of public ranges.
+
+    A row of -1 is a record without a place, which no sum and no count takes in.
+    """
 
     cells: Ints
 
@@ -36,7 +40,8 @@ class Points:
 class Centroids(Value):
     """K-means: `rounds` rounds of Lloyd's algorithm, each a noisy question about all records.
 
-    A record x in the box [low, high]^d is scaled to [0, 1]^d and rounded to the grid. Round r
+    A record x in the box [low, high]^d is scaled to [0, 1]^d and rounded to the grid; one outside
+    of it is clipped to it, one with a value that is no number is left out. Round r
     assigns every record to the nearest of the centroids of round r - 1 (ties to the first) and
     asks, for each cluster k,
 
@@ -128,12 +133,17 @@ class Centroids(Value):
         return data if isinstance(data, Points) else Points(self.on_grid(data))
 
     def on_grid(self, rows: npt.ArrayLike) -> Ints:
-        """Each row as whole numbers 0 … GRID: its place in the public ranges, clipped to them."""
+        """Each row as whole numbers 0 … GRID: its place in the public ranges, clipped to them.
+
+        -1 in every column of a row in which something is no number.
+        """
         values = numbers_in_rows(rows, len(self.columns))
         low = np.array([float(end) for end in self.low])
         width = np.array([float(high - low) for low, high in zip(self.low, self.high, strict=True)])
-        scaled = np.clip((values - low) / width, 0.0, 1.0)
-        return locked(np.rint(scaled * GRID), np.int64)
+        with np.errstate(over="ignore"):  # a warning would tell of the value
+            scaled = np.clip((values - low) / width, 0.0, 1.0)
+        missing = np.isnan(scaled).any(axis=1, keepdims=True)
+        return locked(np.where(missing, -1, np.rint(scaled * GRID)), np.int64)
 
     def evaluate(self, records: Points) -> tuple[int, ...]:
         """All rounds without noise: plain K-means from `start`."""
@@ -144,9 +154,10 @@ class Centroids(Value):
 
     def ask(self, records: Points, answered: Answered) -> tuple[int, ...]:
         """The next round's sums and weighted counts, in multiples of `lattice`."""
-        near = nearest(records.cells, self.path(answered)[-1])
+        cells = records.cells[records.cells[:, 0] >= 0]
+        near = nearest(cells, self.path(answered)[-1])
         table = np.zeros((self.clusters, len(self.columns) + 1), dtype=np.int64)
-        np.add.at(table, near, self.added(records.cells))
+        np.add.at(table, near, self.added(cells))
         return tuple(int(value) for value in table.ravel())
 
     def added(self, cells: Ints) -> Ints:
@@ -242,17 +253,15 @@ def nearest(cells: Ints, centres: Ints) -> Ints:
 
 
 def numbers_in_rows(rows: npt.ArrayLike, width: int) -> Floats:
-    """`rows` as a table of finite numbers of `width` columns, or a DataError."""
-    try:
-        values = np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError("the data is not a table of numbers; hand over rows of numbers") from None
+    """`rows` as a table of `width` columns, NaN where something is no number.
+
+    Refused for its shape, which is public, and for nothing that a record holds.
+    """
+    values = numbers_or_missing(rows)
     if values.ndim != 2 or values.shape[1] != width or not len(values):
         raise DataError(
             f"the data has shape {values.shape}; it must be rows of {width} numbers, one per column"
         )
-    if not np.isfinite(values).all():
-        raise DataError("the data holds missing or infinite numbers; fill or drop those rows")
     return values
 
 

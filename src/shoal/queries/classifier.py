@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,15 +17,20 @@ from shoal.core.release import Answer
 from shoal.core.value import Floats, Value, locked
 from shoal.noise.lattice import lattice_step, round_up, snap
 from shoal.queries.centroids import numbers_in_rows
-from shoal.queries.classifier_solver import LOSSES, Objective, minimise
+from shoal.queries.classifier_solver import LOSSES, Objective, hidden_gradient, minimise
+from shoal.queries.learning_records import numbers_or_missing
 
 TOLERANCE_SHARE = 1024  # the solver may be off by this share of what one record moves the answer
+CERTAIN = 4  # how far above the gradient's rounding a tolerance must be for the solver to reach it
 WITHIN = 1 - 2.0**-40  # rows are scaled to just inside their norm: the division rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledRows:
-    """Rows of features, none longer than the public norm, and a class of -1 or +1 each."""
+    """Rows of features, none longer than the public norm, and a class of -1 or +1 each.
+
+    A row of zeros, the intercept's included, pulls no weight anywhere: a record left out.
+    """
 
     rows: Floats
     classes: Floats
@@ -40,7 +45,9 @@ class LinearClassifier(Value):
     """The weights v that minimise J(v) = (1/n) Σ loss(y_i v·x_i) + (λ/2)|v|², rounded to `lattice`.
 
     n = records (public), λ = regularisation, |x_i| ≤ R: longer rows are scaled down to `norm`, and
-    an intercept adds a column of ones (regularised as the others), so R² = norm² + 1 then.
+    an intercept adds a column of ones (regularised as the others), so R² = norm² + 1 then. A
+    record with another class or with a feature that is no finite number is left out of the sum;
+    n stays.
     loss: "logistic" log(1 + e^-z), or "huber", the hinge with its corner rounded over
     1 - h … 1 + h, h = 1/2. Both are convex, with slope at most 1.
 
@@ -68,6 +75,13 @@ class LinearClassifier(Value):
             raise InputError(f"loss is {self.loss!r}; it must be one of {sorted(LOSSES)}")
         for field in ("regularisation", "norm", "tolerance", "lattice"):
             positive(getattr(self, field), field)
+        least = certifiable(self)
+        if self.tolerance < least:
+            raise InputError(
+                f"tolerance is {float(self.tolerance):.3g}; in double precision the solver can "
+                f"certify {least:.3g} for this many records, this norm and this regularisation: "
+                "raise it or the regularisation, or lower the norm"
+            )
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -103,7 +117,10 @@ class LinearClassifier(Value):
         )
 
     def read(self, data: Any) -> LabelledRows:
-        """A pair (rows, classes): rows scaled into the norm, classes -1 and +1 (or 0 and 1)."""
+        """A pair (rows, classes): rows scaled into the norm, classes -1 and +1 (or 0 and 1).
+
+        Refused for its shape only; records that are not as declared become rows of zeros.
+        """
         if isinstance(data, LabelledRows):
             return data
         try:
@@ -116,7 +133,10 @@ class LinearClassifier(Value):
                 f"the data has {len(values)} rows, the query's public number of records is "
                 f"{self.records}; make the query for this many"
             )
-        return LabelledRows(self._scaled(values), _signs(classes, len(values)))
+        signs = _signs(classes, len(values))
+        known = np.isfinite(values).all(axis=1) & (signs != 0)
+        inside = self._scaled(np.where(known[:, None], values, 0.0))
+        return LabelledRows(locked(inside * known[:, None]), locked(np.where(known, signs, 1.0)))
 
     def evaluate(self, records: LabelledRows) -> tuple[int, ...]:
         """The minimiser, within `tolerance`, in multiples of `lattice`."""
@@ -138,12 +158,13 @@ class LinearClassifier(Value):
 
     def _scaled(self, values: Floats) -> Floats:
         largest = np.maximum(np.abs(values).max(axis=1), 1e-300)  # squares might overflow
-        lengths = largest * np.sqrt(((values / largest[:, None]) ** 2).sum(axis=1))
+        with np.errstate(over="ignore"):  # an infinite length makes a row of zeros
+            lengths = largest * np.sqrt(((values / largest[:, None]) ** 2).sum(axis=1))
         factors = np.minimum(1.0, float(self.norm) * WITHIN / np.maximum(lengths, 1e-300))
         inside = values * factors[:, None]
         if self.intercept:
             inside = np.hstack([inside, np.ones((len(inside), 1))])
-        return locked(inside)
+        return np.asarray(inside)
 
 
 def linear_classifier(
@@ -157,22 +178,44 @@ def linear_classifier(
 ) -> LinearClassifier:
     """A linear classifier over `records` rows of `features`, its tolerance and lattice chosen.
 
-    Solver and lattice add about a thousandth each to what one record moves.
+    Solver and lattice add about a thousandth each to what one record moves; the solver more where
+    double precision certifies no less (some millions of records).
     """
     names = tuple(str(name) for name in features)
     strength, longest = positive(regularisation, "regularisation"), positive(norm, "norm")
     reach = root_above(longest**2 + int(intercept))
     moved = 2 * reach / (whole(records, "records") * strength)
-    return LinearClassifier(
+    asked = LinearClassifier(
         features=names,
         records=records,
         loss=loss,
         regularisation=strength,
         norm=longest,
         intercept=intercept,
-        tolerance=round_up(moved / TOLERANCE_SHARE),
+        tolerance=moved,
         lattice=lattice_step(moved, None).step / 8,
     )
+    share = round_up(moved / TOLERANCE_SHARE)
+    return replace(asked, tolerance=max(share, Fraction(2 * certifiable(asked))))
+
+
+def certifiable(query: LinearClassifier) -> float:
+    """A tolerance that the solver can certify on *every* data set of the query: public.
+
+    CERTAIN times what rounding can hide at weights as long as a minimiser can be,
+    |v*| ≤ min(R/λ, √(2/λ)): the first since slopes are at most 1, the second since
+    (λ/2)|v*|² ≤ J(0) ≤ 1. Infinite where it overflows.
+    """
+    strength = float(query.regularisation)
+    try:
+        longest = float(root_above(query.norm**2 + int(query.intercept)))
+        length = min(longest / strength, math.sqrt(2 / strength)) + float(query.tolerance)
+        hidden = hidden_gradient(
+            LOSSES[query.loss], (query.records, len(query.labels)), longest, length, strength
+        )
+        return CERTAIN * hidden / strength
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
 
 
 def root_above(value: Fraction) -> Fraction:
@@ -183,10 +226,8 @@ def root_above(value: Fraction) -> Fraction:
 
 
 def _signs(classes: npt.ArrayLike, count: int) -> Floats:
-    """Classes as -1.0 and +1.0."""
-    values = np.asarray(classes, dtype=np.float64)
+    """Classes as -1.0 and +1.0; 0.0 for what is none of -1, 0 and 1."""
+    values = numbers_or_missing(classes)
     if values.shape != (count,):
         raise DataError(f"the data has {count} rows and classes of shape {values.shape}; pair them")
-    if not np.isin(values, (-1.0, 0.0, 1.0)).all():
-        raise DataError("the classes must be -1 and 1, or 0 and 1; encode them before the query")
-    return locked(np.where(values > 0, 1.0, -1.0))
+    return np.where(values == 1.0, 1.0, np.where((values == -1.0) | (values == 0.0), -1.0, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,19 +86,32 @@ class Objective:
         """At most this far, in the l2 norm, is the minimiser of J: |gradient| / λ. Rounds up.
 
         J is λ-strongly convex, so λ|v - v*| ≤ |gradient of J at v|. To the computed gradient the
-        most its rounding can hide is added: each margin is off by p·u·R|v|, each slope by the
-        loss's curvature times that plus 8u, the sum over n rows by n·u (any order of adding),
-        the rest by 4u, with u twice the unit roundoff and everything doubled once more.
+        most its rounding can hide is added.
         """
-        count, size = self.rows.shape
         longest = float(np.sqrt((self.rows**2).sum(axis=1).max()))
         length = float(np.sqrt(weights @ weights))
-        slope = LOSSES[self.loss].most_curved * (size + 2) * ROUNDING * longest * length
-        summed = longest * np.sqrt(size) * (slope + (8 + count) * ROUNDING)
-        hidden = 2 * (summed + 4 * self.regularisation * length * ROUNDING)
+        count, size = self.rows.shape
+        hidden = hidden_gradient(
+            LOSSES[self.loss], (count, size), longest, length, self.regularisation
+        )
         found = float(np.sqrt(np.sum(self.gradient(weights) ** 2)))
-        total = found * (1 + (size + 4) * ROUNDING) + float(hidden)
+        total = found * (1 + (size + 4) * ROUNDING) + hidden
         return float(total / self.regularisation * (1 + 2.0**-40))
+
+
+def hidden_gradient(
+    loss: Loss, shape: tuple[int, int], longest: float, length: float, regularisation: float
+) -> float:
+    """The most that rounding can hide of the gradient at weights v with |v| = length.
+
+    Each margin is off by p·u·R|v|, each slope by the loss's curvature times that plus 8u, the sum
+    over n rows by n·u (any order of adding), the rest by 4u, with (n, p) = shape, R = longest, u
+    twice the unit roundoff and everything doubled once more.
+    """
+    count, size = shape
+    slope = loss.most_curved * (size + 2) * ROUNDING * longest * length
+    summed = longest * math.sqrt(size) * (slope + (8 + count) * ROUNDING)
+    return 2 * (summed + 4 * regularisation * length * ROUNDING)
 
 
 def minimise(objective: Objective, tolerance: float) -> Floats:
@@ -110,10 +124,11 @@ def minimise(objective: Objective, tolerance: float) -> Floats:
     for _ in range(NEWTON_STEPS):
         if objective.distance(weights) <= tolerance:
             return weights
-        step: Floats = np.linalg.solve(
-            objective.hessian(weights), objective.gradient(weights)
-        ).astype(np.float64)
-        moved = _backtracked(objective, weights, step)
+        try:
+            step = np.linalg.solve(objective.hessian(weights), objective.gradient(weights))
+        except np.linalg.LinAlgError:  # singular in doubles, though never in truth
+            break
+        moved = _backtracked(objective, weights, np.asarray(step, dtype=np.float64))
         if moved is None:
             break
         weights = moved

@@ -14,6 +14,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.release import Answer
 from shoal.core.value import Floats, Ints, Value, locked
+from shoal.queries.learning_records import numbers_or_missing
 
 LEVELS = ("edge", "node")
 
@@ -38,7 +39,7 @@ class Graph:
 class DegreeDistribution(Value):
     """How many of `nodes` nodes have degree 0, 1, …, `cap`; or more than 0, …, cap - 1.
 
-    `nodes` is public. `level` says what one entry is:
+    `nodes` is public, and how many edges there are is not. `level` says what one entry is:
     "edge": one pair of nodes, tied or not. Degrees above `cap` count as `cap`.
     "node": one node with all its edges. Edges are taken in the fixed order of their ends, and one
     whose end already has `cap` edges is left out, so no degree exceeds `cap`.
@@ -50,10 +51,11 @@ class DegreeDistribution(Value):
 
         level   histogram    cumulative
         edge    4            2
-        node    4·cap + 2    3·cap
+        node    4·cap        2·cap
 
-    Edge: two nodes move by one degree each. Node: each edge a node keeps (at most cap, before and
-    after) changes the degree of at most one other node, by one; and the node itself moves.
+    Edge: two nodes move by one degree each. Node: each of the d edges that a node keeps before and
+    of the d' after (at most cap) changes the degree of at most one other node, by one; the node
+    itself moves by |d - d'|, and (d + d') + |d - d'| = 2 max(d, d').
     Day, Li & Lyu 2016, Section 4; Liu, Chakraborty & Mittal 2016, Section VII-B.
     """
 
@@ -96,7 +98,7 @@ class DegreeDistribution(Value):
         """See the table of the class."""
         if self.level == "edge":
             return Fraction(2 if self.cumulative else 4)
-        return Fraction(3 * self.cap if self.cumulative else 4 * self.cap + 2)
+        return Fraction((2 if self.cumulative else 4) * self.cap)
 
     def describe(self) -> str:
         what = "has more than each number of edges" if self.cumulative else "has each degree"
@@ -106,10 +108,19 @@ class DegreeDistribution(Value):
         )
 
     def read(self, data: Any) -> Graph:
-        """Pairs of node numbers 0 … nodes - 1, in any order, or a networkx graph on them."""
+        """Pairs of node numbers 0 … nodes - 1, in any order, or a networkx graph on them.
+
+        A pair that does not join two of the nodes is left out: refusing it would tell of it. The
+        nodes of a networkx graph are public, and refused when they are others.
+        """
         if isinstance(data, Graph):
             return data
         if hasattr(data, "edges") and hasattr(data, "nodes"):  # a networkx graph
+            if not set(data.nodes) <= set(range(self.nodes)):
+                raise DataError(
+                    f"the graph has nodes other than 0 … {self.nodes - 1}; number them, or raise "
+                    "nodes"
+                )
             data = list(data.edges())
         return graph(self.nodes, data)
 
@@ -154,13 +165,17 @@ def degree_accuracy(truth: npt.ArrayLike, released: npt.ArrayLike) -> float:
 
 
 def graph(nodes: int, pairs: npt.ArrayLike | Sequence[tuple[int, int]]) -> Graph:
-    """A graph from pairs of node numbers; loops and repeated pairs are dropped."""
-    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    if table.size and (table.min() < 0 or table.max() >= nodes):
-        raise DataError(
-            f"an edge ends at a node outside 0 … {nodes - 1}; number the nodes, or raise nodes"
-        )
-    ordered = np.sort(table[table[:, 0] != table[:, 1]], axis=1)
+    """A graph from pairs of node numbers; repeated pairs count once.
+
+    Loops and pairs with an end that is none of the numbers 0 … nodes - 1 are left out. Only the
+    shape of the table can be refused.
+    """
+    table = numbers_or_missing(pairs)
+    table = table.reshape(0, 2) if table.size == 0 else table
+    if table.ndim != 2 or table.shape[1] != 2:
+        raise DataError(f"the edges have shape {table.shape}; hand over pairs of node numbers")
+    known = ((table >= 0) & (table < nodes) & (table == np.floor(table))).all(axis=1)
+    ordered = np.sort(table[known & (table[:, 0] != table[:, 1])], axis=1)
     return Graph(nodes, locked(np.unique(ordered, axis=0).reshape(-1, 2), np.int64))
 
 

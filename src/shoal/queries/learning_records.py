@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +22,7 @@ GRID = 1024  # an interval is cut into this many steps, to which numbers are rou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """One whole number a record: its step of the interval, or its bin."""
+    """One whole number a record: its step of the interval, or its bin (-1: in no bin)."""
 
     steps: Ints
 
@@ -34,8 +35,9 @@ class Numbers:
 class NumberMean(Value):
     """The mean of `records` numbers, each clipped to low … high and rounded to 1/1024 of that.
 
-    Sensitivity (high - low) / records, exactly: one number moves by at most the whole interval, in
-    whole steps. The number of records is public.
+    A record that is no number counts as the middle of the interval. Sensitivity
+    (high - low) / records, exactly: one number moves by at most the whole interval, in whole
+    steps. The number of records is public.
     """
 
     low: Fraction
@@ -82,8 +84,10 @@ class NumberMean(Value):
         if isinstance(data, Numbers):
             return data
         values = _values(data, self.records)
-        share = (values - float(self.low)) / float(self.high - self.low)
-        return Numbers(locked(np.rint(np.clip(share, 0.0, 1.0) * GRID), np.int64))
+        with np.errstate(over="ignore"):  # a warning would tell of the value
+            share = (values - float(self.low)) / float(self.high - self.low)
+        steps = np.rint(np.clip(share, 0.0, 1.0) * GRID)
+        return Numbers(locked(np.where(np.isnan(steps), GRID // 2, steps), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
         """The mean in multiples of `lattice`, in exact integers."""
@@ -105,7 +109,8 @@ class NumberMean(Value):
 class NumberHistogram(Value):
     """How many numbers lie in each bin edges[k] ≤ x < edges[k+1]; the ends take what lies outside.
 
-    Sensitivity 2: a number leaves one bin and enters another.
+    A record that is no number is in no bin. Sensitivity 2: a number leaves one bin and enters
+    another.
     """
 
     edges: tuple[Fraction, ...]
@@ -142,10 +147,11 @@ class NumberHistogram(Value):
         """The bin of each number."""
         if isinstance(data, Numbers):
             return data
-        return Numbers(locked(self._bins(_values(data, None)), np.int64))
+        values = _values(data, None)
+        return Numbers(locked(np.where(np.isnan(values), -1, self._bins(values)), np.int64))
 
     def evaluate(self, records: Numbers) -> tuple[int, ...]:
-        counts = np.bincount(records.steps, minlength=len(self.labels))
+        counts = np.bincount(records.steps[records.steps >= 0], minlength=len(self.labels))
         return tuple(int(count) for count in counts)
 
     def contributions(self, domain: RecordDomain) -> tuple[Floats, Floats]:
@@ -171,18 +177,35 @@ def number_histogram(edges: Sequence[Number], *, unit: str = "records") -> Numbe
     return NumberHistogram(edges=tuple(exact(edge, "edges") for edge in edges), unit=unit)
 
 
-def _values(data: npt.ArrayLike, count: int | None) -> Floats:
+def numbers_or_missing(data: Any) -> Floats:
+    """`data` as doubles in the shape it has; NaN where an element is no number.
+
+    Whatever a record holds, the answer has the same shape and nothing is raised: a refusal would
+    tell that such a record is there. Only nested data without any shape is refused.
+    """
     try:
-        values = np.asarray(data, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(
-            "the data is not a list of numbers; hand over one number a record"
-        ) from None
+        return np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        elements = np.asarray(data, dtype=object)
+    except ValueError:
+        raise DataError("the data is not a table; hand over rows of equal length") from None
+    return np.array([_number(one) for one in elements.ravel()]).reshape(elements.shape)
+
+
+def _number(element: Any) -> float:
+    try:
+        return float(element)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _values(data: npt.ArrayLike, count: int | None) -> Floats:
+    values = numbers_or_missing(data)
     if values.ndim != 1 or (count is not None and len(values) != count):
         wanted = "numbers in a row" if count is None else f"{count} numbers in a row"
         raise DataError(f"the data has shape {values.shape}; it must be {wanted}, one per record")
-    if not np.isfinite(values).all():
-        raise DataError("the data holds missing or infinite numbers; fill or drop those records")
     return values
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from shoal.core.composition import Alone, AsEntryDP, Composition
+from shoal.core.composition import Alone, AsEntryDP, Composition, SameQuilts
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets
@@ -21,6 +21,7 @@ from shoal.secrets.entries import EachEntry
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 CHAIN = MarkovChain.of(MATRIX, length=20)
 ENDLESS = MarkovChain.of(MATRIX)
+TENTH = Fraction(1, 10)
 DATA = [0, 1, 1, 0, 0, 0, 1, 0, 0, 0]
 
 
@@ -51,8 +52,8 @@ def carrying(
     family: Sequence[Model] = (ENDLESS,),
     secrets: Secrets | None = None,
 ) -> Plan:
-    """A plan with any composition and guarantee, for the rules; its noise is beside the point."""
-    plan = laplace("1")
+    """A plan with any composition and guarantee, for the rules; its noise has the eta they name."""
+    plan = with_eta(next((r.eta for r in rules if isinstance(r, AsEntryDP | SameQuilts)), TENTH))
     caveat = "" if proved else "nobody could prove it"
     guarantee = Guarantee(notion=promise, amount=amount, over="x", proved=proved, caveat=caveat)
     task = replace(plan.task, family=tuple(family), secrets=secrets or plan.task.secrets)

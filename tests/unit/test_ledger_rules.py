@@ -12,6 +12,7 @@ from tests.ledger_plans import (
     CHAIN,
     ENDLESS,
     MATRIX,
+    TENTH,
     alone,
     carrying,
     conversions,
@@ -20,10 +21,10 @@ from tests.ledger_plans import (
     with_eta,
 )
 
-from shoal.core.composition import AsEntryDP, AsGroupDP, PerStep, SameQuilts
+from shoal.core.composition import AsEntryDP, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, Refused
 from shoal.core.task import Model
-from shoal.ledger.rules import any_total, compose, parallel
+from shoal.ledger.rules import any_total, compose, parallel, standard_conversions
 from shoal.ledger.theorems import RULES
 from shoal.ledger.total import Conversions, Total, tallied
 from shoal.mechanisms.calibration import calibrate
@@ -32,8 +33,6 @@ from shoal.models.table import JointTable
 from shoal.queries.linear import count
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import Event, SecretPairs
-
-TENTH = Fraction(1, 10)
 
 
 def test_etas_add_exactly_and_are_converted_once() -> None:
@@ -82,27 +81,32 @@ def test_every_eta_is_a_group_epsilon_times_the_entries_that_are_tied() -> None:
 
 
 def test_group_promises_are_brought_to_the_largest_tied_group() -> None:
-    longer = MarkovChain.of(MATRIX, length=50)
-    five = carrying(AsGroupDP(Fraction(1)), family=[CHAIN])
-    other = carrying(AsGroupDP(Fraction(1, 10)), family=[longer])
-    total = compose([five, other], conversions())
-    # a promise for 20 entries holds for 50 at three times the price: 50 = 20 + 20 + 10
-    assert total.amount == 3 + Fraction(1, 10)
+    total = compose([group("1"), group("0.1", MarkovChain.of(MATRIX, length=50))], conversions(99))
+    # what costs 1 for 20 entries costs 50/20 for 50
+    assert (total.rule, total.amount) == ("group", Fraction(50, 20) + TENTH)
 
 
 def test_quilt_plans_add_by_the_sum_over_shared_quilts() -> None:
     plans = [
-        carrying(SameQuilts("q", Fraction(1, 7)), amount=Fraction(1)),
-        carrying(SameQuilts("q", Fraction(1, 9)), amount=Fraction(2)),
+        carrying(SameQuilts("q", eta), AsEntryDP(eta), amount=Fraction(1))
+        for eta in (Fraction(1, 7), Fraction(1, 9))
     ]
-    total = compose(plans, conversions(quilts=2.485))
+    total = compose(plans, conversions(99, quilts=2.485))
     assert (total.rule, total.amount) == ("same quilts", Fraction(2.485))
 
 
-def test_quilt_plans_never_cost_more_than_the_number_times_the_largest() -> None:
-    plans = [carrying(SameQuilts("q", Fraction(1, 7)), amount=Fraction(2))] * 3
-    assert compose(plans, conversions(quilts=math.inf)).amount == 6
-    assert compose(plans, conversions(quilts=6.000001)).amount == 6
+@pytest.mark.parametrize("epsilons", [(1, 1, 1), (1, 2), (0.25, 4)])
+def test_quilt_plans_never_cost_more_than_the_number_times_the_largest(
+    epsilons: tuple[float, ...],
+) -> None:
+    query = count(["0", "1"], "1")
+    plans = [
+        calibrate(query, EachEntry(), CHAIN, epsilon=epsilon, mechanism="markov-quilt")
+        for epsilon in epsilons
+    ]
+    quilts = standard_conversions().composed_loss(plans)
+    assert quilts <= len(plans) * max(epsilons) * (1 + 1e-9)
+    assert compose(plans).amount <= Fraction(quilts)
 
 
 def test_quilt_plans_of_different_quilts_do_not_add_as_such() -> None:
@@ -115,7 +119,7 @@ def test_the_least_of_the_shared_rules_wins() -> None:
     plans = [carrying(SameQuilts("q", TENTH), AsEntryDP(TENTH), amount=Fraction(1))] * 2
     assert compose(plans, conversions(2.5, quilts=1.2)).rule == "lift"
     assert compose(plans, conversions(2.5, quilts=0.4)).rule == "same quilts"
-    assert compose(plans, conversions(500.0)).amount == 2
+    assert compose(plans, conversions(500.0)).rule == "lift"
 
 
 def test_steps_of_one_policy_add_over_a_sequence() -> None:

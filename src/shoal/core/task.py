@@ -95,6 +95,14 @@ class Query(Protocol):
         ...
 
 
+def entry_of(query: Query) -> str:
+    """What one entry is, the unit whose change `query.lipschitz` bounds: its `entry`, in words.
+
+    Queries about sequences and records need not say it: there an entry is one value of them.
+    """
+    return getattr(query, "entry", "one value of the data")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task(Value):
     """A query, the secrets, and the family of models an adversary may hold."""

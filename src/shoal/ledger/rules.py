@@ -12,6 +12,7 @@ from shoal.core.errors import CannotCompose
 from shoal.core.guarantee import NOTIONS
 from shoal.core.plan import Plan
 from shoal.core.task import Model
+from shoal.ledger.same_data import unlike
 from shoal.ledger.theorems import RULES
 from shoal.ledger.total import Conversions, Tally, Total, tallied
 
@@ -74,6 +75,12 @@ def parallel(totals: Sequence[Total]) -> Total:
             ("state the total of each part by itself",),
         )
     kept = [total.notion for total in totals if total.notion in common]
+    entries = sorted({total.entry for total in totals})
+    if len(entries) > 1:
+        raise CannotCompose(
+            f"the independent parts count different things as one entry ({'; '.join(entries)})",
+            ("state the total of each part by itself",),
+        )
     worst = max(totals, key=lambda total: total.amount)
     etas = [total.eta for total in totals if total.eta is not None]
     return Total(
@@ -83,6 +90,7 @@ def parallel(totals: Sequence[Total]) -> Total:
         eta=max(etas) if len(etas) == len(totals) else None,
         charges=sum(total.charges for total in totals),
         explanation=f"the largest of {len(totals)} independent part(s): {worst.explanation}",
+        entry=entries[0],
     )
 
 
@@ -106,11 +114,9 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
     """Each rule's total, or its reason; one reason alone when the data cannot be the same."""
     if not tally:
         raise ValueError("no charges: nothing has been spent, so there is nothing to add")
-    if len({frozenset(plan.task.query.states) for plan, _ in tally}) > 1:
-        yield (
-            "they name different sets of states, so no model covers them all "
-            "(give independent data a subject of its own)"
-        )
+    reason = unlike(tally)
+    if reason is not None:
+        yield reason
         return
     for rule in RULES:
         result = rule.add(tally, conversions)

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal.core.composition import Alone, AsEntryDP, AsGroupDP, Composition, PerStep, SameQuilts
+from shoal.core.composition import Alone, PerStep, SameQuilts
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.task import entry_of
 from shoal.ledger.dependent import TIES, ties
+from shoal.ledger.same_data import families, tied
 from shoal.ledger.total import Conversions, Tally, Total, entry_eta, sum_eta
 from shoal.secrets.entries import EachEntry
 
@@ -39,21 +41,17 @@ def own_guarantee(tally: Tally, conversions: Conversions) -> Total | str:
 
 
 def group(tally: Tally, conversions: Conversions) -> Total | str:
-    """Σ of group epsilons, all brought to n, the largest tied group of any model.
+    """n·Ση, n the most entries tied to a pair of any charge under a model of any charge.
 
-    A charge costs n·η, or ⌈n/m⌉·ε when it is ε-DP for m entries at once. Covers any secret.
-    rules.md, section 2.
+    Covers any secret. rules.md, section 2.
     """
-    sizes = [plan.task.tied for plan, _ in tally]
-    n = max((size for size in sizes if size is not None), default=0)
-    if None in sizes:
-        return "a model of any length ties unlimited entries together"
-    amount = Fraction(0)
-    for plan, count in tally:
-        cost = _group_cost(plan, n)
-        if cost is None:
-            return _missing(plan, "neither a group epsilon nor an eta")
-        amount += count * cost
+    n = tied(tally)
+    if isinstance(n, str):
+        return n
+    eta = sum_eta(tally)
+    if eta is None:
+        return _no_eta(tally)
+    amount = n * eta
     text = f"group epsilons add to {significant(amount)} for any or all of {n} tied entries"
     return _total(tally, "group", amount, GROUP, text)
 
@@ -71,6 +69,8 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
         steps = [rule for rule in plan.composition if isinstance(rule, PerStep)]
         if not steps:
             return _missing(plan, "no epsilon per step")
+        if not plan.guarantee.proved:
+            return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
         if (plan.task.secrets, plan.task.family) != (first.task.secrets, first.task.family):
             return "the steps were made under different policies or models"
         least = min(steps, key=lambda rule: rule.epsilon)
@@ -86,39 +86,38 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
 
 
 def same_quilts(tally: Tally, conversions: Conversions) -> Total | str:
-    """max_i min_Q (|N|·Ση + e), and never more than K·max ε.
+    """max_i min_Q (|N|·Ση + e), η as drawn: never more than K·max ε.
 
     Song, Wang & Chaudhuri 2017, Theorem 4.4; the sum with known scales is rules.md, section 3.
     """
     keys = [
         {rule.key for rule in plan.composition if isinstance(rule, SameQuilts)} for plan, _ in tally
     ]
-    if not set.intersection(*keys):
+    if not set.intersection(*keys) or len(families(tally)) > 1:
         return "the charges were not all made from the same Markov quilts"
+    other = _not_single_entries(tally)
+    if other is not None:
+        return other
+    if sum_eta(tally) is None:
+        return _no_eta(tally)
     plans = [plan for plan, count in tally for _ in range(count)]
-    summed = conversions.composed_loss(plans)
-    bounds = [Fraction(summed)] if math.isfinite(summed) else []
-    if all(plan.guarantee.proved for plan in plans):
-        bounds.append(len(plans) * max(plan.guarantee.amount for plan in plans))
-    if not bounds:
+    amount = conversions.composed_loss(plans)
+    if not math.isfinite(amount):
         return "the sum over the shared quilts is infinite"
-    amount = min(bounds)
     text = f"{len(plans)} release(s) from the same quilts cost {significant(amount)} (Theorem 4.4)"
-    return _total(tally, "pufferfish", amount, QUILTS, text)
+    return _total(tally, "pufferfish", Fraction(amount), QUILTS, text)
 
 
 def lift(tally: Tally, conversions: Conversions) -> Total | str:
     """loss(Ση): etas add exactly, adaptively, and are converted once, for the worst family."""
-    for plan, _ in tally:
-        if not isinstance(plan.task.secrets, EachEntry):
-            return f"it speaks about single entries, not about {plan.task.secrets.subject}"
-    lacking = [plan for plan, _ in tally if entry_eta(plan) is None]
+    other = _not_single_entries(tally)
+    if other is not None:
+        return other
     eta = sum_eta(tally)
     if eta is None:
-        return _missing(lacking[0], "no eta")
-    families = list(dict.fromkeys(plan.task.family for plan, _ in tally))
+        return _no_eta(tally)
     try:
-        losses = [conversions.leakage(family, eta) for family in families]
+        losses = [conversions.leakage(family, eta) for family in families(tally)]
     except Refused as refusal:
         return str(refusal)
     worst = max(losses)
@@ -141,20 +140,16 @@ RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
 )
 
 
-def _group_cost(plan: Plan, n: int) -> Fraction | None:
-    """What one release of `plan` costs when n entries change at once; None when it cannot say."""
-    tied = plan.task.tied or n
+def _not_single_entries(tally: Tally) -> str | None:
+    """That a charge protects other secrets than single entries; None when none does."""
+    for plan, _ in tally:
+        if not isinstance(plan.task.secrets, EachEntry):
+            return f"it speaks about single entries, not about {plan.task.secrets.subject}"
+    return None
 
-    def cost(rule: Composition) -> Fraction | None:
-        match rule:
-            case AsGroupDP(epsilon=epsilon):
-                return -(-n // tied) * epsilon
-            case AsEntryDP(eta=eta):
-                return n * eta
-        return None
 
-    costs = [cost(rule) for rule in plan.composition]
-    return min((known for known in costs if known is not None), default=None)
+def _no_eta(tally: Tally) -> str:
+    return _missing(next(plan for plan, _ in tally if entry_eta(plan) is None), "no eta")
 
 
 def _missing(plan: Plan, what: str) -> str:
@@ -170,4 +165,5 @@ def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) ->
         eta=sum_eta(tally),
         charges=sum(count for _, count in tally),
         explanation=text,
+        entry=entry_of(tally[0][0].task.query),
     )

@@ -21,6 +21,7 @@ class Total:
 
     `amount` is epsilon (delta for "delta-privacy"): exact where the rule is, else the exact value
     of a float that was rounded up. `eta` is the entry-level sum Ση, None when a charge has none.
+    `entry` is what the queries take for one entry: totals about different ones do not compare.
     """
 
     notion: str
@@ -29,6 +30,7 @@ class Total:
     eta: Fraction | None
     charges: int
     explanation: str
+    entry: str = "one value of the data"
 
     def gives(self, notion: str) -> bool:
         """Whether this total includes a promise of `notion` with the same amount."""
@@ -68,8 +70,11 @@ def one_more(tally: Tally, plan: Plan) -> Tally:
 
 
 def entry_eta(plan: Plan) -> Fraction | None:
-    """The eta a plan spends: the least it carries; None when it carries none."""
-    return min((rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP)), default=None)
+    """The eta of what a plan draws, whatever it says; None when it does not add by eta at all."""
+    if not any(isinstance(rule, AsEntryDP) for rule in plan.composition):
+        return None
+    drawn: Fraction | None = getattr(plan.body, "eta", None)
+    return drawn
 
 
 def sum_eta(tally: Tally) -> Fraction | None:

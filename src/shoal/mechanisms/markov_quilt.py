@@ -132,7 +132,7 @@ def composed_loss(plans: Sequence[Plan]) -> float:
     rules = [rule for plan in plans for rule in plan.composition if isinstance(rule, SameQuilts)]
     if len(rules) != len(plans) or len({rule.key for rule in rules}) != 1:
         raise InputError("the plans were not made from the same quilt sets")
-    eta = sum((rule.eta for rule in rules), Fraction(0))
+    eta = sum((laplace_body(plan).eta for plan in plans), Fraction(0))
     return family_loss(plans[0].task.family, eta_above(eta), _reach(plans[0]))
 
 

@@ -80,6 +80,12 @@ class DegreeDistribution(Value):
         return ()
 
     @property
+    def entry(self) -> str:
+        """What may change: a ledger adds only what speaks about the same."""
+        what = "one pair" if self.level == "edge" else "one node with all its edges, one"
+        return f"{what} of {self.nodes} nodes"
+
+    @property
     def labels(self) -> tuple[str, ...]:
         if self.cumulative:
             return tuple(f"more than {k}" for k in range(self.cap))

@@ -69,6 +69,12 @@ def label(value: Any) -> str:
     return str(value)
 
 
+def labels(values: Any) -> tuple[str, ...]:
+    """The texts of one state, or of each of several."""
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    return tuple(label(value) for value in (values if several else (values,)))
+
+
 def _chains(data: Any) -> list[list[Any]]:
     rows = _listed(data)
     if rows and all(_is_chain(row) for row in rows):

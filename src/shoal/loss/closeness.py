@@ -13,6 +13,9 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Value
+from shoal.core.wide import Wide
+from shoal.loss.mixture import largest_finite
+from shoal.models.bayesnet_elimination import LOST
 from shoal.models.chain import MarkovChain
 
 if TYPE_CHECKING:
@@ -92,9 +95,13 @@ def chain_closeness(chain: MarkovChain, other: MarkovChain, length: int | None =
 
 
 def max_divergence(law: Sequence[float] | Floats, other: Sequence[float] | Floats) -> float:
-    """D∞(law ‖ other) = max over outcomes possible under `law` of log law - log other."""
+    """D∞(law ‖ other) = max over outcomes possible under `law` of log law - log other.
+
+    Rounds up; 0 where the largest ratio is 1.
+    """
     ratio = _log_ratio(np.asarray(law, dtype=np.float64), np.asarray(other, dtype=np.float64))
-    return float(ratio.max())
+    value = float(ratio.max())
+    return value + 2.0**-50 * (1.0 + abs(value)) if value and math.isfinite(value) else value
 
 
 def _one_way(chain: MarkovChain, other: MarkovChain, count: int) -> Floats:
@@ -114,14 +121,26 @@ def _one_way(chain: MarkovChain, other: MarkovChain, count: int) -> Floats:
         count,
         lambda t, best: _plus(weight(count - 2 - t), best[None, :]).max(axis=1),
     )[::-1]
-    own, theirs = chain.marginals(count), other.marginals(count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        given = np.log(own) - np.log(theirs)
+    own, theirs = _marginals(chain, count), _marginals(other, count)
+    given = own.log_over(theirs)
+    with np.errstate(invalid="ignore"):
         table = before + after - given
-    slack = 2.0**-50 * count * (4 + np.abs(table[np.isfinite(table)]).max(initial=0.0))
-    possible = np.isfinite(np.log(own, where=own > 0, out=np.full_like(own, -np.inf)))
-    unsure = possible & ~np.isfinite(table)  # a path or a value only one of the two allows
-    return np.where(possible, np.where(unsure, np.inf, table + slack), -np.inf)
+    size = max(largest_finite(rows) for rows in (before, after, given))
+    slack = 2.0**-50 * count * (4 + size)
+    unsure = own.possible & ~np.isfinite(table)  # a path or a value only one of the two allows
+    return np.where(own.possible, np.where(unsure, np.inf, table + slack), -np.inf)
+
+
+def _marginals(chain: MarkovChain, count: int) -> Wide:
+    """The laws of the first entries, (count, k): 0 exactly where a value is impossible."""
+    plain = chain.marginals(count)
+    if (plain >= LOST).all():
+        return Wide.of(plain)
+    rows = [Wide.of(chain.initial)]
+    for t in range(count - 1):
+        start = rows[-1].arranged(lambda law: law[:, None])
+        rows.append(start.times(Wide.of(chain.matrix(t))).total(0))
+    return Wide(np.array([row.part for row in rows]), np.array([row.power for row in rows]))
 
 
 def _steps(chain: MarkovChain, other: MarkovChain, count: int) -> range:
@@ -144,6 +163,4 @@ def _plus(one: Floats, two: Floats) -> Floats:
 
 def _log_ratio(law: Floats, other: Floats) -> Floats:
     """log law - log other where law > 0 (inf when other is 0); -inf where no step is taken."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(law) - np.log(other)
-    return np.where(law > 0, np.where(other > 0, ratio, np.inf), -np.inf)
+    return Wide.of(law).log_over(Wide.of(other))

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from shoal.core.value import Floats
 from shoal.loss.cone import Laws, prepare
@@ -26,7 +25,6 @@ from shoal.loss.lift_network import CLOSE, ROUNDS
 from shoal.loss.lift_steady import UP, raised, steady_leak
 from shoal.models.contagion import Contagion
 
-SMALLEST = 1e-250  # a less likely state has lost digits, and gets the bound of the group
 MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
 
 
@@ -112,13 +110,16 @@ class CrowdLift:
 
 
 def _crowd(law: Floats, person: int) -> _Group:
-    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1."""
+    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1.
+
+    P(O = o, well) = law(o) (m - o)/m; without the m, a double too small to be divided keeps all
+    of its digits.
+    """
     size = len(law) - 1
     others = np.arange(size)
-    weight = np.stack([law[:-1] * (size - others) / size, law[1:] * (others + 1) / size])
+    weight = np.stack([law[:-1] * (size - others), law[1:] * (others + 1)])
     apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
-    possible = np.stack([law[:-1] > 0, law[1:] > 0])
-    return _Group(_rows(weight, possible), apart, size, person, 1.0, _certain(possible))
+    return _Group(_rows(weight), apart, size, person, 1.0, _certain(weight))
 
 
 def _listed(law: Floats, place: int, person: int) -> _Group:
@@ -129,22 +130,21 @@ def _listed(law: Floats, place: int, person: int) -> _Group:
     kept = outcomes[:, possible]
     apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
     rows = weight[:, possible]
-    return _Group(_rows(rows, rows > 0), apart, law.ndim, person, 0.0, _certain(rows > 0))
+    return _Group(_rows(rows), apart, law.ndim, person, 0.0, _certain(rows))
 
 
 def _unknown(size: int, person: int) -> _Group:
     """A group too large to compare: everybody may change."""
     apart = np.full((2, 2), float(size))
-    return _Group(_rows(np.eye(2), np.eye(2) > 0), apart, size, person, 0.0)
+    return _Group(_rows(np.eye(2)), apart, size, person, 0.0)
 
 
-def _rows(weight: Floats, possible: npt.NDArray[np.bool_]) -> Laws:
+def _rows(weight: Floats) -> Laws:
+    """The rows divided by their sums: what is possible is never 0, for sums lose nothing."""
     totals = weight.sum(axis=1, keepdims=True)
     law = weight / np.where(totals > 0, totals, 1.0)
-    lost = np.asarray(totals[:, 0] < SMALLEST)  # not known well enough: compared with nothing
-    error = 4.0 * (weight.shape[1] + 4) * UNIT
-    return prepare(law, possible=possible, unsure=lost, error=error)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
 
 
-def _certain(possible: npt.NDArray[np.bool_]) -> bool:
-    return not possible.any(axis=1).all()
+def _certain(weight: Floats) -> bool:
+    return not weight.any(axis=1).all()

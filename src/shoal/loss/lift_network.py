@@ -24,11 +24,12 @@ import numpy.typing as npt
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
+from shoal.core.wide import Wide
 from shoal.loss.cone import RULES, Laws, Rule, prepare
 from shoal.loss.kernels import UNIT
 from shoal.loss.lift_blocks import Forest, tree_blocks
 from shoal.loss.lift_steady import UP, bearable, raised, steady_leak
-from shoal.loss.network_influence import joint_law
+from shoal.loss.network_influence import joint_law, rows_given
 from shoal.models.bayesnet import BayesNet
 
 MAX_STATES = 1024  # of one block; beyond, every message would take minutes
@@ -85,7 +86,7 @@ class NetworkLift:
         for block in self.forest.blocks:
             law = joint_law(self.net, block)
             kept = np.flatnonzero(law.possible.ravel())
-            values = np.stack(np.unravel_index(kept, law.values.shape), axis=1)
+            values = np.stack(np.unravel_index(kept, law.possible.shape), axis=1)
             found.append(BlockStates(block, values, kept))
         return tuple(found)
 
@@ -149,7 +150,6 @@ class NetworkLift:
             together = eta * part_of[i] * UP
             told = steady_leak(laws, growth[home[i]], rule)
             told = np.minimum(told, together) * UP
-            # a value that is possible but was lost to underflow stays at the bound of the group
             possible = self.possible[i]
             told = np.where(possible[:, None] & possible[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
@@ -232,18 +232,18 @@ class NetworkLift:
         one, two = self.states[target], self.states[source]
         law = joint_law(self.net, (*one.variables, *two.variables))
         cells = math.prod(self.net.sizes[v] for v in one.variables)
-        values = law.values.reshape(cells, -1)[np.ix_(one.kept, two.kept)]
-        possible = law.possible.reshape(cells, -1)[np.ix_(one.kept, two.kept)]
-        return _rows(values, possible, law.roundings)
+        chosen = np.ix_(one.kept, two.kept)
+        values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
+        return _rows(values, law.roundings)
 
     def _own(self, variable: int, block: int) -> Laws:
         states = self.states[block]
         law = joint_law(self.net, states.variables)
         place = states.variables.index(variable)
         shown = states.values[:, place]
-        weight = law.values.ravel()[states.kept]
+        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
         holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
-        return _rows(np.where(holds, weight, 0.0), holds, law.roundings)
+        return _rows(weight.times(Wide.of(holds)), law.roundings)
 
     def _count(self, source: int, target: int) -> int:
         """Variables in the blocks reached from `source` without passing `target`."""
@@ -262,10 +262,7 @@ def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
     return tuple(1.0 - np.eye(size) for size in net.sizes)
 
 
-def _rows(values: Floats, possible: npt.NDArray[np.bool_], roundings: int) -> Laws:
+def _rows(values: Wide, roundings: int) -> Laws:
     """The rows of a joint table divided by their sums, with the rounding error of their logs."""
-    totals = values.sum(axis=1, keepdims=True)
-    unsure = possible.any(axis=1) & (totals[:, 0] <= 0)  # possible, but lost to underflow
-    law = values / np.where(totals > 0, totals, 1.0)
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
-    return prepare(law, possible=possible, unsure=unsure, error=2 * error)
+    return prepare(rows_given(values), possible=values.possible, error=2 * error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.task import Model, Secrets
 from shoal.core.value import Floats, Value
+from shoal.core.wide import Wide
+from shoal.loss.mixture import largest_finite
 from shoal.models.bayesnet import BayesNet, allowed
 from shoal.models.bayesnet_elimination import Factor, largest_sum
 from shoal.models.contagion import Contagion
@@ -94,84 +97,94 @@ def _facts(model: Finite, secrets: Secrets) -> Iterator[tuple[str, dict[str, tup
             yield f"{variable} = {value}", {variable: (value,)}
 
 
+class _Apart(NamedTuple):
+    """How far two laws are apart where a secret holds.
+
+    `ratio` is the largest log-ratio of two outcomes, `shift` that of the probabilities of the
+    secret (inf when only the second law excludes it), `size` that of the numbers that were added,
+    `possible` whether the first law allows the secret.
+    """
+
+    ratio: float
+    shift: float
+    size: float
+    possible: bool
+
+
 def _given(model: Finite, other: Finite, seen: dict[int, Floats]) -> float:
     """D∞(model | seen ‖ other | seen), rounded up; 0 when the secret is impossible under model."""
     if isinstance(model, JointTable):
         assert isinstance(other, JointTable)
-        apart, own, theirs = _tables(model.probability, other.probability, seen)
+        found = _tables(Wide.of(model.probability), Wide.of(other.probability), seen)
     elif isinstance(model, BayesNet):
         assert isinstance(other, BayesNet)
-        apart, own, theirs = _networks(model, other, seen)
+        found = _networks(model, other, seen)
     else:
         assert isinstance(other, Contagion)
-        apart, own, theirs = _crowds(model, other, seen)
-    if own <= 0:
+        found = _crowds(model, other, seen)
+    if not found.possible:
         return 0.0
-    if theirs <= 0 or not math.isfinite(apart):
-        return math.inf
-    shift = math.log(own) - math.log(theirs)
-    value = apart - shift
-    return value + SLACK * (1.0 + abs(apart) + abs(shift))
+    value = found.ratio - found.shift
+    return value + SLACK * (1.0 + found.size) if math.isfinite(value) else math.inf
 
 
-def _tables(law: Floats, other: Floats, seen: dict[int, Floats]) -> tuple[float, float, float]:
-    """The largest log-ratio where `seen` holds, and the probability of it under both laws."""
+def _tables(law: Wide, other: Wide, seen: dict[int, Floats]) -> _Apart:
+    """By enumeration of the outcomes where `seen` holds."""
     holds = np.ones(law.shape, dtype=bool)
     for axis, row in seen.items():
-        shape = [1] * law.ndim
+        shape = [1] * len(law.shape)
         shape[axis] = -1
         holds &= (row > 0).reshape(shape)
-    ratio = log_ratio(law[holds], other[holds])
-    return float(ratio.max(initial=-math.inf)), float(law[holds].sum()), float(other[holds].sum())
+    own, theirs = (one.arranged(lambda table: table[holds]) for one in (law, other))
+    ratio = float(own.log_over(theirs).max(initial=-math.inf))
+    return _compared(ratio, own.total(), theirs.total(), abs(ratio))
 
 
-def _networks(
-    net: BayesNet, other: BayesNet, seen: dict[int, Floats]
-) -> tuple[float, float, float]:
+def _compared(ratio: float, own: Wide, theirs: Wide, size: float) -> _Apart:
+    shift = float(own.log_over(theirs))
+    return _Apart(ratio, shift, size + abs(shift), bool(own.possible))
+
+
+def _networks(net: BayesNet, other: BayesNet, seen: dict[int, Floats]) -> _Apart:
+    """By elimination: of logarithms with maxima, and of probabilities that never underflow."""
     with np.errstate(divide="ignore"):
         factors = [Factor(f.scope, np.log(f.table)) for f in net.factors()]
         factors += [Factor(f.scope, -np.log(f.table)) for f in other.factors()]
         factors += [Factor((v,), np.log(row)) for v, row in seen.items()]
-    where = {net.variables[v]: _values(net, v, row) for v, row in seen.items()}
-    return largest_sum(factors, net.sizes), net.probability(where), other.probability(where)
+    size = sum(largest_finite(factor.table) for factor in factors) * (1 + len(factors) / 256)
+    ratio = largest_sum(factors, net.sizes)
+    return _compared(ratio, net.weight((), seen), other.weight((), seen), size)
 
 
-def _crowds(
-    model: Contagion, other: Contagion, seen: dict[int, Floats]
-) -> tuple[float, float, float]:
-    """Independent groups: log-ratios add, probabilities multiply."""
+def _crowds(model: Contagion, other: Contagion, seen: dict[int, Floats]) -> _Apart:
+    """Independent groups: log-ratios add."""
     if model.groups != other.groups:
         raise InputError("the two contagion models have different groups; compare equal ones")
-    apart, own, theirs = 0.0, 1.0, 1.0
+    found = []
     for g, group in enumerate(model.groups):
         inside = {group.index(v): row for v, row in seen.items() if model.group_of[v] == g}
         if model.exchangeable(g) and other.exchangeable(g):
-            found = _alike(model.law_of(g), other.law_of(g), inside)
+            found.append(_alike(model.law_of(g), other.law_of(g), inside))
         else:
-            found = _tables(model.written(g), other.written(g), inside)
-        apart, own, theirs = apart + found[0], own * found[1], theirs * found[2]
-    return apart, own, theirs
+            found.append(_tables(model.written(g), other.written(g), inside))
+    ratios, shifts, sizes, possible = zip(*found, strict=True)
+    if not all(possible):
+        return _Apart(0.0, 0.0, 0.0, possible=False)
+    if not all(map(math.isfinite, (*ratios, *shifts))):
+        return _Apart(math.inf, 0.0, 0.0, possible=True)
+    return _Apart(sum(ratios), sum(shifts), sum(sizes), possible=True)
 
 
-def _alike(law: Floats, other: Floats, seen: dict[int, Floats]) -> tuple[float, float, float]:
-    """A group in which only the number of people ill matters."""
+def _alike(law: Floats, other: Floats, seen: dict[int, Floats]) -> _Apart:
+    """A group in which only the number of people ill matters, with shares in whole numbers."""
     size = len(law) - 1
     well = sum(bool(row[0]) and not row[1] for row in seen.values())
     ill = sum(bool(row[1]) and not row[0] for row in seen.values())
-    free = size - well - ill
-    counts = range(ill, ill + free + 1)
-    share = np.array([math.comb(free, n - ill) / math.comb(size, n) for n in counts])
-    ratio = log_ratio(law[ill : ill + free + 1], other[ill : ill + free + 1])
-    own, theirs = (side[ill : ill + free + 1] * share for side in (law, other))
-    return float(ratio.max(initial=-math.inf)), float(own.sum()), float(theirs.sum())
-
-
-def _values(net: BayesNet, v: int, row: Floats) -> tuple[str, ...]:
-    return tuple(value for value, holds in zip(net.domains[v], row, strict=True) if holds)
-
-
-def log_ratio(law: Floats, other: Floats) -> Floats:
-    """log law - log other where law > 0 (inf when other is 0); -inf where law is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(law) - np.log(other)
-    return np.where(law > 0, np.where(other > 0, ratio, np.inf), -np.inf)
+    counts = range(ill, size - well + 1)
+    if not all(row.any() for row in seen.values()) or not counts:
+        return _Apart(0.0, 0.0, 0.0, possible=False)
+    # P(known | n ill) = [n]_ill [size - n]_well over a number that cancels
+    share = Wide.whole(math.perm(n, ill) * math.perm(size - n, well) for n in counts)
+    own, theirs = (Wide.of(side[ill : size - well + 1]) for side in (law, other))
+    ratio = float(own.log_over(theirs).max())
+    return _compared(ratio, own.times(share).total(), theirs.times(share).total(), abs(ratio))

@@ -31,8 +31,11 @@ MAX_WORK = 4e9  # multiplications of all convolutions together
 def secret_loss(laws: SecretLaws, steps: float) -> float:
     """The exact loss of noise of scale `steps` on a query with these laws. Rounds up.
 
-    inf where laws that lost tails to underflow would be asked about outputs as deep as they are.
+    0 when no two possible secrets are compared: then there is nothing to tell. inf where laws that
+    lost tails to underflow would be asked about outputs as deep as they are.
     """
+    if not laws.pairs.any():
+        return 0.0
     span = float(np.ptp(laws.values, axis=0).sum()) / steps
     if laws.lossy and span > laws.deepest:
         return math.inf

@@ -10,38 +10,40 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.value import Floats
+from shoal.core.wide import Wide
 from shoal.loss.kernels import log_bounds
-from shoal.loss.mixture import DEEPEST_LINEAR
 from shoal.models.bayesnet import BayesNet
-from shoal.models.bayesnet_elimination import elimination, joint, possible_joint
+from shoal.models.bayesnet_elimination import elimination
 from shoal.models.graph import ancestors
 
 Bools = npt.NDArray[np.bool_]
 
 
 class JointLaw(NamedTuple):
-    """P(keep = values), its exact support, and how often an entry was rounded."""
+    """P(keep = values), 0 exactly where impossible, and how often an entry was rounded."""
 
-    values: Floats
-    possible: Bools
+    values: Wide
     roundings: int
+
+    @property
+    def possible(self) -> Bools:
+        return self.values.possible
 
 
 def joint_law(net: BayesNet, keep: Sequence[int]) -> JointLaw:
-    """The joint law of some variables, axes in that order, by elimination.
-
-    Where products of table entries may underflow, the support is followed on booleans.
-    """
+    """The joint law of some variables, axes in that order, by elimination."""
     kept = tuple(keep)
-    factors = net.factors(ancestors(net.above, kept))
-    order = net.elimination_order
-    values = joint(factors, net.sizes, kept, order)
-    steps = elimination(tuple(f.scope for f in factors), net.sizes, kept, order)
-    if net.depth > DEEPEST_LINEAR:
-        possible = possible_joint(factors, net.sizes, kept, order)
-    else:
-        possible = np.asarray(values > 0)
-    return JointLaw(values, possible, steps.roundings)
+    scopes = tuple((*net.above[v], v) for v in sorted(ancestors(net.above, kept)))
+    steps = elimination(scopes, net.sizes, kept, net.elimination_order)
+    return JointLaw(net.weight(kept, {}), 2 * steps.roundings)
+
+
+def rows_given(values: Wide) -> Floats:
+    """The rows divided by their sums, as doubles: one rounding more for each number of a row.
+
+    Entries below 2.2e-308 lose digits, or all of them; rows of zeros stay so.
+    """
+    return values.over(values.total(-1, keepdims=True))
 
 
 def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
@@ -54,17 +56,13 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
     if not quilt:
         return 0.0
     law = joint_law(net, (node, *quilt))
-    own = len(law.values)
-    values = law.values.reshape(own, -1)
-    possible = law.possible.reshape(own, -1)
-    known = possible.any(axis=1)
+    values = law.values.arranged(lambda table: table.reshape(net.sizes[node], -1))
+    known = values.possible.any(axis=1)
     if known.sum() < 2:
         return 0.0
-    totals = values[known].sum(axis=1, keepdims=True)
-    if not (totals > 0).all():
-        return math.inf  # a value that is possible underflowed altogether
     operations = law.roundings + values.shape[1] + 4
-    bounds = log_bounds(values[known] / totals, possible[known], operations)
+    rows = rows_given(values)
+    bounds = log_bounds(rows[known], values.possible[known], operations)
     top, bottom = bounds.upper.max(axis=0), bounds.lower.min(axis=0)
     live = top > -math.inf
     if not live.any():

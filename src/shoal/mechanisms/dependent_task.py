@@ -15,7 +15,7 @@ from shoal.mechanisms.additive import not_for_numbers
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable
+from shoal.models.table import JointTable, TooUnlikely
 from shoal.queries.linear import LinearQuery
 from shoal.secrets.entries import EachEntry
 
@@ -27,7 +27,10 @@ def pairwise(model: Model) -> Dependence | None:
     if isinstance(model, JointTable) and model.states is not None:
         return pairs_of_table(model)
     if isinstance(model, PairwiseField) and model.small() and model.states is not None:
-        return pairs_of_table(model.table(), model.domain)
+        try:
+            return pairs_of_table(model.table(), model.domain)
+        except TooUnlikely:
+            return None
     return None
 
 

@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, label, labels
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
-from shoal.models.bayesnet_elimination import Factor, good_order, joint
+from shoal.core.wide import Wide
+from shoal.models.bayesnet_elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.graph import ancestors, connected_parts, d_separated, moral, topological
 from shoal.models.sampling import uniforms
-from shoal.models.table import JointTable
+from shoal.models.table import JointTable, table_of
 
 MAX_TABLE = 2**22  # numbers in the table of one variable
 Where = Mapping[str, str | Sequence[str]]
@@ -179,16 +180,16 @@ class BayesNet(Value):
         keep = tuple(self.number(name) for name in names)
         if len(set(keep)) < len(keep):
             raise InputError(f"names holds {names}; name each variable once")
-        seen = self.evidence(where or {})
-        table = self._weight(keep, seen)
-        total = float(table.sum())
-        if not total > 0:
+        table = self.weight(keep, self.evidence(where or {}))
+        total = table.total()
+        if not total.possible:
             raise InputError(f"the event {dict(where or {})} has probability 0")
-        return table / total
+        return table.over(total)
 
     def probability(self, where: Where) -> float:
-        """The probability of an event."""
-        return float(self._weight((), self.evidence(where)))
+        """The probability of an event; the least double above 0 when it is smaller but possible."""
+        found = self.weight((), self.evidence(where))
+        return max(float(found.doubles()), math.ulp(0.0)) if found.possible else 0.0
 
     def d_separated(self, one: Iterable[str], other: Iterable[str], given: Iterable[str]) -> bool:
         """Whether `given` d-separates the variables of `one` from those of `other`."""
@@ -202,8 +203,8 @@ class BayesNet(Value):
             raise InputError(
                 f"the network has {outcomes:.3g} outcomes; a table holds at most {2**24}"
             )
-        law = joint(self.factors(), self.sizes, tuple(range(len(self.sizes))))
-        return JointTable(variables=self.variables, domains=self.domains, probability=law)
+        law = wide_joint(self.factors(), self.sizes, tuple(range(len(self.sizes))))
+        return table_of(law, self.variables, self.domains)
 
     def sample(self, rng: Rng, count: int | None = None) -> Any:
         """One random outcome, a value per variable; with `count`, a list of them."""
@@ -229,14 +230,17 @@ class BayesNet(Value):
             f"at most {self.tied} of them tied together"
         )
 
-    def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
-        """P(keep, evidence) over the values of `keep`; what is below neither does not matter."""
-        matter = ancestors(self.above, [*keep, *seen])
-        factors = self.factors(matter)
+    def weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
+        """P(keep, evidence) over the values of `keep`; what is below neither does not matter.
+
+        `seen` gives a likelihood of at most 1 for each value of some variables. 0 exactly where
+        it is impossible, whatever underflow makes of doubles.
+        """
+        factors = self.factors(ancestors(self.above, [*keep, *seen]))
         factors += [Factor((v,), vector) for v, vector in seen.items()]
         if not factors:
-            return np.ones(())
-        return joint(factors, self.sizes, keep, self.elimination_order)
+            return Wide.of(np.ones(()))
+        return followed_joint(factors, self.sizes, keep, self.elimination_order)
 
     def _check_parents(self) -> None:
         for name, own in zip(self.variables, self.parents, strict=True):
@@ -271,8 +275,7 @@ def allowed(
             shown = ", ".join(variables[:8]) + (", …" if len(variables) > 8 else "")
             raise InputError(f"variable {name!r} is not one of {shown}")
         v = variables.index(name)
-        one = isinstance(values, str) or not isinstance(values, Iterable)
-        chosen = {label(value) for value in ([values] if one else values)}
+        chosen = set(labels(values))
         unknown = chosen - set(domains[v])
         if unknown:
             raise InputError(

@@ -3,7 +3,8 @@
 A factor is a table with one axis per variable of its scope. With weights a factor has one more
 axis, last: entry [.., c] is the part of it whose weights add up to c, and factors are multiplied
 by convolution along it. Everything adds and multiplies non-negative numbers, so every entry of a
-result has a small relative error, whatever the order.
+result has a small relative error, whatever the order, but for products too small for a double:
+`wide_joint` and `wide_weighted_joint` keep those too, at the price of more work.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import Refused
 from shoal.core.value import Floats
+from shoal.core.wide import Wide
 
 Scope = tuple[int, ...]
 Places = tuple[int, ...]
 MAX_CELLS = 2**25  # numbers the largest table of an elimination may hold
 _einsum: Callable[..., Floats] = np.einsum
+Table = TypeVar("Table")
+Entry = TypeVar("Entry", bound=np.generic)
+DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
+LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
 SMALL = 2**15  # products up to this many terms are summed without calling BLAS
 
 
@@ -68,7 +74,41 @@ def joint(
     """
     chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _affordable(chosen.largest, len(keep))
-    return _run(chosen, [factor.table for factor in factors], _multiplied)
+    found = _run(chosen, [factor.table for factor in factors], _multiplied)
+    return np.transpose(found, chosen.axes)
+
+
+def wide_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Wide:
+    """`joint` in numbers that never underflow: 0 exactly where nothing is possible."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(max((step.terms for step in chosen.steps), default=1), len(keep))
+    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely)
+    return found.arranged(lambda table: np.transpose(table, chosen.axes))
+
+
+def followed_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Wide:
+    """`joint` of conditional laws and likelihoods, in numbers that never underflow.
+
+    Doubles serve where nothing is lost: where no product can be small, or everything that is
+    possible came out above LOST. Every table on the way is a probability or less, so an underflow
+    takes at most 2^-1074 from an entry, and all of them together nothing of one above LOST.
+    """
+    found = joint(factors, sizes, keep, order)
+    if depth(factors) <= DEEPEST:
+        return Wide.of(found)
+    possible = possible_joint(factors, sizes, keep, order)
+    if (found[possible] >= LOST).all():
+        return Wide.of(np.where(possible, found, 0.0))
+    return wide_joint(factors, sizes, keep, order)
+
+
+def depth(factors: Sequence[Factor]) -> float:
+    """-log of the least product of entries that is not 0."""
+    return -sum(math.log(float(f.table[f.table > 0].min(initial=1.0))) for f in factors)
 
 
 def possible_joint(
@@ -78,7 +118,7 @@ def possible_joint(
     chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _affordable(chosen.largest, len(keep))
     marks = [(factor.table > 0).astype(np.float64) for factor in factors]
-    return np.asarray(_run(chosen, marks, _marked) > 0)
+    return np.asarray(np.transpose(_run(chosen, marks, _marked), chosen.axes) > 0)
 
 
 def weighted_joint(
@@ -87,7 +127,19 @@ def weighted_joint(
     """The same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
     chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     _affordable(chosen.largest * width, len(keep))
-    return _run(chosen, [factor.table for factor in factors], _convolved)
+    found = _run(chosen, [factor.table for factor in factors], _convolved)
+    return np.transpose(found, [*chosen.axes, len(keep)])
+
+
+def wide_weighted_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
+) -> Wide:
+    """`weighted_joint` in numbers that never underflow: 0 exactly where nothing is possible."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    terms = max((step.terms for step in chosen.steps), default=1)
+    _affordable(terms * width, len(keep))
+    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely_convolved)
+    return found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
 
 
 def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:
@@ -230,10 +282,11 @@ def _step(places: Places, taken: list[Scope], sizes: Sequence[int], uses: Counte
 
 def _run(
     chosen: Elimination,
-    tables: list[Floats],
-    product: Callable[[Floats, Floats | None, Step], Floats],
-) -> Floats:
-    pool: list[Floats | None] = list(tables)
+    tables: list[Table],
+    product: Callable[[Table, Table | None, Step], Table],
+) -> Table:
+    """The last factor, its axes in the order of the last step."""
+    pool: list[Table | None] = list(tables)
     for step in chosen.steps:
         one, *other = (pool[place] for place in step.places)
         assert one is not None  # every factor is used once
@@ -242,8 +295,7 @@ def _run(
             pool[place] = None
     last = pool[-1]
     assert last is not None
-    extra = list(range(len(chosen.axes), last.ndim))  # the axis of weights stays last
-    return np.transpose(last, [*chosen.axes, *extra])
+    return last
 
 
 def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
@@ -271,7 +323,46 @@ def _greatest(one: Floats, two: Floats | None, step: Step) -> Floats:
     return np.transpose(reduced, [left.index(label) for label in step.kept])
 
 
-def _spread(table: Floats, labels: list[int], count: int) -> Floats:
+def _widely(one: Wide, two: Wide | None, step: Step) -> Wide:
+    """`_multiplied` for wide numbers."""
+    count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    joined = one.arranged(lambda table: _spread(table, step.labels[0], count))
+    if two is not None:
+        joined = joined.times(two.arranged(lambda table: _spread(table, step.labels[1], count)))
+    gone = tuple(label for label in range(count) if label not in step.kept)
+    reduced = joined.total(gone) if gone else joined
+    left = [label for label in range(count) if label in step.kept]
+    order = [left.index(label) for label in step.kept]
+    return reduced.arranged(lambda table: np.transpose(table, order))
+
+
+def _widely_convolved(one: Wide, two: Wide | None, step: Step) -> Wide:
+    """`_convolved` for wide numbers: the weights are one more axis that is kept."""
+    code = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    kept = step._replace(kept=[*step.kept, code], labels=([*step.labels[0], code], step.labels[1]))
+    if two is None:
+        return _widely(one, None, kept)
+    if one.shape[-1] < two.shape[-1]:
+        return _widely_convolved(two, one, step._replace(labels=step.labels[::-1]))
+    wide, more = one.shape[-1], two.shape[-1] - 1
+    found: Wide | None = None
+    for weight in range(more + 1):
+        part = Wide(two.part[..., weight], two.power[..., weight])
+        moved = _padded(_widely(one, part, kept), weight, wide + more)
+        found = moved if found is None else found.plus(moved)
+    assert found is not None  # there is at least one weight
+    return found
+
+
+def _padded(table: Wide, first: int, width: int) -> Wide:
+    """The weights moved up to start at `first`, with nothing before and after."""
+    out = Wide.of(np.zeros((*table.shape[:-1], width)))
+    out.part[..., first : first + table.shape[-1]] = table.part
+    out.power[..., first : first + table.shape[-1]] = table.power
+    return out
+
+
+def _spread(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
     """The table with axes in the order of the labels, of length 1 where it has none."""
     order = sorted(range(len(labels)), key=lambda axis: labels[axis])
     shape = [1] * count

@@ -17,11 +17,12 @@ from shoal.core.errors import InputError
 from shoal.core.records import Sequences, label
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
+from shoal.core.wide import Wide, product
 from shoal.models.bayesnet import Where, admit_variables, allowed
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.graph import connected_parts, undirected
 from shoal.models.sampling import categorical, uniforms
-from shoal.models.table import JointTable
+from shoal.models.table import JointTable, table_of
 
 MAX_TABLE_PEOPLE = 20
 Law = npt.ArrayLike | Callable[[int], npt.ArrayLike]
@@ -171,21 +172,22 @@ class Contagion(Value):
             raise InputError(
                 f"the model has {people} people; a table holds at most {MAX_TABLE_PEOPLE}"
             )
-        law = np.ones((2,) * people)
+        factors = []
         for g, group in enumerate(self.groups):
             shape = [2 if person in group else 1 for person in range(people)]
-            law = law * self.written(g).reshape(shape)
-        return JointTable(variables=self.variables, domains=self.domains, probability=law)
+            law = self.written(g)
+            factors.append(Wide(law.part.reshape(shape), law.power.reshape(shape)))
+        return table_of(product(factors), self.variables, self.domains)
 
-    def written(self, group: int) -> Floats:
+    def written(self, group: int) -> Wide:
         """The joint law of a group, one axis per person."""
         law = self.law_of(group)
         if not self.exchangeable(group):
-            return law
+            return Wide.of(law)
         size = len(law) - 1
         ill = np.indices((2,) * size).sum(axis=0)
-        each = np.array([law[n] / math.comb(size, n) for n in range(size + 1)])
-        return np.asarray(each[ill])
+        each = np.array([1.0 / math.comb(size, n) for n in range(size + 1)])
+        return Wide.of(law).times(Wide.of(each)).arranged(lambda numbers: numbers[ill])
 
     def evidence(self, where: Where) -> dict[int, Floats]:
         """For every person an event names, 1 at the states it allows and 0 elsewhere."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.value import Floats, Ints, Value, locked
+from shoal.core.wide import Wide, product
 from shoal.models.chain import numbers
 from shoal.models.dependence import (
     Dependence,
@@ -23,7 +24,9 @@ from shoal.models.dependence import (
 )
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.friends import FriendModel
-from shoal.models.table import MAX_OUTCOMES, JointTable
+from shoal.models.table import MAX_OUTCOMES, JointTable, table_of
+
+NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,17 +203,15 @@ def _table(model: PairwiseField) -> JointTable:
             f"{count} records of {size} values have more than {MAX_OUTCOMES} outcomes; "
             "write out fewer records, or bound the field with dependent-field"
         )
-    weight = np.ones((size,) * count)
-    for record in range(count):
-        row = model.own[record if len(model.own) > 1 else 0]
-        weight = weight * _spread(row / row.max(), (record,), count)
-    for (one, other), which in zip(model.ties.tolist(), model.potential_of, strict=True):
-        potential = model.potentials[which]
-        weight = weight * _spread(potential / potential.max(), (one, other), count)
-    if not weight.sum() > 0:
-        raise InputError("the potentials leave no outcome possible; some must be positive together")
+    rows = [model.own[record if len(model.own) > 1 else 0] for record in range(count)]
+    factors = [_spread(row, (record,), count) for record, row in enumerate(rows)]
+    for pair, which in zip(model.ties.tolist(), model.potential_of, strict=True):
+        factors.append(_spread(model.potentials[which], tuple(pair), count))
+    weight = product([Wide.of(factor) for factor in factors])
+    if not weight.possible.any():
+        raise InputError(NOTHING_POSSIBLE)
     states = model.states or tuple(str(cell) for cell in range(size))
-    return JointTable.of(weight / weight.sum(), domains=[states] * count)
+    return table_of(weight, tuple(f"X{i + 1}" for i in range(count)), (states,) * count)
 
 
 def _spread(values: Floats, axes: tuple[int, ...], count: int) -> Floats:

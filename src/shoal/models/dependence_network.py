@@ -8,9 +8,10 @@ import numpy as np
 
 from shoal.core.errors import InputError
 from shoal.core.task import Model
-from shoal.core.value import Floats
+from shoal.core.wide import LEAST, Wide, held
 from shoal.models.bayesnet import BayesNet
-from shoal.models.dependence_field import PairwiseField
+from shoal.models.dependence_field import NOTHING_POSSIBLE, PairwiseField
+from shoal.models.table import TooUnlikely
 
 MOST_FOLLOWED = 200  # records; a larger forest is left as a field
 
@@ -18,13 +19,18 @@ MOST_FOLLOWED = 200  # records; a larger forest is left as a field
 def followed(model: Model) -> Model:
     """A field as a Bayesian network when it has no loops, as a table when it is small; else itself.
 
-    Other models are returned as they are, so that a mechanism can ask this of its whole family.
+    Itself too when something possible is too unlikely for a double of the network or table: it
+    must not become impossible. Other models are returned as they are, so that a mechanism can ask
+    this of its whole family.
     """
     if not isinstance(model, PairwiseField) or model.states is None:
         return model
-    if model.forest and model.records <= MOST_FOLLOWED:
-        return network_of_field(model)
-    return model.table() if model.small() else model
+    try:
+        if model.forest and model.records <= MOST_FOLLOWED:
+            return network_of_field(model)
+        return model.table() if model.small() else model
+    except TooUnlikely:
+        return model
 
 
 @lru_cache(maxsize=16)
@@ -32,7 +38,8 @@ def network_of_field(model: PairwiseField) -> BayesNet:
     """The network with the same joint law: each record is drawn given the tied one before it.
 
     In every component the first record is the root; P(x_c | x_p) is proportional to
-    own(x_c) ψ(x_p, x_c) Π of what the records beyond c weigh. Refused when ties form a loop.
+    own(x_c) ψ(x_p, x_c) Π of what the records beyond c weigh. Refused when ties form a loop, and
+    when a double cannot hold something possible: a hub of many ties may take a value so rarely.
     """
     if not model.forest:
         raise InputError("the ties form a loop, so the field is no network; use table() if small")
@@ -42,15 +49,26 @@ def network_of_field(model: PairwiseField) -> BayesNet:
     for record in reversed(order):  # leaves first: what lies beyond a record weighs its values
         above = parent[record]
         if above is not None:
-            weight[above] = _scaled(weight[above] * (near[above][record] @ weight[record]))
+            behind = near[above][record].times(weight[record]).total(-1)
+            weight[above] = weight[above].times(behind)
     names = tuple(f"record {record}" for record in range(model.records))
     tables = []
     for record in range(model.records):
         above = parent[record]
-        table = weight[record] if above is None else near[above][record] * weight[record]
-        total = table.sum(axis=-1, keepdims=True)
-        flat = np.full_like(table, 1.0 / table.shape[-1])  # a parent's value that never occurs
-        tables.append(np.divide(table, total, out=flat, where=total > 0))
+        table = weight[record]
+        if above is None and not table.possible.any():
+            raise InputError(NOTHING_POSSIBLE)
+        if above is not None:
+            table = near[above][record].times(table)
+        total = table.total(-1, keepdims=True)
+        law = table.over(total)
+        if not held(law, table.possible):
+            raise TooUnlikely(
+                f"record {record} takes a value with a probability below {LEAST:.2g}, which no "
+                "table of a network holds; use dependent-field or group"
+            )
+        # a parent's value that never occurs may have any law
+        tables.append(np.where(total.possible, law, 1.0 / law.shape[-1]))
     return BayesNet(
         variables=names,
         domains=(model.states or (),) * model.records,
@@ -59,16 +77,16 @@ def network_of_field(model: PairwiseField) -> BayesNet:
     )
 
 
-def _neighbours(model: PairwiseField) -> list[dict[int, Floats]]:
+def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:
     """For each record the tied ones, with the potential as (own value, their value)."""
-    near: list[dict[int, Floats]] = [{} for _ in range(model.records)]
+    near: list[dict[int, Wide]] = [{} for _ in range(model.records)]
     for (one, other), which in zip(model.ties.tolist(), model.potential_of, strict=True):
-        potential = model.potentials[which] / model.potentials[which].max()
-        near[one][other], near[other][one] = potential, potential.T
+        potential = model.potentials[which]
+        near[one][other], near[other][one] = Wide.of(potential), Wide.of(potential.T)
     return near
 
 
-def _walk(records: int, near: list[dict[int, Floats]]) -> tuple[list[int], list[int | None]]:
+def _walk(records: int, near: list[dict[int, Wide]]) -> tuple[list[int], list[int | None]]:
     """Every record after the one it hangs on, and that one (None for roots)."""
     parent: list[int | None] = [None] * records
     order: list[int] = []
@@ -86,13 +104,6 @@ def _walk(records: int, near: list[dict[int, Floats]]) -> tuple[list[int], list[
     return order, parent
 
 
-def _own(model: PairwiseField) -> list[Floats]:
+def _own(model: PairwiseField) -> list[Wide]:
     rows = model.own if len(model.own) > 1 else np.repeat(model.own, model.records, axis=0)
-    return [_scaled(row) for row in rows]
-
-
-def _scaled(row: Floats) -> Floats:
-    top = float(row.max())
-    if top <= 0:
-        raise InputError("the potentials leave no outcome possible; some must be positive together")
-    return np.asarray(row / top)
+    return [Wide.of(row) for row in rows]

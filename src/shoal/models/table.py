@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,13 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, label, labels
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
+from shoal.core.wide import LEAST, Wide, held
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.sampling import categorical, uniforms
 
 MAX_OUTCOMES = 2**24
+
+
+class TooUnlikely(InputError):
+    """Something possible is too unlikely for a double, and must not become impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,8 +90,7 @@ class JointTable(Value):
         mask = np.ones(self.probability.shape, dtype=bool)
         for name, values in where.items():
             axis = self._axis(name)
-            one = isinstance(values, str) or not isinstance(values, Iterable)
-            allowed = {label(value) for value in ([values] if one else values)}
+            allowed = set(labels(values))
             unknown = allowed - set(self.domains[axis])
             if unknown:
                 raise InputError(
@@ -135,3 +139,23 @@ class JointTable(Value):
 
     def describe(self) -> str:
         return f"a given joint law of {len(self.variables)} variables"
+
+
+def table_of(
+    law: Wide, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
+) -> JointTable:
+    """A joint law that is proportional to products of many numbers, as a table.
+
+    Refused when some possible outcome has a probability below 2.2e-308: a table that has lost it
+    would promise something about another law.
+    """
+    total = law.total()
+    if not total.possible:
+        raise InputError("no outcome is possible; some must be positive together")
+    probability = law.over(total)
+    if not held(probability, law.possible):
+        raise TooUnlikely(
+            f"some possible outcome has a probability below {LEAST:.2g}, which no table holds; "
+            "keep the model as it is, or write out fewer variables"
+        )
+    return JointTable(variables=variables, domains=domains, probability=probability)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.core.errors import InputError
+from shoal.core.records import labels
 from shoal.core.task import Model
 from shoal.core.value import Value
 from shoal.models.bayesnet import BayesNet
@@ -21,10 +23,9 @@ class Event(Value):
     where: tuple[tuple[str, tuple[str, ...]], ...]
 
     @classmethod
-    def of(cls, name: str, where: Mapping[str, str | Sequence[str]]) -> Event:
-        """An event from a mapping of variables to a value or values."""
-        rows = ((k, (v,) if isinstance(v, str) else tuple(v)) for k, v in where.items())
-        return cls(name, tuple(rows))
+    def of(cls, name: str, where: Mapping[str, Any]) -> Event:
+        """An event from a mapping of variables to a value or values, named as the model's are."""
+        return cls(name, tuple((variable, labels(values)) for variable, values in where.items()))
 
     def mapping(self) -> dict[str, tuple[str, ...]]:
         return dict(self.where)

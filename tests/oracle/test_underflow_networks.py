@@ -1,0 +1,204 @@
+"""What is possible stays a secret, however unlikely, where laws of fields and networks underflow.
+
+Truth by closed forms in logarithms, or in whole numbers, written here.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.oracle.star_enumeration import count_laws, noisy_loss
+
+import shoal
+
+BITS = ["0", "1"]
+TIE = [[0.98, 0.02], [0.02, 0.98]]
+COUNT = shoal.count(BITS, "1")
+
+
+def star(leaves: int, own: tuple[float, float], tie: list[list[float]]) -> shoal.PairwiseField:
+    rows = np.vstack([[1.0, 1.0], np.tile(own, (leaves, 1))])
+    return shoal.PairwiseField.of(
+        shoal.RecordDomain.named(BITS),
+        leaves + 1,
+        [(0, leaf + 1) for leaf in range(leaves)],
+        tie,
+        own=rows,
+    )
+
+
+def truth(leaves: int, own: tuple[float, float], tie: list[list[float]], scale: float) -> float:
+    """About the hub and one leaf, which stands for all."""
+    return noisy_loss(count_laws([1.0, 1.0], [own] * leaves, [tie] * leaves, 1), scale)
+
+
+def scale_of(plan: shoal.Plan) -> float:
+    return float(plan.body.noise.scale)  # type: ignore[union-attr]
+
+
+def test_the_hub_of_a_star_of_195_ties_keeps_its_secret() -> None:
+    """It takes 1 with probability 5e-326."""
+    own = (0.999, 0.001)
+    assert truth(195, own, TIE, 1.0) == pytest.approx(16.06, abs=0.01)
+    field = star(195, own, TIE)
+    for name in ("best", "group", "lift", "dependent-field"):
+        plan = shoal.calibrate(COUNT, shoal.EachEntry(), field, epsilon=1, mechanism=name)
+        assert truth(195, own, TIE, scale_of(plan)) <= 1.0
+        assert shoal.recheck(plan) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("rare", [1e-9, 1e-12, 1e-200])
+def test_leakage_of_a_hub_of_near_copies(rare: float) -> None:
+    own, tie = (1 - rare, rare), [[1 - rare, rare], [rare, 1 - rare]]
+    field = star(39, own, tie)
+    for eta in (0.1, 0.5):
+        assert shoal.leakage(field, eta).value >= truth(39, own, tie, 1 / eta)
+
+
+def test_a_field_with_loops_does_not_lose_outcomes() -> None:
+    """Twelve records in a ring: all different from their neighbours with probability 1e-600."""
+    tie = [[1.0, 1e-50], [1e-50, 1.0]]
+    ring = shoal.PairwiseField.of(
+        shoal.RecordDomain.named(BITS), 12, [(i, (i + 1) % 12) for i in range(12)], tie
+    )
+    with pytest.raises(shoal.InputError, match="possible outcome has a probability below 2"):
+        ring.table()
+    plan = shoal.calibrate(COUNT, shoal.EachEntry(), ring, epsilon=1)
+    assert scale_of(plan) > 11  # nearly copies, so nearly the group
+
+
+def test_networks_and_crowds_are_not_written_out_without_what_is_rare() -> None:
+    rare = {f"X{i}": [1 - 1e-80, 1e-80] for i in range(4)}
+    crowd = shoal.Contagion.cliques([1, 1, 1, 1], [1 - 1e-80, 1e-80])
+    for model in (shoal.BayesNet.of(rare), crowd):
+        with pytest.raises(shoal.InputError, match="no table holds"):
+            model.as_table()
+
+
+def test_closeness_given_an_event_over_330_variables() -> None:
+    """The event has probability 1e-330 under both; one more variable is (.5, .5) or (.99, .01)."""
+    names = [f"X{i}" for i in range(330)]
+    one, two = (
+        shoal.BayesNet.of({**{name: [0.9, 0.1] for name in names}, "Y": law})
+        for law in ([0.5, 0.5], [0.99, 0.01])
+    )
+    every = dict.fromkeys(names, "1")
+    pair = shoal.SecretPairs.of(
+        [(shoal.Event.of("all", every), shoal.Event.of("all but one", {**every, "X0": "0"}))]
+    )
+    found = shoal.closeness(one, two, secrets=pair)
+    assert found.value >= math.log(50)
+    assert found.value == pytest.approx(math.log(50), abs=1e-6)
+
+
+def test_closeness_of_crowds_given_an_event_over_all_of_them() -> None:
+    """Given that the first 330 are ill (1e-330): the last is with .5 or with .01."""
+    one, two = (
+        shoal.Contagion.from_edges(
+            range(331), [], lambda _: np.array([0.9, 0.1]), tables={330: np.array(law)}
+        )
+        for law in ([0.5, 0.5], [0.99, 0.01])
+    )
+    everybody = {str(person): "ill" for person in range(330)}
+    event = shoal.Event.of("all", everybody)
+    found = shoal.closeness(one, two, secrets=shoal.SecretPairs.of([(event, event)]))
+    assert found.value == pytest.approx(math.log(50), abs=1e-6)
+    assert found.value >= math.log(50)
+
+
+def test_closeness_of_a_large_crowd_is_that_of_whole_numbers() -> None:
+    """Two thousand people, of whom the 500 who are known to be ill are all, or one is more."""
+    law, other = np.zeros(2001), np.zeros(2001)
+    law[500], law[501], law[2000] = 1e-300, 1 - 2e-300, 1e-300
+    other[500], other[501], other[2000] = 2e-300, 1 - 4e-300, 2e-300
+    one, two = (shoal.Contagion.cliques([2000], side) for side in (law, other))
+    event = shoal.Event.of("known", {f"person {i + 1}": "ill" for i in range(500)})
+    found = shoal.closeness(one, two, secrets=shoal.SecretPairs.of([(event, event)])).value
+    ways = {n: math.perm(n, 500) for n in (500, 501, 2000)}
+    total, against = (
+        sum(Fraction(float(side[n])) * ways[n] for n in ways) for side in (law, other)
+    )
+    shift = math.log(total / against)
+    ratios = [math.log(float(law[n]) / float(other[n])) for n in ways]
+    expected = max(max(ratios) - shift, shift - min(ratios))
+    assert expected <= found <= expected + 1e-9
+
+
+def test_closeness_of_chains_that_leave_a_value_behind() -> None:
+    """Entry 1,200 is still 0 with probability 2^-1199: a path that is possible under both."""
+    one, two = (
+        shoal.MarkovChain.of([[0.5, 0.5], [0.0, 1.0]], initial=[1 - p, p], length=1200)
+        for p in (0.5, 1e-3)
+    )
+    # given that the last entry is 1 the start decides most; given 0 both laws are one path
+    assert shoal.closeness(one, two, 1200).value == pytest.approx(
+        max(_chain_truth(one, two), _chain_truth(two, one)), abs=1e-9
+    )
+
+
+def _chain_truth(one: shoal.MarkovChain, two: shoal.MarkovChain) -> float:
+    """A path is (1, …) or falls from 0 to 1 at some time or never: all are listed."""
+    logs = []
+    for chain in (one, two):
+        start, length = chain.initial, 1200
+        falls = [math.log(start[1])]
+        falls += [math.log(start[0]) + t * math.log(0.5) for t in range(1, length)]
+        logs.append([*falls, math.log(start[0]) + (length - 1) * math.log(0.5)])
+    worst = 0.0
+    for entry in (0, 1, 600, 1199):
+        for value in (0, 1):
+            paths = range(entry + 1, 1201) if value == 0 else range(entry + 1)
+            totals = []
+            for law in logs:
+                top = max(law[p] for p in paths)
+                totals.append(top + math.log(math.fsum(math.exp(law[p] - top) for p in paths)))
+            worst = max(worst, *(logs[0][p] - totals[0] - logs[1][p] + totals[1] for p in paths))
+    return worst
+
+
+def test_the_lift_of_a_network_with_joints_that_have_no_digits_left() -> None:
+    """P(B = 1) = 1e-323; given it eight children take 1 with .7, otherwise with .5."""
+    children = {f"C{i}": [[0.5, 0.5], [0.3, 0.7]] for i in range(8)}
+    net = shoal.BayesNet.of(
+        {
+            "A": [1 - 1e-162, 1e-162],
+            "B": [[1.0, 0.0], [1 - 1e-161, 1e-161]],
+            **children,
+        },
+        parents={"B": ["A"], **{child: ["B"] for child in children}},
+    )
+    for eta in (0.1, 0.4):
+        # the count of children at outputs above all answers, and what B itself adds
+        told = eta + 8 * math.log((0.3 + 0.7 * math.exp(eta)) / (0.5 + 0.5 * math.exp(eta)))
+        assert shoal.leakage(net, eta).value >= told
+
+
+def test_the_lift_of_a_crowd_with_weights_that_have_no_digits_left() -> None:
+    """Nobody ill almost surely; of the rest, all but one are ill as likely as all."""
+    law = np.zeros(12)
+    law[0], law[1], law[2], law[11] = 1.0, 5e-324, 5e-324, 1e-322
+    crowd = shoal.Contagion.cliques([11], law)
+    whole = {1: 1, 2: 1, 11: 20}  # multiples of 2^-1074
+    ill = {n - 1: mass * n for n, mass in whole.items()}
+    for eta in (0.2, 1.0):
+        # the count at outputs above all answers: well means nobody, up to 1e-320
+        seen = math.fsum(mass * math.exp(eta * o) for o, mass in ill.items()) / sum(ill.values())
+        assert shoal.leakage(crowd, eta).value >= eta + math.log(seen) - 1e-12
+
+
+@pytest.mark.parametrize("query", [shoal.histogram(BITS), COUNT], ids=["histogram", "count"])
+def test_impossible_pairs_have_nothing_to_tell(query: shoal.LinearQuery) -> None:
+    table = shoal.JointTable.of([[0.5, 0.0], [0.0, 0.5]])
+    never = shoal.Event.of("differ", {"X1": 0, "X2": 1}), shoal.Event.of("other", {"X1": [1]})
+    pair = shoal.SecretPairs.of([never])
+    for name in ("best", "exact", "wasserstein", "group"):
+        plan = shoal.calibrate(query, pair, table, epsilon=1, mechanism=name)
+        assert shoal.recheck(plan) <= 1.0
+
+
+def test_events_take_values_as_models_do() -> None:
+    plain = shoal.Event.of("a", {"X1": 0, "X2": [0, 1.0]})
+    assert plain.mapping() == {"X1": ("0",), "X2": ("0", "1")}

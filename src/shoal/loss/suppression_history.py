@@ -14,20 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import (
-    Codes,
-    Day,
-    Truths,
-    decoded,
-    floor_of,
-    rise_above,
-    segment_rise,
-)
+from shoal.loss.suppression import LEVELS, Codes, Day, decoded, segment_rise
 from shoal.loss.suppression_adaptive import Origin, full
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
-THIN = 1e-250  # masses below this are not decided upon
+UNIT = 2.0**-53  # the relative error of one rounding
+TINY = 1e-290  # more than a belief can lose to underflow
+NEVER = -(1 << 40)  # the exponent of what is impossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,56 +88,171 @@ def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> li
     return arriving
 
 
-def history_rise(
-    day: Day, origin: Origin, plan: Remembering, digits: Ints, least: float = 0.0
-) -> float:
-    """The highest rise of belief after one release, over all outcomes of its segment.
+def histories_rise(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
+    """max over outputs and secrets of share·(posterior - prior), over all releases that occur.
 
-    Infinite when a mass that is not 0 is too thin to be decided upon. Rises up to `least` are not
-    told apart.
+    Follows what the tables let a machine emit, from "start" on: a release without a policy, after
+    which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
+    with a window (`certified`); as `segment_rise` after one without.
     """
     from shoal.loss import suppression_kernels as kernels
 
+    seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+    nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
+    worst = 0.0
+    for slot in range(-1, day.slots):
+        for state in range(day.size) if slot >= 0 else (0,):
+            if slot >= 0 and not seen[slot, state]:
+                continue
+            plan = policies.get((slot, state), nothing)
+            if plan.codes:
+                rise, emitted = certified(day, (slot, state), plan, digits)
+                seen |= emitted
+                worst = max(worst, rise)
+                continue
+            hidden = full(day, slot, {(slot, state): plan.tail}, state)
+            worst = segment_rise(day, slot, state, hidden, worst)
+            law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+            kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, seen)
+    return worst
+
+
+def certified(
+    day: Day, origin: Origin, plan: Remembering, digits: Ints
+) -> tuple[float, npt.NDArray[np.bool_]]:
+    """An upper bound of the rise of belief after one release, and what may be shown next.
+
+    Masses, and masses together with each secret, are followed through window and tail as sums of
+    products of numbers that are not negative, each with an exponent of its own: nothing cancels,
+    nothing underflows, and a state is possible exactly when its exponent says so. So a belief is
+    off by a factor of at most 1 ± `_factor`, which is added; priors are rounded down. What a
+    history means is read off the states, not off `digits`: those say only which table row a
+    machine takes.
+    """
     slot, state = origin
-    hidden = full(day, slot, {origin: plan.tail}, state)
-    if not plan.codes:
-        return segment_rise(day, slot, state, hidden, least)
-    arriving = flow(day, slot, state, plan, digits)
-    secrets = seen_by(day, slot, digits, len(plan.codes))
-    floor = floor_of(day, least)
-    highest = floor.copy()
-    for k, codes in enumerate(plan.codes):
-        shown = arriving[k] * (1.0 - fine_decoded(codes))
-        if ((arriving[k] > 0) & (arriving[k] < THIN)).any():
-            return np.inf
-        _raise_by(day, slot + 1 + k, shown, secrets[k], highest)
-    window = len(plan.codes)
-    begin = slot + 1 + window
-    mass = arriving[-1].sum(axis=0)
-    if mass.sum() == 0:
-        return rise_above(day, highest, floor, least)
-    if mass[mass > 0].min() < THIN:
-        return np.inf
-    belief = np.zeros((day.size, len(day.when)))
-    joint = arriving[-1].T @ secrets[-1]
-    belief[mass > 0] = joint[mass > 0] / mass[mass > 0, None]
-    if begin >= day.slots:
-        np.maximum(highest, belief[0], out=highest)
-        return rise_above(day, highest, floor, least)
-    with np.errstate(divide="ignore"):
-        logs = np.log(mass / mass.sum())
-    kernels.onward_highest(day.moves, begin, logs, belief, slot, hidden, day.when, day.who, highest)
-    return rise_above(day, highest, floor, least)
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    mass, power = _split(law[None, :])
+    joint = np.zeros((1, day.size, 0))
+    highest = np.zeros(len(day.when))
+    highest[(day.when == slot) & (day.who == state)] = 1.0
+    emitted = np.zeros((day.slots, day.size), dtype=np.bool_)
+    first = int(np.searchsorted(day.when, slot, side="right"))
+    tail = decoded(plan.tail)
+    moves = [_split(matrix) for matrix in day.moves[slot + 1 :]]
+    for t in range(slot + 1, day.slots + 1):
+        k = t - slot - 1
+        here = np.flatnonzero(day.when == t)
+        entering = np.zeros((*mass.shape, len(here)))
+        entering[:, day.who[here], np.arange(len(here))] = mass[:, day.who[here]]
+        joint = np.concatenate([joint, entering], axis=2)
+        hidden = np.ones((1, day.size)) if k >= len(tail) else tail[k : k + 1]
+        if k < len(plan.codes):
+            hidden = fine_decoded(plan.codes[k])
+        gone = np.ones((1, day.size)) if t == day.slots else 1.0 - hidden
+        shown, _, told = _merged(mass * gone, power, joint * gone[..., None])
+        states = np.flatnonzero(shown > 0)
+        if len(states):
+            beliefs = (told[states] / shown[states, None]).max(axis=0)
+            span = slice(first, first + joint.shape[2])
+            highest[span] = np.maximum(highest[span], beliefs)
+        if t == day.slots:
+            break
+        emitted[t, states] = True
+        kept, together = mass * hidden, joint * hidden[..., None]
+        if k + 1 >= len(plan.codes):
+            merged = _merged(kept, power, together)
+            kept, power, together = merged[0][None], merged[1][None], merged[2][None]
+        base = digits if k + 1 < len(plan.codes) else np.zeros_like(digits)
+        mass, power, joint = _advanced(kept, power, together, moves[k], base)
+    rows = max(len(codes) for codes in plan.codes)
+    upper = np.minimum(1.0, highest * (1.0 + _factor(day, rows)) + TINY)
+    return _rounded_up(day, upper), emitted
 
 
-def _raise_by(day: Day, t: int, shown: Floats, secrets: Truths, highest: Floats) -> None:
-    """Raises `highest` to the beliefs after showing each state at slot t, from masses [h, j]."""
-    total = shown.sum(axis=0)
-    joint = shown.T @ secrets  # [j, c]
-    for j in np.flatnonzero(total > 0):
-        np.maximum(highest, joint[j] / total[j], out=highest)
-        for c in np.flatnonzero((day.when == t) & (day.who == j)):
-            highest[c] = 1.0
+def allowed(day: Day, delta: float, rows: int) -> Floats:
+    """Beliefs up to which `certified` says at most delta, when a window has so many histories."""
+    room = delta / day.share + least_prior(day)
+    return np.asarray((room - TINY) / (1.0 + _factor(day, rows)) * (1.0 - 16 * UNIT))
+
+
+def least_prior(day: Day) -> Floats:
+    """A lower bound of the prior of each secret: sums of products, slots·(states + 1) roundings."""
+    steps = (day.when + 1) * (day.size + 2)
+    return np.asarray(day.prior[day.when, day.who] * (1.0 - 1.01 * UNIT * steps))
+
+
+def _factor(day: Day, rows: int) -> float:
+    """By how much a belief of `certified` may be off, relatively.
+
+    A step multiplies twice and adds up `size` terms; histories are added up when an output is
+    shown, and once more where the window ends. Numerator and denominator both err.
+    """
+    steps = (day.slots + 1) * (day.size + 4) + 2 * rows + 8
+    return 2.02 * UNIT * steps
+
+
+def _rounded_up(day: Day, upper: Floats) -> float:
+    if not len(upper):
+        return 0.0
+    rise = day.share * (upper - least_prior(day))
+    return max(0.0, float(rise.max())) * (1.0 + 8 * UNIT)
+
+
+def _split(values: Floats) -> tuple[Floats, Ints]:
+    """Numbers as mantissa · 2^exponent; 0 has the exponent NEVER."""
+    mantissa, power = np.frexp(values)
+    return mantissa, np.where(mantissa > 0, power.astype(np.int64), NEVER)
+
+
+def _powers(exponents: Ints) -> Floats:
+    """2^exponents for exponents of 0 or less; 0 below 2^-2000."""
+    return np.ldexp(1.0, np.maximum(exponents, -2000).astype(np.int32))
+
+
+def _merged(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, Ints, Floats]:
+    """The histories of each state added up: mass [j], its exponent, and mass with each secret."""
+    power = np.where(mass > 0, power, NEVER)
+    top = power.max(axis=0)
+    scale = _powers(power - top) * (mass > 0)
+    return (mass * scale).sum(axis=0), top, (joint * scale[..., None]).sum(axis=0)
+
+
+def _advanced(
+    mass: Floats, power: Ints, joint: Floats, move: tuple[Floats, Ints], digits: Ints
+) -> tuple[Floats, Ints, Floats]:
+    """One slot later: histories get the digit of the state that was left."""
+    base, (rows, size) = int(digits.max()) + 1, mass.shape
+    power = np.where(mass > 0, power, NEVER)
+    after = np.zeros((rows, base, size))
+    exponents = np.full((rows, base, size), NEVER)
+    together = np.zeros((rows, base, size, joint.shape[2]))
+    for digit in range(base):
+        group = np.flatnonzero(digits == digit)
+        if not len(group):
+            continue
+        reached = (mass[:, group, None] > 0) & (move[0][None, group] > 0)
+        exponent = np.where(reached, power[:, group, None] + move[1][None, group], NEVER)
+        top = exponent.max(axis=1)
+        weight = _powers(exponent - top[:, None, :]) * move[0][None, group] * reached
+        total = (mass[:, group, None] * weight).sum(axis=1)
+        with_secret = np.matmul(weight.transpose(0, 2, 1), joint[:, group])
+        mantissa, shift = np.frexp(total)
+        after[:, digit] = mantissa
+        exponents[:, digit] = np.where(total > 0, top + shift, NEVER)
+        together[:, digit] = with_secret * np.ldexp(1.0, -shift)[..., None]
+    shape = (rows * base, size)
+    return after.reshape(shape), exponents.reshape(shape), together.reshape(*shape, joint.shape[2])
+
+
+def histories_value(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
+    """The mean number of releases of a day, backwards from the last release that has a policy."""
+    value = np.zeros((day.slots, day.size))
+    for origin in sorted(policies, reverse=True):
+        reached = history_value(day, origin, policies[origin], digits, value)
+        if origin[0] < 0:
+            return reached
+        value[origin] = reached
+    return 0.0
 
 
 def history_value(

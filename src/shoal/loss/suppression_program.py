@@ -9,6 +9,7 @@ so they are added to the program only once a solution breaks them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,14 +18,72 @@ import numpy as np
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import Codes, Day, decoded
 from shoal.loss.suppression_adaptive import Origin
-from shoal.loss.suppression_history import Remembering, fine_encoded, flow, seen_by
-from shoal.loss.suppression_repair import repaired
+from shoal.loss.suppression_history import (
+    FineCodes,
+    Remembering,
+    allowed,
+    fine_encoded,
+    flow,
+    seen_by,
+)
+from shoal.loss.suppression_repair import LEAST, repaired
 from shoal.loss.suppression_tail import Tail
 
-Entries = tuple[list[int], list[int], list[float]]  # rows, columns, amounts
-LEAST_SHOWN = 1e-6  # smaller release probabilities are rounding noise of the solver
+NOISE = 1e-10  # of the most a node can hold: less is rounding of the solver
 ROUNDS = 8  # of solving and adding broken bounds
 AT_ONCE = 60  # broken bounds added in a round, the worst first
+# tolerances of the solver, the least it takes first, and whether it may simplify: at the least
+# one it sometimes takes a program for infeasible that is not
+ATTEMPTS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Bounds Σ (held - b(secret)·mass)·x ≤ 0 in coordinates: each row has a secret of its own."""
+
+    row: Ints
+    column: Ints
+    held: Floats
+    mass: Floats
+    secret: Ints
+
+    def matrix(self, bound: Floats, count: int) -> Any:
+        """The rows as a sparse matrix, for these bounds."""
+        from scipy.sparse import csr_array
+
+        amounts = self.held - bound[self.secret[self.row]] * self.mass
+        return csr_array((amounts, (self.row, self.column)), shape=(len(self.secret), count))
+
+    def joined(self, other: Rows) -> Rows:
+        """These rows and then the other ones."""
+        return Rows(
+            np.concatenate([self.row, other.row + len(self.secret)]),
+            np.concatenate([self.column, other.column]),
+            np.concatenate([self.held, other.held]),
+            np.concatenate([self.mass, other.mass]),
+            np.concatenate([self.secret, other.secret]),
+        )
+
+
+def rows_of(parts: list[tuple[Ints, Floats, Floats, int]]) -> Rows:
+    """One row from each (columns, held, mass, secret)."""
+    sizes = [len(columns) for columns, *_ in parts]
+    empty: list[Any] = [np.empty(0)]
+    return Rows(
+        np.repeat(np.arange(len(parts)), sizes),
+        np.concatenate([*empty, *(part[0] for part in parts)]).astype(np.int64),
+        np.concatenate([*empty, *(part[1] for part in parts)]),
+        np.concatenate([*empty, *(part[2] for part in parts)]),
+        np.array([part[3] for part in parts], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The variables of an optimum, and what no policy whatever exceeds: weak duality."""
+
+    x: Floats
+    most: float
 
 
 class Program:
@@ -43,18 +102,20 @@ class Program:
         digits: Ints,
         value: Floats,
         shown: Any,
+        delta: float,
         seconds: float = np.inf,
     ) -> None:
         self.day, self.origin, self.window, self.digits = day, origin, window, digits
         self.codes = tail
         self.slot = origin[0]
         self.seconds = seconds  # of one solution, at most
+        base = int(digits.max()) + 1
         never = tuple(
-            np.full(((int(digits.max()) + 1) ** k, day.size), 2**32 - 1, dtype=np.uint32)
-            for k in range(window)
+            np.full((base**k, day.size), 2**32 - 1, dtype=np.uint32) for k in range(window)
         )
         self.most = flow(day, *origin, Remembering(never, tail), digits)
         self.secrets = seen_by(day, self.slot, digits, window)
+        self.bound = allowed(day, delta, base ** (window - 1))
         hidden = np.ones((day.slots, day.size))
         hidden[self.slot + 1 : self.slot + 1 + len(tail)] = decoded(tail)
         self.value, self.shown = value, shown
@@ -67,51 +128,73 @@ class Program:
         count, found = 0, []
         for mass in self.most[:-1]:
             numbers = np.full(mass.shape, -1, dtype=np.int64)
-            alive = mass > 0
+            alive = mass > LEAST
             numbers[alive] = count + 2 * np.arange(int(alive.sum()))
             count += 2 * int(alive.sum())
             found.append(numbers)
         self.count = count
         return found
 
-    def solve(self, margin: float, mix: float) -> tuple[Any, ...] | None:
-        """Codes of the optimum under bounds lowered by `margin`; None when the solver fails.
+    def solve(self, margin: float | None) -> Solution | None:
+        """The optimum under bounds lowered by a part `margin`; None when the solver fails.
 
-        `mix` is the share of the table by itself in them.
+        Without a margin under the bounds as they are, to know what no policy exceeds.
         """
-        bound = self.day.bound * (1 - margin)
-        fixed, equal = self._bounds(bound), self._flows()
-        solution = self._solution(fixed, equal, bound)
+        bound = self.day.bound if margin is None else self.bound * (1 - margin)
+        solution = self._solution(bound)
         for _ in range(ROUNDS):
             if solution is None:
                 return None
-            broken = self.tail.broken(*self._entering(solution), bound)
+            broken = self.tail.broken(*self._entering(solution.x), bound)
             fresh = [outcome for outcome in broken if outcome not in self.asked][:AT_ONCE]
             if not fresh:
                 break
             self.asked += fresh
-            solution = self._solution(fixed, equal, bound)
-        return None if solution is None else self._codes(solution, margin, mix)
+            solution = self._solution(bound)
+        return solution
 
-    def _solution(self, fixed: Any, equal: Any, bound: Floats) -> Floats | None:
+    def _solution(self, bound: Floats) -> Solution | None:
         """The optimum with the bounds asked for so far."""
-        from scipy.optimize import linprog
-        from scipy.sparse import csr_array
+        rows = self._bounds.joined(self._tail_bounds())
+        for tolerance, simplify in ATTEMPTS:
+            found = self._solved(rows, bound, tolerance, simplify)
+            if found.status == 0:
+                return Solution(found.x, self._dual(found, rows))
+            if found.status == 1:  # out of time
+                break
+        return None
 
-        at = (list(fixed[0]), list(fixed[1]), list(fixed[2]))
-        rows = self._tail_bounds(at, fixed[3], bound)
-        (flows, right) = equal
-        found = linprog(
+    def _solved(self, rows: Rows, bound: Floats, tolerance: float, simplify: bool) -> Any:
+        from scipy.optimize import linprog
+
+        limits = rows.matrix(bound, self.count) if len(rows.secret) else None
+        options = {
+            "primal_feasibility_tolerance": tolerance,
+            "dual_feasibility_tolerance": tolerance,
+            "presolve": simplify,
+        }
+        return linprog(
             -self._gains,
-            A_ub=csr_array((at[2], (at[0], at[1])), shape=(rows, self.count)) if rows else None,
-            b_ub=np.zeros(rows) if rows else None,
-            A_eq=csr_array((flows[2], (flows[0], flows[1])), shape=(len(right), self.count)),
-            b_eq=right,
-            bounds=(0, 1),
+            A_ub=limits,
+            b_ub=None if limits is None else np.zeros(len(rows.secret)),
+            A_eq=self._flows[0],
+            b_eq=self._flows[1],
+            bounds=np.stack([np.zeros(self.count), self._upper], axis=1),
             method="highs",
-            options={"time_limit": self.seconds} if np.isfinite(self.seconds) else {},
+            options=options | ({"time_limit": self.seconds} if self.seconds < np.inf else {}),
         )
-        return found.x if found.status == 0 else None
+
+    def _dual(self, found: Any, rows: Rows) -> float:
+        """What no policy exceeds under the bounds as they are, from the solver's multipliers.
+
+        max g·x ≤ y·right + Σ upper·max(0, g - y·flows - z·rows) for all y and all z ≥ 0.
+        """
+        prices = -found.eqlin.marginals
+        rest = self._gains - self._flows[0].T @ prices
+        if len(rows.secret):
+            true = self.day.bound
+            rest = rest - rows.matrix(true, self.count).T @ np.maximum(0, -found.ineqlin.marginals)
+        return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
 
     def _entering(self, solution: Floats) -> tuple[Floats, Floats]:
         """The masses with which the tail begins: of each state, and of each with each secret."""
@@ -148,114 +231,117 @@ class Program:
             gains[last[rows, j]] += self.most[len(self.index) - 1][rows, j] * onward
         return gains
 
-    def _flows(self) -> tuple[Entries, Floats]:
-        """suppressed + shown = what arrives, each divided by the most that can arrive."""
-        base = int(self.digits.max()) + 1
-        at: Entries = ([], [], [])
-        right: list[float] = []
+    @cached_property
+    def _upper(self) -> Floats:
+        """1, and 0 for what is never shown."""
+        upper = np.ones(self.count)
         for k, numbers in enumerate(self.index):
-            t = self.slot + 1 + k
-            for h, j in np.argwhere(numbers >= 0):
-                row = len(right)
-                _put(at, row, int(numbers[h, j]), 1.0)
-                _put(at, row, int(numbers[h, j]) + 1, 1.0)
-                right.append(1.0 if k == 0 else 0.0)
-                if k:
-                    before, digit = divmod(int(h), base)
-                    for i in np.flatnonzero(self.digits == digit):
-                        number = self.index[k - 1][before, i]
-                        share = self.day.moves[t - 1, i, j] / self.most[k][h, j]
-                        if number >= 0 and share > 0:
-                            _put(at, row, int(number), -share * self.most[k - 1][before, i])
-        return at, np.array(right)
+            closed = (numbers >= 0) & ~self.shown[self.slot + 1 + k][None, :]
+            upper[numbers[closed] + 1] = 0.0
+        return upper
 
-    def _bounds(self, bound: Floats) -> tuple[list[int], list[int], list[float], int]:
-        """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
-        at: Entries = ([], [], [])
-        row = 0
+    @cached_property
+    def _flows(self) -> tuple[Any, Floats]:
+        """suppressed + shown = what arrives, each divided by the most that can arrive."""
+        from scipy.sparse import csr_array
+
+        base = int(self.digits.max()) + 1
+        rows, columns, amounts = [], [], []
+        right = np.zeros(self.count // 2)
+        right[: int((self.index[0] >= 0).sum())] = 1.0
         for k, numbers in enumerate(self.index):
-            t = self.slot + 1 + k
-            for j in range(self.day.size):
+            histories, states = np.nonzero(numbers >= 0)
+            here = numbers[histories, states]
+            for shift in (0, 1):
+                rows.append(here // 2)
+                columns.append(here + shift)
+                amounts.append(np.ones(len(here)))
+            if not k:
+                continue
+            before, digit = np.divmod(histories, base)
+            for i in range(self.day.size):
+                number = self.index[k - 1][before, i]
+                move = self.day.moves[self.slot + k, i, states]
+                share = self.most[k - 1][before, i] * move / self.most[k][histories, states]
+                fits = (self.digits[i] == digit) & (number >= 0) & (share > 0)
+                rows.append(here[fits] // 2)
+                columns.append(number[fits])
+                amounts.append(-share[fits])
+        entries = np.concatenate(amounts), (np.concatenate(rows), np.concatenate(columns))
+        return csr_array(entries, shape=(len(right), self.count)), right
+
+    @cached_property
+    def _bounds(self) -> Rows:
+        """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
+        parts = []
+        for k, numbers in enumerate(self.index):
+            for j in np.flatnonzero(self.shown[self.slot + 1 + k]):
                 alive = np.flatnonzero(numbers[:, j] >= 0)
                 if not len(alive):
                     continue
-                if not self.shown[t, j]:
-                    for h in alive:  # never shown: x ≤ 0
-                        _put(at, row, int(numbers[h, j]) + 1, 1.0)
-                    row += 1
-                    continue
                 mass = self.most[k][alive, j] / self.most[k][alive, j].sum()
                 for c in np.flatnonzero(self.secrets[k][alive].any(axis=0)):
-                    excess = mass * (self.secrets[k][alive, c] - bound[c])
-                    for h, amount in zip(alive, excess, strict=True):
-                        _put(at, row, int(numbers[h, j]) + 1, float(amount))
-                    row += 1
-        return (*at, row)
+                    held = mass * self.secrets[k][alive, c]
+                    parts.append((numbers[alive, j] + 1, held, mass, int(c)))
+        return rows_of(parts)
 
-    def _tail_bounds(self, at: Entries, row: int, bound: Floats) -> int:
-        """The same for the outcomes of the tail asked for; returns the number of rows."""
+    def _tail_bounds(self) -> Rows:
+        """The same for the outcomes of the tail asked for."""
         histories, states, past = self._last
-        columns = self.index[-1][histories, states].tolist()
+        columns = self.index[-1][histories, states]
         onward = self.day.moves[self.tail.begin - 1]
+        parts = []
         for slot, state, secret in self.asked:
             law, inside = self.tail.outcome(slot, state, secret)
             reached = onward @ law  # from each state of the window's last slot
             mass = self.most[-2][histories, states] * reached[states]
-            if mass.sum() <= 0:
+            if mass.sum() <= LEAST:
                 continue
             belief = past[:, secret]
             if inside is not None:
                 safe = np.where(reached > 0, reached, 1.0)
                 belief = ((onward @ inside) / safe)[states]
-            amounts = mass / mass.sum() * (belief - bound[secret])
-            at[0].extend([row] * len(columns))
-            at[1].extend(columns)
-            at[2].extend(amounts.tolist())
-            row += 1
-        return row
+            mass = mass / mass.sum()
+            parts.append((columns, mass * belief, mass, secret))
+        return rows_of(parts)
 
-    def _codes(self, solution: Floats, margin: float, mix: float) -> tuple[Any, ...]:
-        """Suppression tables of the solution's masses, mixed with those of the table by itself.
+    def tables(self, solution: Solution, margin: float, mix: float) -> tuple[FineCodes, ...]:
+        """Suppression tables of the solution's masses, `mix` of them replaced by another policy's.
 
-        Both are private and every bound is linear in the masses, so their mixture is private too;
-        and where the solver leaves next to nothing, so that its rounding would decide a belief,
-        the mixture has the masses of the table.
+        That is suppressing everything, or using the table without memory from the start when it
+        takes over after the window. Both are private and every bound is linear in the masses, so
+        their mixture is private too; and where the solver leaves next to nothing, so that its
+        rounding would decide a belief, the mixture has the masses of the other.
         """
         found = []
         for k, numbers in enumerate(self.index):
             alive = numbers >= 0
-            kept = np.zeros(numbers.shape)
-            gone = np.zeros(numbers.shape)
-            kept[alive] = np.clip(solution[numbers[alive]], 0, 1) * self.most[k][alive]
-            gone[alive] = np.clip(solution[numbers[alive] + 1], 0, 1) * self.most[k][alive]
-            gone[gone < LEAST_SHOWN * (kept + gone)] = 0.0
-            kept[kept < LEAST_SHOWN * (kept + gone)] = 0.0
+            masses = []
+            for shift in (0, 1):
+                fraction = np.zeros(numbers.shape)
+                fraction[alive] = np.clip(solution.x[numbers[alive] + shift], 0, 1)
+                masses.append(np.where(fraction > NOISE, fraction, 0.0) * self.most[k])
             plain = self._plain[k] * self._table[k]
-            kept = (1 - mix) * kept + mix * plain
-            gone = (1 - mix) * gone + mix * (self._plain[k] - plain)
+            kept = (1 - mix) * masses[0] + mix * plain
+            gone = (1 - mix) * masses[1] + mix * (self._plain[k] - plain)
             total = kept + gone
-            hidden = np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1.0)
-            found.append(hidden)
-        bound = self.day.bound * (1 - margin)
-        tables = repaired(self.day, self.origin, found, self.digits, self.secrets, bound)
-        return tuple(fine_encoded(hidden) for hidden in tables)
+            found.append(np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1.0))
+        bound = self.bound * (1 - margin / 2)
+        return repaired(self.day, self.origin, found, self.digits, self.secrets, bound)
 
     @cached_property
     def _table(self) -> Floats:
-        """What the table by itself suppresses in the slots of the window."""
-        return self.tail.hidden[self.slot + 1 : self.slot + 1 + self.window]
+        """What the policy mixed in suppresses in the slots of the window."""
+        begin = self.slot + 1
+        if self.tail.begin >= self.day.slots:
+            return np.ones((self.window, self.day.size))
+        return self.tail.hidden[begin : begin + self.window]
 
     @cached_property
     def _plain(self) -> list[Floats]:
-        """The masses that arrive when the table is used from the first slot on."""
+        """The masses that arrive when that policy is used from the first slot on."""
         rows = tuple(
             fine_encoded(np.broadcast_to(hidden, mass.shape))
             for hidden, mass in zip(self._table, self.most, strict=False)
         )
         return flow(self.day, *self.origin, Remembering(rows, self.codes), self.digits)
-
-
-def _put(at: Entries, row: int, column: int, amount: float) -> None:
-    at[0].append(row)
-    at[1].append(column)
-    at[2].append(amount)

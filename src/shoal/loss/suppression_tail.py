@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import Day
 
-SLACK = 1e-9  # of a belief: solutions of a linear program are no more exact than that
+SLACK = 1e-11  # of a belief: solutions of a linear program are no more exact than that
 MOST_BROKEN = 400  # bounds reported by one look
 
 

@@ -8,37 +8,54 @@ window covers the segment; a shorter window ends in a table without memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from shoal.core.value import Floats, Ints
-from shoal.loss.suppression import LEVELS, Codes, Day, Truths, future_beliefs, releasable
+from shoal.loss.suppression import (
+    LEVELS,
+    Codes,
+    Day,
+    Truths,
+    future_beliefs,
+    releasable,
+    upper_bound,
+)
 from shoal.loss.suppression_adaptive import Origin, backwards, table_value
 from shoal.loss.suppression_effort import Effort
-from shoal.loss.suppression_history import Remembering, digits_of, history_rise, history_value
+from shoal.loss.suppression_history import Remembering, certified, digits_of, history_value
 from shoal.loss.suppression_program import Program
 
 MOST_NODES = 1500  # (slot, history, state) nodes of one program
 NODES = (MOST_NODES, 700, 300, 140)
 PER_NODE = 1e-3  # nominal seconds
-# what is given up until the rounded policy keeps its bounds: a part of each bound, and of the
-# policy itself for the table without memory, which keeps them by more than rounding
-MARGINS = ((1e-7, 0.0), (1e-5, 1e-4), (1e-3, 1e-2), (1e-2, 1e-1))
+# parts of each bound given up, one after the other, until the rounded policy keeps its bounds, and
+# parts of the policy itself for suppressing everything, which keeps them by more than rounding
+MARGINS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
+MIXES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+NEAR = 1e-7  # releases: a policy as near to the optimum of its segment is not improved
+OPTIMAL = 1e-6  # releases of a day: as near to the optimum is called optimal
 
 
 @dataclass(frozen=True, slots=True)
 class Histories:
     """The policies of all releases that can occur, and the mean number of releases of a day.
 
-    `exact` says that every segment was solved with a window that covers it.
+    No mechanism whatever shows more than `expected + short` on average: by the duals of the
+    programs when each covers its segment, or because no more may be shown at all.
     """
 
     policies: dict[Origin, Remembering]
     digits: Ints
     expected: float
-    exact: bool
+    short: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether this is the optimum, to 1e-6 releases."""
+        return self.short <= OPTIMAL
 
 
 def windowed(
@@ -65,27 +82,43 @@ def windowed(
     likely = sorted(origins, key=lambda o: -day.prior[o] if o[0] >= 0 else -2.0)[:programs]
     chosen = set(likely)
     value = np.zeros((day.slots, day.size))
+    short = np.zeros((day.slots, day.size))  # what later releases lack of their optimum
     policies: dict[Origin, Remembering] = {}
-    exact = len(chosen) == len(origins) and all_shown == shown.sum()
+    complete = len(chosen) == len(origins) and all_shown == shown.sum()
     for origin in origins:
         slot = origin[0]
         tail = base.get(origin, np.full((0, day.size), LEVELS - 1, dtype=np.uint16))
-        plan = Remembering((), tail)
+        plan, most = Remembering((), tail), np.inf
         best = table_value(day, origin, tail, value)
         timely = origin in chosen and not effort.late()
         window = fitting_window(day, slot, digits, nodes) if timely else 0
-        exact = exact and window == day.slots - 1 - slot
+        if window == day.slots - 1 - slot:
+            most = 0.0  # of the last slot, after which nothing is shown
         if window:
             seconds = effort.seconds()
             found = solved(day, delta, origin, tail, window, digits, value, shown, seconds)
-            reached = -1.0 if found is None else history_value(day, origin, found, digits, value)
-            if found is not None and reached > best:
-                plan, best = found, reached
+            most = most + found.most
+            if found.plan is not None and found.value > best:
+                plan, best = found.plan, found.value
+        lack = max(0.0, most - best) + _later(day, origin, short)
         if slot >= 0:
-            value[origin] = best
+            value[origin], short[origin] = best, lack
         if plan.codes or (plan.tail < LEVELS - 1).any():
             policies[origin] = plan
-    return Histories(policies, digits, best, exact)
+    lack = min(lack if complete else np.inf, upper_bound((day,)) - best)
+    return Histories(policies, digits, best, lack)
+
+
+def _later(day: Day, origin: Origin, short: Floats) -> float:
+    """What the releases after one lack together: the next one lacks at most the most of any."""
+    slot, state = origin
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    total = 0.0
+    for t in range(slot + 1, day.slots):
+        some = (short[t] > 0) & (law > 0)
+        total += float(law[some] @ short[t][some])
+        law = law @ day.moves[t]
+    return min(total, float(short[slot + 1 :].max(initial=0.0)))
 
 
 def _among(base: dict[Origin, Codes], shape: tuple[int, ...]) -> Truths:
@@ -131,6 +164,15 @@ def fitting_window(day: Day, slot: int, digits: Ints, nodes: int) -> int:
     return window
 
 
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A policy, if one passed, the releases it leads to, and what none whatever exceeds."""
+
+    plan: Remembering | None
+    value: float
+    most: float
+
+
 def solved(
     day: Day,
     delta: float,
@@ -139,16 +181,32 @@ def solved(
     window: int,
     digits: Ints,
     value: Floats,
-    shown: Any,
+    shown: Truths,
     seconds: float = np.inf,
-) -> Remembering | None:
-    """The policy of the linear program, rounded and checked; None when none passes in time."""
-    program = Program(day, origin, tail, window, digits, value, shown, seconds)
-    for margin, mix in MARGINS:
-        codes = program.solve(margin, mix)
-        if codes is None:
+) -> Solved:
+    """The best policy of the linear program that, rounded, keeps its bounds for certain.
+
+    `certified` decides, in directed rounding. More and more of the bounds and of the policy is
+    given up, until one passes and no more than that could be gained.
+    """
+    program = Program(day, origin, tail, window, digits, value, shown, delta, seconds)
+    best, most = Solved(None, -1.0, np.inf), np.inf
+    least = math.nextafter(delta, 0.0)
+    for margin in MARGINS:
+        solution = program.solve(margin)
+        if solution is None:
             continue
-        plan = Remembering(codes, tail)
-        if history_rise(day, origin, plan, digits, delta) <= delta * (1 + 5e-13):
-            return plan
-    return None
+        most = min(most, solution.most)
+        for mix in MIXES:
+            plan = Remembering(program.tables(solution, margin, mix), tail)
+            if certified(day, origin, plan, digits)[0] <= least:
+                reached = history_value(day, origin, plan, digits, value)
+                if reached > best.value:
+                    best = Solved(plan, reached, most)
+                break
+        if most - best.value <= max(NEAR, margin):
+            break
+    if most == np.inf:  # bounds that are met exactly leave nothing to give up
+        exact = program.solve(None)
+        most = np.inf if exact is None else exact.most
+    return Solved(best.plan, best.value, most)

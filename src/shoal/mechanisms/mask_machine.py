@@ -125,6 +125,17 @@ class SegmentMask(Mask):
         object.__setattr__(self, "origins", origins)
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "codes", locked(self.codes, np.uint16))
+        check_origins(origins, self.slots, len(self.states))
+        rows, rest = np.divmod(np.diff(starts), len(self.states))
+        if (
+            starts[0] != 0
+            or rest.any()
+            or ((rows < 0) | (rows > self.slots - 1 - origins[:, 0])).any()
+        ):
+            raise InputError(
+                "starts must cut codes into one table per origin, of whole rows, one for each slot "
+                "after it at most"
+            )
         places = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         pairs = [(slot, context) for slot, context in origins.tolist()]
         self.remember(self.states, dict(zip(pairs, places, strict=True)))
@@ -168,6 +179,19 @@ class SegmentMask(Mask):
             "suppression probabilities that depend on the last release: "
             f"{len(self.origins)} tables, {self.codes.nbytes / 1e6:.3g} MB"
         )
+
+
+def check_origins(origins: Ints, slots: int, size: int) -> None:
+    """Refuses releases that are not of this day, or listed twice: one table would hide another."""
+    slot, context = origins[:, 0], origins[:, 1]
+    inside = (slot >= -1) & (slot < slots) & (context >= 0) & (context < size)
+    if not (inside & ((slot >= 0) | (context == 0))).all():
+        raise InputError(
+            f"origins names a release outside the day; slots are 0 to {slots - 1} and contexts 0 "
+            f"to {size - 1}, and (-1, 0) is the start"
+        )
+    if len({(int(t), int(j)) for t, j in origins}) < len(origins):
+        raise InputError("origins names a release twice; each has one table")
 
 
 def _trimmed(codes: Codes) -> Codes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from shoal.core.rng import Rng
 from shoal.core.value import Ints, locked
 from shoal.loss.suppression_adaptive import Origin
 from shoal.loss.suppression_history import FINE, FineCodes, Remembering
-from shoal.mechanisms.mask_machine import START, Mask, MaskState, SegmentMask
+from shoal.mechanisms.mask_machine import START, Mask, MaskState, SegmentMask, check_origins
 
 ALWAYS = FINE - 1
 
@@ -42,9 +42,25 @@ class HistoryMask(Mask):
         for name in ("digits", "windows", "starts"):
             object.__setattr__(self, name, locked(getattr(self, name), np.int64))
         object.__setattr__(self, "codes", locked(self.codes, np.uint32))
+        self._check()
         places = zip(self.starts[:-1].tolist(), self.windows.tolist(), strict=True)
         pairs = [(slot, context) for slot, context in origins.tolist()]
         self.remember(self.tail.states, dict(zip(pairs, places, strict=True)))
+
+    def _check(self) -> None:
+        """Refuses tables that do not fit the windows: a step would read another table's codes."""
+        size = len(self.tail.states)
+        check_origins(self.origins, self.tail.slots, size)
+        if self.digits.shape != (size,) or (self.digits < 0).any():
+            raise InputError(f"digits must hold a number of 0 or more for each of {size} contexts")
+        if ((self.windows < 0) | (self.windows > self.tail.slots - 1 - self.origins[:, 0])).any():
+            raise InputError("windows holds one that is negative or goes beyond the day")
+        base = int(self.digits.max()) + 1
+        sizes = [size * sum(base**m for m in range(window)) for window in self.windows.tolist()]
+        if self.starts.tolist() != list(accumulate(sizes, initial=0)) or sum(sizes) != len(
+            self.codes
+        ):
+            raise InputError("starts must cut codes into one row per history of each window")
 
     @classmethod
     def of(

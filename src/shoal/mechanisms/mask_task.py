@@ -22,9 +22,11 @@ from shoal.loss.suppression import (
     jointly_releasable,
     memoryless_rise,
     prepare,
+    released_fraction,
     upper_bound,
 )
 from shoal.loss.suppression_adaptive import (
+    expected_releases,
     next_releases,
     segments_rise,
     simulatable_segments,
@@ -32,7 +34,7 @@ from shoal.loss.suppression_adaptive import (
 from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_family import family_next_releases
 from shoal.loss.suppression_greedy import private
-from shoal.loss.suppression_history import history_rise
+from shoal.loss.suppression_history import histories_rise, histories_value
 from shoal.mechanisms.mask_limit import shared
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
@@ -43,6 +45,8 @@ from shoal.queries.current import CurrentState
 from shoal.secrets.contexts import SensitiveContexts
 
 TOLERANCE = 1e-12  # relative, of a plan's own re-check
+AGREE = 1e-9  # numbers of a certificate, evaluated again
+NOTION = "delta-privacy"
 
 ALONE = Alone(
     "beliefs do not add up, so nothing else may be released about the same day; other days are "
@@ -166,9 +170,9 @@ def mask_plan(
         breached=rest.pop("breached", 0),
     )
     guarantee = Guarantee(
-        notion="delta-privacy",
+        notion=NOTION,
         amount=delta,
-        over=f"{task.secrets.subject}, for an adversary who knows {_known(days)} and the plan",
+        over=_over(task, days),
         **rest,
     )
     return Plan(
@@ -182,23 +186,61 @@ def mask_plan(
     )
 
 
-def _known(days: Sequence[Day]) -> str:
-    return "the chain" if len(days) == 1 else f"any of the {len(days)} chains"
+def _over(task: Task, days: Sequence[Day]) -> str:
+    known = "the chain" if len(days) == 1 else f"any of the {len(days)} chains"
+    return f"{task.secrets.subject}, for an adversary who knows {known} and the plan"
 
 
 def loss(plan: Plan) -> float:
     """The highest rise of belief over all outputs of the plan as stored, from the plan alone.
 
-    Under every day chain of the family. Evaluated by posteriors in logarithms; where a single
-    vector suppresses, the division-free check must agree, and infinity says that it does not.
+    Under every day chain of the family. Evaluated by posteriors in logarithms, or rounded up where
+    histories count; where a single vector suppresses, the division-free check must agree. Infinity
+    says that it does not, or that the plan says of itself what is not so (`honest`).
     """
     delta, body = plan.guarantee.amount, plan.body
     rise = rise_of(plan.task, delta, body)
+    if not honest(plan, rise):
+        return float("inf")
     if isinstance(body, VectorMask) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return rise
+
+
+def honest(plan: Plan, rise: float) -> bool:
+    """Whether the words and numbers of a plan are those of its task and machine.
+
+    The notion and whom it covers, that it composes with nothing, and the rise, the releases and
+    the most that its certificate and its cost name. Why it is said to be so (`reason`) is words.
+    """
+    guarantee, certificate = plan.guarantee, plan.certificate
+    days = days_of(plan.task, guarantee.amount, states=machine_states(plan.body))
+    if not isinstance(certificate, MaskCertificate) or certificate.slots != days[0].slots:
+        return False
+    if (guarantee.notion, guarantee.over) != (NOTION, _over(plan.task, days)):
+        return False
+    if plan.composition != (ALONE,) or plan.cost != -certificate.releases:
+        return False
+    said = np.array([certificate.rise, certificate.releases, certificate.most])
+    releases = min(releases_of(day, plan.body) for day in days)
+    true = np.array([rise, releases, upper_bound(days)])
+    return bool((np.abs(said - true) <= AGREE * (1.0 + true)).all())
+
+
+def releases_of(day: Day, body: Any) -> float:
+    """The mean number of slots that a machine shows."""
+    match body:
+        case VectorMask():
+            return released_fraction(day, decoded(body.codes))
+        case SimulatableMask():
+            return simulatable_segments(day, body.table).expected
+        case SegmentMask():
+            return expected_releases(day, body.policies())
+        case HistoryMask():
+            return histories_value(day, body.policies(), body.digits)
+    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
 
 
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
@@ -211,6 +253,7 @@ def rise_of(task: Task, delta: Fraction, body: Any) -> float:
 
 def _rise_of(task: Task, delta: Fraction, body: Any) -> float:
     states = machine_states(body)
+    _check_fit(task, states, body)
     full = days_of(task, delta, states=states, everything=True)
     match body:
         case VectorMask():
@@ -222,8 +265,34 @@ def _rise_of(task: Task, delta: Fraction, body: Any) -> float:
         case SegmentMask():
             return max(segments_rise(day, body.policies()) for day in full)
         case HistoryMask():
-            days = days_of(task, delta, states=states)
-            return max(_history_rise(day, body) for day in days)
+            return max(histories_rise(day, body.policies(), body.digits) for day in full)
+    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+
+
+def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
+    """Refuses a machine for other contexts or days of another length."""
+    slots = machine_slots(body)
+    for day in task.family:
+        if isinstance(day, DayChain) and (
+            sorted(day.states) != sorted(states) or day.slots != slots
+        ):
+            raise InputError(
+                f"the machine of the plan is for {slots} slots of {list(states)}; the day chain "
+                f"has {day.slots} of {list(day.states)}: the plan belongs to another task"
+            )
+
+
+def machine_slots(body: Any) -> int:
+    """The length of the day that a machine is for."""
+    match body:
+        case VectorMask():
+            return len(body.codes)
+        case SimulatableMask():
+            return len(body.table) - 1
+        case SegmentMask():
+            return body.slots
+        case HistoryMask():
+            return body.tail.slots
     raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
 
 
@@ -231,17 +300,6 @@ def machine_states(body: Any) -> tuple[str, ...]:
     """The contexts of a machine, in the order of its tables."""
     names: tuple[str, ...] = body.tail.states if isinstance(body, HistoryMask) else body.states
     return names
-
-
-def _history_rise(day: Day, body: HistoryMask) -> float:
-    """Over every release that may be shown; those without a policy suppress the rest.
-
-    `day` lists the secrets that can be breached: only their states leave a digit in a history.
-    """
-    worst = 0.0
-    for origin, plan in body.policies().items():
-        worst = history_rise(day, origin, plan, body.digits, worst)
-    return worst
 
 
 def marked(days: Sequence[Day], work: float | Effort = np.inf) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ from shoal.loss.cone import leak, prepare
 from shoal.mechanisms.location_graph import KeptGraphLaw
 from shoal.mechanisms.location_stage import Stage, policy_of
 from shoal.mechanisms.location_task import machine_of
-from shoal.models.filter import Motion
+from shoal.models.filter import FarLaw, Motion, Truths
 from shoal.noise.emission import LatticeEmission
 from shoal.streams.location import emissions
 
@@ -78,13 +78,13 @@ def sequence_leakage(
     stages = _stages(plan, outputs, start)
     first = 0 if start is None else 1
     begin = motion.begin() if start is None else machine.init(start).belief.astype(np.float64)
-    marginals = _marginals(motion, begin, first, len(outputs))
+    possible_at, backward = _reversed(motion, begin, first, len(outputs))
     metrics = [_metric(stage, released) for stage, released in zip(stages, outputs, strict=True)]
-    past, future = _past(motion, marginals, metrics, first), _future(motion, metrics, first)
-    learned = _learned(motion, marginals, emissions(plan, outputs, start=start), first)
+    past, future = _past(backward, metrics), _future(motion, metrics, first)
+    learned = _learned(motion, backward, emissions(plan, outputs, start=start), first)
     rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
     for t, stage in enumerate(stages):
-        possible = marginals[t] > 0
+        possible = possible_at[t]
         edges = policy_of(machine.places).edges_among(stage.members)
         pairs = np.concatenate([edges, stage.protected.added])
         pairs = pairs[possible[pairs].all(axis=1)]
@@ -107,13 +107,21 @@ def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> 
     return found
 
 
-def _marginals(motion: Motion, begin: Floats, first: int, count: int) -> list[Floats]:
-    """The law of the position at each step before any output; with a start, one move after it."""
-    belief, found = begin, []
-    for t in range(count):
-        belief = motion.predict(first + t, belief) if first + t else belief
-        found.append(belief)
-    return found
+def _reversed(
+    motion: Motion, begin: Floats, first: int, count: int
+) -> tuple[list[Truths], list[Floats]]:
+    """Which positions each step can have before any output, and log P(X_{t-1} = x | X_t = y).
+
+    With a known start the first position is one move after it. Nothing comes before step 0.
+    """
+    law, possible, backward = FarLaw.of(begin), [], []
+    for t in range(first, first + count):
+        logs = np.zeros((len(begin), len(begin)))
+        if t:
+            law, logs = law.moved(motion.rows(t))
+        possible.append(law.possible)
+        backward.append(logs)
+    return possible, backward
 
 
 def _metric(stage: Stage, output: Sequence[int] | None) -> Floats:
@@ -133,24 +141,15 @@ def _metric(stage: Stage, output: Sequence[int] | None) -> Floats:
     return metric
 
 
-def _rows(motion: Motion, step: int) -> Floats:
-    """P(X_step = y | X_{step-1} = x) as a dense matrix."""
-    matrix: Floats = motion.forward[0 if motion.homogeneous else step - 1].toarray().T
-    return matrix
-
-
-def _past(
-    motion: Motion, marginals: list[Floats], metrics: list[Floats], first: int
-) -> list[Floats]:
+def _past(backward: list[Floats], metrics: list[Floats]) -> list[Floats]:
     """D^past of each step: what earlier outputs tell between two positions."""
-    size = len(marginals[0])
+    size = len(metrics[0])
     found = [np.zeros((size, size))]
-    for t in range(1, len(marginals)):
-        joint = marginals[t - 1][:, None] * _rows(motion, first + t)
-        totals = joint.sum(axis=0)
-        backward = np.divide(joint, totals, out=np.zeros_like(joint), where=totals > 0).T
-        possible = (joint > 0).T
-        law = prepare(backward, possible=possible, error=ERROR)
+    for t in range(1, len(metrics)):
+        logs = backward[t].T
+        error = ERROR + (t + 2) * (size + 2) * 2.0**-52  # FarLaw, step after step
+        with np.errstate(under="ignore"):
+            law = prepare(np.exp(logs), possible=logs > -np.inf, error=error)
         found.append(_leaked(law, metrics[t - 1] + found[-1]))
     return found
 
@@ -162,7 +161,7 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
     law = None
     for t in range(len(metrics) - 2, -1, -1):
         if law is None or not motion.homogeneous:
-            law = prepare(_rows(motion, first + t + 1), error=ERROR)
+            law = prepare(motion.rows(first + t + 1), error=ERROR)
         found.append(_leaked(law, metrics[t + 1] + found[-1]))
     return found[::-1]
 
@@ -175,20 +174,16 @@ def _leaked(law: Any, growth: Floats) -> Floats:
     return np.asarray(np.minimum(np.maximum(bound, 0.0), grown.max()))
 
 
-def _learned(motion: Motion, marginals: list[Floats], logs: Floats, first: int) -> list[Floats]:
+def _learned(motion: Motion, backward: list[Floats], logs: Floats, first: int) -> list[Floats]:
     """|log P(outputs | X_t = x) - log P(outputs | X_t = x')| of the outputs at hand, exactly."""
     steps, size = logs.shape
     before = [np.zeros(size)]
     for t in range(1, steps):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            joint = np.log(marginals[t - 1][:, None] * _rows(motion, first + t))
-            own = np.log(joint_sum(np.zeros(size), joint))
-            told = log_sum((before[-1] + logs[t - 1])[:, None] + joint) - own
-        before.append(np.where(np.isneginf(own), -np.inf, told))  # impossible: never looked at
+        before.append(log_sum((before[-1] + logs[t - 1])[:, None] + backward[t]))
     after = [np.zeros(size)]
     for t in range(steps - 2, -1, -1):
         with np.errstate(divide="ignore"):
-            moves = np.log(_rows(motion, first + t + 1))
+            moves = np.log(motion.rows(first + t + 1))
         after.append(log_sum((moves + logs[t + 1] + after[-1]).T))
     after.reverse()
     found = []
@@ -198,11 +193,6 @@ def _learned(motion: Motion, marginals: list[Floats], logs: Floats, first: int) 
             gap = np.abs(total[:, None] - total[None, :])
         found.append(np.where(np.isnan(gap), 0.0, gap))  # both impossible: nothing to tell apart
     return found
-
-
-def joint_sum(shift: Floats, joint: Floats) -> Floats:
-    """Σ_x e^{shift(x) + joint(x, y)} for each y."""
-    return np.exp(log_sum(shift[:, None] + joint))
 
 
 def log_sum(logs: Floats) -> Floats:

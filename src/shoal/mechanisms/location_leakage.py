@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from shoal.core.value import Floats
-from shoal.models.filter import Motion
+from shoal.models.filter import FarLaw, Motion
 
 MOST_STATES = 64  # beyond, a position is taken to give its predecessor away entirely
 MARGIN = 1 + 1e-9
@@ -17,14 +17,14 @@ class Forgetting:
     """How much of what was known about the last position carries over to the current one.
 
     factor(t) = max over x, x' of the total variation distance between P(X_{t-1} | X_t = x) and
-    P(X_{t-1} | X_t = x'), under the chain and its first law, rounded up; 1 when chains are large
-    (sparse maps always have two positions with no common predecessor). Computed once per step and
-    kept: it does not depend on outputs.
+    P(X_{t-1} | X_t = x'), over the x, x' possible under the chain and its first law, rounded up; 1
+    when chains are large (sparse maps always have two positions with no common predecessor).
+    Computed once per step and kept: it does not depend on outputs.
     """
 
     def __init__(self, motion: Motion) -> None:
         self._motion = motion
-        self._marginal = motion.begin()
+        self._marginal = FarLaw.of(motion.begin())
         self._factors: list[float] = [0.0]
         self._followed = motion.hidden <= MOST_STATES and motion.memory == 1
 
@@ -37,12 +37,12 @@ class Forgetting:
         return self._factors[step]
 
     def _advance(self, step: int) -> None:
-        matrix = self._motion.forward[0 if self._motion.homogeneous else step - 1].toarray().T
-        after = self._motion.predict(step, self._marginal)
-        joint = (self._marginal[:, None] * matrix)[:, after > 0]
-        backward = joint / joint.sum(axis=0)
-        self._factors.append(_largest_distance(backward.T))
-        self._marginal = after
+        self._marginal, logs = self._marginal.moved(self._motion.rows(step))
+        with np.errstate(under="ignore"):
+            backward = np.exp(logs[:, self._marginal.possible])
+        # distances of rows whose entries are known up to this share, and sums of n terms
+        error = (step + 2) * (len(backward) + 4) * 2.0**-51
+        self._factors.append(min(1.0, _largest_distance(backward.T) + error))
 
 
 def carried(before: float, factor: float) -> float:
@@ -58,13 +58,13 @@ def carried(before: float, factor: float) -> float:
     if before < 700:
         grown = math.log1p(factor * math.expm1(before))
     else:
-        grown = before + math.log(factor) + 1e-9
+        grown = float(np.logaddexp(0.0, before + math.log(factor)))
     return min(before, grown * MARGIN)
 
 
 def _largest_distance(rows: Floats) -> float:
-    """max over pairs of rows of ½ Σ |p - p'|, rounded up, at most 1."""
+    """max over pairs of rows of ½ Σ |p - p'|."""
     largest = 0.0
     for row in rows:
         largest = max(largest, float(np.abs(rows - row).sum(axis=1).max()) / 2)
-    return min(1.0, largest * MARGIN)
+    return largest

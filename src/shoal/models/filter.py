@@ -6,6 +6,7 @@ states still possible: it is followed as booleans, so no underflow can drop a st
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,53 @@ class Motion:
         if step < self.memory:
             return None
         return self.forward[0] if self.homogeneous else self.forward[step - 1]
+
+    def rows(self, step: int) -> Floats:
+        """P(hidden state y at `step` | x the step before) as a dense matrix, from step 1 on."""
+        dense: Floats = self.forward[0 if self.homogeneous else step - 1].toarray().T
+        return dense
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FarLaw:
+    """A law whose probabilities may lie far below the smallest float: `share` · 2^`power`.
+
+    `share` is 0 where a state is impossible and in [1/2, 1) elsewhere, so that no number of steps
+    makes a possible state look impossible. Each step adds a relative error below (n + 2) 2^-53.
+    """
+
+    share: Floats
+    power: Ints
+
+    @classmethod
+    def of(cls, law: Floats) -> FarLaw:
+        """The law of these floats."""
+        share, power = np.frexp(law)
+        return cls(share, power.astype(np.int64))
+
+    @property
+    def possible(self) -> Truths:
+        """Which states the law can take."""
+        return self.share > 0
+
+    def moved(self, rows: Floats) -> tuple[FarLaw, Floats]:
+        """The law after a step with P(x, y) = rows, and log P(before = x | after = y).
+
+        -inf where it is impossible to come to y from x, and nowhere else.
+        """
+        share, power = np.frexp(rows)
+        share = share * self.share[:, None]
+        power = np.where(share > 0, power + self.power[:, None], LEAST)
+        top = power.max(axis=0)
+        # above -1100 nothing is lost but what is too small to change a sum that is at least 1/4
+        totals = np.ldexp(share, np.maximum(power - top, -1100).astype(np.int32)).sum(axis=0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(share) + (power - top) * math.log(2) - np.log(np.maximum(totals, 0.25))
+        after, more = np.frexp(totals)
+        return FarLaw(after, top + more), np.where(share > 0, logs, -np.inf)
+
+
+LEAST = -(2**60)  # as a power of two: of no term at all
 
 
 def motion_of(model: Model) -> Motion:

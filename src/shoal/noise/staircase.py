@@ -26,6 +26,7 @@ from shoal.noise.knorm_exact import Uniform
 from shoal.noise.lattice_moments import lattice_mse
 
 WIDTHS = 64  # widths tried: 1/64, 2/64, …, 1
+FLAT = 2.0**-10  # below this epsilon steps are so low that the K-norm law's moments serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,11 +55,12 @@ class Staircase(Value):
         return tuple(int(value) for value in self.draws(1, rng)[0])
 
     def draws(self, count: int, rng: Rng) -> Ints:
-        """`count` draws: K-norm draws, kept with probability exp(-ε (⌊r + 1 - width⌋ - r + width)).
+        """`count` draws: K-norm draws of rate ε' kept with chance exp(-(ε k - ε' (r - width))).
 
-        r = |z|_K. The exponent lies in (0, ε] because ⌊x⌋ > x - 1.
+        r = |z|_K, k = ⌊r + 1 - width⌋, ε' = min(ε, d/width). The exponent is not negative, because
+        r < k + width and ε' <= ε; with ε' = d/width a share that does not depend on ε is kept.
         """
-        source = LatticeKNorm(body=self.body, epsilon=self.epsilon)
+        source = LatticeKNorm(body=self.body, epsilon=self._rate)
         rows: list[Ints] = []
         found = 0
         while found < whole(count, "count", least=0):
@@ -74,18 +76,24 @@ class Staircase(Value):
         steps = self._steps(norms)
         words = (rng.words(len(drawn)) >> np.uint64(1)).astype(np.int64)
         ratio = norms.numerators.astype(np.float64) / norms.denominators.astype(np.float64)
-        gap = steps.astype(np.float64) + float(self.width) - ratio
-        slack = 2.0**-40 * (1 + float(self.epsilon) * (2 + ratio))
-        chance = np.exp(-float(self.epsilon) * np.maximum(gap, 0.0))
+        high, low = float(self.epsilon), float(self._rate)
+        exponent = high * steps.astype(np.float64) + low * (float(self.width) - ratio)
+        slack = 2.0**-40 * (1 + high * (2 + ratio))
+        chance = np.exp(-np.maximum(exponent, 0.0))
         drawn_at = words.astype(np.float64) * 2.0**-63
         kept = drawn_at < chance
         close = np.abs(drawn_at - chance) <= slack
         for place in np.flatnonzero(close):
             norm = norms.fraction(int(place))
             assert norm is not None
-            exponent = self.epsilon * (int(steps[place]) + self.width - norm)
-            kept[place] = Uniform(int(words[place]), 63).below_exp(exponent, rng)
+            gamma = self.epsilon * int(steps[place]) + self._rate * (self.width - norm)
+            kept[place] = Uniform(int(words[place]), 63).below_exp(gamma, rng)
         return kept
+
+    @property
+    def _rate(self) -> Fraction:
+        """ε' of the K-norm draws that are thinned out."""
+        return min(self.epsilon, max(1, self.body.dimension) / self.width)
 
     def _steps(self, norms: Norms) -> Ints:
         """⌊r + 1 - width⌋, exact: r = q + f with 0 <= f < 1 gives q, and one more if f >= width."""
@@ -128,8 +136,12 @@ def radial_moment(epsilon: float, width: float, dimension: int) -> float:
 
     Step k covers [k - 1 + width, k + width), the first one [0, width). E|z|² = E r² (d+2)/d E_K|u|²
     because z/r is distributed as a uniform point's direction, whose norm has E r² = d/(d+2).
+    Below FLAT d(d+1)/ε², that of the density r^(d-1) exp(-ε r), from which it differs by a share
+    of at most e^(2ε) - 1.
     """
     d = dimension
+    if epsilon < FLAT:
+        return d * (d + 1) / epsilon**2
     k = np.arange(0, math.ceil(60 / epsilon) + 2, dtype=np.float64)
     low, high = np.maximum(k - 1 + width, 0.0), k + width
     weight = np.exp(-epsilon * k)
@@ -140,7 +152,9 @@ def radial_moment(epsilon: float, width: float, dimension: int) -> float:
 
 @lru_cache(maxsize=256)
 def best_width(epsilon: Fraction, dimension: int) -> Fraction:
-    """The width of least E r² among 1/64, 2/64, …, 1."""
+    """The width of least E r² among 1/64, 2/64, …, 1; 1/2 below FLAT, where all are alike."""
+    if epsilon < FLAT:
+        return Fraction(1, 2)
     widths = [Fraction(k, WIDTHS) for k in range(1, WIDTHS + 1)]
     dimension = max(1, dimension)
     return min(widths, key=lambda width: radial_moment(float(epsilon), float(width), dimension))

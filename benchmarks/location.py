@@ -87,7 +87,9 @@ def together(machine: LocationMachine, path: list[int], size: int) -> float:
     streams = list(range(size))
     for place in path[:FLEET_STEPS]:
         begun = time.process_time()
-        fleet.step(streams, np.full(size, place), None, lambda some, draw: (list(some), draw(some)))
+        fleet.step(
+            streams, np.full(size, place), None, lambda some, _, draw: (list(some), draw(some))
+        )
         times.append((time.process_time() - begun) / size)
     return float(np.median(times[2:]))
 

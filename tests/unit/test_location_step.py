@@ -13,7 +13,7 @@ from shoal.mechanisms import choose, location_seen
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
 from shoal.mechanisms.location_planar import planar_stages
 from shoal.mechanisms.location_seen import seen
-from shoal.mechanisms.location_stage import Stage, stage_of
+from shoal.mechanisms.location_stage import Question, Stage, stages_of
 from shoal.models.chain import MarkovChain
 from shoal.models.order import OrderChain
 from shoal.noise.bits import SeededRng
@@ -93,7 +93,7 @@ def test_compiled_stages_are_those_of_the_definitions(name: str, epsilon: Fracti
         if not members.any():
             continue
         found = stages.stage(members)
-        plain = stage_of(policy, index, members, epsilon, "k-norm")
+        plain = stages_of(policy, members, [Question(index, epsilon, "k-norm")])[0]
         if found is None:
             assert plain.protected.before.dimension < 2
             continue

@@ -65,7 +65,7 @@ def places_object(plan: Plan) -> dict[str, Any]:
     return {
         "centre": names[centre],
         "joined": [names[i] for i in np.flatnonzero(joined)],
-        "degree_of_protection": stage.degree(machine.query.points, centre),
+        "degree_of_protection": stage.degree(centre),
         "within": [names[i] for i in np.flatnonzero(within)],
         "hull": (body.vertices * step).tolist(),
         "area": float(body.content) * step ** len(machine.query.labels),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from shoal.core.release import Release
@@ -17,6 +18,8 @@ class Charge:
     """One release about one subject's data, before it is made.
 
     `key` makes a retry harmless: a second charge with the same key returns the stored release.
+    `eta` is for steps of a stream, whose noise follows from the outputs before: what this one
+    output tells between any two states, rounded up; None when there is no bound.
     """
 
     plan: Plan
@@ -24,6 +27,7 @@ class Charge:
     period: str = ""
     requester: str = ""
     key: str | None = None
+    eta: Fraction | None = None
 
 
 class Ledger(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ SKIPPED = -1  # in the place of a state
 Bits = npt.NDArray[np.uint8]
 Scene = tuple[Stage, Truths]  # of a step: the stage, and which hidden states are possible
 Draw = Callable[[Sequence[int]], Ints]  # outputs of the streams at these places
-Decide = Callable[[Sequence[int], Draw], tuple[list[int], Ints]]  # who got an output, and which
+Etas = list[Fraction | None]  # what the output of each tells between any two states
+Decide = Callable[[Sequence[int], Etas, Draw], tuple[list[int], Ints]]  # who got which output
 
 
 class Shown(NamedTuple):
@@ -77,8 +79,8 @@ class Fleet:
         """Move these streams one step on; `places[k]` is the state of streams[k].
 
         SKIPPED is a step at which nothing was observed: nothing is drawn, and the belief moves on.
-        `decide` is given the places in `streams` that draw, and may hold some back: those do not
-        move. Without `rngs` all draw from the operating system at once.
+        `decide` is given the places in `streams` that draw, with the η of each, and may hold some
+        back: those do not move. Without `rngs` all draw from the operating system at once.
         """
         groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
         scenes = self._scenes(streams)
@@ -91,7 +93,8 @@ class Fleet:
             if skips or _count(scenes, several) < 2
         }
         drawing = sorted(at for name in groups.keys() - silent for at in groups[name])
-        chosen, outputs = decide(drawing, lambda some: _outputs(some, scenes, places, rngs))
+        etas = [scenes[at][0].eta for at in drawing]
+        chosen, outputs = decide(drawing, etas, lambda some: _outputs(some, scenes, places, rngs))
         by_place = dict(zip(chosen, outputs, strict=True))
         moved = []
         for name, several in groups.items():

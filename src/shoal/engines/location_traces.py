@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from shoal.core.value import Floats, Ints
 from shoal.engines.census import Census
 from shoal.engines.coordinates import grid_in_km
 from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT, Charging, seeded_source
-from shoal.engines.location_fleet import SKIPPED, Draw, Fleet, Shown
+from shoal.engines.location_fleet import SKIPPED, Draw, Etas, Fleet, Shown
 from shoal.engines.noise_batch import fitting
 from shoal.engines.tables import guarantee_of
 from shoal.engines.tidy import NO_DEGREES, UNKNOWN
@@ -91,12 +92,16 @@ def _sail(
         here = places[[traces[stream].begin + step for stream in active]]
 
         def decide(
-            drawing: Sequence[int], draw: Draw, step: int = step, active: list[int] = active
+            drawing: Sequence[int],
+            etas: Etas,
+            draw: Draw,
+            step: int = step,
+            active: list[int] = active,
         ) -> tuple[list[int], Ints]:
             if charging is None:
                 return list(drawing), draw(drawing) if drawing else _none(plan)
             asked = [traces[active[at]] for at in drawing]
-            return _charged(plan, census, asked, drawing, draw, step, charging, refused)
+            return _charged(plan, census, asked, drawing, etas, draw, step, charging, refused)
 
         own = None if rngs is None else [rngs[stream] for stream in active]
         moved = []
@@ -111,6 +116,7 @@ def _charged(
     census: Census,
     asked: Sequence[Trace],
     drawing: Sequence[int],
+    etas: Etas,
     draw: Draw,
     step: int,
     charging: Charging,
@@ -119,11 +125,13 @@ def _charged(
     """Who may go on, and their outputs as the ledger stored them."""
     from shoal.ledger.batch import settle_many
 
+    subjects, periods = census.subjects, census.periods
     charges = [
-        charging.charge(
-            plan, census.subjects[trace.unit], census.periods[trace.unit], trace.chain, step
+        replace(
+            charging.charge(plan, subjects[trace.unit], periods[trace.unit], trace.chain, step),
+            eta=eta,
         )
-        for trace in asked
+        for trace, eta in zip(asked, etas, strict=True)
     ]
 
     def sample(some: list[int]) -> list[Release]:

@@ -122,7 +122,7 @@ def _released(machine: LocationMachine, track: Track, rng: SeededRng) -> list[tu
     for place in track.states[1:].tolist():
         stage = machine.scene(state).stage
         answering = int(stage.answering[place])
-        degree = stage.degree(query.points, answering)
+        degree = stage.degree(answering)
         begun = time.process_time()
         state, release = machine.step(state, names[place], rng)
         spent = time.process_time() - begun

@@ -24,7 +24,7 @@ from shoal.core.ledger import Charge
 from shoal.core.plan import Plan
 from shoal.core.release import Release
 from shoal.ledger import links, reading
-from shoal.ledger.charging import check_names, checked_release, repeated
+from shoal.ledger.charging import charged_eta, check_names, checked_release, repeated
 from shoal.ledger.limits import EACH, Limit, check
 from shoal.ledger.links import Head, link_hash
 from shoal.ledger.memory import Missing
@@ -32,7 +32,7 @@ from shoal.ledger.reading import Counted, Entry
 from shoal.ledger.rules import any_total
 from shoal.ledger.schema import CHARGES, PLANS
 from shoal.ledger.store import BEATEN, SqlLedger, keep_plan
-from shoal.ledger.total import Conversions, Tally, entry_eta, from_counts, one_more
+from shoal.ledger.total import Conversions, Tally, from_counts, one_more
 
 LOOKED_UP = 500  # names per statement: every database takes that many
 
@@ -237,6 +237,7 @@ def _rows(
             "requester": charge.requester,
             "key": charge.key,
             **costs[charge.plan.fingerprint],
+            "eta": charged_eta(charge),
             "release": document(release),
             "previous": last.hash,
         }
@@ -245,13 +246,8 @@ def _rows(
         yield row
 
 
-def _cost(plan: Plan) -> dict[str, str | None]:
-    eta = entry_eta(plan)
-    return {
-        "notion": plan.guarantee.notion,
-        "amount": str(plan.guarantee.amount),
-        "eta": None if eta is None else str(eta),
-    }
+def _cost(plan: Plan) -> dict[str, str]:
+    return {"notion": plan.guarantee.notion, "amount": str(plan.guarantee.amount)}
 
 
 class Documents:

@@ -9,7 +9,7 @@ from shoal.core.release import Release
 from shoal.kinds import dumps, loads
 from shoal.ledger.limits import EACH
 from shoal.ledger.reading import Entry
-from shoal.ledger.total import entry_eta
+from shoal.ledger.total import entry_eta, is_step
 
 
 def check_names(charge: Charge) -> None:
@@ -49,7 +49,6 @@ def checked_release(release: Release, plan: Plan) -> Release:
 
 def fields(charge: Charge, release: Release) -> dict[str, str | None]:
     """The columns of a stored charge, apart from its place in the chain."""
-    eta = entry_eta(charge.plan)
     return {
         "plan": charge.plan.fingerprint,
         "subject": charge.subject,
@@ -58,9 +57,18 @@ def fields(charge: Charge, release: Release) -> dict[str, str | None]:
         "key": charge.key,
         "notion": charge.plan.guarantee.notion,
         "amount": str(charge.plan.guarantee.amount),
-        "eta": None if eta is None else str(eta),
+        "eta": charged_eta(charge),
         "release": dumps(release, indent=None),
     }
+
+
+def charged_eta(charge: Charge) -> str | None:
+    """The eta a charge spends: of a step of a stream what it tells, of others what the plan says.
+
+    What a stream's plan says beforehand counts for nothing: its noise depends on the outputs.
+    """
+    eta = charge.eta if is_step(charge.plan) else entry_eta(charge.plan)
+    return None if eta is None else str(eta)
 
 
 def repeated(stored: Entry, charge: Charge) -> Release:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    func,
     inspect,
     literal_column,
     null,
@@ -163,6 +164,18 @@ def counts(connection: Connection, subject: str, period: str) -> tuple[Counted, 
     """All charges about one subject in one period, counted by requester and plan."""
     rows = connection.execute(_COUNTS, {"subject": subject, "period": period})
     return tuple(Counted(requester, plan, times) for _, times, requester, plan in rows)
+
+
+def etas(
+    connection: Connection, subject: str, period: str, requester: str | None
+) -> list[tuple[Fraction | None, int]]:
+    """The etas charged about one subject in one period, by one requester if named; how often."""
+    wanted = [CHARGES.c.subject == subject, CHARGES.c.period == period]
+    if requester is not None:
+        wanted.append(CHARGES.c.requester == requester)
+    counted = select(CHARGES.c.eta, func.count()).where(*wanted).group_by(CHARGES.c.eta)
+    rows = connection.execute(counted)
+    return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
 
 
 def limits(connection: Connection) -> tuple[Limit, ...]:

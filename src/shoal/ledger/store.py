@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,8 @@ from shoal.ledger.opening import connect, newer, prepare
 from shoal.ledger.reading import Counted, Entry, State
 from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions
 from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, VERSIONS, Migration
-from shoal.ledger.total import Conversions, Tally, Total, from_counts, one_more
+from shoal.ledger.theorems import told
+from shoal.ledger.total import Conversions, Tally, Total, from_counts, is_step, one_more
 from shoal.ledger.verify import Verdict, verify
 
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -34,6 +36,7 @@ TIMEOUT = 30.0  # seconds to wait for another writer
 CROWD = 64  # charges of one plan by others for which room is made before one is sent off
 BEATEN = 3  # times that other writers may change what a conversion was prepared for
 
+Etas = list[tuple[Fraction | None, int]]  # of charges, and how often
 Limits = dict[str, list[Limit]]  # by subject, so that a charge looks only at those on its own
 
 
@@ -140,20 +143,25 @@ class SqlLedger:
         """What the charges about a subject come to in a period; None when there are none.
 
         With period "*": over all its periods, each independent of the others. With a requester:
-        what that requester alone was told.
+        what that requester alone was told. Steps of streams in one period also say what they tell
+        between any two sequences, from what each was charged with.
         """
 
-        def work(connection: Connection) -> list[Tally]:
+        def work(connection: Connection) -> tuple[list[Tally], Etas]:
             periods = reading.periods(connection, subject) if period == EACH else [period]
             counts = [reading.counts(connection, subject, one) for one in periods]
             stored = partial(self._plan, connection)
-            return [_tally(counted, stored, requester) for counted in counts]
+            tallies = [_tally(counted, stored, requester) for counted in counts]
+            steps = period != EACH and any(is_step(plan) for plan, _ in tallies[0])
+            if not steps:
+                return tallies, [(None, 0)]
+            return tallies, reading.etas(connection, subject, period, requester)
 
-        tallies = self.database.read(work)
+        tallies, etas = self.database.read(work)
         totals = [least_total(tally, self._memory.computed()) for tally in tallies if tally]
         if not totals:
             return None
-        return parallel(totals) if period == EACH else totals[0]
+        return parallel(totals) if period == EACH else told(totals[0], tallies[0], etas)
 
     def accounts(self) -> list[tuple[str, str]]:
         """Every subject and period with a charge."""

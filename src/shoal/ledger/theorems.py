@@ -7,7 +7,8 @@ does not apply. A new kind of composition gets one more function and one more ro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import entry_of
 from shoal.ledger.dependent import TIES, ties
 from shoal.ledger.same_data import families, tied
-from shoal.ledger.total import Conversions, Tally, Total, entry_eta, sum_eta
+from shoal.ledger.total import Conversions, Tally, Total, entry_eta, is_step, sum_eta
 from shoal.secrets.entries import EachEntry
 
 
@@ -59,12 +60,11 @@ def group(tally: Tally, conversions: Conversions) -> Total | str:
 def per_step(tally: Tally, conversions: Conversions) -> Total | str:
     """Σ ε_t, for two whole sequences that are neighbours of the policy at every step.
 
-    Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence). The
-    explanation also says what the outputs tell between any two sequences, Σ η_t, where it is
-    known: no less than what all of them together tell about one single position.
+    Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence). Which
+    pairs are neighbours the secrets say: of a location set perhaps only those inside it.
     """
     first = tally[0][0]
-    amount, whatever = Fraction(0), 0.0
+    amount = Fraction(0)
     for plan, count in tally:
         steps = [rule for rule in plan.composition if isinstance(rule, PerStep)]
         if not steps:
@@ -73,16 +73,33 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
             return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
         if (plan.task.secrets, plan.task.family) != (first.task.secrets, first.task.family):
             return "the steps were made under different policies or models"
-        least = min(steps, key=lambda rule: rule.epsilon)
-        amount += count * least.epsilon
-        whatever += math.inf if least.eta is None else float(count * least.eta)
+        amount += count * min(rule.epsilon for rule in steps)
     text = (
         f"steps add to {significant(amount)} for whole sequences that are neighbours at every "
-        "step (Theorems 7.1 and 7.2)"
+        f"step (Theorems 7.1 and 7.2; {first.task.secrets.subject})"
     )
-    if math.isfinite(whatever):
-        text += f"; any two sequences, and any position, differ by at most {significant(whatever)}"
     return _total(tally, first.guarantee.notion, amount, PER_STEP, text)
+
+
+def told(total: Total, tally: Tally, etas: Sequence[tuple[Fraction | None, int]]) -> Total:
+    """A total of steps that also says what they tell between any two sequences, Σ η_t.
+
+    `etas` are those the steps were charged with, and how often; nothing is said where one has no
+    bound. rules.md, section 5.
+    """
+    known = [times * eta for eta, times in etas if eta is not None]
+    if not all(is_step(plan) for plan, _ in tally) or len(known) < len(etas):
+        return total
+    whatever = sum(known, Fraction(0))
+    text = f"any two sequences, and any position, differ by at most {_rounded_up(whatever)}"
+    return replace(total, explanation=f"{total.explanation}; {text}")
+
+
+def _rounded_up(amount: Fraction) -> str:
+    """`amount` to four significant digits, not below it but for the rounding of its floats."""
+    shown = significant(amount)
+    least = amount * (1 - Fraction(1, 10**12))
+    return shown if float(shown.replace(",", "")) >= least else significant(amount * 2001 / 2000)
 
 
 def same_quilts(tally: Tally, conversions: Conversions) -> Total | str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.core.composition import AsEntryDP
+from shoal.core.composition import AsEntryDP, PerStep
 from shoal.core.guarantee import NOTIONS
 from shoal.core.plan import Plan
 from shoal.core.task import Model
@@ -75,6 +75,11 @@ def entry_eta(plan: Plan) -> Fraction | None:
         return None
     drawn: Fraction | None = getattr(plan.body, "eta", None)
     return drawn
+
+
+def is_step(plan: Plan) -> bool:
+    """Whether a charge of the plan is for one step of a stream, with an eta of its own."""
+    return any(isinstance(rule, PerStep) for rule in plan.composition)
 
 
 def sum_eta(tally: Tally) -> Fraction | None:

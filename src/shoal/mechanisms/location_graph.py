@@ -46,8 +46,8 @@ class KeptGraphLaw:
         """√E|z - f(s)|² of the raw output under the prior, in lattice units."""
         return self.law.expected_error(prior)
 
-    def near(self, state: int, members: npt.NDArray[np.bool_]) -> int:
-        """How many members are the state itself or joined to it: those ε speaks about."""
+    def near(self, state: int, members: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """For each member whether it is the state itself or joined to it: those ε speaks about."""
         law = self.law
         row = law.distances[law.place[state]]
-        return int((row[law.place[np.flatnonzero(members)]] <= 1).sum())
+        return np.asarray(row[law.place[np.flatnonzero(members)]] <= 1)

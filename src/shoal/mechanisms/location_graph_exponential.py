@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
@@ -13,6 +14,7 @@ from shoal.secrets.location import LocationSet
 
 NAME = "location-graph-exponential"
 LARGEST = 1024  # states: each new constraint asks for all distances in the graph
+NOISE = "graph-exponential"
 REASON = (
     "a state drawn by its distance in the repaired policy graph, with tight constants where they "
     "are not negative; states that are not joined are protected less than by K-norm noise, and "
@@ -40,9 +42,9 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     otherwise w = 1 and r is the largest rate that keeps every edge within ε.
     """
     try:
-        return location_task.location_plan(task, NAME, epsilon, "graph-exponential", REASON)
+        return location_task.location_plan(task, NAME, epsilon, NOISE, REASON)
     except InputError as error:
         raise Refused(f"{NAME} does not apply: {error}") from None
 
 
-ROW = Mechanism(NAME, refuse, calibrate, location_task.loss)
+ROW = Mechanism(NAME, refuse, calibrate, partial(location_task.loss, noise=NOISE))

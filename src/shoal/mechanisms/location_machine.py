@@ -159,10 +159,17 @@ class LocationMachine(Running):
     ) -> tuple[LocationState, LocationRelease]:
         """The state after outputs that were drawn, by this machine first: public, no randomness.
 
-        Several machines on the same chain and policy may answer at one step; epsilons add.
-        Xiao & Xiong 2016, Theorem 7.1.
+        Several machines on the same chain and policy may answer at one step, with noise as in
+        `stages`; epsilons add. Xiao & Xiong 2016, Theorem 7.1.
         """
         return self._absorbed(state, self.scene(state), outputs, secure)
+
+    def stages(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[Stage]:
+        """The noise of each machine at the next step, when all of them answer, this one first.
+
+        One repair serves all: whoever protects a state protects it in every answer.
+        """
+        return self._stages(self.scene(state), machines)
 
     def scene(self, state: LocationState) -> Scene:
         """Prior, support and stage of the next step."""
@@ -178,23 +185,25 @@ class LocationMachine(Running):
         self, state: LocationState, scene: Scene, outputs: Outputs, secure: bool
     ) -> tuple[LocationState, LocationRelease]:
         runtime, stage = self.runtime, scene.stage
-        given = [(self._stage(machine, scene), z) for machine, z in outputs]
+        stages = self._stages(scene, [machine for machine, _ in outputs]) if outputs else []
+        given = [(each, z) for each, (_, z) in zip(stages, outputs, strict=True)]
         found = seen(runtime, self.query, state.time, scene, given)
         unchanged = found.support is scene.support
         after = self._state(
             state,
             found.belief,
             scene.packed if unchanged else runtime.packed(found.support),
-            sum(stage.spread for stage, _ in given),
+            sum(each.spread for each in stages),
         )
+        tells = any(each.tells for each in stages or [stage])
         return after, self._release(
             after,
             found,
             tuple(int(k) for k in outputs[0][1]) if outputs else None,
             stage.count,
-            stage.added,
+            (stages or [stage])[0].added,
             runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
-            _warnings(stage.count, stage.joined, stage.tells, found.best < -FAR * len(outputs)),
+            _warnings(stage.count, stage.joined, tells, found.best < -FAR * len(outputs)),
             secure,
         )
 
@@ -231,9 +240,11 @@ class LocationMachine(Running):
             known,
         )
 
-    def _stage(self, machine: LocationMachine, scene: Scene) -> Stage:
-        """The stage of a machine that answers at this step."""
-        return scene.stage if machine is self else machine.runtime.stage(scene.stage.members)
+    def _stages(self, scene: Scene, machines: Sequence[LocationMachine]) -> list[Stage]:
+        if len(machines) == 1 and machines[0] is self:
+            return [scene.stage]
+        questions = [machine.runtime.question for machine in machines]
+        return self.runtime.stages(scene.stage.members, questions)
 
     def _release(
         self,

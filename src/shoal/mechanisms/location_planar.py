@@ -25,14 +25,14 @@ for _shared in (NO_EDGES, NOBODY):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanarStages:
-    """What `stage_of` makes of a constraint, for one policy, one ε and K-norm noise."""
+    """What `stages_of` makes of a constraint, for one policy, one ε and K-norm noise."""
 
     graph: Ints
     epsilon: Fraction
     rate: float
 
     def stage(self, members: Truths) -> Stage | None:
-        """The stage of C = members; None when `stage_of` must make it.
+        """The stage of C = members; None when `stages_of` must make it.
 
         It must when the hull is flat, or when somebody exposed is to be joined by area or error.
         """

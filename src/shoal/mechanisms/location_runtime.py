@@ -14,7 +14,7 @@ from shoal.core.value import Floats
 from shoal.mechanisms.location_leakage import Forgetting
 from shoal.mechanisms.location_place import Atlas
 from shoal.mechanisms.location_planar import planar_stages
-from shoal.mechanisms.location_stage import Stage, policy_of, stage_of
+from shoal.mechanisms.location_stage import Question, Stage, policy_of, stages_of
 from shoal.models.filter import Truths, motion_of
 from shoal.secrets.location import LocationSet, location_set
 from shoal.secrets.policy_index import PolicyIndex
@@ -72,6 +72,7 @@ class Runtime:
         self.values = machine.query.values
         self.rate = float(machine.epsilon)
         self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
+        self.question = Question(self.index, machine.epsilon, machine.noise)
         self._planar = planar_stages(machine.places, self.index, machine.epsilon, machine.noise)
         delta = machine.places.delta if isinstance(machine.places, LocationSet) else Fraction(0)
         self.graph = None if self._planar is None else self._planar.graph
@@ -79,6 +80,7 @@ class Runtime:
         self.promise = machine.promise(machine.epsilon)
         self._latest: Latest | None = None
         self._stages: OrderedDict[bytes, Stage] = OrderedDict()
+        self._together: OrderedDict[Any, tuple[list[Question], list[Stage]]] = OrderedDict()
         self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
         self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
         self._promises: dict[tuple[Fraction, ...], Guarantee] = {}
@@ -131,10 +133,20 @@ class Runtime:
         if found is None:
             found = None if self._planar is None else self._planar.stage(members)
             if found is None:
-                made = self._machine
-                found = stage_of(made.places, self.index, members, made.epsilon, made.noise)
+                found = stages_of(self._machine.places, members, [self.question])[0]
             _keep(self._stages, key, found)
         return found
+
+    def stages(self, members: Truths, questions: list[Question]) -> list[Stage]:
+        """The stages of the questions of one step, repaired together; this machine's one first."""
+        if len(questions) == 1 and questions[0] is self.question:
+            return [self.stage(members)]
+        # questions are kept with what was found, so that nothing else gets their ids
+        key = (np.packbits(members).tobytes(), *map(id, questions))
+        if key not in self._together:
+            found = stages_of(self._machine.places, members, questions)
+            _keep(self._together, key, (questions, found))
+        return self._together[key][1]
 
     def packed(self, support: Truths) -> Bytes:
         """A support eight states to a byte; equal ones are one array, shared by all streams."""

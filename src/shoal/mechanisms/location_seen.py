@@ -113,13 +113,16 @@ def _plain(
     estimate, spread = remapped(states, runtime.values, query.estimate)
     top = _largest(states, SHOWN)
     most = int(top[0])
+    near = stage.members.copy()  # those who protect the most probable state in every answer
+    for other in [other for other, _ in given] or [stage]:
+        near &= other.near(most) if stage.members[most] else False
     return Seen(
         belief=single_precision(belief),
         support=support,
         estimate=tuple(float(value) for value in estimate),
         spread=spread,
         top=tuple((int(place), float(states[place])) for place in top),
-        degree=stage.degree(query.points, most) if stage.members[most] else 0,
+        degree=int(near.sum()),
         best=float(weights[stage.members].max()),
     )
 

@@ -6,7 +6,7 @@ be kept and used again whenever the same states are possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -25,17 +25,16 @@ from shoal.secrets.location import LocationSet
 from shoal.secrets.policy import PolicyGraph, Truths
 from shoal.secrets.policy_index import PolicyIndex, plain_hull
 from shoal.secrets.policy_repair import (
+    Asked,
     Protected,
+    Shape,
     cross_polytope,
-    degree,
-    join_all,
-    protect,
+    protect_together,
     same,
 )
 
 Places = PolicyGraph | LocationSet
 Law = Callable[[PolicyIndex, Truths, Ints, Protected, Fraction], EmissionLaw]
-Protect = Callable[[PolicyIndex, Truths, Body | None], Protected]
 
 
 class Planar(NamedTuple):
@@ -89,23 +88,44 @@ class Stage:
         """Whether outputs can rule states out."""
         return self.spread == np.inf
 
-    def degree(self, points: Ints, state: int) -> int:
-        """DoP: how many members no output tells from the member `state` by more than ε."""
+    @property
+    def eta(self) -> Fraction | None:
+        """η as a ledger charges it; None when outputs can tell states apart with certainty."""
+        return None if self.tells else Fraction(self.spread)
+
+    def near(self, state: int) -> Truths:
+        """Which states are members that no output tells from the member `state` by more than ε."""
+        found = self.members.copy()
         if isinstance(self.law, KeptGraphLaw):
-            return self.law.near(state, self.members)
-        return degree(points, self.members, self.protected.body, state)
+            found[found] = self.law.near(state, self.members)
+        else:
+            points = self.law.points
+            found[found] = self.protected.body.contains(points[found] - points[state])
+        return found
+
+    def degree(self, state: int) -> int:
+        """DoP: how many they are, the state itself included."""
+        return int(self.near(state).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseKind:
-    """A kind of noise: how it repairs a policy, and its law among the members that are left.
+    """A kind of noise: the shape of its body, and its law among the members that are left.
 
-    `protect(index, members, hull)` begins at `hull` when more than G ∩ C must hold;
+    `shape` is None when outputs follow the graph itself;
     `law(index, members, answering, protected, epsilon)` emits for every state.
     """
 
-    protect: Protect
+    shape: Shape | None
     law: Law
+
+
+class Question(NamedTuple):
+    """What is asked at a step: the policy on its answers, ε, and the name of the noise."""
+
+    policy: PolicyIndex
+    epsilon: Fraction
+    noise: str
 
 
 def knorm_law(
@@ -133,10 +153,10 @@ def graph_law(
 
 
 NOISES: dict[str, NoiseKind] = {
-    "k-norm": NoiseKind(lambda i, m, hull: protect(i, m, same, hull), knorm_law),
-    "laplace": NoiseKind(lambda i, m, hull: protect(i, m, cross_polytope, hull), knorm_law),
-    "staircase": NoiseKind(lambda i, m, hull: protect(i, m, same, hull), staircase_law),
-    "graph-exponential": NoiseKind(lambda i, m, hull: join_all(i, m), graph_law),
+    "k-norm": NoiseKind(same, knorm_law),
+    "laplace": NoiseKind(cross_polytope, knorm_law),
+    "staircase": NoiseKind(same, staircase_law),
+    "graph-exponential": NoiseKind(None, graph_law),
 }
 
 
@@ -153,26 +173,32 @@ def policy_of(places: Places) -> PolicyGraph:
     return places.policy if isinstance(places, LocationSet) else places
 
 
-def stage_of(
-    places: Places, index: PolicyIndex, members: Truths, epsilon: Fraction, noise: str
-) -> Stage:
-    """The stage of a constraint C = members: hull, repair, noise.
+def stages_of(places: Places, members: Truths, questions: Sequence[Question]) -> list[Stage]:
+    """The stages of a constraint C = members, one for each question of a step: repair, noise.
 
-    Xiao & Xiong 2016, Algorithm 2, lines 3 to 5.
+    All questions get the same edges added, so that whoever protects a state does so in all
+    answers. Xiao & Xiong 2016, Algorithm 2, lines 3 to 5, and Theorem 7.1.
     """
-    kind = NOISES[noise]
-    answering = index.stand_ins(members)
-    images = _images(places, index.points[answering])
-    protected = kind.protect(index, members, images)
-    law = kind.law(index, members, answering, protected, epsilon)
-    return Stage(
-        members=members,
-        answering=answering,
-        protected=protected,
-        law=law,
-        spread=spread_of(law, index, members),
-        joined=len(index.alone(members)) < members.sum(),
-    )
+    answering = [question.policy.stand_ins(members) for question in questions]
+    asked = [
+        Asked(index, NOISES[noise].shape, _images(places, index.points[answers]))
+        for (index, _, noise), answers in zip(questions, answering, strict=True)
+    ]
+    found = []
+    parts = zip(questions, answering, protect_together(asked, members), strict=True)
+    for (index, epsilon, noise), answers, protected in parts:
+        law = NOISES[noise].law(index, members, answers, protected, epsilon)
+        found.append(
+            Stage(
+                members=members,
+                answering=answers,
+                protected=protected,
+                law=law,
+                spread=spread_of(law, index, members),
+                joined=len(index.alone(members)) < members.sum(),
+            )
+        )
+    return found
 
 
 def spread_of(law: EmissionLaw, index: PolicyIndex, members: Truths) -> float:
@@ -201,21 +227,33 @@ def _images(places: Places, points: Ints) -> Body | None:
 
 
 def edge_loss(places: Places, query: Measurement, stage: Stage) -> float:
-    """The largest log-ratio over every edge that must hold at a stage, from the policy itself.
+    """The largest log-ratio that must hold at a stage, from the policy itself.
 
-    Every edge of G ∩ C and every edge added by the repair; with `everywhere` also the images of
-    edges outside. The hull is made anew here and compared with the law as it is.
+    Over every edge of G ∩ C, every edge added by the repair and, of each member that the policy
+    leaves alone, the least over the other members: somebody protects it. With `everywhere` also
+    the images of edges outside. The hull is made anew here and compared with the law as it is.
     """
     if stage.count < 2:
         return 0.0
-    policy, law = policy_of(places), stage.law
+    policy, law, added = policy_of(places), stage.law, stage.protected.added
+    inside = np.flatnonzero(stage.members)
+    alone = [
+        np.stack([np.full(len(inside) - 1, state), inside[inside != state]], axis=1)
+        for state in policy.alone(stage.members).tolist()
+    ]
     if isinstance(law, KeptGraphLaw):
-        pairs = np.concatenate([policy.edges_among(stage.members), stage.protected.added])
-        return float(law.law.log_ratios(pairs).max(initial=0.0))
+        between = law.law.log_ratios
+        edges = np.concatenate([policy.edges_among(stage.members), added])
+        return max(_largest(between(edges)), *(float(between(pairs).min()) for pairs in alone), 0.0)
     assert isinstance(law, LatticeEmission)
-    hulls = [plain_hull(policy, query.points, stage.members).vertices]
-    added = stage.protected.added
-    hulls.append(query.points[added[:, 0]] - query.points[added[:, 1]])
-    images = _images(places, query.points[stage.answering])
+    points, told = query.points, law.noise.log_ratios
+    hulls = [plain_hull(policy, points, stage.members).vertices]
+    hulls.append(points[added[:, 0]] - points[added[:, 1]])
+    images = _images(places, points[stage.answering])
     hulls += [] if images is None else [images.vertices]
-    return float(law.noise.log_ratios(np.concatenate(hulls)).max())
+    least = [float(told(points[pairs[:, 0]] - points[pairs[:, 1]]).min()) for pairs in alone]
+    return max(_largest(told(np.concatenate(hulls))), *least, 0.0)
+
+
+def _largest(ratios: Floats) -> float:
+    return float(ratios.max(initial=0.0))

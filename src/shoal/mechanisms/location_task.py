@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,7 +16,7 @@ from shoal.core.task import Task
 from shoal.core.value import Floats, Value
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.location_remap import remapped
-from shoal.mechanisms.location_stage import Places, Stage, edge_loss
+from shoal.mechanisms.location_stage import Places, Stage, edge_loss, policy_of
 from shoal.models.filter import motion_of, posterior
 from shoal.models.sampling import categorical, uniforms
 from shoal.noise.bits import SeededRng
@@ -43,9 +42,11 @@ class LocationCertificate(Value):
     """The numbers of a location plan, at the chain's own law after some steps.
 
     `loss` is the largest log-ratio over all edges of the policy, repaired, over `stages`
-    constraints. `eta` bounds that between any two states over the same constraints (None: no
-    bound is known beforehand). Errors are root mean squares in the query's unit: of the released
-    point, of the estimate, and of the best guess without any release.
+    constraints. `eta` bounds that between any two states at every step of a stream that begins
+    with the chain's first law, and of any stream when the policy joins all states (None: no bound
+    is known beforehand; what each step gives is charged with it). Errors are root mean squares in
+    the query's unit: of the released point, of the estimate, and of the best guess without any
+    release.
     """
 
     reason: str
@@ -63,7 +64,8 @@ class LocationCertificate(Value):
         beyond = (
             "between two states that are not joined nothing is promised beforehand"
             if self.eta is None
-            else f"between any two states they change by at most {significant(self.eta)}"
+            else f"between any two states they change by at most {significant(self.eta)} a step "
+            "when the stream begins with the chain's first law"
         )
         return (
             f"{self.reason}; over {self.stages} constraint(s) the log-odds between joined states "
@@ -112,11 +114,9 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
         epsilon=epsilon,
         noise=noise,
     )
-    stages = list(reachable(machine))
+    stages, eta = followed(machine)
     reference, prior = reference_stage(machine)
     errors = expected_errors(machine, reference, prior)
-    bounded = isinstance(places, PolicyGraph) and not any(stage.tells for stage in stages)
-    eta = max(stage.spread for stage in stages) if bounded else None
     certificate = LocationCertificate(
         reason=reason,
         loss=max(edge_loss(places, query, stage) for stage in [*stages, reference]),
@@ -135,24 +135,42 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
         cost=float(f"{errors[1]:.2g}"),  # no finer than DRAWS outputs tell: near ties go to K-norm
         guarantee=machine.promise(epsilon),
         certificate=certificate,
-        composition=(PerStep(epsilon, None if not eta else Fraction(eta)),),
+        composition=(per_step(machine),),
     )
 
 
-def loss(plan: Plan) -> float:
+def per_step(machine: LocationMachine) -> PerStep:
+    """How steps add: by ε, and by η only where it is the same at every step of every stream."""
+    complete = policy_of(machine.places).is_complete
+    return PerStep(machine.epsilon, machine.epsilon if complete else None)
+
+
+def loss(plan: Plan, noise: str) -> float:
     """The largest log-ratio over all edges that must hold, over the constraints that can follow.
 
     From the plan as stored: hulls are made anew from the task's policy and compared with the
-    noise of the machine. inf when the machine runs another model, query or kind of constraint.
+    noise of the machine, which must be `noise`. inf when the plan says what its machine does not
+    do: another model, query, policy or noise, a promise below the machine's ε, another rule by
+    which steps add, or a certificate below what is measured here.
     """
     machine = machine_of(plan)
     query, places = parts(plan.task)
-    if (machine.chain, machine.query) != (plan.task.family[0], query):
+    promised = plan.guarantee.amount
+    certificate = plan.certificate
+    if (
+        (machine.chain, machine.query, machine.places, machine.noise)
+        != (plan.task.family[0], query, places, noise)
+        or machine.epsilon > promised
+        or plan.guarantee != machine.promise(promised)
+        or plan.composition != (per_step(machine),)
+        or not isinstance(certificate, LocationCertificate)
+    ):
         return math.inf
-    if getattr(machine.places, "delta", None) != getattr(places, "delta", None):
-        return math.inf
-    stages = [*reachable(machine), reference_stage(machine)[0]]
-    return max(edge_loss(places, query, stage) for stage in stages)
+    stages, eta = followed(machine)
+    stages.append(reference_stage(machine)[0])
+    found = max(edge_loss(places, query, stage) for stage in stages)
+    unsaid = certificate.eta is not None and (eta is None or certificate.eta < eta)
+    return math.inf if unsaid or certificate.loss < found else found
 
 
 def machine_of(plan: Plan) -> LocationMachine:
@@ -162,23 +180,45 @@ def machine_of(plan: Plan) -> LocationMachine:
     return plan.body
 
 
-def reachable(machine: LocationMachine) -> Iterator[Stage]:
+def reachable(machine: LocationMachine) -> list[Stage]:
     """The stages of the supports that follow the first law one after the other, each once.
 
     With a body of full dimension no output changes the support, so for a policy these are the
-    stages of every stream, up to STAGES of them.
+    stages of every stream without a known start, up to STAGES of them.
+    """
+    return followed(machine)[0]
+
+
+def followed(machine: LocationMachine) -> tuple[list[Stage], float | None]:
+    """`reachable` stages, and η of any step of a stream that begins with the chain's first law.
+
+    None for η unless these are the stages of all such streams: constraints are supports, outputs
+    rule no state out, and the supports come round, or the model ends, before STAGES are seen.
+    ε itself when the policy joins every state to every other, whatever the constraint.
     """
     motion, runtime = machine.runtime.motion, machine.runtime
-    support, seen, last = motion.initial > 0, set(), motion.length or STAGES * 2
+    support, stages, last = motion.initial > 0, dict[bytes, Stage](), motion.length or STAGES * 2
+    passed: set[bytes] = set()
+    closed = last <= STAGES * 2 and motion.length is not None
     for time in range(min(STAGES * 2, last)):
         support = motion.reach(time, support) if time else support
         members = motion.states_possible(time, support)
-        key = members.tobytes()
-        if key not in seen:
-            seen.add(key)
-            yield runtime.stage(members)
-        if len(seen) >= STAGES:
-            return
+        if members.tobytes() not in stages:
+            if len(stages) >= STAGES:
+                closed = False
+                break
+            stages[members.tobytes()] = runtime.stage(members)
+        if motion.homogeneous and time >= motion.memory - 1:
+            if support.tobytes() in passed:
+                closed = True
+                break
+            passed.add(support.tobytes())
+    found = list(stages.values())
+    if policy_of(machine.places).is_complete:
+        return found, float(machine.epsilon)
+    bounded = closed and isinstance(machine.places, PolicyGraph)
+    bounded = bounded and not any(stage.tells for stage in found)
+    return found, max(stage.spread for stage in found) if bounded else None
 
 
 def reference_stage(machine: LocationMachine) -> tuple[Stage, Floats]:

@@ -6,7 +6,7 @@ constraint C as booleans.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -71,51 +71,76 @@ def degrees(points: Ints, members: Truths, body: Body) -> dict[int, int]:
     return {int(s): degree(points, members, body, int(s)) for s in np.flatnonzero(members)}
 
 
+class Asked(NamedTuple):
+    """One question of a step: the policy on its answers, and what kind of noise it gets.
+
+    `shape` leads from the hull to the body of the noise; None when outputs follow the graph
+    itself, so that only an edge protects. `hull` is where to begin, when more than G ∩ C must hold.
+    """
+
+    policy: PolicyIndex
+    shape: Shape | None = same
+    hull: Body | None = None
+
+
+def protect_together(asked: Sequence[Asked], members: Truths) -> list[Protected]:
+    """The policy under the constraint, repaired by the same edges for every question of a step.
+
+    A state is exposed when no other member protects it in all answers together: nobody is joined
+    to it, and no single member lies within the noise of every question (where outputs follow a
+    graph, nobody does without an edge). Exposed states in index order, exposure checked again
+    after every edge; each is joined to its partner, or to the nearest member, or to the one of
+    least area (ties by error) or of least error, measured on the first question; the last ties by
+    index. Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
+    """
+    first = asked[0]
+    before = [each.policy.hull(members) if each.hull is None else each.hull for each in asked]
+    hulls, bodies = list(before), [_shaped(*pair) for pair in zip(asked, before, strict=True)]
+    added: list[tuple[int, int]] = []
+
+    def is_exposed(state: int) -> bool:
+        if any(each.shape is None for each in asked):
+            return all(state not in edge for edge in added)
+        near = members.copy()
+        for each, body in zip(asked, bodies, strict=True):
+            points = each.policy.points
+            near[near] = body.contains(points[near] - points[state])
+        return int(near.sum()) == 1
+
+    exposed = [state for state in first.policy.alone(members).tolist() if is_exposed(state)]
+    for state in exposed if members.sum() > 1 else ():
+        if not is_exposed(state):
+            continue  # an edge added for another state protects this one too
+        other = _partner(
+            first.policy.policy, first.policy.points, members, hulls[0], first.shape or same, state
+        )
+        for place, each in enumerate(asked):
+            move = each.policy.points[state] - each.policy.points[other]
+            hulls[place] = symmetric_hull(np.vstack([hulls[place].vertices, move]))
+            bodies[place] = _shaped(each, hulls[place])
+        added.append((min(state, other), max(state, other)))
+    edges = np.array(added, dtype=np.int64).reshape(-1, 2)
+    left = np.array(exposed, dtype=np.int64)
+    return [Protected(edges, *found, left) for found in zip(before, hulls, bodies, strict=True)]
+
+
 def protect(
     index: PolicyIndex, members: Truths, shape: Shape = same, hull: Body | None = None
 ) -> Protected:
-    """The policy under the constraint, repaired until nobody is exposed.
-
-    Exposed states in index order, exposure checked again after every edge; each is joined to its
-    partner, or to the nearest member, or to the one of least area (ties by error) or of least
-    error; the last ties by index. `hull` is where to begin, when more than G ∩ C must hold.
-    Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
-    """
-    points = index.points
-    before = index.hull(members) if hull is None else hull
-    hull, body = before, shape(before)
-    exposed = exposed_states(index, members, body)
-    added: list[tuple[int, int]] = []
-    for state in exposed.tolist() if members.sum() > 1 else ():
-        if degree(points, members, body, state) > 1:
-            continue  # an edge added for another state protects this one too
-        other = _partner(index.policy, points, members, hull, shape, state)
-        hull = symmetric_hull(np.vstack([hull.vertices, points[state] - points[other]]))
-        body = shape(hull)
-        added.append((min(state, other), max(state, other)))
-    edges = np.array(added, dtype=np.int64).reshape(-1, 2)
-    return Protected(edges, before, hull, body, exposed)
+    """The repair for a single question whose noise has a body."""
+    return protect_together([Asked(index, shape, hull)], members)[0]
 
 
 def join_all(index: PolicyIndex, members: Truths) -> Protected:
-    """The policy with an edge for every member that has none, whoever lies near.
+    """The repair for a single question whose outputs follow the graph itself.
 
-    For outputs that follow the graph itself: nothing else protects a state that is left alone.
-    In index order, skipping those that an added edge has joined already.
+    Every member that has no edge gets one, whoever lies near: nothing else protects it.
     """
-    before = index.hull(members)
-    hull, joined = before, set[int]()
-    alone = index.alone(members)
-    added: list[tuple[int, int]] = []
-    for state in alone.tolist() if members.sum() > 1 else ():
-        if state in joined:
-            continue
-        other = _partner(index.policy, index.points, members, hull, same, state)
-        hull = symmetric_hull(np.vstack([hull.vertices, index.points[state] - index.points[other]]))
-        added.append((min(state, other), max(state, other)))
-        joined |= {state, other}
-    edges = np.array(added, dtype=np.int64).reshape(-1, 2)
-    return Protected(edges, before, hull, hull, alone)
+    return protect_together([Asked(index, None)], members)[0]
+
+
+def _shaped(each: Asked, hull: Body) -> Body:
+    return hull if each.shape is None else each.shape(hull)
 
 
 def _partner(

@@ -17,6 +17,7 @@ from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Floats, Value
 from shoal.mechanisms.location_machine import LocationMachine, LocationState
 from shoal.mechanisms.location_release import LocationRelease
+from shoal.mechanisms.location_stage import Stage
 from shoal.mechanisms.location_task import machine_of
 
 Step = tuple["LocationStream", LocationRelease]
@@ -78,8 +79,11 @@ class LocationStream(Value):
     ) -> Step:
         """One step at which several measurements are released; their epsilons add.
 
-        `others` are plans on the same chain and policy with other queries or noise. The release
-        shows this stream's own `z`; the estimate uses all. Xiao & Xiong 2016, Theorem 7.1.
+        `others` are plans on the same chain and policy with other queries or noise. One repair
+        serves all, so that whoever protects a state does so in every answer. The release shows
+        this stream's own `z`; estimate, warnings and degree of protection are of all together.
+        Each charge carries what its own output tells between any two states.
+        Xiao & Xiong 2016, Theorem 7.1.
         """
         source = rng if rng is not None else SystemRng()
         plans = (self.plan, *others)
@@ -89,14 +93,20 @@ class LocationStream(Value):
         if observed is None or self.machine.scene(self.state).stage.count < 2:
             return self.skip()
         outputs = []
-        for place, plan in enumerate(plans):
-            draw = partial(self._release, plan, observed, source)
+        stages = self.machine.stages(self.state, [machine_of(plan) for plan in plans])
+        for place, (plan, stage) in enumerate(zip(plans, stages, strict=True)):
+            draw = partial(self._release, plan, stage, observed, source)
             if ledger is None:
                 release = draw()
             else:
                 own = None if key is None else f"{key}/{place}" if place else key
                 charge = Charge(
-                    plan=plan, subject=subject, period=period, requester=requester, key=own
+                    plan=plan,
+                    subject=subject,
+                    period=period,
+                    requester=requester,
+                    key=own,
+                    eta=stage.eta,
                 )
                 release = ledger.settle(charge, draw)
             outputs.append((machine_of(plan), release.answer.multiples))
@@ -117,8 +127,8 @@ class LocationStream(Value):
         stage = machine.scene(self.state).stage
         place = machine.runtime.atlas.state_of(observed)
         answering = int(stage.answering[place])
-        points, names = machine.query.points, machine.query.states
-        held = stage.degree(points, answering)
+        names = machine.query.states
+        held = stage.degree(answering)
         return Aside(names[place], names[answering], not stage.members[place], held)
 
     def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:
@@ -139,13 +149,10 @@ class LocationStream(Value):
         if not subject:
             raise InputError("subject is empty; a ledger needs to know whose data is released")
 
-    def _release(self, plan: Plan, observed: Any, rng: Rng) -> Release:
-        machine = machine_of(plan)
-        z = machine.answer(self.state, observed, rng)
-        assert z is not None  # `ask` has seen that two states are possible
-        query = machine.query
+    def _release(self, plan: Plan, stage: Stage, observed: Any, rng: Rng) -> Release:
+        query, place = machine_of(plan).query, self.machine.runtime.atlas.state_of(observed)
         return Release(
-            answer=Answer(query.labels, z, query.step, query.unit),
+            answer=Answer(query.labels, stage.law.draw(place, rng), query.step, query.unit),
             plan=plan.fingerprint,
             mechanism=plan.mechanism,
             guarantee=plan.guarantee,

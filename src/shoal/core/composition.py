@@ -62,8 +62,9 @@ class AsGroupDP(Value):
 class PerStep(Value):
     """A stream whose promise holds at each step given the past outputs.
 
-    `eta` bounds what one output tells between any two states, joined or not; None when no bound
-    is known beforehand.
+    `eta` bounds what one output tells between any two states, joined or not, at every step of every
+    stream; None when no bound is known beforehand. A ledger adds what each step was charged with
+    instead: a plan of version 0.1 may say too little here.
     """
 
     epsilon: Fraction

@@ -169,11 +169,13 @@ def test_what_an_old_plan_says_beforehand_is_not_believed(tmp_path: Path) -> Non
     plan = plan_of(matrix, [1 / 13] * 13, query, policy, 1, "location-knorm")
     rule = replace(plan.composition[0], eta=Fraction(1))
     assert shoal.recheck(replace(plan, composition=(rule,))) == math.inf
-    _, claimed, _ = spent(tmp_path, replace(plan, composition=(rule,)), None, ["0"])
-    assert claimed == pytest.approx(12)
+    less = replace(rule, epsilon=Fraction(1, 10))
+    total, claimed, _ = spent(tmp_path, replace(plan, composition=(less,)), None, ["0"] * 2)
+    assert claimed == pytest.approx(24)
+    assert total.amount == 2
 
 
-def radius(values: Sequence[int], edges: Any) -> int:
+def radius(values: Sequence[int], edges: Sequence[tuple[int, ...]]) -> int:
     """The half-width of the hull of one-dimensional answers."""
     return max(abs(values[a] - values[b]) for a, b in edges)
 
@@ -198,6 +200,7 @@ def test_questions_of_one_step_leave_nobody_without_a_common_protector(
     ]
     stream = shoal.LocationStream.begin(plans[0])
     _, release = stream.ask("0", plans[1:], rng=SeededRng(1))
+    assert release.guarantee is not None
     assert release.guarantee.amount == 2
     added = [tuple(map(int, pair)) for pair in release.added]
     stages = plans[0].body.stages(stream.state, [plan.body for plan in plans])

@@ -73,7 +73,8 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
             return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
         if (plan.task.secrets, plan.task.family) != (first.task.secrets, first.task.family):
             return "the steps were made under different policies or models"
-        amount += count * min(rule.epsilon for rule in steps)
+        # what the machine draws with, whatever the plan says
+        amount += count * getattr(plan.body, "epsilon", min(rule.epsilon for rule in steps))
     text = (
         f"steps add to {significant(amount)} for whole sequences that are neighbours at every "
         f"step (Theorems 7.1 and 7.2; {first.task.secrets.subject})"

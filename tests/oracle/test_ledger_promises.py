@@ -237,6 +237,42 @@ def test_a_plan_costs_what_it_draws_whatever_it_says(mechanism: str) -> None:
     assert compose([said, said]).amount == total.amount or mechanism == "markov-quilt"
 
 
+@pytest.mark.parametrize("mechanism", ["exact", "lift", "group", "markov-quilt", "wasserstein"])
+def test_a_single_plan_with_other_noise_does_not_cost_what_it_promises(mechanism: str) -> None:
+    matrix = [[0.1, 0.9], [0.9, 0.1]]
+    law = chain_law(matrix, [0.5, 0.5], 6)
+    plan = plan_for(COUNT, shoal.MarkovChain.of(matrix, length=6), mechanism)
+    changed = forged(plan, plan.body.noise.scale / 3)
+    truth = joint_loss(law, [(sum, rate(changed))], entries(law))
+    assert float(compose([changed]).amount) >= truth * (1 - 1e-9)
+    assert compose([changed]).rule != "own guarantee"
+    quieter = replace(plan, guarantee=replace(plan.guarantee, amount=Fraction(1, 100)))
+    assert compose([quieter]).amount > Fraction(1, 100)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        ("laplace", {"notion": "pufferfish"}),
+        ("knorm", {"notion": "group"}),
+        ("exact", {"notion": "group"}),
+        ("dependent-published", {"proved": True, "caveat": ""}),
+        ("dependent-published-18", {"proved": True, "caveat": ""}),
+        ("correlated-sensitivity", {"proved": True, "caveat": ""}),
+    ],
+)
+def test_words_that_no_proof_stands_behind_are_caught(mechanism: str, words: Any) -> None:
+    table = np.zeros((2, 2, 2))
+    for a, b in itertools.product((0, 1), repeat=2):
+        table[a, b, a ^ b] = 0.25
+    query = shoal.histogram("01") if mechanism == "knorm" else COUNT
+    plan = plan_for(query, shoal.JointTable.of(table), mechanism)
+    assert shoal.recheck(plan) <= 1 + 1e-12
+    said = replace(plan, guarantee=replace(plan.guarantee, **words))
+    assert shoal.recheck(said) == math.inf
+    assert compose([said]).rule != "own guarantee"
+
+
 def test_a_plan_that_draws_another_query_is_refused() -> None:
     chain = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=4)
     plan = plan_for(COUNT, chain, "group")

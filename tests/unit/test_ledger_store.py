@@ -36,8 +36,8 @@ from shoal.core.task import Model
 from shoal.ledger import Session, SqlLedger, open_ledger, reading
 from shoal.ledger.batch import settle_many
 from shoal.ledger.limits import Limit
+from shoal.ledger.memory import BEATEN
 from shoal.ledger.schema import TABLES
-from shoal.ledger.store import BEATEN
 from shoal.ledger.total import Conversions
 from shoal.noise.bits import SeededRng
 

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select
@@ -27,11 +27,10 @@ from shoal.ledger import links, reading
 from shoal.ledger.charging import charged_eta, check_names, checked_release, repeated
 from shoal.ledger.limits import EACH, Limit, check
 from shoal.ledger.links import Head, link_hash
-from shoal.ledger.memory import Missing
 from shoal.ledger.reading import Counted, Entry
 from shoal.ledger.rules import any_total
 from shoal.ledger.schema import CHARGES, PLANS
-from shoal.ledger.store import BEATEN, SqlLedger, keep_plan
+from shoal.ledger.store import SqlLedger, keep_plan
 from shoal.ledger.total import Conversions, Tally, from_counts, one_more
 
 LOOKED_UP = 500  # names per statement: every database takes that many
@@ -51,12 +50,7 @@ def settle_many(ledger: SqlLedger, charges: Sequence[Charge], sample: Sample) ->
     ledger._check_open()
     for charge in charges:
         check_names(charge)
-    for _ in range(BEATEN):
-        try:
-            return _settle(ledger, charges, sample, ledger._memory.recalled())
-        except Missing as missing:
-            missing.compute()  # may take seconds: not while the ledger is locked
-    return _settle(ledger, charges, sample, ledger._memory.computed())
+    return ledger._memory.patiently(partial(_settle, ledger, charges, sample))
 
 
 def _settle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
@@ -11,14 +12,21 @@ from shoal.core.task import Model
 from shoal.ledger.total import Conversions, tallied
 
 LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
+BEATEN = 3  # times that other writers may change what a conversion was prepared for
+
+Settled = TypeVar("Settled")
 
 
 class Missing(Exception):
-    """A conversion that is not remembered yet; `compute` works it out and remembers it."""
+    """A conversion that is not remembered yet; `compute` works it out and remembers it.
 
-    def __init__(self, compute: Callable[[], None]) -> None:
+    `outrun` says whether it depends on what others write meanwhile: a plan's own loss does not.
+    """
+
+    def __init__(self, compute: Callable[[], None], outrun: bool) -> None:
         super().__init__("a conversion has to be computed first")
         self.compute = compute
+        self.outrun = outrun
 
 
 class Memory:
@@ -27,6 +35,20 @@ class Memory:
     def __init__(self, conversions: Conversions) -> None:
         self._conversions = conversions
         self._known: dict[object, float | Refused] = {}
+
+    def patiently(self, work: Callable[[Conversions], Settled]) -> Settled:
+        """`work` done with what is remembered; what is missing is computed outside of it.
+
+        Only when others have outrun that `BEATEN` times does `work` compute, under its lock.
+        """
+        beaten = 0
+        while beaten < BEATEN:
+            try:
+                return work(self.recalled())
+            except Missing as missing:
+                missing.compute()  # may take seconds: not while the ledger is locked
+                beaten += missing.outrun
+        return work(self.computed())
 
     def recalled(self) -> Conversions:
         """Conversions that answer from memory and raise `Missing` otherwise."""
@@ -45,11 +67,14 @@ class Memory:
         def composed_loss(plans: Sequence[Plan]) -> float:
             return answer(tallied(plans), lambda: self._conversions.composed_loss(plans))
 
-        return Conversions(leakage, composed_loss)
+        def recheck(plan: Plan) -> float:
+            return answer(plan, lambda: self._conversions.recheck(plan))
+
+        return Conversions(leakage, composed_loss, recheck)
 
     def _recall(self, key: object, compute: Callable[[], float]) -> float:
         if key not in self._known:
-            raise Missing(lambda: self._learn(key, compute))
+            raise Missing(lambda: self._learn(key, compute), not isinstance(key, Plan))
         return _told(self._known[key])
 
     def _compute(self, key: object, compute: Callable[[], float]) -> float:

@@ -95,7 +95,7 @@ def parallel(totals: Sequence[Total]) -> Total:
 
 
 def standard_conversions() -> Conversions:
-    """The lift and the quilt sum of this library."""
+    """The lift, the quilt sum and the checks of this library."""
 
     def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
         from shoal.mechanisms.leakage import leakage as lifted
@@ -107,7 +107,12 @@ def standard_conversions() -> Conversions:
 
         return summed(plans)
 
-    return Conversions(leakage, composed_loss)
+    def recheck(plan: Plan) -> float:
+        from shoal.mechanisms import recheck as checked
+
+        return checked(plan)
+
+    return Conversions(leakage, composed_loss, recheck)
 
 
 def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:

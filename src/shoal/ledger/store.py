@@ -34,7 +34,6 @@ from shoal.ledger.verify import Verdict, verify
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 TIMEOUT = 30.0  # seconds to wait for another writer
 CROWD = 64  # charges of one plan by others for which room is made before one is sent off
-BEATEN = 3  # times that other writers may change what a conversion was prepared for
 
 Etas = list[tuple[Fraction | None, int]]  # of charges, and how often
 Limits = dict[str, list[Limit]]  # by subject, so that a charge looks only at those on its own
@@ -91,12 +90,7 @@ class SqlLedger:
         quickly = self._settle_quickly(charge, sample)
         if quickly is not None:
             return quickly
-        for _ in range(BEATEN):
-            try:
-                return self._settle(charge, sample, self._memory.recalled())
-            except Missing as missing:
-                missing.compute()  # may take seconds: not while the ledger is locked
-        return self._settle(charge, sample, self._memory.computed())
+        return self._memory.patiently(partial(self._settle, charge, sample))
 
     def limit(
         self,

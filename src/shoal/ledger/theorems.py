@@ -20,6 +20,7 @@ from shoal.core.task import entry_of
 from shoal.ledger.dependent import TIES, ties
 from shoal.ledger.same_data import families, tied
 from shoal.ledger.total import Conversions, Tally, Total, entry_eta, is_step, sum_eta
+from shoal.mechanisms import LOSS_TOLERANCE
 from shoal.secrets.entries import EachEntry
 
 
@@ -31,12 +32,21 @@ class Rule(NamedTuple):
 
 
 def own_guarantee(tally: Tally, conversions: Conversions) -> Total | str:
-    """One release costs what its plan proved."""
+    """One release costs what its plan proved, evaluated again on what it draws."""
     (plan, count), *others = tally
     if others or count > 1:
         return "a plan's own guarantee holds for one release"
     if not plan.guarantee.proved:
         return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
+    try:
+        loss = conversions.recheck(plan)
+    except Refused as refusal:
+        return str(refusal)
+    if not loss <= float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE):
+        return (
+            f"the plan promises {significant(plan.guarantee.amount)} and what it draws loses "
+            f"{significant(loss)}: it was changed; calibrate it again"
+        )
     text = "one release costs its own guarantee"
     return _total(tally, plan.guarantee.notion, plan.guarantee.amount, OWN, text)
 

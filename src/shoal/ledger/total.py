@@ -43,14 +43,16 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Conversions:
-    """The two computations the rules borrow from the mechanisms; both round up.
+    """The computations the rules borrow from the mechanisms; all round up.
 
     `leakage(family, eta)` is the loss of any eta-DP mechanism under the family, perhaps inf;
-    `composed_loss(plans)` is max_i min_Q (|N|·Ση + e) for plans from the same quilts.
+    `composed_loss(plans)` is max_i min_Q (|N|·Ση + e) for plans from the same quilts;
+    `recheck(plan)` is the loss of one release as drawn, in the unit of the plan's guarantee.
     """
 
     leakage: Callable[[tuple[Model, ...], Fraction], float]
     composed_loss: Callable[[Sequence[Plan]], float]
+    recheck: Callable[[Plan], float] = lambda plan: float(plan.guarantee.amount)
 
 
 def tallied(plans: Iterable[Plan]) -> Tally:

@@ -68,4 +68,4 @@ def loss(plan: Plan) -> float:
     )
 
 
-ROW = Mechanism(NAME, not_tied, calibrate, loss)
+ROW = Mechanism(NAME, not_tied, calibrate, loss, proves=False)

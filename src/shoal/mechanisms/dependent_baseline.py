@@ -73,4 +73,4 @@ def _sizes(task: Task) -> BaselineCertificate:
     )
 
 
-ROW = Mechanism(NAME, not_tied, calibrate, loss)
+ROW = Mechanism(NAME, not_tied, calibrate, loss, notion="group")

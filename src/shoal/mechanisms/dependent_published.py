@@ -110,5 +110,5 @@ def _calibrate(task: Task, epsilon: Fraction, *, printed: bool) -> Plan:
     return laplace_plan(task, NAME_18 if printed else NAME, guarantee, scale, certificate)
 
 
-ROW = Mechanism(NAME, not_tied, calibrate, loss)
-ROW_18 = Mechanism(NAME_18, not_tied, calibrate_18, loss)
+ROW = Mechanism(NAME, not_tied, calibrate, loss, proves=False)
+ROW_18 = Mechanism(NAME_18, not_tied, calibrate_18, loss, proves=False)

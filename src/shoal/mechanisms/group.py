@@ -66,4 +66,4 @@ def loss(plan: Plan) -> float:
     return float(tied * laplace_body(plan).eta)
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss)
+ROW = Mechanism(NAME, refuse, calibrate, loss, notion="group")

@@ -79,4 +79,4 @@ def loss(plan: Plan) -> float:
     return float(laplace_body(plan).eta)
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss)
+ROW = Mechanism(NAME, refuse, calibrate, loss, notion="entry-dp")

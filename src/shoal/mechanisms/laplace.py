@@ -47,4 +47,4 @@ def loss(plan: Plan) -> float:
     return float(laplace_body(plan).eta)
 
 
-ROW = Mechanism(NAME, not_for_numbers, calibrate, loss)
+ROW = Mechanism(NAME, not_for_numbers, calibrate, loss, notion="entry-dp")

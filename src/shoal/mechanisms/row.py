@@ -16,10 +16,18 @@ class Mechanism(NamedTuple):
     `refuse` is quick and looks only at the shape of the task; `calibrate` may still raise
     `Refused` when its own computation shows that no finite noise is enough. `amount` is epsilon,
     or delta for contexts. `loss` re-evaluates the promise of a finished plan in the same unit,
-    from the plan alone.
+    from the plan alone. `notion` is what its proved plans promise, None for the notion the secrets
+    ask for; a row that only repeats a published claim has `proves` False.
     """
 
     name: str
     refuse: Callable[[Task], str | None]
     calibrate: Callable[[Task, Fraction], Plan]
     loss: Callable[[Plan], float]
+    notion: str | None = None
+    proves: bool = True
+
+    def may_say(self, plan: Plan) -> bool:
+        """Whether the guarantee of `plan` says no more than a row like this one proves."""
+        notion = self.notion or plan.task.secrets.notion
+        return not plan.guarantee.proved or (self.proves and plan.guarantee.notion == notion)

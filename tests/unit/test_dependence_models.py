@@ -60,6 +60,10 @@ def test_an_interval_is_cut_into_cells_and_distances_are_the_farthest() -> None:
         (lambda: RecordDomain.points([0, 1], states="abc"), "3 states name 2 values"),
         (lambda: RecordDomain.box([0, 0], [1, 1], cells=100), "100 cells on each of 2 axes"),
         (lambda: RecordDomain.interval(1, 1, cells=2), "each low below its high"),
+        (
+            lambda: RecordDomain(low=[[0.0], [1.0]], high=[[1.0], [2.0]], states=("a", "b")),  # type: ignore[arg-type]
+            "wider than a point",
+        ),
         (lambda: LINE.cell_of([2]), "outside the domain"),
         (lambda: LINE.cell_of([[1, 2]]), "the domain has 1 coordinates"),
     ],

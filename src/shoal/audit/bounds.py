@@ -81,7 +81,9 @@ def _lift(model: Model, query: Query | None, eta: Fraction) -> float:
 
 def _field(model: Model, query: Query | None, eta: Fraction) -> float:
     """How far one record reaches in a pairwise field."""
-    return field_loss(model, eta_above(eta)) if isinstance(model, PairwiseField) else math.inf
+    if not isinstance(model, PairwiseField):
+        return math.inf
+    return field_loss(model, eta_above(eta), query)
 
 
 def _attempt(bound: Callable[[], float]) -> float:

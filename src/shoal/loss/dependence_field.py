@@ -31,8 +31,20 @@ def contractions(potentials: Floats) -> Floats:
     return out
 
 
-def field_reach(model: PairwiseField) -> Floats:
+def field_reach(model: PairwiseField, inside: float = 1.0) -> Floats:
     """W_i with: the loss about record i of any release that is η-DP for one record is ≤ η·W_i.
+
+    On a domain of cells whose places are free it is min(n_i, W_i + n_i·inside), n_i being the size
+    of the component and `inside` the most that a move within its cell changes a release by, as a
+    share of η: 1, and n_i in all, unless given.
+    """
+    share = 0.0 if model.domain.known_inside else inside
+    sizes = np.bincount(model.components())[model.components()].astype(np.float64)
+    return np.minimum(_walks(model, sizes) + sizes * share * (1 + RAISED), sizes)
+
+
+def _walks(model: PairwiseField, sizes: Floats) -> Floats:
+    """The weight of all walks from each record, at most the sizes of the components.
 
     W_i = 1 + Σ_j κ_ij M(i→j), M(i→j) = 1 + Σ over ties (j, k), k ≠ i, of κ_jk M(j→k): the weight
     of all walks from i that never turn straight back, κ being each tie's contraction. Never more
@@ -40,7 +52,6 @@ def field_reach(model: PairwiseField) -> Floats:
     and every round is a bound by itself, so stopping early only adds noise. Exact sums on a
     forest. Rounds up. Proof: mechanisms/dependent_field.md.
     """
-    sizes = np.bincount(model.components())[model.components()].astype(np.float64)
     if not len(model.ties):
         return sizes
     one, other = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)

@@ -10,13 +10,8 @@ from shoal.core.task import Task
 from shoal.core.value import Value
 from shoal.loss.crossing import smallest_scale
 from shoal.loss.dependence import printed_limits, printed_losses
-from shoal.mechanisms.additive import (
-    float_below,
-    laplace_body,
-    laplace_plan,
-    pufferfish,
-)
-from shoal.mechanisms.dependent_task import needed, not_additive
+from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan
+from shoal.mechanisms.dependent_task import about_records, needed, not_additive
 from shoal.mechanisms.row import Mechanism
 
 NAME = "dependent-additive"
@@ -44,7 +39,8 @@ class AdditiveTiesCertificate(Value):
 
 TIES_ASSUMED = (
     "tied pairs of records follow the given pairwise laws, records of different components are "
-    "independent; nothing is assumed about three records at once",
+    "independent; nothing is assumed about three records at once, nor about where values lie in "
+    "cells, unless that is declared to be their own matter",
 )
 
 
@@ -68,7 +64,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         sensitivities=tuple(float(bounds.max()) for bounds in found),
         records=tuple(int(bounds.argmax()) for bounds in found),
     )
-    return laplace_plan(task, NAME, pufferfish(task, epsilon), scale, certificate)
+    return laplace_plan(task, NAME, about_records(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.core.plan import Plan
-from shoal.core.task import Task
+from shoal.core.task import Query, Task
 from shoal.core.value import Value
 from shoal.loss.dependence_field import field_reach
 from shoal.mechanisms.additive import (
     eta_above,
+    float_below,
     laplace_body,
     laplace_plan,
     not_for_numbers,
-    pufferfish,
 )
+from shoal.mechanisms.dependent_task import about_records, contributions
 from shoal.mechanisms.row import Mechanism
 from shoal.models.dependence_field import PairwiseField
 from shoal.secrets.entries import EachEntry
@@ -42,7 +43,8 @@ class FieldCertificate(Value):
     def assumptions(self) -> tuple[str, ...]:
         return (
             "the records follow the field: given the values it is tied to, a record depends on no "
-            "other record; different components are independent",
+            "other record; different components are independent; where values lie in cells is "
+            "free, unless declared to be their own matter",
         )
 
 
@@ -58,24 +60,43 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·W/ε, W the largest reach of a record under any model."""
-    found = [field_reach(model) for model in task.family if isinstance(model, PairwiseField)]
+    fields = [model for model in task.family if isinstance(model, PairwiseField)]
+    found = [field_reach(model, moved_inside(task.query, model)) for model in fields]
     certificate = FieldCertificate(
         reaches=tuple(float(reach.max()) for reach in found),
         records=tuple(int(reach.argmax()) for reach in found),
     )
     scale = Fraction(max(certificate.reaches)) * (1 + ROUNDED) * task.query.lipschitz / epsilon
-    return laplace_plan(task, NAME, pufferfish(task, epsilon), scale, certificate)
+    return laplace_plan(task, NAME, about_records(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:
     """W · L/scale of the noise as drawn, the largest over the family."""
-    eta = eta_above(laplace_body(plan).eta)
-    return max(field_loss(m, eta) for m in plan.task.family if isinstance(m, PairwiseField))
+    eta, task = eta_above(laplace_body(plan).eta), plan.task
+    return max(field_loss(m, eta, task.query) for m in task.family if isinstance(m, PairwiseField))
 
 
-def field_loss(model: PairwiseField, eta: float) -> float:
-    """What any release that is eta-DP for one record tells about one record of the field."""
-    return float(field_reach(model).max()) * eta
+def moved_inside(query: Query | None, model: PairwiseField) -> float:
+    """The most a record moves the answer within its cell, as a share of what it moves it at all.
+
+    0 where laws of cells are laws of values; 1 for a query that is no sum over records, or not
+    told: nothing is known of it then. Rounds up.
+    """
+    if model.domain.known_inside:
+        return 0.0
+    adds = None if query is None else contributions(query, model)
+    if query is None or adds is None:
+        return 1.0
+    widest = float((adds.high - adds.low).sum(axis=1).max())
+    return min(widest / float_below(query.lipschitz) * (1 + float(ROUNDED)), 1.0)
+
+
+def field_loss(model: PairwiseField, eta: float, query: Query | None = None) -> float:
+    """What any release that is eta-DP for one record tells about one record of the field.
+
+    On a domain of cells that is group privacy, unless noise was added to `query`, a sum.
+    """
+    return float(field_reach(model, moved_inside(query, model)).max()) * eta
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss)

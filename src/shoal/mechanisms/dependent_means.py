@@ -9,9 +9,9 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
 from shoal.loss.dependence import mean_sensitivities
-from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
+from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan
 from shoal.mechanisms.dependent_additive import TIES_ASSUMED
-from shoal.mechanisms.dependent_task import needed, not_additive
+from shoal.mechanisms.dependent_task import about_records, needed, not_additive
 from shoal.mechanisms.row import Mechanism
 
 NAME = "dependent-means"
@@ -45,7 +45,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         records=tuple(int(bounds.max(axis=1).argmax()) for bounds in found),
     )
     scale = Fraction(max(certificate.sensitivities)) * (1 + ROUNDED) / epsilon
-    return laplace_plan(task, NAME, pufferfish(task, epsilon), scale, certificate)
+    return laplace_plan(task, NAME, about_records(task, epsilon), scale, certificate)
 
 
 def loss(plan: Plan) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
+from shoal.core.guarantee import Guarantee
 from shoal.core.task import Model, Query, Task
 from shoal.core.value import Floats
 from shoal.loss.dependence import Contributions, mean_sensitivities
-from shoal.mechanisms.additive import not_for_numbers
+from shoal.mechanisms.additive import not_for_numbers, pufferfish
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.dependence_sources import pairs_of_table
@@ -68,7 +70,22 @@ def not_additive(task: Task) -> str | None:
     return None
 
 
-def contributions(query: Query, model: Dependence) -> Contributions | None:
+def about_records(task: Task, epsilon: Fraction) -> Guarantee:
+    """The promise of a row that rests on laws of records: about values, or about their cells.
+
+    A law of cells says nothing of where a value lies in its cell, so nothing is promised of it,
+    unless the domain declares that the place tells nothing (`own_places`).
+    """
+    promise = pufferfish(task, epsilon)
+    domains = [m.domain for m in task.family if isinstance(m, Dependence | PairwiseField)]
+    unknown = [domain.width for domain in domains if not domain.known_inside]
+    if not unknown:
+        return promise
+    cells = f"which cell, up to {max(unknown):.3g} wide, {task.secrets.subject} lies in"
+    return replace(promise, over=f"{cells}, not where in it, under every model of the family")
+
+
+def contributions(query: Query, model: Dependence | PairwiseField) -> Contributions | None:
     """What one record adds to the answer, by its value; None when the query is no such sum.
 
     A linear query has its weights. Any other query may say it itself by a method

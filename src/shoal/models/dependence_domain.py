@@ -23,13 +23,18 @@ class RecordDomain(Value):
     """Cells low[c] ≤ value ≤ high[c], one row per cell and one column per coordinate.
 
     A finite grid has low = high, a point per cell, and may name them in `states`. An interval or a
-    box is cut into cells: a law then says how likely each cell is and nothing about where in it.
-    Distances are l1, taken between the points of two cells that are farthest apart.
+    box is cut into cells: a law then says how likely each cell is and nothing about where in it,
+    so that where a record lies in its cell may tell anything about the others. **Promises that
+    rest on laws of cells are about cells**: which one a record lies in, not where in it. Only with
+    `own_places`, which declares that given its cell the place of a record in it depends on nothing
+    else, are they about values (mechanisms/dependent_means.md, "Cells"). Distances are l1, taken
+    between the points of two cells that are farthest apart.
     """
 
     low: Floats
     high: Floats
     states: tuple[str, ...] | None = None
+    own_places: bool = False
 
     def __post_init__(self) -> None:
         low, high = numbers(self.low, "low"), numbers(self.high, "high")
@@ -48,6 +53,11 @@ class RecordDomain(Value):
             states = checked_states(self.states)
             if len(states) != len(low):
                 raise InputError(f"{len(states)} states name {len(low)} values; give each its own")
+            if (low != high).any():
+                raise InputError(
+                    "states names a cell that is wider than a point; name points, or leave the "
+                    "names out"
+                )
             object.__setattr__(self, "states", states)
         object.__setattr__(self, "low", locked(low + 0.0))
         object.__setattr__(self, "high", locked(high + 0.0))
@@ -75,12 +85,14 @@ class RecordDomain(Value):
         return cls.points(places, states=names)
 
     @classmethod
-    def interval(cls, low: float, high: float, *, cells: int) -> Self:
+    def interval(cls, low: float, high: float, *, cells: int, own_places: bool = False) -> Self:
         """[low, high], cut into cells of equal width."""
-        return cls.box([low], [high], cells=cells)
+        return cls.box([low], [high], cells=cells, own_places=own_places)
 
     @classmethod
-    def box(cls, low: Sequence[float], high: Sequence[float], *, cells: int) -> Self:
+    def box(
+        cls, low: Sequence[float], high: Sequence[float], *, cells: int, own_places: bool = False
+    ) -> Self:
         """A box, every axis cut into `cells` equal parts; the last axis varies fastest."""
         count = whole(cells, "cells")
         starts, ends = numbers(low, "low"), numbers(high, "high")
@@ -95,7 +107,7 @@ class RecordDomain(Value):
         below = np.meshgrid(*[edge[:-1] for edge in edges], indexing="ij")
         above = np.meshgrid(*[edge[1:] for edge in edges], indexing="ij")
         stack = (np.stack([side.ravel() for side in sides], axis=1) for sides in (below, above))
-        return cls(low=next(stack), high=next(stack))
+        return cls(low=next(stack), high=next(stack), own_places=own_places)
 
     @property
     def size(self) -> int:
@@ -108,8 +120,13 @@ class RecordDomain(Value):
 
     @property
     def width(self) -> float:
-        """The largest l1 distance within one cell; 0 for a grid of points."""
+        """The largest l1 distance within one cell; 0 for a grid of points, and only then."""
         return float((self.high - self.low).sum(axis=1).max())
+
+    @property
+    def known_inside(self) -> bool:
+        """Whether laws of cells are laws of values: they are points, or their places are own."""
+        return self.own_places or self.width == 0
 
     def distances(self) -> Floats:
         """The largest l1 distance between a value of cell x and one of cell y, (size, size)."""
@@ -143,8 +160,9 @@ class RecordDomain(Value):
         return found
 
     def describe(self) -> str:
-        kind = "values" if self.width == 0 else "cells"
-        return f"{self.size} {kind}"
+        if self.width == 0:
+            return f"{self.size} values"
+        return f"{self.size} cells up to {self.width:.3g} wide"
 
 
 def _text(states: Sequence[Any]) -> tuple[str, ...]:

@@ -36,7 +36,10 @@ class FriendModel(Value):
             raise InputError(f"c is {self.c}; it must be 0 or greater")
 
     def potential(self, domain: RecordDomain) -> Floats:
-        """(‖x - y‖₁ + b)^(-c) between the centres of all cells, scaled to at most 1."""
+        """(‖x - y‖₁ + b)^(-c) between the centres of all cells, scaled to at most 1.
+
+        On cells this is a law of cells, not Eq. (26) on the continuum between them.
+        """
         centres = domain.centres
         apart = np.abs(centres[:, None, :] - centres[None, :, :]).sum(axis=2)
         return np.asarray((apart / self.b + 1.0) ** -self.c)

@@ -67,7 +67,7 @@ def test_an_interval_is_cut_into_cells_and_distances_are_the_farthest() -> None:
         (lambda: LINE.cell_of([2]), "outside the domain"),
         (lambda: LINE.cell_of([[1, 2]]), "the domain has 1 coordinates"),
     ],
-    ids=["shape", "order", "finite", "names", "many", "empty", "outside", "axes"],
+    ids=["shape", "order", "finite", "names", "many", "empty", "named-cells", "outside", "axes"],
 )
 def test_domains_that_are_none_are_refused(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):

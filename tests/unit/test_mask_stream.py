@@ -26,6 +26,7 @@ from shoal.mechanisms import MECHANISMS, choose, mask_limit, mask_probabilistic
 from shoal.mechanisms.mask_choice import mask
 from shoal.mechanisms.mask_machine import VectorMask
 from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable, SimulatableMask
+from shoal.mechanisms.mask_missing import advance
 from shoal.mechanisms.mask_rates import reasons, shown_rates
 from shoal.models.day import DayChain
 from shoal.noise.bits import SeededRng
@@ -98,8 +99,8 @@ def test_asking_again_gives_the_same_answer_and_never_more() -> None:
     for _ in range(20):
         stream, again = stream.read("work", slot=2)
         assert again == first
-    with pytest.raises(InputError, match="slot is 1, which is past; the next one is 3"):
-        stream.read("home", slot=1)
+    for slot in (0, 1):  # left out: nothing was shown, and nothing is drawn now
+        assert stream.read("home", slot=slot, rng=SeededRng(1)) == (stream, None)
     with pytest.raises(InputError, match="slot is 8; the day has slots 0 to 7"):
         stream.read("home", slot=8)
 
@@ -111,8 +112,7 @@ def test_a_new_day_starts_afresh() -> None:
     assert (stream.day, stream.state.slot) == ("tuesday", 1)
     for slot in range(1, 8):
         stream, _ = stream.read("home", slot=slot)
-    with pytest.raises(InputError, match="after the end of the day; name the next day"):
-        stream.read("home", slot=3)
+    assert stream.read("clinic", slot=3) == (stream, stream.earlier[3])
     with pytest.raises(InputError, match="day 'tuesday' is over; name the next day"):
         stream.read("home")
 
@@ -121,8 +121,27 @@ def test_days_without_a_name_follow_each_other_by_themselves() -> None:
     stream = ContextStream.begin(PLANS["mask-adaptive"])
     for _ in range(8):
         stream, _ = stream.read("home")
+    with pytest.raises(InputError, match="after the end of the day; name the next day"):
+        stream.read("home", slot=3)  # of which day?
     stream, _ = stream.read("home")
     assert (stream.day, stream.state.slot) == ("", 1)
+
+
+@EVERY_CHECK
+def test_who_asks_late_gets_what_the_stream_showed_then(check: str) -> None:
+    """Also after the stream was stored; one of 0.1 that does not remember says so."""
+    stream, rng = ContextStream.begin(PLANS[check], "monday"), SeededRng(8)
+    shown: list[str | None] = []
+    for slot in (0, 1, 3, 4, 6, 7):
+        stream, out = stream.read(PATH[slot], slot=slot, rng=rng)
+        shown += [None] * (slot - len(shown)) + [out]
+        stream = loads(dumps(stream))
+        for past, then in enumerate(shown):
+            assert stream.read("home", slot=past, rng=rng) == (stream, then)
+    old = ContextStream(stream.plan, stream.state, stream.day, stream.shown)
+    assert old.read("home", slot=7) == (old, stream.shown)
+    with pytest.raises(InputError, match="slot is 6, which is past, and this stream was stored"):
+        old.read("home", slot=6)
 
 
 @pytest.mark.parametrize(
@@ -199,16 +218,53 @@ def test_left_out_slots_are_suppressed_like_missing_readings() -> None:
 
 
 def test_the_simulatable_check_runs_without_a_table() -> None:
-    table = PLANS["mask-simulatable"].body
-    assert isinstance(table, SimulatableMask)
-    live = LiveSimulatable(DAY, CLINIC, 0.1)
-    rng = SeededRng(3)
-    one, two = table.init(), live.init()
-    for _ in range(3):
-        for context in DAY.sample(rng):
-            one, shown = table.step(one, STATES[context], rng)
-            two, other = live.step(two, STATES[context], rng)
-            assert shown == other
+    """Slots that are not read included, also those that were due."""
+    matrix = [[0.9, 0.1, 0], [0, 0.8, 0.2], [0, 1, 0]]
+    day = DayChain.of(matrix, initial=[1, 0, 0], states=STATES, slots=12)
+    secrets = SensitiveContexts.of(moments={"clinic": [5, 6]})
+    plan = mask(day, secrets, delta=0.2, check="mask-simulatable")
+    live = LiveSimulatable(day, secrets, 0.2)
+    rng, late = SeededRng(3), 0
+    for _ in range(30):
+        one, two = machine(plan).init(), live.init()
+        for slot, context in enumerate(day.sample(rng)):
+            observed = STATES[context] if rng.words(1)[0] % 4 else None
+            one, shown = advance(plan, one, observed, rng)
+            two, other = live.step(two, observed, rng)
+            assert shown == other, slot
+            late += shown is not None and one.gaps != ()
+    assert late > 20
+
+
+@EVERY_CHECK
+def test_a_machine_without_its_model_ends_the_day_at_a_slot_not_read(check: str) -> None:
+    """Unless its coins are independent; and who has the model goes on as if nothing were read."""
+    body, rng = machine(PLANS[check]), SeededRng(2)
+    state, _ = body.step(body.init(), None, rng)
+    independent = isinstance(body, VectorMask)
+    for context in ["home"] * 7:
+        assert independent or advance(PLANS[check], state, context, rng)[1] is None
+        state, shown = body.step(state, context, rng)
+        assert shown is None or independent
+    state, _ = body.step(state, "home", rng)
+    assert state.slot == 1
+    assert state.gaps == ()
+
+
+def test_a_simulatable_table_may_be_longer_than_16_bits_count() -> None:
+    """T = 40,000, whose table of next slots wrapped round to negative numbers."""
+    slots = 40_000
+    table = np.full((slots + 1, 2), slots)
+    table[0, 0], table[39_001, 1] = 39_000, 39_990
+    body = loads(dumps(SimulatableMask(("a", "b"), table)))
+    state = body.init()
+    shown: dict[int, str] = {}
+    for slot in range(slots):
+        state, out = body.step(state, "b", SeededRng(1))
+        shown |= {slot: out} if out else {}
+    assert shown == {39_000: "b", 39_990: "b"}
+    short = SimulatableMask(("a", "b"), table[:10] * 0)
+    assert short.table.dtype == np.int16  # as stored by 0.1
 
 
 def test_the_ledger_takes_one_charge_a_day_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -259,6 +315,18 @@ def test_several_applications_are_served_by_one_stream() -> None:
     joint, delta = jointly([(CLINIC, 0.2), (SensitiveContexts.of(["home"]), 0.1)])
     assert joint.contexts == ("clinic", "home")
     assert delta == Fraction(1, 10)
+
+
+def test_applications_together_keep_the_labels_of_each() -> None:
+    """Whatever one of them may be unsure of; a state that another one names stands for itself."""
+    unsure = SensitiveContexts.of("clinic", labels={"home": ["flat", "clinic"]})
+    assert jointly([(unsure, 0.2)])[0] == unsure
+    joint, _ = jointly([(unsure, 0.2), (SensitiveContexts.of("work"), 0.1)])
+    assert dict(joint.labels) == {"home": ("flat", "clinic")}
+    joint, _ = jointly([(SensitiveContexts.of("home"), 0.1), (unsure, 0.2)])
+    assert set(dict(joint.labels)["home"]) == {"home", "flat", "clinic"}
+    for wish in (unsure, SensitiveContexts.of("home")):
+        assert (joint.shares(DAY) >= wish.shares(DAY)).all()
 
 
 def test_set_labels_make_their_states_sensitive_at_a_share_of_delta() -> None:

@@ -223,7 +223,7 @@ def _step(
     runner, shown = runner.read(
         reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng, **charged
     )
-    out = {"slot": runner.state.slot - 1, "shown": shown}
+    out = {"slot": runner.state.slot - 1 if slot is None else slot, "shown": shown}
     return runner, ({"day": runner.day, **out} if runner.day else out)
 
 

@@ -64,6 +64,8 @@ def encode(value: object) -> Json:
             field.name: encode(getattr(value, field.name))
             for field in dataclasses.fields(value)
             if field.metadata.get("stored", True)  # an attached mechanism is not content
+            # a field added later is written when it says something: older documents stay valid
+            and not (field.metadata.get("later") and getattr(value, field.name) == field.default)
         }
         return {"kind": kind_of(type(value)), **fields}
     raise TypeError(f"{type(value).__name__} is not a kind that can be stored")

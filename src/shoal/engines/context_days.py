@@ -2,7 +2,8 @@
 
 A live stream answers slot by slot; a job over days that are past answers with the whole day, by
 the same machine step by step, so it tells what the live stream would have told and no more. A
-slot without a reading is suppressed like any other, so the answer has all slots of the day.
+slot without a reading shows nothing, and the stream goes on as a live one would after it
+(mechanisms/mask_missing.md); the answer has all slots of the day.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from shoal.core.value import Ints
 from shoal.engines.census import Census
 from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
 from shoal.engines.tables import guarantee_of
+from shoal.mechanisms.mask_missing import advance
 from shoal.models.day import DayChain
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def through_day(
     for slot in range(day_of(plan).slots):
         context = first.get(slot, SUPPRESSED)
         observed = states[context] if context >= 0 else None
-        state, answer = machine.step(state, observed, rng)
+        state, answer = advance(plan, state, observed, rng)
         answers.append(SUPPRESSED if answer is None else own[answer])
     return answers
 

@@ -7,7 +7,7 @@ later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +68,6 @@ def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
             if effort.clock is not None and until < day.slots:
                 seen[until] |= until_shown((day,), (slot, state), until)[-1] < LEVELS - 1
     return table
-
-
-def next_release(day: Day, slot: int, state: int) -> int:
-    """One entry of `next_releases`, computed on its own: what a stream needs after a release."""
-    from shoal.loss import suppression_simulatable_kernels as kernels
-
-    return int(kernels.next_release(_arrays(day), slot, state, slot + 1))
 
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
@@ -205,10 +198,34 @@ def occurring(day: Day, policies: dict[Origin, Codes]) -> Segments:
 
 def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     """max over outputs and secrets of share·(posterior - prior), over all segments that occur."""
-    worst = 0.0
-    for slot, state in reachable_origins(day, policies):
+    return _rise_after(day, policies, reachable_origins(day, policies), 0.0)
+
+
+def unread_rise(day: Day, policies: dict[Origin, Codes], least: float) -> float:
+    """As `segments_rise`, also after releases that only slots not read lead to; `least` or more.
+
+    Those that have a table, and what follows them; `least` is what `segments_rise` found.
+    """
+    occurring = set(reachable_origins(day, policies))
+    all_of_them = reachable_origins(day, policies, listed_origins(day, policies))
+    return _rise_after(day, policies, [o for o in all_of_them if o not in occurring], least)
+
+
+def _rise_after(
+    day: Day, policies: dict[Origin, Codes], origins: Sequence[Origin], worst: float
+) -> float:
+    for slot, state in origins:
         worst = segment_rise(day, slot, state, full(day, slot, policies, state), worst)
     return worst
+
+
+def listed_origins(day: Day, policies: Mapping[Origin, object]) -> Truths:
+    """Which releases have a table and are possible."""
+    found = np.zeros((day.slots, day.size), dtype=np.bool_)
+    for origin in policies:
+        if origin[0] >= 0:
+            found[origin] = day.possible[origin]
+    return found
 
 
 def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
@@ -222,11 +239,13 @@ def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
     return 0.0
 
 
-def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
-    """ "start" and every release that can come up, in order of time."""
+def reachable_origins(
+    day: Day, policies: dict[Origin, Codes], known: Truths | None = None
+) -> list[Origin]:
+    """ "start", the releases of `known`, and every release that can come up, in order of time."""
     from shoal.loss import suppression_kernels as kernels
 
-    seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+    seen = np.zeros((day.slots, day.size), dtype=np.bool_) if known is None else known.copy()
     found = []
     for slot in range(-1, day.slots):
         for state in range(day.size if slot >= 0 else 1):

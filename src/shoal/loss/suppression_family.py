@@ -53,16 +53,24 @@ def family_next_releases(days: Sequence[Day], work: float | Effort = np.inf) -> 
     for slot, state in forwards(shown):
         if effort.late():
             break
-        asked = [arrays_of(day, shown) for day in coming_to(days, (slot, state))]
-        table[slot + 1, state] = _next(asked, slot, state)
+        table[slot + 1, state] = _next(days, shown, (slot, state), slot + 1)
     return table
 
 
-def _next(asked: Sequence[Arrays], slot: int, state: int) -> int:
-    """The first slot after a release that each of the days asked lets be shown."""
+def next_for_all(days: Sequence[Day], origin: Origin, earliest: int) -> int:
+    """One entry of `family_next_releases`, of slots from `earliest` on; T when there is none.
+
+    What a stream needs after a release, or when the slot that was due is not read.
+    """
+    return _next(days, jointly_releasable(days), origin, earliest)
+
+
+def _next(days: Sequence[Day], shown: Truths, origin: Origin, earliest: int) -> int:
+    """The first slot after a release that each day that can come to it lets be shown."""
     from shoal.loss import suppression_simulatable_kernels as kernels
 
-    earliest, slots = slot + 1, len(asked[0].moves)
+    slot, state = origin
+    asked, slots = [arrays_of(day, shown) for day in coming_to(days, origin)], len(shown)
     while earliest < slots:
         found = {int(kernels.next_release(given, slot, state, earliest)) for given in asked}
         if len(found) == 1:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shoal.core.value import Floats, Ints
 from shoal.loss.suppression import LEVELS, Codes, Day, decoded, segment_rise
-from shoal.loss.suppression_adaptive import Origin, full
+from shoal.loss.suppression_adaptive import Origin, full, listed_origins
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
 FineCodes = npt.NDArray[np.uint32]
@@ -88,33 +88,40 @@ def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> li
     return arriving
 
 
-def histories_rise(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
+def histories_rise(
+    day: Day, policies: dict[Origin, Remembering], digits: Ints
+) -> tuple[float, float]:
     """max over outputs and secrets of share·(posterior - prior), over all releases that occur.
 
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
     which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
-    with a window (`certified`); as `segment_rise` after one without.
+    with a window (`certified`); as `segment_rise` after one without. The second number also counts
+    releases that only slots not read lead to: those with a policy, and what follows them.
     """
     from shoal.loss import suppression_kernels as kernels
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+    also = listed_origins(day, policies)
     nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
-    worst = 0.0
+    worst, unread = 0.0, 0.0
     for slot in range(-1, day.slots):
         for state in range(day.size) if slot >= 0 else (0,):
-            if slot >= 0 and not seen[slot, state]:
+            occurs = slot < 0 or bool(seen[slot, state])
+            if not (occurs or also[slot, state]):
                 continue
             plan = policies.get((slot, state), nothing)
+            emitted = np.zeros_like(seen)
             if plan.codes:
                 rise, emitted = certified(day, (slot, state), plan, digits)
-                seen |= emitted
-                worst = max(worst, rise)
-                continue
-            hidden = full(day, slot, {(slot, state): plan.tail}, state)
-            worst = segment_rise(day, slot, state, hidden, worst)
-            law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-            kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, seen)
-    return worst
+            else:
+                hidden = full(day, slot, {(slot, state): plan.tail}, state)
+                rise = segment_rise(day, slot, state, hidden, worst)
+                law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+                kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
+            unread, also = max(unread, rise), also | emitted
+            if occurs:
+                worst, seen = max(worst, rise), seen | emitted
+    return worst, max(worst, unread)
 
 
 def certified(

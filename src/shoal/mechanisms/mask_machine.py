@@ -2,11 +2,16 @@
 
 All of them draw 16 bits per step whether they need them or not, suppress what the model does not
 know, and begin a new day after the last slot. Showing `None` means "suppressed".
+
+A reading of `None` is a slot that was not read. `step` knows no more than the tables do, which are
+for days on which every slot was read; so where that matters it shows nothing for the rest of the
+day. `resume`, which streams use, is also told the model, and goes on (mask_missing.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +20,9 @@ from shoal.core.errors import InputError
 from shoal.core.records import label
 from shoal.core.rng import Rng
 from shoal.core.value import Ints, Value, locked
-from shoal.loss.suppression import LEVELS, Codes
+from shoal.loss.suppression import LEVELS, Codes, Day, decoded
 from shoal.loss.suppression_adaptive import Origin
+from shoal.loss.suppression_missing import AfterGaps, Belief, onward, opening
 
 ALWAYS = LEVELS - 1  # the code of probability 1
 
@@ -27,13 +33,35 @@ class MaskState(Value):
 
     `note` is what a machine adds to that: when the simulatable check shows a state again, or the
     sensitive visits since the last release. It can tell about suppressed contexts, so a state is
-    as private as the day itself.
+    as private as the day itself. `gaps` are the slots that were not read, as boundaries: from
+    gaps[0] up to gaps[1], and so on; a release forgets all but the last of them.
     """
 
     slot: int = 0
     origin: int = -1
     context: int = 0
     note: int = 0
+    gaps: tuple[int, ...] = field(default=(), metadata={"later": True})
+
+    @property
+    def unread(self) -> bool:
+        """Whether a slot was not read since the last release."""
+        return bool(self.gaps) and self.gaps[-1] > self.origin + 1
+
+    def suppressed(self, note: int = 0) -> MaskState:
+        """The state after a slot that showed nothing."""
+        return replace(self, slot=self.slot + 1, note=note)
+
+    def released(self, context: int, note: int = 0) -> MaskState:
+        """The state after a slot that showed its context."""
+        return MaskState(self.slot + 1, self.slot, context, note, self.gaps[-2:])
+
+    def missed(self, until: int | None = None) -> MaskState:
+        """The state after a slot that was not read, nor will be any before `until`."""
+        end = self.slot + 1 if until is None else until
+        joined = bool(self.gaps) and self.gaps[-1] >= self.slot
+        gaps = (*self.gaps[:-1], end) if joined else (*self.gaps, self.slot, end)
+        return replace(self, slot=self.slot + 1, note=0, gaps=gaps)
 
 
 START = MaskState()
@@ -56,6 +84,67 @@ class Mask(Value):
         if observed is None:
             return -1
         return self._index.get(observed if isinstance(observed, str) else label(observed), -1)
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        raise NotImplementedError
+
+    def resume(
+        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
+    ) -> tuple[MaskState, str | None]:
+        """As `step`, by somebody who knows the model and so can go on after a slot not read."""
+        return self.step(state, observed, rng)
+
+
+class Tabled(Mask):
+    """A machine whose probabilities depend on the last release: tables that assume all readings."""
+
+    __slots__ = ()
+
+    def listed(self, origin: Origin) -> bool:
+        """Whether there is a table for what follows a release."""
+        return origin in self._tables
+
+    def length(self) -> int:
+        """The slots of a day."""
+        raise NotImplementedError
+
+    def names(self) -> tuple[str, ...]:
+        """The contexts, in the order of the tables."""
+        raise NotImplementedError
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        None when that cannot happen.
+        """
+        raise NotImplementedError
+
+    def resume(
+        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
+    ) -> tuple[MaskState, str | None]:
+        """As `step`; after a slot that was not read, up to the next release, by the filter.
+
+        Also after a release that has no table on a day with such slots: releases that cannot come
+        up when every slot is read have none.
+        """
+        state = START if state.slot >= self.length() else state
+        if observed is None:
+            rng.words(1)
+            return state.missed(), None
+        origin = (state.origin, state.context)
+        filtered = bool(state.gaps) and not self.listed(origin)
+        if not (filtered or state.unread):
+            return self.step(state, observed, rng)
+        since = [gap for gap in state.gaps[::2] if gap > state.origin]
+        first = state.origin + 1 if filtered and state.gaps[0] <= state.origin else since[0]
+        context, code = self.context_of(observed), ALWAYS
+        if context >= 0 and state.slot >= state.gaps[-1]:
+            codes = model().codes(origin, state.gaps, state.slot, first, self.begun)
+            code = int(codes[context])
+        if hides(code, rng):
+            return state.suppressed(), None
+        return state.released(context), self.names()[context]
 
 
 def hides(code: int, rng: Rng) -> bool:
@@ -102,7 +191,7 @@ class VectorMask(Mask):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SegmentMask(Mask):
+class SegmentMask(Tabled):
     """Suppression that depends on the last release: a table of its own after each of them.
 
     `origins[k]` = (slot, context) of a release, `codes[starts[k]:starts[k + 1]]` its table, one
@@ -166,13 +255,41 @@ class SegmentMask(Mask):
             state = START
         slot, context = state.slot, self.context_of(observed)
         code = ALWAYS
-        if context >= 0:
+        if observed is None:
+            rng.words(1)
+            return state.missed(self.slots), None
+        if context >= 0 and not state.unread:
             first, last = self._tables.get((state.origin, state.context), (0, 0))
             place = first + (slot - state.origin - 1) * len(self.states) + context
             code = int(self.codes[place]) if place < last else ALWAYS
         if hides(code, rng):
-            return MaskState(slot + 1, state.origin, state.context), None
-        return MaskState(slot + 1, slot, context), self.states[context]
+            return state.suppressed(), None
+        return state.released(context), self.states[context]
+
+    def length(self) -> int:
+        return self.slots
+
+    def names(self) -> tuple[str, ...]:
+        return self.states
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        None when that cannot happen.
+        """
+        return self.onward_from(day, origin, origin[0] + 1, opening(day, origin), until)
+
+    def onward_from(
+        self, day: Day, origin: Origin, slot: int, belief: Belief | None, until: int
+    ) -> Belief | None:
+        """`belief` before `slot`, followed to slot `until` while the table suppresses."""
+        size = len(self.states)
+        start, last = self._tables.get(origin, (0, 0))
+        for t in range(slot, until):
+            place = start + (t - origin[0] - 1) * size
+            hidden = decoded(self.codes[place : place + size]) if place < last else np.ones(size)
+            belief = None if belief is None else onward(day, origin, t, belief, hidden)
+        return belief
 
     def describe(self) -> str:
         return (

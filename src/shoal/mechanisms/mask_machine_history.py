@@ -11,15 +11,17 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.rng import Rng
 from shoal.core.value import Ints, locked
+from shoal.loss.suppression import Day
 from shoal.loss.suppression_adaptive import Origin
-from shoal.loss.suppression_history import FINE, FineCodes, Remembering
-from shoal.mechanisms.mask_machine import START, Mask, MaskState, SegmentMask, check_origins
+from shoal.loss.suppression_history import FINE, FineCodes, Remembering, fine_decoded
+from shoal.loss.suppression_missing import Belief, log_sums, logs_of, opening, pushed
+from shoal.mechanisms.mask_machine import START, MaskState, SegmentMask, Tabled, check_origins
 
 ALWAYS = FINE - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HistoryMask(Mask):
+class HistoryMask(Tabled):
     """Suppression by the last release and, for some slots after it, by the sensitive visits since.
 
     `origins[k]` is a release with a window of `windows[k]` slots, `codes[starts[k]:starts[k + 1]]`
@@ -104,7 +106,7 @@ class HistoryMask(Mask):
             state = START
         first, window = self._tables.get((state.origin, state.context), (0, 0))
         past = state.slot - state.origin - 1
-        if past >= window:
+        if past >= window or observed is None or state.unread:
             return self.tail.step(state, observed, rng)
         base, size = int(self.digits.max()) + 1, len(self.tail.states)
         context = self.context_of(observed)
@@ -114,9 +116,40 @@ class HistoryMask(Mask):
             code = int(self.codes[first + (skipped + state.note) * size + context])
         visit = int(self.digits[context]) if context >= 0 else 0
         if (int(rng.words(1)[0]) & ALWAYS) < code or code == ALWAYS:
-            note = state.note * base + visit
-            return MaskState(state.slot + 1, state.origin, state.context, note), None
-        return MaskState(state.slot + 1, state.slot, context), self.tail.states[context]
+            return state.suppressed(state.note * base + visit), None
+        return state.released(context), self.tail.states[context]
+
+    def listed(self, origin: Origin) -> bool:
+        return origin in self._tables or self.tail.listed(origin)
+
+    def length(self) -> int:
+        return self.tail.slots
+
+    def names(self) -> tuple[str, ...]:
+        return self.tail.states
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        Summed over the histories of visits, which the filter does not look at. None when that
+        cannot happen.
+        """
+        first, window = self._tables.get(origin, (0, 0))
+        steps = min(window, until - origin[0] - 1)
+        size = len(self.tail.states)
+        logs, held = opening(day, origin)
+        logs, held = logs[None], held[None]  # [history, j] and [history, j, secret]
+        for k in range(steps):
+            codes = self.codes[first : first + len(logs) * size].reshape(-1, size)
+            first += codes.size
+            kept = logs + logs_of(fine_decoded(codes))
+            logs, held = pushed(day, origin, origin[0] + 1 + k, kept, held, self.digits)
+        law = log_sums(logs)
+        share = np.exp(logs - np.where(np.isfinite(law), law, 0.0))
+        merged = Belief(law, (share[..., None] * held).sum(axis=0))
+        begin = origin[0] + 1 + steps
+        alive = merged if np.isfinite(law).any() else None
+        return self.tail.onward_from(day, origin, begin, alive, until)
 
     def describe(self) -> str:
         return (

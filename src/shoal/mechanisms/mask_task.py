@@ -30,6 +30,7 @@ from shoal.loss.suppression_adaptive import (
     next_releases,
     segments_rise,
     simulatable_segments,
+    unread_rise,
 )
 from shoal.loss.suppression_effort import Effort
 from shoal.loss.suppression_family import family_next_releases
@@ -55,6 +56,8 @@ ALONE = Alone(
 ASSUMPTIONS = (
     "days are independent of each other and follow the day chain",
     "all applications of one person see one and the same stream",
+    "whether a slot is read does not depend on the contexts, given what was shown before (a phone "
+    "that is off because of where it is tells so by itself)",
     "nothing is promised about a window of several slots: only about each single one",
     "an adversary who knows less than the chain is covered who knows the frequencies of the "
     "sensitive contexts, when the chain is published with the output (Theorem 6), or is unsure of "
@@ -196,17 +199,18 @@ def loss(plan: Plan) -> float:
 
     Under every day chain of the family. Evaluated by posteriors in logarithms, or rounded up where
     histories count; where a single vector suppresses, the division-free check must agree. Infinity
-    says that it does not, or that the plan says of itself what is not so (`honest`).
+    says that it does not, or that the plan says of itself what is not so (`honest`). Tables that
+    only slots not read lead to count too (mask_missing.md).
     """
     delta, body = plan.guarantee.amount, plan.body
-    rise = rise_of(plan.task, delta, body)
+    rise, unread = _rises_of(plan.task, delta, body)
     if not honest(plan, rise):
         return float("inf")
     if isinstance(body, VectorMask) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
-    return rise
+    return max(rise, unread)
 
 
 def honest(plan: Plan, rise: float) -> bool:
@@ -246,26 +250,39 @@ def releases_of(day: Day, body: Any) -> float:
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
     """The highest rise of belief over all outputs of a machine, under every member.
 
+    Of days on which every slot is read.
+    """
+    return _rises_of(task, delta, body)[0]
+
+
+def _rises_of(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
+    """`rise_of`, and the same with the tables that only slots not read lead to.
+
     Evaluated once for a machine inside a time limit: equal machines have equal rises.
     """
-    return shared((task, delta, body, "rise"), lambda: _rise_of(task, delta, body))
+    return shared((task, delta, body, "rise"), lambda: _rises(task, delta, body))
 
 
-def _rise_of(task: Task, delta: Fraction, body: Any) -> float:
+def _rises(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
     states = machine_states(body)
     _check_fit(task, states, body)
     full = days_of(task, delta, states=states, everything=True)
     match body:
         case VectorMask():
-            return max(memoryless_rise(day, decoded(body.codes)) for day in full)
+            rise = max(memoryless_rise(day, decoded(body.codes)) for day in full)
+            return rise, rise
         case SimulatableMask():
-            return max(
+            rise = max(
                 segments_rise(day, simulatable_segments(day, body.table).hidden) for day in full
             )
+            return rise, rise  # after a slot not read the model is asked, not the table
         case SegmentMask():
-            return max(segments_rise(day, body.policies()) for day in full)
+            tables = body.policies()
+            rise = max(segments_rise(day, tables) for day in full)
+            return rise, max(unread_rise(day, tables, rise) for day in full)
         case HistoryMask():
-            return max(histories_rise(day, body.policies(), body.digits) for day in full)
+            rises = [histories_rise(day, body.policies(), body.digits) for day in full]
+            return max(rise for rise, _ in rises), max(unread for _, unread in rises)
     raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
 
 

@@ -188,7 +188,9 @@ def jointly(
 
     Applications talk to each other, so one user has one stream. A stream that keeps the union of
     the sensitive contexts at the least δ keeps every application's own wish, whoever else it
-    shares outputs with; streams of their own would not add up to any promise.
+    shares outputs with; streams of their own would not add up to any promise. A state may stand
+    for whatever one of them says it may, and for itself where one names it as a secret: more
+    states are then sensitive, each held to a smaller share, which keeps all of them.
     """
     listed = [(secrets, exact(delta, "belief_delta")) for secrets, delta in wishes]
     if not listed:
@@ -197,9 +199,19 @@ def jointly(
     for secrets, _ in listed:
         for name, slots in secrets.moments:
             moments.setdefault(name, set()).update(slots)
+    states = dict.fromkeys(state for secrets, _ in listed for state, _ in secrets.labels)
+    labels = {
+        state: [
+            name
+            for secrets, _ in listed
+            for name in dict(secrets.labels).get(state, {state} & secrets._names())
+        ]
+        for state in states
+    }
     union = SensitiveContexts.of(
         dict.fromkeys(name for secrets, _ in listed for name in secrets.contexts),
         moments={name: sorted(slots) for name, slots in moments.items()},
         groups=dict.fromkeys(group for secrets, _ in listed for group in secrets.groups),
+        labels=labels,
     )
     return union, min(delta for _, delta in listed)

@@ -6,7 +6,7 @@ A machine (`shoal.mechanisms.mask_machine`) knows slots one after the other; thi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
@@ -19,6 +19,7 @@ from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Value
 from shoal.mechanisms import LOSS_TOLERANCE, recheck
 from shoal.mechanisms.mask_machine import MaskState
+from shoal.mechanisms.mask_missing import advance
 from shoal.models.day import DayChain
 
 
@@ -26,8 +27,9 @@ from shoal.models.day import DayChain
 class ContextStream(Value):
     """One person's stream: all applications see this one, and nothing else about the day.
 
-    `state` is where the day stands, `shown` what the last slot showed (None: suppressed). Reading
-    returns the next stream, so that it can be stored and taken up again in the middle of a day.
+    `state` is where the day stands, `shown` what the last slot showed (None: nothing), `earlier`
+    what those before it did, as far back as the stream remembers. Reading returns the next stream,
+    so that it can be stored and taken up again in the middle of a day.
     Days that are named only go forward; those without a name follow each other by themselves.
     The state can tell what was suppressed: keep it as private as the contexts themselves.
     """
@@ -36,6 +38,7 @@ class ContextStream(Value):
     state: MaskState
     day: str = ""
     shown: str | None = None
+    earlier: tuple[str | None, ...] = field(default=(), metadata={"later": True})
 
     @classmethod
     def begin(cls, plan: Plan, day: str = "") -> ContextStream:
@@ -64,13 +67,16 @@ class ContextStream(Value):
     ) -> tuple[ContextStream, str | None]:
         """The stream after a reading, and what may be shown: the context, or None.
 
-        Without `slot` it is the next one. A slot that is asked for again gives what it showed the
-        first time: applications that ask when they like get this stream, never more. Slots that
-        were left out count as missing readings and are suppressed; so is a context the model does
-        not know. Another `day` begins a new one, independent of the last; days only go forward
-        (`comes_after`), so that none is ever begun again, however long ago it was left. With a
-        ledger every day has a name and is charged before its first slot; a day that another stream
-        began is refused, because two streams of one day tell more than either may.
+        Without `slot` it is the next one. `context` is None when there is no reading; slots that
+        were left out have none either. They show nothing and tell nothing, provided that whether a
+        slot is read does not depend on the contexts given what was shown before. Applications that
+        ask when they like get this stream, never more: a slot that is past gives what it showed
+        then, whatever is handed in now, and is never drawn again, nor for the first time. A
+        context the model does not know is suppressed. Another `day` begins a new one, independent
+        of the last; days only go forward (`comes_after`), so that none is ever begun again, however
+        long ago it was left. With a ledger every day has a name and is charged before its first
+        slot; a day that another stream began is refused, because two streams of one day tell more
+        than either may.
         """
         _check_names(slot, day)
         if day is not None and day != self.day:
@@ -88,13 +94,16 @@ class ContextStream(Value):
         wanted = current % self.slots if slot is None else slot
         if not 0 <= wanted < self.slots:
             raise InputError(f"slot is {wanted}; the day has slots 0 to {self.slots - 1}")
-        if slot is not None and wanted == current - 1:
-            return self, self.shown
-        if slot is not None and wanted < current < self.slots:
-            raise InputError(f"slot is {wanted}, which is past; the next one is {current}")
-        if slot is not None and current == self.slots:
+        over = current == self.slots
+        if (
+            slot is not None
+            and wanted < current
+            and (wanted == current - 1 or not over or self.day)
+        ):
+            return self, self._at(wanted)
+        if slot is not None and over:
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
-        if current == self.slots and (self.day or ledger is not None):
+        if over and (self.day or ledger is not None):
             raise InputError(f"day {self.day!r} is over; name the next day")
         source = rng if rng is not None else SystemRng()
         if ledger is not None:
@@ -102,11 +111,25 @@ class ContextStream(Value):
                 raise InputError("rng is seeded; a ledger takes only releases of system randomness")
             charge = open_day if current == 0 else known_day
             charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
-        machine, state = _machine(self.plan), self.state
-        while state.slot % self.slots < wanted:
-            state, _ = machine.step(state, None, source)
-        state, shown = machine.step(state, context, source)
-        return ContextStream(self.plan, state, self.day, shown), shown
+        state, outputs = self.state, [] if over else self._outputs()
+        for t in range(current % self.slots, wanted + 1):
+            state, shown = advance(self.plan, state, context if t == wanted else None, source)
+            outputs.append(shown)
+        return ContextStream(self.plan, state, self.day, shown, tuple(outputs[:-1])), shown
+
+    def _outputs(self) -> list[str | None]:
+        """What the slots up to the last one showed, as far back as the stream remembers."""
+        return [*self.earlier, self.shown] if self.state.slot > 0 else []
+
+    def _at(self, slot: int) -> str | None:
+        """What a slot that is past showed."""
+        outputs, back = self._outputs(), self.state.slot - slot
+        if back > len(outputs):
+            raise InputError(
+                f"slot is {slot}, which is past, and this stream was stored without what it "
+                f"showed; the next one is {self.state.slot}"
+            )
+        return outputs[-back]
 
 
 def _check_names(slot: object, day: object) -> None:

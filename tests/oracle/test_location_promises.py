@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.mechanisms.location_leakage import Forgetting, carried
+from shoal.models.filter import motion_of
 from shoal.noise.bits import SeededRng
 
 NOISES = {
@@ -79,6 +82,53 @@ def test_whole_streams_follow_such_a_place_too() -> None:
     assert found.learned_any_two[-1] == pytest.approx(truth[-1], rel=1e-9)
     for t in range(14):
         assert found.any_two[t] >= truth[t] * (1 - 1e-9)
+
+
+def test_what_carries_over_a_step_rounds_up() -> None:
+    """log(1 + τ(e^g - 1)), attained by laws of which one has no mass on the heavier state."""
+    digits = Context(prec=400)
+    for bound, share in itertools.product(
+        [1e-12, 1e-3, 1 / 3, 0.7, 1.0, 30.0, 369.3, 699.9, 700.1, 900.0],
+        [1e-300, 1e-16, 1e-3, 0.1, 1 / 3, 0.999, 1 - 2**-53],
+    ):
+        grown = digits.multiply(Decimal(share), digits.subtract(digits.exp(Decimal(bound)), 1))
+        exact = digits.ln(digits.add(1, grown))
+        found = carried(bound, share)
+        assert Decimal(found) >= min(exact, Decimal(bound))
+        assert found <= float(exact) * (1 + 1e-8) + 1e-300
+
+
+def test_how_much_a_step_forgets_rounds_up() -> None:
+    """The distance of reversed laws as floats and as exact fractions, also far below the floats."""
+    for seed, size in itertools.product(range(6), (2, 3, 5)):
+        rng = np.random.default_rng(seed)
+        weights = rng.random((size, size)) * (rng.random((size, size)) < 0.8) + 1e-3 * np.eye(size)
+        if seed % 2:
+            weights[0, 1:] *= 1e-200
+        matrix = weights / weights.sum(axis=1, keepdims=True)
+        initial = np.full(size, 1 / size)
+        chain = shoal.MarkovChain.of(matrix, initial=initial)
+        forgetting = Forgetting(motion_of(chain))
+        exact = [[Fraction(float(value)) for value in row] for row in chain.transition]
+        own = [Fraction(float(value)) for value in chain.initial]
+        for step in range(1, 8):
+            after = [
+                sum((own[x] * exact[x][y] for x in range(size)), Fraction(0)) for y in range(size)
+            ]
+            rows = [
+                [own[x] * exact[x][y] / after[y] for x in range(size)]
+                for y in range(size)
+                if after[y]
+            ]
+            apart = max(
+                sum(abs(a - b) for a, b in zip(one, two, strict=True)) / 2
+                for one in rows
+                for two in rows
+            )
+            found = forgetting.factor(step)
+            assert Fraction(found) >= min(apart, Fraction(1))
+            assert found <= float(apart) + 1e-12
+            own = after
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -238,6 +288,20 @@ def test_warnings_of_every_question_are_kept() -> None:
         _, both = shoal.LocationStream.begin(one).ask("a", [other], rng=SeededRng(1))
         assert any("all noise lies on a line" in warning for warning in both.warnings)
         assert both.about_all == math.inf
+
+
+def test_an_output_of_another_step_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+    """The key of a first step used again: its output lies where this step never goes."""
+    query = shoal.measurement("abcd", [(0, 0), (1, 0), (0, 5), (1, 5)])
+    policy = shoal.PolicyGraph.categories("abcd", [("a", "b"), ("c", "d")])
+    matrix = np.zeros((4, 4))
+    matrix[:2, 2:] = matrix[2:, :2] = 1 / 2
+    plan = plan_of(matrix, [0.5, 0.5, 0, 0], query, policy, 1, "location-knorm")
+    with shoal.open_ledger(tmp_path / "budget.db") as ledger:
+        account: Any = {"ledger": ledger, "subject": "ann", "key": "8:00"}
+        stream, _ = shoal.LocationStream.begin(plan).read("a", **account)
+        with pytest.raises(shoal.InputError, match="cannot come from this step"):
+            stream.read("c", **account)
 
 
 def forgeries(plan: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from shoal.core.value import Floats, Ints
 from shoal.mechanisms import recheck
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.location_stage import Places, Stage, policy_of
-from shoal.mechanisms.location_task import machine_of, parts, reachable, reference_stage
+from shoal.mechanisms.location_task import followed, machine_of, parts, reference_stage
 from shoal.models.filter import posterior
 from shoal.secrets.location import LocationSet
 
@@ -51,7 +51,8 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     """
     machine = machine_of(plan)
     reference, prior = reference_stage(machine)
-    stages = [*reachable(machine), reference]
+    stages, eta = followed(machine)
+    stages.append(reference)
     places = parts(plan.task)[1]
     found = max((_told(machine, places, stage) for stage in stages), key=lambda told: told.value)
     lower = found.value
@@ -66,7 +67,7 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
         claim=(lower, upper),
         lower=lower,
         upper=upper,
-        entry_level=max(stage.spread for stage in stages),
+        entry_level=math.inf if eta is None else eta,
         witness=_witness(machine, found, prior) if found.value > 0 else None,
         assumptions=ASSUMED,
         not_checked=NOT_CHECKED,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.errors import InputError
 from shoal.core.value import Floats, Ints
 from shoal.geometry.integers import POINT_LIMIT, VECTOR_LIMIT
 from shoal.mechanisms.location_remap import remapped
@@ -104,6 +105,11 @@ def _plain(
     support = scene.support
     if any(other.tells for other, _ in given):
         support = support & (weights[shown] > -np.inf)
+        if not support.any():
+            raise InputError(
+                "the outputs cannot come from this step: no possible state gives them; a key that "
+                "was used at another step brings its output back, so give each step its own"
+            )
     belief = scene.prior
     if given:
         belief = posterior(scene.prior, weights[shown])

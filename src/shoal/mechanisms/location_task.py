@@ -180,21 +180,14 @@ def machine_of(plan: Plan) -> LocationMachine:
     return plan.body
 
 
-def reachable(machine: LocationMachine) -> list[Stage]:
-    """The stages of the supports that follow the first law one after the other, each once.
-
-    With a body of full dimension no output changes the support, so for a policy these are the
-    stages of every stream without a known start, up to STAGES of them.
-    """
-    return followed(machine)[0]
-
-
 def followed(machine: LocationMachine) -> tuple[list[Stage], float | None]:
-    """`reachable` stages, and η of any step of a stream that begins with the chain's first law.
+    """The stages that follow the first law, and η of any step of a stream that begins with it.
 
-    None for η unless these are the stages of all such streams: constraints are supports, outputs
-    rule no state out, and the supports come round, or the model ends, before STAGES are seen.
-    ε itself when the policy joins every state to every other, whatever the constraint.
+    Those of the supports that come one after the other, each once, up to STAGES of them. With a
+    body of full dimension no output changes the support, so for a policy they are the stages of
+    every stream without a known start. None for η unless they are the stages of all such streams:
+    constraints are supports, outputs rule no state out, and the supports come round, or the model
+    ends, before STAGES are seen. ε itself when the policy joins every two states.
     """
     motion, runtime = machine.runtime.motion, machine.runtime
     support, stages, last = motion.initial > 0, dict[bytes, Stage](), motion.length or STAGES * 2

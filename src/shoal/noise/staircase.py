@@ -9,7 +9,7 @@ Geng & Viswanath 2014 in one dimension; here in the norm of a body. The proof is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
@@ -36,6 +36,7 @@ class Staircase(Value):
     body: Body
     epsilon: Fraction
     width: Fraction
+    source: LatticeKNorm = field(init=False, repr=False, metadata={"stored": False})
 
     def __post_init__(self) -> None:
         width = exact(self.width, "width")
@@ -43,6 +44,8 @@ class Staircase(Value):
             raise InputError(f"width is {width}; it must be above 0 and at most 1")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "width", width)
+        rate = min(self.epsilon, max(1, self.body.dimension) / width)
+        object.__setattr__(self, "source", LatticeKNorm(body=self.body, epsilon=rate))
 
     @classmethod
     def best(cls, body: Body, epsilon: Fraction) -> Staircase:
@@ -60,11 +63,10 @@ class Staircase(Value):
         r = |z|_K, k = ⌊r + 1 - width⌋, ε' = min(ε, d/width). The exponent is not negative, because
         r < k + width and ε' <= ε; with ε' = d/width a share that does not depend on ε is kept.
         """
-        source = LatticeKNorm(body=self.body, epsilon=self._rate)
         rows: list[Ints] = []
         found = 0
         while found < whole(count, "count", least=0):
-            drawn = source.draws(count - found, rng)
+            drawn = self.source.draws(count - found, rng)
             kept = drawn[self._kept(drawn, rng)]
             rows.append(kept)
             found += len(kept)
@@ -76,7 +78,7 @@ class Staircase(Value):
         steps = self._steps(norms)
         words = (rng.words(len(drawn)) >> np.uint64(1)).astype(np.int64)
         ratio = norms.numerators.astype(np.float64) / norms.denominators.astype(np.float64)
-        high, low = float(self.epsilon), float(self._rate)
+        high, low = float(self.epsilon), float(self.source.epsilon)
         exponent = high * steps.astype(np.float64) + low * (float(self.width) - ratio)
         slack = 2.0**-40 * (1 + high * (2 + ratio))
         chance = np.exp(-np.maximum(exponent, 0.0))
@@ -86,14 +88,9 @@ class Staircase(Value):
         for place in np.flatnonzero(close):
             norm = norms.fraction(int(place))
             assert norm is not None
-            gamma = self.epsilon * int(steps[place]) + self._rate * (self.width - norm)
+            gamma = self.epsilon * int(steps[place]) + self.source.epsilon * (self.width - norm)
             kept[place] = Uniform(int(words[place]), 63).below_exp(gamma, rng)
         return kept
-
-    @property
-    def _rate(self) -> Fraction:
-        """ε' of the K-norm draws that are thinned out."""
-        return min(self.epsilon, max(1, self.body.dimension) / self.width)
 
     def _steps(self, norms: Norms) -> Ints:
         """⌊r + 1 - width⌋, exact: r = q + f with 0 <= f < 1 gives q, and one more if f >= width."""

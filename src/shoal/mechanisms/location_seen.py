@@ -102,14 +102,14 @@ def _plain(
     weights = np.zeros(motion.size)
     for other, z in given:
         weights = weights + other.law.log_likelihood(z)
-    support = scene.support
-    if any(other.tells for other, _ in given):
-        support = support & (weights[shown] > -np.inf)
-        if not support.any():
-            raise InputError(
-                "the outputs cannot come from this step: no possible state gives them; a key that "
-                "was used at another step brings its output back, so give each step its own"
-            )
+    support = scene.support & (weights[shown] > -np.inf)
+    if not support.any():
+        raise InputError(
+            "the outputs cannot come from this step: no possible state gives them; a key that was "
+            "used at another step brings its output back, so give each step its own"
+        )
+    if not any(other.tells for other, _ in given):
+        support = scene.support
     belief = scene.prior
     if given:
         belief = posterior(scene.prior, weights[shown])

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.oracle.star_enumeration import count_laws, noisy_loss
+from tests.oracle.tree_enumeration import count_laws, noisy_loss
 
 import shoal
 
@@ -32,7 +32,9 @@ def star(leaves: int, own: tuple[float, float], tie: list[list[float]]) -> shoal
 
 def truth(leaves: int, own: tuple[float, float], tie: list[list[float]], scale: float) -> float:
     """About the hub and one leaf, which stands for all."""
-    return noisy_loss(count_laws([1.0, 1.0], [own] * leaves, [tie] * leaves, 1), scale)
+    records = [(1.0, 1.0), *[own] * leaves]
+    ties = {(0, leaf + 1): tie for leaf in range(leaves)}
+    return max(noisy_loss(count_laws(records, ties, record), scale) for record in (0, 1))
 
 
 def scale_of(plan: shoal.Plan) -> float:
@@ -44,10 +46,13 @@ def test_the_hub_of_a_star_of_195_ties_keeps_its_secret() -> None:
     own = (0.999, 0.001)
     assert truth(195, own, TIE, 1.0) == pytest.approx(16.06, abs=0.01)
     field = star(195, own, TIE)
-    for name in ("best", "group", "lift", "dependent-field"):
+    for name in ("best", "exact", "wasserstein", "group", "lift", "dependent-field"):
         plan = shoal.calibrate(COUNT, shoal.EachEntry(), field, epsilon=1, mechanism=name)
         assert truth(195, own, TIE, scale_of(plan)) <= 1.0
         assert shoal.recheck(plan) <= 1.0 + 1e-9
+        if name == "exact":
+            assert truth(195, own, TIE, 0.999 * scale_of(plan)) > 1.0
+            assert truth(195, own, TIE, scale_of(plan)) <= shoal.audit(plan).upper <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("rare", [1e-9, 1e-12, 1e-200])
@@ -187,6 +192,15 @@ def test_the_lift_of_a_crowd_with_weights_that_have_no_digits_left() -> None:
         # the count at outputs above all answers: well means nobody, up to 1e-320
         seen = math.fsum(mass * math.exp(eta * o) for o, mass in ill.items()) / sum(ill.values())
         assert shoal.leakage(crowd, eta).value >= eta + math.log(seen) - 1e-12
+
+
+def test_pairwise_laws_whose_weights_no_double_holds_are_refused() -> None:
+    """A hub that is 1 with 1e-6: with 60 ties its value 0 weighs 1e-354 of that."""
+    pair = [[1 - 1.5e-6, 5e-7], [5e-7, 5e-7]]
+    star = [(0, leaf + 1) for leaf in range(60)]
+    ties = shoal.Dependence.of(shoal.RecordDomain.named(BITS), 61, star, pair)
+    with pytest.raises(shoal.InputError, match="record 0 has 60 ties"):
+        shoal.field_of_pairs(ties)
 
 
 @pytest.mark.parametrize("query", [shoal.histogram(BITS), COUNT], ids=["histogram", "count"])

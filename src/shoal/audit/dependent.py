@@ -27,7 +27,7 @@ from shoal.mechanisms.additive import eta_above, float_below
 from shoal.mechanisms.dependent_task import contributions
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField, field_of_pairs
-from shoal.models.dependence_network import followed
+from shoal.models.dependence_network import followed, summable
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.secrets.pairs import Event, SecretPairs
@@ -127,7 +127,7 @@ def _along_ties(setting: Setting, part: Dependence) -> Finding:
 def _law_finding(setting: Setting, field: PairwiseField) -> Finding | None:
     """The loss under a field that is a network or a small table; None when it is neither."""
     law = followed(field)
-    if isinstance(law, PairwiseField):
+    if isinstance(law, PairwiseField) and not summable(law):
         return None
     finding = table_finding if isinstance(law, JointTable) else network_finding
     try:

@@ -18,9 +18,7 @@ from shoal.core.value import Floats, Ints
 from shoal.loss.frameworks import SecretLaws
 from shoal.loss.mixture import evaluation_slack, smoothed
 from shoal.loss.network_exact import affordable, whole_laws
-from shoal.loss.network_laws import Independent, Part, added, independent
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
+from shoal.loss.network_laws import Independent, Part, Parted, added, independent
 from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.secrets.entries import EachEntry
 
@@ -54,7 +52,7 @@ def network_finding(setting: Setting) -> Finding:
     sum. Where the two differ the whole sum is evaluated, if that is affordable.
     """
     model = setting.model
-    assert isinstance(model, BayesNet | Contagion)
+    assert isinstance(model, Parted)
     if setting.wide:
         raise Refused(TOO_WIDE)
     task = independent(model, setting.query, setting.secrets)

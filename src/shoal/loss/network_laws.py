@@ -24,14 +24,17 @@ from shoal.loss.contagion_laws import CrowdGroup, TableGroup
 from shoal.loss.contagion_weights import WeightedGroup, refuse_long
 from shoal.loss.frameworks import LOST, Given, SecretLaws, contributions, rarest
 from shoal.loss.mixture import DEEPEST_LINEAR, TooLarge
-from shoal.loss.network_sums import NetworkComponent
+from shoal.loss.network_sums import FieldComponent, NetworkComponent
 from shoal.models.bayesnet import BayesNet
 from shoal.models.contagion import Contagion
+from shoal.models.dependence_field import PairwiseField
+from shoal.models.dependence_network import FieldFactors
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 from shoal.secrets.entries import EachEntry
 from shoal.secrets.pairs import SecretPairs
 
+Parted = BayesNet | Contagion | PairwiseField  # models made of independent parts
 MAX_MERGED = 20_000_000  # pairs of values when the sums of several components are added
 
 
@@ -87,9 +90,7 @@ class Independent:
     copies: tuple[int, ...]
 
 
-def independent(
-    model: BayesNet | Contagion, query: LinearQuery | VariableSum, secrets: Secrets
-) -> Independent:
+def independent(model: Parted, query: LinearQuery | VariableSum, secrets: Secrets) -> Independent:
     """Every conditional law of `query` that `secrets` compare, by elimination and convolution.
 
     Impossible secrets are left out. Kept for the next call.
@@ -98,13 +99,11 @@ def independent(
 
 
 @lru_cache(maxsize=16)
-def _independent(
-    model: BayesNet | Contagion, query: LinearQuery | VariableSum, secrets: Any
-) -> Independent:
+def _independent(model: Parted, query: LinearQuery | VariableSum, secrets: Any) -> Independent:
     components, copies, home = _components(model, query, alike=isinstance(secrets, EachEntry))
     if isinstance(secrets, EachEntry):
         found = tuple(_entries(component, c) for c, component in enumerate(components))
-    elif isinstance(secrets, SecretPairs):
+    elif isinstance(secrets, SecretPairs) and not isinstance(model, PairwiseField):
         found = tuple(
             part
             for a, b in secrets.pairs
@@ -134,6 +133,11 @@ def _components(
         nets = tuple(NetworkComponent(model, part, added) for part in model.parts)
         home = {v: c for c, part in enumerate(model.parts) for v in part}
         return nets, (1,) * len(nets), home
+    if isinstance(model, PairwiseField):
+        whole = FieldFactors(model)
+        added = contributions(query, whole.variables, whole.domains)
+        fields = tuple(FieldComponent(whole, part, added) for part in whole.parts)
+        return fields, (1,) * len(fields), {v: c for c, p in enumerate(whole.parts) for v in p}
     assert isinstance(model, Contagion)
     if isinstance(query, VariableSum):
         return _weighted(model, query, alike=alike)

@@ -24,7 +24,7 @@ from shoal.loss.exact_vector import (
 )
 from shoal.loss.frameworks import SecretLaws, table_laws
 from shoal.loss.network_exact import least_parts_scale, parts_loss, secret_loss
-from shoal.loss.network_laws import independent
+from shoal.loss.network_laws import Parted, independent
 from shoal.loss.sums import ChainSum, chain_sum
 from shoal.loss.window import NO_NOISE, least_scale, sum_loss
 from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
@@ -32,7 +32,7 @@ from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
-from shoal.models.dependence_network import followed
+from shoal.models.dependence_network import followed, summable
 from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
@@ -74,7 +74,9 @@ def refuse(task: Task) -> str | None:
     if not isinstance(task.query, LinearQuery | VariableSum):
         return "the exact loss is computed for sums over entries only"
     for model in map(followed, task.family):
-        if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED):
+        if not (
+            isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED) or summable(model)
+        ):
             return f"the exact loss needs a law that can be followed, not {model.describe()}"
         if isinstance(task.query, VariableSum) and not isinstance(model, NAMED):
             return f"weights per variable need named variables, not {model.describe()}"
@@ -168,7 +170,7 @@ def table_loss(laws: SecretLaws, steps: float) -> float:
 def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None, str | None]:
     """The least scale in lattice steps for one model, its window, and why it is infinite."""
     assert isinstance(task.query, LinearQuery | VariableSum)
-    if isinstance(model, BayesNet | Contagion):
+    if isinstance(model, Parted):
         parts = independent(model, task.query, task.secrets)
         scale = least_parts_scale(parts, epsilon, 1 / NO_NOISE)
         return scale, None, "no finite noise is enough for this network"
@@ -189,7 +191,7 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
 
 def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
     assert isinstance(task.query, LinearQuery | VariableSum)
-    if isinstance(model, BayesNet | Contagion):
+    if isinstance(model, Parted):
         return parts_loss(independent(model, task.query, task.secrets), steps)
     if isinstance(model, JointTable):
         return table_loss(table_laws(model, task.query, task.secrets), steps)

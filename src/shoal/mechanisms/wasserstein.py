@@ -13,16 +13,14 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
 from shoal.loss.frameworks import SecretLaws, table_laws
-from shoal.loss.network_laws import independent
+from shoal.loss.network_laws import Parted, independent
 from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
 from shoal.loss.window import NO_NOISE
 from shoal.mechanisms import exact
 from shoal.mechanisms.additive import laplace_body, laplace_plan, pufferfish
 from shoal.mechanisms.row import Mechanism
-from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.dependence_network import followed
+from shoal.models.dependence_network import followed, summable
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
@@ -58,7 +56,7 @@ def refuse(task: Task) -> str | None:
     if reason is not None:
         return reason.replace("exact loss", "Wasserstein distance")
     for model in map(followed, task.family):
-        if not isinstance(model, MarkovChain | OrderChain | exact.NAMED):
+        if not (isinstance(model, MarkovChain | OrderChain | exact.NAMED) or summable(model)):
             return f"the Wasserstein distance is that of one law at a time, not {model.describe()}"
         if model.tied is None:
             return "the Wasserstein distance needs the whole law; give the model a length"
@@ -99,7 +97,7 @@ def table_distance(laws: SecretLaws) -> float:
 
 def _distance(task: Task, model: Model) -> float:
     assert isinstance(task.query, LinearQuery | VariableSum)
-    if isinstance(model, BayesNet | Contagion):
+    if isinstance(model, Parted):
         # what is added to a part independently of the secrets moves no mass further
         parts = independent(model, task.query, task.secrets).parts
         return max((table_distance(part.laws) for part in parts), default=0.0)

@@ -134,12 +134,13 @@ def weighted_joint(
 def wide_weighted_joint(
     factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
 ) -> Wide:
-    """`weighted_joint` in numbers that never underflow: 0 exactly where nothing is possible."""
+    """`weighted_joint` in numbers that never underflow, for every total: 0 where impossible."""
     chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
     terms = max((step.terms for step in chosen.steps), default=1)
     _affordable(terms * width, len(keep))
     found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely_convolved)
-    return found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
+    turned = found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
+    return _padded(turned, 0, width)
 
 
 def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:

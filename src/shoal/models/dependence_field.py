@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.value import Floats, Ints, Value, locked
-from shoal.core.wide import Wide, product
+from shoal.core.wide import Wide, held, product
 from shoal.models.chain import numbers
 from shoal.models.dependence import (
     Dependence,
@@ -24,7 +25,7 @@ from shoal.models.dependence import (
 )
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.friends import FriendModel
-from shoal.models.table import MAX_OUTCOMES, JointTable, table_of
+from shoal.models.table import MAX_OUTCOMES, JointTable, TooUnlikely, table_of
 
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 
@@ -178,8 +179,16 @@ def field_of_pairs(model: Dependence) -> PairwiseField:
     law = np.ones((model.records, size))
     law[near.record] = margins[near.law]
     power = np.where(model.degrees() > 0, 1.0 - model.degrees(), 0.0)[:, None]
-    own = np.where(law > 0, np.where(law > 0, law, 1.0) ** power, 0.0)
-    own = own / own.max(axis=1, keepdims=True)
+    possible = law > 0
+    least = np.where(possible, law, math.inf).min(axis=1, keepdims=True)
+    own = np.where(possible, np.where(possible, law / least, 1.0) ** power, 0.0)  # at most 1
+    if not held(own, possible):
+        record = int(np.argmin(np.where(possible, own, 1.0).min(axis=1)))
+        raise TooUnlikely(
+            f"record {record} has {int(model.degrees()[record])} ties and values whose "
+            "probabilities lie so far apart that no double holds their weights; use the pairwise "
+            "laws themselves, or give potentials with PairwiseField"
+        )
     return PairwiseField(
         domain=model.domain,
         records=model.records,

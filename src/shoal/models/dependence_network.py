@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from shoal.core.errors import InputError
 from shoal.core.task import Model
+from shoal.core.value import Floats
 from shoal.core.wide import LEAST, Wide, held
 from shoal.models.bayesnet import BayesNet
+from shoal.models.bayesnet_elimination import Factor, good_order
 from shoal.models.dependence_field import NOTHING_POSSIBLE, PairwiseField
 from shoal.models.table import TooUnlikely
 
@@ -75,6 +79,69 @@ def network_of_field(model: PairwiseField) -> BayesNet:
         parents=tuple(() if above is None else (names[above],) for above in parent),
         tables=tuple(tables),
     )
+
+
+def summable(model: Model) -> bool:
+    """Whether sums over the records of a field can be followed factor by factor (FieldFactors)."""
+    if not isinstance(model, PairwiseField) or model.states is None:
+        return False
+    return model.small() or (model.forest and model.records <= MOST_FOLLOWED)
+
+
+class FieldFactors:
+    """A field as its own weights and ties: what a law of its records is proportional to.
+
+    For fields that no network or table holds: nothing has to be normalised before it is divided.
+    """
+
+    depth = math.inf  # products of weights may be of any size
+
+    def __init__(self, model: PairwiseField) -> None:
+        self.model = model
+        self.variables = tuple(f"record {record}" for record in range(model.records))
+        self.domains = (model.states or (),) * model.records
+        self.sizes = (model.domain.size,) * model.records
+        names = model.components()
+        self.parts = tuple(
+            tuple(np.flatnonzero(names == name).tolist()) for name in range(int(names.max()) + 1)
+        )
+
+    @cached_property
+    def elimination_order(self) -> tuple[int, ...]:
+        """A good order in which to sum the records out."""
+        alone = tuple((record,) for record in range(self.model.records))
+        return good_order((*alone, *self.ties), self.sizes)
+
+    @cached_property
+    def ties(self) -> dict[tuple[int, ...], Floats]:
+        """The potential of each pair of tied records."""
+        pairs = map(tuple, self.model.ties.tolist())
+        return dict(zip(pairs, self.model.potentials[self.model.potential_of], strict=True))
+
+    @cached_property
+    def alike(self) -> list[tuple[object, ...]]:
+        """A key for every record; those with the same one can change places: leaves of a record."""
+        near = [list[tuple[int, bool, int]]() for _ in range(self.model.records)]
+        for (one, other), which in zip(
+            self.model.ties.tolist(), self.model.potential_of.tolist(), strict=True
+        ):
+            near[one].append((other, True, which))
+            near[other].append((one, False, which))
+        return [
+            (*near[v], self.own(v).tobytes()) if len(near[v]) == 1 else (v,)
+            for v in range(self.model.records)
+        ]
+
+    def own(self, record: int) -> Floats:
+        """What the values of a record weigh by themselves."""
+        return np.asarray(self.model.own[record if len(self.model.own) > 1 else 0])
+
+    def factors(self, among: Iterable[int]) -> list[Factor]:
+        """The weights of some whole components, one factor for each record and then each tie."""
+        chosen = sorted(among)
+        inside = set(chosen)
+        ties = [Factor(pair, table) for pair, table in self.ties.items() if inside.issuperset(pair)]
+        return [*(Factor((v,), self.own(v)) for v in chosen), *ties]
 
 
 def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:

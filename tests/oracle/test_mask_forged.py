@@ -16,6 +16,8 @@ from tests.oracle.test_mask_oracle import body_policy
 
 import shoal
 from shoal import DayChain, Plan, SensitiveContexts
+from shoal.loss.suppression import prepare
+from shoal.loss.suppression_history import Remembering, least_prior
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
@@ -251,6 +253,64 @@ def test_any_table_whatever_is_measured_as_what_it_tells() -> None:
     rng = np.random.default_rng(7)
     for _ in range(60):
         compare(rng)
+
+
+def exact_row(rng: np.random.Generator, size: int) -> Any:
+    """Multiples of 2^-52 that add up to 1, and at times something of 2^-900 beside them."""
+    cuts = np.sort(rng.integers(0, 2**52 + 1, size=size - 1))
+    row = np.diff(np.concatenate([[0], cuts, [2**52]])) / 2**52
+    return np.where((row == 0) | (rng.random(size) < 0.1), row + 2.0**-900, row)
+
+
+def test_windows_round_up() -> None:
+    """Never below the truth in whole numbers, not even in the last digit, nor far above it."""
+    rng = np.random.default_rng(9)
+    for _ in range(25):
+        size, slots = int(rng.integers(2, 4)), int(rng.integers(2, 5))
+        initial = exact_row(rng, size)
+        transition = [[exact_row(rng, size) for _ in range(size)] for _ in range(slots - 1)]
+        day = DayChain.of(np.array(transition), initial=initial)
+        secrets = SensitiveContexts.of("0")
+        task = shoal.Task(query=shoal.CurrentState(day.states), secrets=secrets, family=(day,))
+        digits = np.arange(size)
+        plans = {}
+        for slot, state in [(-1, 0), *((t, j) for t in range(slots - 1) for j in range(size))]:
+            codes = [
+                rng.integers(2**20, 2**32, size=(size**m, size)) for m in range(slots - 1 - slot)
+            ]
+            hidden = [np.where(digits == 0, 2**32 - 1, c).astype(np.uint32) for c in codes]
+            plans[slot, state] = Remembering(tuple(hidden), np.empty((0, size), np.uint16))
+        body = HistoryMask.of(day.states, slots, plans, digits)
+        policy = body_policy(body)
+        exact = [[[Fraction(float(p)) for p in row] for row in matrix] for matrix in transition]
+        truth = highest_rise(
+            [Fraction(float(p)) for p in initial],
+            exact,
+            lambda *at, policy=policy: Fraction(float(policy(*at))),
+            [(t, 0) for t in range(slots)],
+        )
+        rise = rise_of(task, Fraction(1, 10), body)
+        assert 0 <= Fraction(rise) - truth <= Fraction(1, 10**12)
+
+
+def moved(law: list[Fraction], matrix: list[list[Fraction]]) -> list[Fraction]:
+    columns = zip(*matrix, strict=True)
+    return [sum((p * q for p, q in zip(law, c, strict=True)), Fraction(0)) for c in columns]
+
+
+def test_priors_are_rounded_down() -> None:
+    rng = np.random.default_rng(11)
+    transition = np.array([[exact_row(rng, 3) for _ in range(3)] for _ in range(60)])
+    initial = exact_row(rng, 3)
+    day = prepare(initial, transition, np.ones((61, 3)), 0.1, everything=True)
+    law = [Fraction(float(p)) for p in initial]
+    exact = [law]
+    for matrix in transition.tolist():
+        law = moved(law, [[Fraction(p) for p in row] for row in matrix])
+        exact.append(law)
+    low = least_prior(day)
+    for c, (t, j) in enumerate(zip(day.when, day.who, strict=True)):
+        assert Fraction(float(low[c])) <= exact[t][j]
 
 
 @pytest.mark.slow

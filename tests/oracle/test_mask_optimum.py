@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,70 @@ def test_beliefs_keep_delta_exactly_in_whole_numbers() -> None:
         assert float(rise) == pytest.approx(shoal.recheck(plan), abs=1e-12)
         releases = expected_releases(initial, transition, policy_of(plan))
         assert releases == pytest.approx(-plan.cost, abs=1e-9)
+
+
+def extreme_day(rng: np.random.Generator) -> tuple[Any, Any, list[int], float]:
+    """Probabilities of 1e-300, 1e-150 and 1e-8 beside common ones and zeros."""
+    size = int(rng.integers(2, 4))
+    slots = int(rng.integers(2, 5 if size == 2 else 4))
+    tiny = rng.choice([5e-324, 1e-300, 1e-200, 1e-155, 1e-150, 1e-100, 1e-16, 1e-8], size=3)
+
+    def row() -> Any:
+        weight = rng.choice([0.0, 1.0, 0.5, 0.1, *tiny], size=size)
+        most = int(rng.integers(size))
+        weight[most] = 0.0
+        weight *= 0.9 / weight.sum() if weight.sum() >= 1 else 1.0
+        weight[most] = 1.0 - weight.sum()
+        return weight
+
+    initial = row()
+    transition = np.array([[row() for _ in range(size)] for _ in range(slots - 1)])
+    sensitive = sorted(rng.choice(size, size=int(rng.integers(1, size)), replace=False).tolist())
+    return initial, transition, sensitive, float(rng.choice([1e-6, 0.01, 0.1, 0.25, 0.5]))
+
+
+def attack_extremes(rng: np.random.Generator) -> None:
+    """Every check keeps delta in whole numbers, where products of probabilities underflow."""
+    initial, transition, sensitive, delta = extreme_day(rng)
+    day = DayChain.of(transition, initial=initial)
+    secrets = SensitiveContexts.of([str(s) for s in sensitive])
+    for check in ("mask-simulatable", "mask-probabilistic", "mask-adaptive", "mask-optimal"):
+        plan = shoal.mask(day, secrets, delta=delta, check=check)
+        rise = float(true_rise(plan, sensitive))
+        assert rise <= delta * (1 + 1e-12)
+        assert shoal.recheck(plan) == pytest.approx(rise, abs=1e-9)
+
+
+UNDERFLOWS = [  # found by `attack_extremes`: an exhaustive search of vectors that underflowed
+    ([0.5, 0.5], [[[1e-200, 1], [1, 1e-200]], [[0.1, 0.9], [1e-300, 1]], [[1e-300, 1], [0, 1]]]),
+    ([1 - 1e-150, 1e-150], [[[1 - 1e-150, 1e-150], [1e-150, 1 - 1e-150]]] * 3),
+    ([1e-150, 1], [[[0.5, 0.5], [1e-160, 1]], [[0.3, 0.7], [1e-155, 1]], [[0.5, 0.5], [0.5, 0.5]]]),
+]
+
+
+@pytest.mark.parametrize(("initial", "transition"), UNDERFLOWS)
+@pytest.mark.parametrize("delta", [1e-6, 0.1])
+def test_probabilities_that_underflow_when_multiplied(
+    initial: Any, transition: Any, delta: float
+) -> None:
+    day = DayChain.of(transition, initial=initial)
+    for sensitive in ([0], [1]):
+        plan = shoal.mask(day, SensitiveContexts.of([str(sensitive[0])]), delta=delta)
+        assert float(true_rise(plan, sensitive)) <= delta * (1 + 1e-12)
+
+
+def test_extreme_probabilities_are_neither_lost_nor_a_crash() -> None:
+    rng = np.random.default_rng(17)
+    for _ in range(5):
+        attack_extremes(rng)
+
+
+@pytest.mark.slow
+def test_extreme_probabilities_are_neither_lost_nor_a_crash_for_long() -> None:
+    rng = np.random.default_rng(18)
+    ends = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    while time.monotonic() < ends:
+        attack_extremes(rng)
 
 
 @pytest.mark.slow

@@ -111,7 +111,9 @@ def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
         if not all(private(day, hidden) for day in family):
             return
         if depth == len(places):
-            best[0] = (float(reached.min()), hidden.copy())
+            # in logarithms: the rows of `private` lose what is 1e-300 times less likely
+            if all(memoryless_rise(day, hidden) <= _allowed(day) for day in family):
+                best[0] = (float(reached.min()), hidden.copy())
             return
         for level in sorted(levels):
             hidden.flat[places[depth]] = level

@@ -105,16 +105,7 @@ class Apart:
         return self._together(np.maximum.accumulate(future, axis=0), past)
 
     def affordable(self, size: int) -> bool:
-        """Whether windows of `size` cost no more work and memory than is allowed."""
-        states, reach = self.task.states, self.task.reach
-        width = size * (size / 2) * reach
-        whole = self._last is not None and size > self._last
-        table = 0.0 if whole else states**3 * width
-        return (
-            table <= MAX_TABLE
-            and 2 * states**2 * width <= MAX_PASS
-            and size * states**2 <= MAX_PAIRS
-        )
+        return affordable(self.task, size)
 
     @property
     def _last(self) -> int | None:
@@ -222,6 +213,18 @@ class Apart:
         roundings = 2.0 * size * (self.task.states + 2) + 16
         sweeps = 2.0**-50 * (4.0 + 4.0 * span + span * decay + DEEPEST_TABLE)
         return sweeps + roundings * 2.0**-52
+
+
+def affordable(task: ChainSum, size: int) -> bool:
+    """Whether windows of `size` cost no more work and memory than is allowed."""
+    width = size * (size / 2) * task.reach
+    whole = task.length is not None and size >= task.length
+    table = 0.0 if whole else task.states**3 * width
+    return (
+        table <= MAX_TABLE
+        and 2 * task.states**2 * width <= MAX_PASS
+        and size * task.states**2 <= MAX_PAIRS
+    )
 
 
 def _deep_enough(span: float, rarest: float = 1.0) -> bool:

@@ -14,13 +14,13 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.loss.exact_apart import Apart, separable
+from shoal.loss.exact_apart import Apart, affordable, separable
 from shoal.loss.exact_blocks import INSIDE, Block, Cell
 from shoal.loss.exact_build import from_start, per_node, tied, whole_nodes
 from shoal.loss.exact_offsets import Marginals, Tie, every_start_ties, follow, held_ties
 from shoal.loss.exact_sides import HELD, Side, Sides, beside
 from shoal.loss.mixture import Bools, Floats
-from shoal.loss.sums import ChainSum, Ints, marginal_laws, supports
+from shoal.loss.sums import ChainSum, Ints, by_secret, marginal_laws, supports
 
 MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
@@ -30,6 +30,7 @@ FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide e
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
+CYCLE = 256  # steps within which the supports of powers are seen to repeat, or nothing is concluded
 CHUNK = 2_000_000  # numbers one block of many nodes may hold
 
 
@@ -104,6 +105,36 @@ class Cover:
         return self._windows[1]
 
     @cached_property
+    def hopeless(self) -> bool:
+        """Whether every window is infinite, because the chain never forgets: decided by supports.
+
+        From some state that is possible again and again one value of an entry is reached in n steps
+        and another that is possible there is not, for every n from k² on; then so it is for every
+        window, since none is better than a larger one. False where that is not known.
+        """
+        task = self.task
+        if not task.homogeneous or task.offset is not None:
+            return False
+        edges, secrets = task.matrices[0] > 0, int(task.label.max()) + 1
+        rows = supports(task, task.states**2 + 2)
+        alive = rows[-1]
+        if not np.array_equal(rows[-2], alive) or (task.length or math.inf) < 4 * task.states**2:
+            return False
+        known = by_secret(alive, task.label, secrets)
+        reached = np.eye(task.states, dtype=np.bool_)
+        seen: set[bytes] = set()
+        for steps in range(task.states**2 + CYCLE):
+            if steps >= task.states**2:
+                shown = by_secret(reached[alive], task.label, secrets)
+                if not (shown.any(axis=1) & (shown != known).any(axis=1)).any():
+                    return False
+                if reached.tobytes() in seen:
+                    return True
+                seen.add(reached.tobytes())
+            reached = (reached.astype(np.float32) @ edges.astype(np.float32)) > 0
+        return False
+
+    @cached_property
     def apart(self) -> Apart | None:
         """Past and future by themselves; None where the chain is short or forgets fast.
 
@@ -112,6 +143,9 @@ class Cover:
         if self.short:
             return None
         if self._apart is None and separable(self.task) and self._forgetting_work() > QUICK:
+            length = self.task.length
+            if self.hopeless and (length is None or not affordable(self.task, length)):
+                return None
             return Apart(self.task, self.marginals)
         return self._apart
 

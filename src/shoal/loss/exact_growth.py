@@ -59,7 +59,7 @@ def grow(
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
-    while _affordable(cover, size, widest):
+    while not cover.hopeless and _affordable(cover, size, widest):
         larger = size + (size + 1) // 2
         amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
         settled = last - amount <= tolerance or amount - least <= tolerance

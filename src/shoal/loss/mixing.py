@@ -142,9 +142,12 @@ def _lemma_lag(pi_min: float, gap: float, epsilon: float) -> int:
 def _survey(influence: Influence, setting: Setting, start: tuple[int, int]) -> Survey:
     """The worst node: where quilts without left and without right end-point meet, or between.
 
-    No node needs more than the quilt `inner` of an endless chain (Lemma C.4).
+    No node needs more than the quilt `inner` of an endless chain (Lemma C.4); lags that leave the
+    chain are not looked for.
     """
     reach, length = setting.reach, setting.length
+    if length is not None:
+        reach = min(length - 1, length if reach is None else reach)
     inner = least_quilt(influence, None, None, setting.cost, reach=(reach, reach), start=[start])
     if length is None:
         if inner.cost == math.inf:

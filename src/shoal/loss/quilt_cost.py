@@ -14,7 +14,9 @@ from shoal.core.value import Floats
 from shoal.loss.kernels import UNIT
 
 FARTHEST = 1 << 26  # lags beyond this are not tried on chains of any length
-MARGIN = 1e-11  # share of epsilon kept back for rounding in influences, where there are any
+MARGIN = 1e-10  # share of epsilon kept back for rounding in influences, where there are any
+LARGE = 1 << 13  # |N| up to which the cheapest quilt is found exactly
+NEARLY = 5e-4  # and beyond it within this share of its cost, which a scale keeps back twice
 
 
 class Influence(Protocol):
@@ -58,7 +60,9 @@ class Scale:
     epsilon: float
 
     def __call__(self, nearby: int, influence: float) -> float:
-        kept_back = 8.0 * UNIT if influence == 0.0 else MARGIN
+        kept_back = MARGIN if nearby <= LARGE else 2.0 * NEARLY
+        if influence == 0.0:
+            kept_back = 8.0 * UNIT
         left = self.epsilon * (1.0 - kept_back) - influence
         return nearby / left * (1.0 + 4.0 * UNIT) if left > 0.0 else math.inf
 
@@ -162,6 +166,10 @@ class Search:
     def bound(self, a0: int, a1: int, b0: int, b1: int) -> float:
         """No quilt in the box costs less than this."""
         return self.cost(self.nearby(a0, b0), self._at_least(a1, b1))
+
+    def influential(self, a: int, b: int) -> bool:
+        """Whether no quilt with lags up to these is without influence."""
+        return self._at_least(a, b) > 0.0
 
     def limit(self) -> float:
         return self.cost.largest(self.best.cost)

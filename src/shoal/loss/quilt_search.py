@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Iterable
 
-from shoal.loss.quilt_cost import NONE, Cost, Influence, Quilt, Search, Side
+from shoal.loss.quilt_cost import LARGE, NEARLY, NONE, Cost, Influence, Quilt, Search, Side
 from shoal.loss.quilt_cuts import finish_by_cuts
 
 
@@ -69,13 +69,20 @@ def _probe(search: Search) -> None:
 
 
 def _refine(search: Search, enough: float) -> None:
-    """Branch and bound over boxes of positions, cheapest bound first."""
+    """Branch and bound over boxes of positions, cheapest bound first.
+
+    Exact up to |N| = LARGE. The best of larger ones is within the share NEARLY of the least, since
+    the quilts that near it are as many as |N|; those without influence are looked at all the same.
+    """
     a1, b1 = search.left.within(search.limit() + 1.0), search.right.within(search.limit() + 1.0)
     boxes = [(0.0, 1, a1, 1, b1)] if a1 and b1 else []
     while boxes:
         bound, *box = heapq.heappop(boxes)
         if bound >= search.best.cost or search.best.cost <= enough:
             return
+        large = search.best.nearby > LARGE and search.influential(box[1], box[3])
+        if large and bound >= search.best.cost * (1.0 - NEARLY):
+            continue
         for part in _halves(*box):
             search.offer(part[1], part[3])
             least = search.bound(*part)

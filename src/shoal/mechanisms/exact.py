@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from shoal.core.errors import Refused
-from shoal.core.plan import Plan
+from shoal.core.guarantee import Guarantee
+from shoal.core.plan import Certificate, Plan
 from shoal.core.task import Model, Task
 from shoal.core.value import Value
 from shoal.loss.crossing import smallest_scale
@@ -27,7 +28,16 @@ from shoal.loss.network_exact import least_parts_scale, parts_loss, secret_loss
 from shoal.loss.network_laws import Parted, independent
 from shoal.loss.sums import ChainSum, chain_sum
 from shoal.loss.window import NO_NOISE, least_scale, sum_loss
-from shoal.mechanisms.additive import float_below, laplace_body, laplace_plan, pufferfish
+from shoal.mechanisms import lift
+from shoal.mechanisms.additive import (
+    eta_above,
+    float_below,
+    laplace_body,
+    laplace_plan,
+    noisy_plan,
+    pufferfish,
+)
+from shoal.mechanisms.knorm import keeps_total, quietest_noise
 from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
@@ -37,6 +47,7 @@ from shoal.models.family import AnyInitialLaw
 from shoal.models.order import OrderChain
 from shoal.models.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.zero_sum import ZeroSumLaplace
 from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
@@ -48,7 +59,8 @@ NAMED = JointTable | BayesNet | Contagion  # laws of named variables, each obser
 class ExactCertificate(Value):
     """Per model: the least scale in lattice steps, and the window it was proved on.
 
-    A window of None is the whole law; otherwise the entries on either side that were not held.
+    A window of None is the whole law; otherwise the entries on either side that were not held. 0
+    where no window came down to what the lift with the metric of the query allows.
     """
 
     scales: tuple[float, ...]
@@ -73,6 +85,7 @@ def refuse(task: Task) -> str | None:
     """Exact losses need a linear query, and laws that can be followed."""
     if not isinstance(task.query, LinearQuery | VariableSum):
         return "the exact loss is computed for sums over entries only"
+    several = len(as_number(task).query.labels) > 1
     for model in map(followed, task.family):
         if not (
             isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED) or summable(model)
@@ -80,19 +93,20 @@ def refuse(task: Task) -> str | None:
             return f"the exact loss needs a law that can be followed, not {model.describe()}"
         if isinstance(task.query, VariableSum) and not isinstance(model, NAMED):
             return f"weights per variable need named variables, not {model.describe()}"
-        if len(task.query.labels) > 1 and not isinstance(model, MarkovChain | NAMED):
+        if several and not isinstance(model, MarkovChain | NAMED):
             return (
                 f"the exact loss of {len(task.query.labels)} values at once is computed for one "
                 f"Markov chain or table, not for {model.describe()}; use lift"
             )
-        if len(task.query.labels) > 1 and model.tied is None:
+        if several and model.tied is None:
             return "the exact loss of several values at once needs a length; give the model one"
     return None
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of the smallest scale whose exact loss is at most ε under every model."""
-    results = [_least(task, followed(model), float_below(epsilon)) for model in task.family]
+    number = as_number(task)
+    results = [_least(number, followed(model), float_below(epsilon)) for model in task.family]
     for scale, _, reason in results:
         if not math.isfinite(scale):
             raise Refused(f"{NAME} does not apply: {reason}")
@@ -101,20 +115,48 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         windows=tuple(window for _, window, _ in results),
     )
     steps = max(scale for scale, _, _ in results)
-    return laplace_plan(
-        task,
-        NAME,
-        pufferfish(task, epsilon),
-        Fraction(steps) * task.query.lattice,
-        certificate,
-    )
+    guarantee = pufferfish(task, epsilon)
+    return number_plan(task, NAME, guarantee, Fraction(steps) * number.query.lattice, certificate)
 
 
 def loss(plan: Plan) -> float:
     """The exact loss of the noise as drawn, the largest over the family."""
-    steps = float_below(laplace_body(plan).noise.scale / plan.task.query.lattice)
+    task, noise = plan.task, laplace_body(plan).noise
+    scale = noise.scale
+    if isinstance(noise, ZeroSumLaplace):
+        task, scale = as_number(task), scale / 2
+        if len(task.query.labels) > 1:
+            return math.inf  # the loss of noise that adds up to 0 is known for two bars only
+    steps = float_below(scale / task.query.lattice)
     enough = float_below(plan.guarantee.amount)
-    return max(_loss(plan.task, followed(m), steps, enough) for m in plan.task.family)
+    return max(_loss(task, followed(m), steps, enough) for m in task.family)
+
+
+def as_number(task: Task) -> Task:
+    """The task of one number that two bars with a public total are; any other task as it is.
+
+    Bars (c, S·n - c) of n entries, n public, and c tell each other (exact.md, Claim 10).
+    """
+    query = task.query
+    if not isinstance(query, LinearQuery) or len(query.labels) != 2 or not keeps_total(query):
+        return task
+    first = replace(query, labels=query.labels[:1], weights=tuple(row[:1] for row in query.weights))
+    return replace(task, query=first)
+
+
+def number_plan(
+    task: Task, mechanism: str, guarantee: Guarantee, scale: Fraction, certificate: Certificate
+) -> Plan:
+    """A plan that adds Laplace noise of `scale` to the number `as_number` has, or to every value.
+
+    Of two bars one gets the noise and the other its negative: Laplace noise of twice the scale on
+    each, given that it adds up to 0.
+    """
+    if as_number(task) is task:
+        return laplace_plan(task, mechanism, guarantee, scale, certificate)
+    return noisy_plan(
+        task, mechanism, guarantee, quietest_noise(task.query, 2 * scale), certificate
+    )
 
 
 def least_cost(task: Task, epsilon: Fraction) -> float | None:
@@ -123,7 +165,7 @@ def least_cost(task: Task, epsilon: Fraction) -> float | None:
     What outputs beyond all answers tell (exact.md, Claim 9), for one number on slow chains:
     quick, and true of every row that adds Laplace noise.
     """
-    query = task.query
+    query = as_number(task).query
     if not isinstance(query, LinearQuery) or len(query.labels) > 1:
         return None
     scales = []
@@ -136,7 +178,8 @@ def least_cost(task: Task, epsilon: Fraction) -> float | None:
     if not 0 < steps < math.inf:
         return None
     scale = Fraction(steps) * query.lattice
-    return LatticeLaplace(scale=scale, step=query.lattice).expected_error()
+    noise = LatticeLaplace(scale=scale, step=query.lattice)
+    return noise.expected_error() * len(task.query.labels)
 
 
 def model_sum(query: LinearQuery, model: Model) -> ChainSum:
@@ -186,7 +229,20 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
         return least_vector_scale(_model_vector(task.query, model), epsilon), None, "it is endless"
     cover = _cover(task.query, model)
     found = least_scale(cover.task, epsilon, cover=cover)
+    if found.scale < math.inf and not found.loss.settled and not lift.refuse(task):
+        lifted = lift_scale(task.query, model, epsilon)
+        if lifted < found.scale:
+            return lifted, 0, None
     return found.scale, found.loss.window, found.loss.reason
+
+
+def lift_scale(query: LinearQuery, model: Model, epsilon: float) -> float:
+    """The scale in lattice steps that the lift with the query's metric allows; inf if none."""
+    try:
+        eta = Fraction(lift.largest(model, query, epsilon).eta)
+    except Refused:
+        return math.inf
+    return eta_above(query.lipschitz / query.lattice / eta)
 
 
 def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
@@ -197,9 +253,15 @@ def _loss(task: Task, model: Model, steps: float, enough: float) -> float:
         return table_loss(table_laws(model, task.query, task.secrets), steps)
     assert isinstance(task.query, LinearQuery)
     if len(task.query.labels) > 1:
+        if model.tied is None:
+            return math.inf
         return vector_sum_loss(_model_vector(task.query, model), steps)
     cover = _cover(task.query, model)
-    return sum_loss(cover.task, steps, enough=enough, cover=cover).value
+    found = sum_loss(cover.task, steps, enough=enough, cover=cover)
+    if found.value <= enough or found.settled or lift.refuse(task):
+        return found.value
+    eta = eta_above(task.query.lipschitz / task.query.lattice / Fraction(steps))
+    return min(found.value, lift.model_loss(model, task.query, eta))
 
 
 def _cover(query: LinearQuery, model: Model) -> Cover:

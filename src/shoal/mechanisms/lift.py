@@ -151,21 +151,28 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
     eta = eta_above(laplace_body(plan).eta)
-    return max(model_loss(model, plan.task.query, eta) for model in plan.task.family)
+    enough = float_below(plan.guarantee.amount)
+    return max(model_loss(model, plan.task.query, eta, enough) for model in plan.task.family)
 
 
-def model_loss(model: Model, query: Query | None, eta: float) -> float:
+def model_loss(model: Model, query: Query | None, eta: float, enough: float = -math.inf) -> float:
     """What a release that is eta-DP for one entry tells about an entry of `model`. Rounds up.
 
     With a linear query the metric is the query's own: entries whose weights are close are told
     apart less. Without one any change of an entry counts eta. The smaller of the lift and the
-    quilt bound, which covers the lags a long chain does not try.
+    quilt bound, which covers the lags a long chain does not try; on a chain whose marginals settle
+    too slowly to be followed, of the lift for every first law as well. The first that is at most
+    `enough` is taken.
     """
     if isinstance(model, PairwiseField):
         return lift_field.bound(model, query, eta)
     if isinstance(model, NETWORKS):
         return lift_network.bound(model, query, eta)
-    return min(model_lift(model, query).loss(eta).value, _quilt_loss(model, eta))
+    found = model_lift(model, query).loss(eta)
+    value = found.value
+    if value > enough:
+        value = min(value, _any_start_loss(model, query, found))
+    return value if value <= enough else min(value, _quilt_loss(model, eta))
 
 
 @lru_cache(maxsize=32)
@@ -191,6 +198,7 @@ def metric_of(query: Query | None, size: int) -> Floats:
     return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
 
 
+@lru_cache(maxsize=32)
 def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
     if isinstance(model, PairwiseField):
@@ -198,6 +206,9 @@ def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
     if isinstance(model, NETWORKS):
         return _checked(model, query, epsilon)
     found = _largest_lift(model_lift(model, query), epsilon)
+    if isinstance(model, MarkovChain) and _unsettled(model, found):
+        wider = _largest_lift(model_lift(_any_start(model), query), epsilon)
+        found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
     quilt = _quilt(model, epsilon)
     if found is None and quilt is None:
         raise Refused(
@@ -208,6 +219,28 @@ def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
         return LiftedModel.by_quilt(quilt)
     assert found is not None
     return LiftedModel.of(found)
+
+
+def _any_start_loss(model: Model, query: Query | None, found: LiftLoss) -> float:
+    """The lift for every first law, where the marginals of the given one settle too slowly."""
+    if not isinstance(model, MarkovChain) or not _unsettled(model, found):
+        return math.inf
+    return model_lift(_any_start(model), query).loss(found.eta).value
+
+
+def _any_start(model: MarkovChain) -> AnyInitialLaw:
+    return AnyInitialLaw(states=model.states, transition=model.transition, length=model.length)
+
+
+def _unsettled(model: MarkovChain, found: LiftLoss | None) -> bool:
+    """Whether no bound on every number of earlier entries was certified from the given start."""
+    if not model.homogeneous or model.stationary:
+        return False
+    return found is None or not bool(np.isfinite(found.past_limit.bound).all())
+
+
+def _eta(found: LiftLoss) -> float:
+    return found.eta
 
 
 def _checked(

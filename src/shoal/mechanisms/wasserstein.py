@@ -17,7 +17,7 @@ from shoal.loss.network_laws import Parted, independent
 from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
 from shoal.loss.window import NO_NOISE
 from shoal.mechanisms import exact
-from shoal.mechanisms.additive import laplace_body, laplace_plan, pufferfish
+from shoal.mechanisms.additive import laplace_body, pufferfish
 from shoal.mechanisms.row import Mechanism
 from shoal.models.chain import MarkovChain
 from shoal.models.dependence_network import followed, summable
@@ -55,28 +55,30 @@ def refuse(task: Task) -> str | None:
     reason = exact.refuse(task)
     if reason is not None:
         return reason.replace("exact loss", "Wasserstein distance")
+    several = len(exact.as_number(task).query.labels) > 1
     for model in map(followed, task.family):
         if not (isinstance(model, MarkovChain | OrderChain | exact.NAMED) or summable(model)):
             return f"the Wasserstein distance is that of one law at a time, not {model.describe()}"
         if model.tied is None:
             return "the Wasserstein distance needs the whole law; give the model a length"
-        if len(task.query.labels) > 1 and not isinstance(model, exact.NAMED):
+        if several and not isinstance(model, exact.NAMED):
             return "the Wasserstein distance of several values needs a table; ask for one number"
     return None
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale W/ε, raised to the exact scale where W's tolerance hid a tail."""
-    distances = tuple(_distance(task, followed(model)) for model in task.family)
+    number = exact.as_number(task)
+    distances = tuple(_distance(number, followed(model)) for model in task.family)
     certificate = WassersteinCertificate(distances=distances)
-    lattice = task.query.lattice
+    lattice = number.query.lattice
     scale = max(Fraction(max(distances)) * lattice / epsilon, lattice / int(NO_NOISE))
     guarantee = pufferfish(task, epsilon)
-    plan = laplace_plan(task, NAME, guarantee, scale, certificate)
+    plan = exact.number_plan(task, NAME, guarantee, scale, certificate)
     if loss(plan) <= float(epsilon):
         return plan
-    enough = laplace_body(exact.calibrate(task, epsilon)).noise.scale
-    return laplace_plan(task, NAME, guarantee, max(scale, enough), certificate)
+    enough = laplace_body(exact.calibrate(number, epsilon)).noise.scale
+    return exact.number_plan(task, NAME, guarantee, max(scale, enough), certificate)
 
 
 def loss(plan: Plan) -> float:

@@ -1,0 +1,214 @@
+"""Cases an outside attack found on Markov chains: more noise than needed, hangs and crashes.
+
+Judged by enumeration of whole joint laws, written out here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal import AnyInitialLaw, EachEntry, MarkovChain
+from shoal.loss import lift_walk
+from shoal.loss.exact_cover import Cover
+from shoal.mechanisms.additive import laplace_body
+from shoal.mechanisms.exact import ExactCertificate
+from shoal.noise.bits import SeededRng
+
+Laws = dict[int, dict[float, float]]
+
+
+def count_laws(
+    initial: Sequence[float],
+    transition: Sequence[Sequence[float]],
+    weights: Sequence[float],
+    length: int,
+    node: int,
+) -> Laws:
+    """P(sum = c | X_node = x) for every x, by enumeration: {x: {c: probability}}."""
+    laws: Laws = {}
+    for path in itertools.product(range(len(initial)), repeat=length):
+        chance = initial[path[0]]
+        for one, two in itertools.pairwise(path):
+            chance *= transition[one][two]
+        if chance > 0:
+            law = laws.setdefault(path[node], {})
+            total = sum(weights[x] for x in path)
+            law[total] = law.get(total, 0.0) + chance
+    return laws
+
+
+def laplace_loss(laws: Laws, scale: float) -> float:
+    """The largest log-ratio of sum + Laplace(scale) between two values, over all outputs."""
+    points = sorted({c for law in laws.values() for c in law})
+
+    def density(law: dict[float, float], u: float) -> float:
+        return sum(p * math.exp(-abs(u - c) / scale) for c, p in law.items()) / sum(law.values())
+
+    return max(
+        (
+            math.log(density(laws[x], u) / density(laws[y], u))
+            for x, y in itertools.permutations(laws, 2)
+            for u in points
+        ),
+        default=0.0,
+    )
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_histogram_of_two_states_is_its_count(relative: bool) -> None:
+    """44.9 a bar against 4.97 for the count: the bars were taken for two numbers."""
+    matrix, start = [[0.1, 0.9], [0.9, 0.1]], [0.5, 0.5]
+    chain = MarkovChain.of(matrix, initial=start)
+    bars = shoal.histogram([0, 1], relative=relative, length=7 if relative else None)
+    plan = shoal.calibrate(bars, EachEntry(), chain, epsilon=0.2)
+    count = shoal.calibrate(shoal.count([0, 1], 1), EachEntry(), chain, epsilon=0.2)
+    unit = 7 if relative else 1
+    assert plan.mechanism == "exact"
+    assert plan.cost * unit == pytest.approx(2 * count.cost, rel=1e-9)
+    assert plan.cost * unit / 2 < 4.97
+    # as drawn: (z, -z) with mass exp(-|z|·step/scale) on each of the two bars
+    scale = float(laplace_body(plan).noise.scale) / 2 * unit
+    for length in range(1, 8):
+        for node in range(length):
+            laws = count_laws(start, matrix, [0, 1], length, node)
+            assert laplace_loss(laws, scale) <= 0.2 * (1 + 1e-12)
+    assert shoal.recheck(plan) <= 0.2
+    drawn = laplace_body(plan).draw(bars.read([[0, 1, 1, 0, 1]]), SeededRng(3))
+    assert sum(drawn.multiples) * drawn.step * unit == 5
+
+
+def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
+    """A plan that says exact and draws both bars by themselves is evaluated as it is drawn."""
+    from dataclasses import replace
+
+    from shoal.core.additive import Additive
+    from shoal.noise.laplace import LatticeLaplace
+    from shoal.noise.zero_sum import ZeroSumLaplace
+
+    chain = MarkovChain.of([[0.1, 0.9], [0.9, 0.1]], length=6)
+    plan = shoal.calibrate(shoal.histogram([0, 1]), EachEntry(), chain, epsilon=0.2)
+    noise = laplace_body(plan).noise
+    forged = replace(
+        plan, body=Additive(laplace_body(plan).query, LatticeLaplace(noise.scale / 2, Fraction(1)))
+    )
+    assert shoal.recheck(forged) > 0.2
+    three = shoal.calibrate(
+        shoal.histogram([0, 1, 2]), EachEntry(), _three(4), epsilon=1, mechanism="exact"
+    )
+    forged = replace(
+        three,
+        body=Additive(
+            laplace_body(three).query,
+            ZeroSumLaplace(laplace_body(three).noise.scale, Fraction(1), 3),
+        ),
+    )
+    assert shoal.recheck(forged) == math.inf
+
+
+def _three(length: int) -> MarkovChain:
+    return MarkovChain.of([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], length=length)
+
+
+def test_exact_never_ends_above_the_lift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """51.77 against 51.26 on a power chain, whose windows could not be grown far enough."""
+    monkeypatch.setattr(Cover, "apart", None)
+    monkeypatch.setattr(Cover, "window_work", lambda self, size: 0 if size <= 12 else math.inf)
+    chain = MarkovChain.of([[0.9, 0.1], [0.15, 0.85]], initial=[1, 0])
+    task = shoal.count([0, 1], 1), EachEntry(), chain
+    exact = shoal.calibrate(*task, epsilon=1, mechanism="exact")
+    lift = shoal.calibrate(*task, epsilon=1, mechanism="lift")
+    assert exact.cost <= lift.cost * (1 + 1e-9)
+    assert isinstance(exact.certificate, ExactCertificate)
+    assert exact.certificate.windows == (0,)
+    assert shoal.recheck(exact) <= 1
+    for node in range(8):
+        laws = count_laws([1, 0], [[0.9, 0.1], [0.15, 0.85]], [0, 1], 8, node)
+        assert laplace_loss(laws, float(laplace_body(exact).noise.scale)) <= 1
+
+
+def test_a_start_of_its_own_never_needs_more_than_any_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """37,823 against 9,749 for flips of 1e-4: the marginals had not settled when given up."""
+    monkeypatch.setattr(lift_walk, "PATIENCE", 16)
+    matrix = [[0.97, 0.03], [0.03, 0.97]]
+    query = shoal.count([0, 1], 1)
+    for start in ([0.9, 0.1], [1, 0]):
+        own = MarkovChain.of(matrix, initial=start)
+        told = shoal.leakage(own, 0.01).value
+        assert told <= shoal.leakage(AnyInitialLaw.of(matrix), 0.01).value * (1 + 1e-9)
+        one = shoal.calibrate(query, EachEntry(), own, epsilon=1, mechanism="lift")
+        every = AnyInitialLaw.of(matrix)
+        other = shoal.calibrate(query, EachEntry(), every, epsilon=1, mechanism="lift")
+        assert one.cost <= other.cost * (1 + 1e-6)
+        assert shoal.recheck(one) <= 1
+
+
+def test_five_entries_that_hardly_ever_flip_do_not_keep_a_row_busy() -> None:
+    """Quilts with lags of millions were looked for in a chain of five entries."""
+    chain = MarkovChain.of([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]], length=5)
+    query = shoal.count([0, 1], 1)
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="markov-quilt-bound")
+    assert float(laplace_body(plan).noise.scale) == pytest.approx(5, rel=1e-9)
+
+
+@pytest.mark.parametrize("flips", [1e-4, 1e-6])
+def test_quilts_of_many_entries_are_found_and_meet_their_promise_again(flips: float) -> None:
+    chain = MarkovChain.of([[1 - flips, flips], [flips, 1 - flips]])
+    query = shoal.count([0, 1], 1)
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="markov-quilt-bound")
+    assert 0.999 - 1e-5 <= shoal.recheck(plan) <= 1
+    assert float(laplace_body(plan).noise.scale) * flips == pytest.approx(5.0438, rel=2e-3)
+
+
+@pytest.mark.parametrize("length", [None, 100_000])
+@pytest.mark.parametrize(
+    ("matrix", "start"),
+    [
+        ([[0.9, 0.1], [0, 1]], [1, 0]),
+        ([[0.9, 0.1, 0], [0.2, 0.7, 0.1], [0, 0, 1]], [1, 0, 0]),
+        ([[0, 1, 0], [0.5, 0, 0.5], [0, 1, 0]], [0.5, 0.25, 0.25]),
+    ],
+)
+def test_chains_that_never_forget_are_refused_without_trying_windows(
+    monkeypatch: pytest.MonkeyPatch,
+    matrix: list[list[float]],
+    start: list[float],
+    length: int | None,
+) -> None:
+    """21 seconds went into windows of every size before the refusal."""
+
+    def tried(self: Cover, size: int) -> None:
+        raise AssertionError(f"windows of {size} were tried")
+
+    monkeypatch.setattr(Cover, "windows", tried)
+    chain = MarkovChain.of(matrix, initial=start, length=length)
+    query = shoal.count(list(range(len(start))), 1)
+    with pytest.raises(shoal.Refused, match=r"never comes back|has a period"):
+        shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="exact")
+
+
+def test_supports_never_rule_out_a_window_that_is_finite() -> None:
+    """Against windows of 8 on random chains with zeros."""
+    from shoal.loss.sums import chain_sum
+    from shoal.loss.window import window_loss
+
+    rng = np.random.default_rng(5)
+    ruled_out = 0
+    for _ in range(12):
+        size = int(rng.integers(2, 4))
+        matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5)
+        matrix[matrix.sum(axis=1) == 0, 0] = 1
+        matrix /= matrix.sum(axis=1, keepdims=True)
+        task = chain_sum(np.full(size, 1 / size), matrix, np.arange(size), None)
+        hopeless = Cover(task).hopeless
+        ruled_out += hopeless
+        assert not hopeless or window_loss(task, 1.0, 8).value == math.inf
+    assert 1 < ruled_out < 11

@@ -399,8 +399,8 @@ def odd_or(rng: np.random.Generator, usual: Any) -> Any:
     return ODD[int(rng.integers(len(ODD)))] if rng.random() < 0.6 else usual
 
 
-def planned(query: Any, epsilon: Fraction) -> Any:
-    return shoal.calibrate(query, shoal.EachEntry(), shoal.RecordGroups(1), epsilon=epsilon)
+def planned(query: Any, epsilon: Fraction, group: int = 1) -> Any:
+    return shoal.calibrate(query, shoal.EachEntry(), shoal.RecordGroups(group), epsilon=epsilon)
 
 
 def attack_numbers(rng: np.random.Generator, epsilon: Fraction) -> None:
@@ -408,13 +408,14 @@ def attack_numbers(rng: np.random.Generator, epsilon: Fraction) -> None:
     values: list[Any] = rng.uniform(-1, 2, count).tolist()
     if rng.random() < 0.3:
         values[-1] = odd_or(rng, 0.5)  # in both data sets
-    other = [odd_or(rng, float(rng.uniform(-9, 9))), *values[1:]]
+    group = int(rng.integers(1, count + 1))
+    other = [odd_or(rng, float(rng.uniform(-9, 9))) for _ in range(group)] + values[group:]
     queries = (
         shoal.number_mean(low=0, high=1, records=count),
         shoal.number_histogram([0, "0.25", "0.5", 1]),
     )
     for query in queries:
-        plan = planned(query, epsilon)
+        plan = planned(query, epsilon, group)
         compared(lambda data, plan=plan: released(plan, data), (values, other), epsilon)  # type: ignore[misc]
 
 
@@ -425,15 +426,17 @@ def released(plan: Any, data: Any) -> tuple[Any, Any]:
 def attack_clusters(rng: np.random.Generator, epsilon: Fraction) -> None:
     count, width = int(rng.integers(2, 7)), int(rng.integers(1, 4))
     rows: list[Any] = rng.uniform(-0.2, 1.2, (count, width)).tolist()
-    changed = [odd_or(rng, float(rng.uniform(-5, 5))) for _ in range(width)]
+    group = int(rng.integers(1, count + 1))
+    changed = [[odd_or(rng, float(rng.uniform(-5, 5))) for _ in range(width)] for _ in range(group)]
+    data = rows, changed + rows[group:]
     rounds = int(rng.integers(1, 4))
     query = shoal.centroids(
         [str(k) for k in range(width)], low=0, high=1, clusters=2, rounds=rounds
     )
-    compared_rounds(query, planned(query, epsilon), (rows, [changed, *rows[1:]]), epsilon)
+    compared_rounds(query, planned(query, epsilon, group), data, epsilon)
     fitted = [
-        shoal.PrivateKMeans(2, rounds=rounds, epsilon=epsilon, random_state=1).fit(data)
-        for data in (rows, [changed, *rows[1:]])
+        shoal.PrivateKMeans(2, rounds=rounds, epsilon=epsilon, random_state=1).fit(records)
+        for records in data
     ]
     assert fitted[0].plan_ == fitted[1].plan_
     assert fitted[0].n_features_in_ == fitted[1].n_features_in_

@@ -126,7 +126,10 @@ def chains(rng: np.random.Generator) -> World:
     size = int(rng.integers(2, 4))
     states = "012"[:size]
     lengths = rng.integers(2, 6 if size == 2 else 5, size=int(rng.integers(1, 4)))
-    data = list(itertools.product(range(size), repeat=int(rng.integers(1, lengths.max() + 1))))
+    fixed = rng.random() < 0.4  # one matrix per step: data of exactly one length
+    lengths = np.full(2, lengths.max()) if fixed else lengths
+    entries = int(lengths.max() if fixed else rng.integers(1, lengths.max() + 1))
+    data = list(itertools.product(range(size), repeat=entries))
     held = []
     for length in lengths.tolist():
         matrix, start = law_of_rows(rng, (size, size)), law_of_rows(rng, (size,))
@@ -136,7 +139,8 @@ def chains(rng: np.random.Generator) -> World:
         law = logs(start)[[one[0] for one in data]]
         for step in range(1, len(data[0])):
             law = law + logs(matrix)[[one[step - 1] for one in data], [one[step] for one in data]]
-        model = shoal.MarkovChain.of(matrix, states=list(states), initial=start, length=length)
+        steps = [matrix] * (length - 1) if fixed else matrix
+        model = shoal.MarkovChain.of(steps, states=list(states), initial=start, length=length)
         held.append(Held(model, (law,)))
 
     def answers(query: Any, model: Any) -> Floats:

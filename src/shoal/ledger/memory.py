@@ -10,6 +10,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.ledger.total import Conversions, tallied
+from shoal.queries.linear import LinearQuery
 
 LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
 BEATEN = 3  # times that other writers may change what a conversion was prepared for
@@ -70,7 +71,12 @@ class Memory:
         def recheck(plan: Plan) -> float:
             return answer(plan, lambda: self._conversions.recheck(plan))
 
-        return Conversions(leakage, composed_loss, recheck)
+        def same_answer(number: LinearQuery, model: Model, eta: Fraction) -> float:
+            return answer(
+                (number, model, eta), lambda: self._conversions.same_answer(number, model, eta)
+            )
+
+        return Conversions(leakage, composed_loss, recheck, same_answer)
 
     def _recall(self, key: object, compute: Callable[[], float]) -> float:
         if key not in self._known:

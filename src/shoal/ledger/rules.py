@@ -6,6 +6,7 @@ The theorems themselves are in `theorems`, their proofs in rules.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from shoal.core.errors import CannotCompose
@@ -15,6 +16,7 @@ from shoal.core.task import Model
 from shoal.ledger.same_data import unlike
 from shoal.ledger.theorems import RULES
 from shoal.ledger.total import Conversions, Tally, Total, tallied
+from shoal.queries.linear import LinearQuery
 
 WAYS_OUT = (
     "calibrate the queries together as one vector query and release once",
@@ -24,9 +26,16 @@ WAYS_OUT = (
 )
 
 
-def compose(plans: Iterable[Plan], conversions: Conversions | None = None) -> Total:
-    """`least_total` of a list of charges, one plan per charge."""
-    return least_total(tallied(plans), conversions)
+def compose(
+    plans: Iterable[Plan], conversions: Conversions | None = None, *, whole: bool = False
+) -> Total:
+    """`least_total` of a list of charges, one plan per charge.
+
+    `whole` says that every release reads all entries of the same data, never a part of a series:
+    then several releases of one number may cost less (rules.md, section 9).
+    """
+    known = conversions or standard_conversions()
+    return least_total(tallied(plans), replace(known, whole=whole or known.whole))
 
 
 def least_total(tally: Tally, conversions: Conversions | None = None) -> Total:
@@ -112,7 +121,12 @@ def standard_conversions() -> Conversions:
 
         return checked(plan)
 
-    return Conversions(leakage, composed_loss, recheck)
+    def same_answer(number: LinearQuery, model: Model, eta: Fraction) -> float:
+        from shoal.mechanisms.same_answer import same_answer_loss
+
+        return same_answer_loss(number, model, eta)
+
+    return Conversions(leakage, composed_loss, recheck, same_answer)
 
 
 def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:

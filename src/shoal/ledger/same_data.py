@@ -67,6 +67,11 @@ def models(tally: Tally) -> list[Model]:
     return list(dict.fromkeys(model for family in families(tally) for model in family))
 
 
+def whole(tally: Tally) -> bool:
+    """Whether every model fixes the number of entries, so that no release can be of a part."""
+    return all(_records(model) is not None for plan, _ in tally for model in plan.task.family)
+
+
 def tied(tally: Tally) -> int | str:
     """The most entries tied to one pair of secrets of ANY charge under a model of ANY charge.
 

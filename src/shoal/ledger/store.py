@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -132,13 +133,19 @@ class SqlLedger:
         return self.database.read(reading.limits)
 
     def spent(
-        self, subject: str, period: str = "", *, requester: str | None = None
+        self,
+        subject: str,
+        period: str = "",
+        *,
+        requester: str | None = None,
+        whole: bool = False,
     ) -> Total | None:
         """What the charges about a subject come to in a period; None when there are none.
 
         With period "*": over all its periods, each independent of the others. With a requester:
         what that requester alone was told. Steps of streams in one period also say what they tell
-        between any two sequences, from what each was charged with.
+        between any two sequences, from what each was charged with. `whole` says that every release
+        read all entries of the same data, never a part of a series: see `compose`.
         """
 
         def work(connection: Connection) -> tuple[list[Tally], Etas]:
@@ -152,7 +159,8 @@ class SqlLedger:
             return tallies, reading.etas(connection, subject, period, requester)
 
         tallies, etas = self.database.read(work)
-        totals = [least_total(tally, self._memory.computed()) for tally in tallies if tally]
+        conversions = replace(self._memory.computed(), whole=whole)
+        totals = [least_total(tally, conversions) for tally in tallies if tally]
         if not totals:
             return None
         return parallel(totals) if period == EACH else told(totals[0], tallies[0], etas)

@@ -12,15 +12,17 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from shoal.core.additive import Additive
 from shoal.core.composition import Alone, PerStep, SameQuilts
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import entry_of
 from shoal.ledger.dependent import TIES, ties
-from shoal.ledger.same_data import families, tied
+from shoal.ledger.same_data import families, models, tied, whole
 from shoal.ledger.total import Conversions, Tally, Total, entry_eta, is_step, sum_eta
 from shoal.mechanisms import LOSS_TOLERANCE
+from shoal.mechanisms.same_answer import one_number
 from shoal.secrets.entries import EachEntry
 
 
@@ -156,7 +158,41 @@ def lift(tally: Tally, conversions: Conversions) -> Total | str:
     return _total(tally, "pufferfish", Fraction(worst), LIFT, text)
 
 
+def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
+    """sup over g of log E[g(F) | x]/E[g(F) | x']: all that releases of one number F can tell.
+
+    log g moves by Ση at most when an entry changes. Every release must read all entries of the same
+    data: so every model fixes their number, or the caller vouches for it. rules.md, section 9.
+    """
+    other = _not_single_entries(tally)
+    if other is not None:
+        return other
+    eta = sum_eta(tally)
+    if eta is None:
+        return _no_eta(tally)
+    drawn = [plan.body.query if isinstance(plan.body, Additive) else None for plan, _ in tally]
+    numbers = {None if query is None else one_number(query) for query in drawn}
+    number = numbers.pop()
+    if number is None or numbers:
+        return "the releases do not all add noise to one and the same number"
+    if not (conversions.whole or whole(tally)):
+        return (
+            "a series of at most some length may have been released in parts (with one matrix per "
+            "step, or whole=True, it is not)"
+        )
+    try:
+        losses = [conversions.same_answer(number, model, eta) for model in models(tally)]
+    except Refused as refusal:
+        return str(refusal)
+    worst = max(losses)
+    if not math.isfinite(worst):
+        return "what releases of one number tell is not computed for these models"
+    text = f"releases of one number, etas adding to {significant(eta)}, tell {significant(worst)}"
+    return _total(tally, "pufferfish", Fraction(worst), SAME, text)
+
+
 OWN, GROUP, PER_STEP, QUILTS, LIFT = "own guarantee", "group", "per step", "same quilts", "lift"
+SAME = "same answer"
 
 RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(OWN, own_guarantee),
@@ -165,6 +201,7 @@ RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(TIES, ties),
     Rule(QUILTS, same_quilts),
     Rule(LIFT, lift),
+    Rule(SAME, same_answer),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from shoal.core.composition import AsEntryDP, PerStep
 from shoal.core.guarantee import NOTIONS
 from shoal.core.plan import Plan
 from shoal.core.task import Model
+from shoal.queries.linear import LinearQuery
 
 Tally = tuple[tuple[Plan, int], ...]  # distinct plans, and how often each was charged
 
@@ -47,12 +49,16 @@ class Conversions:
 
     `leakage(family, eta)` is the loss of any eta-DP mechanism under the family, perhaps inf;
     `composed_loss(plans)` is max_i min_Q (|N|·Ση + e) for plans from the same quilts;
-    `recheck(plan)` is the loss of one release as drawn, in the unit of the plan's guarantee.
+    `recheck(plan)` is the loss of one release as drawn, in the unit of the plan's guarantee;
+    `same_answer(number, model, eta)` is the loss of releases that read one number only.
+    `whole`: the caller vouches that every release read all entries of the same data.
     """
 
     leakage: Callable[[tuple[Model, ...], Fraction], float]
     composed_loss: Callable[[Sequence[Plan]], float]
     recheck: Callable[[Plan], float] = lambda plan: float(plan.guarantee.amount)
+    same_answer: Callable[[LinearQuery, Model, Fraction], float] = lambda *_: math.inf
+    whole: bool = False
 
 
 def tallied(plans: Iterable[Plan]) -> Tally:

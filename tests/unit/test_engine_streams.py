@@ -233,6 +233,10 @@ def test_every_step_of_a_trace_is_charged_and_comes_back(tmp_path: Path) -> None
         total = ledger.spent("u0")
         assert total is not None
         assert total.amount == 9
+        etas = [Fraction(str(row.eta)) for row in ledger.charges() if row.subject == "u0"]
+    told = first.filter(pl.col("subject") == "u0")["about_all"].max()
+    assert float(sum(etas)) == pytest.approx(told)
+    assert float(sum(etas)) > 9  # between any two states more is told than between joined ones
 
 
 def test_a_trace_stops_where_the_ledger_does(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from shoal import AnyInitialLaw, EachEntry, MarkovChain
 from shoal.loss import lift_walk
 from shoal.loss.exact_cover import Cover
 from shoal.mechanisms.additive import laplace_body
-from shoal.mechanisms.exact import ExactCertificate
+from shoal.mechanisms.exact import ExactCertificate, same_answer, same_query_loss
 from shoal.noise.bits import SeededRng
 
 Laws = dict[int, dict[float, float]]
@@ -112,7 +113,7 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
     assert shoal.recheck(forged) == math.inf
 
 
-def _three(length: int) -> MarkovChain:
+def _three(length: int | None) -> MarkovChain:
     return MarkovChain.of([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], length=length)
 
 
@@ -212,3 +213,109 @@ def test_supports_never_rule_out_a_window_that_is_finite() -> None:
         ruled_out += hopeless
         assert not hopeless or window_loss(task, 1.0, 8).value == math.inf
     assert 1 < ruled_out < 11
+
+
+LONG = [
+    {0: 0, 1: 0.123456789, 2: 1},
+    {0: 0, 1: 1, 2: 10**9 + 7},
+    {0: 0, 1: 1, 2: 10**20 + 39},
+    {0: 0, 1: Fraction(1, 3), 2: Fraction(1, 10**9 + 7)},
+]
+
+
+@pytest.mark.parametrize("weights", LONG)
+@pytest.mark.parametrize("length", [None, 2, 30, 10_000])
+def test_weights_with_many_digits_leave_the_sum_to_the_lift(
+    weights: dict[int, Any], length: int | None
+) -> None:
+    """Their lattice is too fine for laws of the sum: all memory was taken, or a sum overflowed."""
+    query = shoal.weighted_sum([0, 1, 2], weights)
+    chain = _three(length)
+    for row in ("exact", "wasserstein"):
+        with pytest.raises(shoal.Refused, match=r"digits|length"):
+            shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism=row)
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1)
+    assert plan.mechanism in ("lift", "group")
+    assert shoal.recheck(plan) <= 1
+    if length == 2:
+        scale = float(laplace_body(plan).noise.scale)
+        matrix = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
+        table = [float(weights[x]) for x in range(3)]
+        for node in range(2):
+            laws = count_laws([1 / 3] * 3, matrix, table, 2, node)
+            assert laplace_loss(laws, scale) <= 1 + 1e-12
+
+
+def told_by_all(laws: Laws, rate: float) -> float:
+    """The most any g with |log g(c+1) - log g(c)| ≤ rate tells: g is steep everywhere at best."""
+    values = sorted({c for law in laws.values() for c in law})
+    span = [*range(int(values[0]), int(values[-1]) + 1)]
+    best = 0.0
+    for signs in itertools.product((1, -1), repeat=len(span) - 1):
+        steep = dict(zip(span, itertools.accumulate((0, *signs)), strict=True))
+        sums = [
+            sum(p * math.exp(rate * steep[int(c)]) for c, p in law.items()) / sum(law.values())
+            for law in laws.values()
+        ]
+        best = max(best, math.log(max(sums) / min(sums)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_releases_of_one_number_tell_no_more_than_the_lift_on_its_answer(seed: int) -> None:
+    """Against every steepest density of the answer, and against two noisy counts."""
+    rng = np.random.default_rng(seed)
+    size = 2 + seed % 2
+    matrix = rng.dirichlet(np.full(size, 0.5), size).tolist()
+    start = rng.dirichlet(np.ones(size)).tolist()
+    weights = [0, 1, 3][:size]
+    length = 4 if size == 2 else 3
+    chain = MarkovChain.of(matrix, initial=start, length=length)
+    query = shoal.weighted_sum(list(range(size)), dict(enumerate(weights)))
+    eta = Fraction(1, 3) + seed
+    said = same_query_loss(query, chain, eta)
+    rate = float(eta) / max(weights)
+    worst = most = 0.0
+    for short in range(1, length + 1):
+        for node in range(short):
+            laws = count_laws(start, matrix, weights, short, node)
+            most = max(most, told_by_all(laws, rate))
+            for one, two in itertools.product(range(max(weights) * length + 1), repeat=2):
+                seen = [
+                    sum(
+                        p * math.exp(-rate / 3 * (abs(one - c) + 2 * abs(two - c)))
+                        for c, p in law.items()
+                    )
+                    / sum(law.values())
+                    for law in laws.values()
+                ]
+                worst = max(worst, math.log(max(seen) / min(seen)))
+    assert worst <= said
+    assert most <= said <= most + 1e-8
+
+
+def test_two_counts_on_an_alternating_chain_tell_what_they_tell() -> None:
+    """6.09 in the ledger for 1.06: by the lift alone, which knows nothing of what is counted."""
+    for length in (10, None):
+        chain = MarkovChain.of([[0.1, 0.9], [0.9, 0.1]], length=length)
+        query = shoal.count([0, 1], 1)
+        plan = shoal.calibrate(query, EachEntry(), chain, epsilon=0.5, mechanism="exact")
+        together = 2 * laplace_body(plan).eta
+        assert same_query_loss(query, chain, together) < 1.01
+        assert shoal.leakage(chain, together).value > 4
+
+
+def test_answers_that_tell_each_other_share_a_key() -> None:
+    count, states = shoal.count([0, 1], 1), [0, 1]
+    alike = [
+        shoal.count(states, 0),
+        shoal.weighted_sum(states, {0: 2, 1: -3}),
+        shoal.mean(states, {1: 5}, length=7),
+        shoal.histogram(states),
+        shoal.histogram(states, relative=True, length=9),
+    ]
+    assert {same_answer(query) for query in alike} == {same_answer(count)}
+    three = shoal.weighted_sum([0, 1, 2], {1: 1, 2: 3})
+    assert same_answer(three) == same_answer(shoal.weighted_sum([0, 1, 2], {0: 6, 1: 4}))
+    assert same_answer(three) != same_answer(shoal.weighted_sum([0, 1, 2], {1: 1, 2: 2}))
+    assert same_answer(shoal.histogram([0, 1, 2])) is None

@@ -12,8 +12,9 @@ import numpy as np
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan
-from shoal.core.task import Model, Task
+from shoal.core.task import Model, Query, Task
 from shoal.core.value import Value
+from shoal.loss.answer import answer_loss
 from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_apart import Apart
 from shoal.loss.exact_cover import Cover
@@ -52,6 +53,8 @@ from shoal.queries.linear import LinearQuery
 from shoal.queries.variables import VariableSum
 
 NAME = "exact"
+LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
+LARGEST_VALUE = 2**53  # steps of a sum whose values are listed one by one, as doubles
 NAMED = JointTable | BayesNet | Contagion  # laws of named variables, each observed once
 
 
@@ -86,7 +89,15 @@ def refuse(task: Task) -> str | None:
     if not isinstance(task.query, LinearQuery | VariableSum):
         return "the exact loss is computed for sums over entries only"
     several = len(as_number(task).query.labels) > 1
+    multiples = [multiple for row in task.query.multiples() for multiple in row]
+    reach = max(multiples) - min(multiples)
     for model in map(followed, task.family):
+        if reach > (LARGEST_VALUE if isinstance(model, JointTable) else LARGEST_REACH):
+            return (
+                f"the exact loss is computed on the lattice of the weights, whose range is "
+                f"{reach:,} steps of {task.query.lattice}, more than its laws can have; "
+                "give weights with fewer digits, or use lift"
+            )
         if not (
             isinstance(model, MarkovChain | AnyInitialLaw | OrderChain | NAMED) or summable(model)
         ):
@@ -138,10 +149,18 @@ def as_number(task: Task) -> Task:
     Bars (c, S·n - c) of n entries, n public, and c tell each other (exact.md, Claim 10).
     """
     query = task.query
-    if not isinstance(query, LinearQuery) or len(query.labels) != 2 or not keeps_total(query):
+    if not isinstance(query, LinearQuery) or not _two_bars(query):
         return task
-    first = replace(query, labels=query.labels[:1], weights=tuple(row[:1] for row in query.weights))
-    return replace(task, query=first)
+    return replace(task, query=_first_bar(query))
+
+
+def _two_bars(query: LinearQuery) -> bool:
+    return len(query.labels) == 2 and keeps_total(query)
+
+
+def _first_bar(query: LinearQuery) -> LinearQuery:
+    weights = tuple(row[:1] for row in query.weights)
+    return replace(query, labels=query.labels[:1], weights=weights)
 
 
 def number_plan(
@@ -157,6 +176,37 @@ def number_plan(
     return noisy_plan(
         task, mechanism, guarantee, quietest_noise(task.query, 2 * scale), certificate
     )
+
+
+def same_answer(query: Query) -> tuple[int, ...] | None:
+    """What two queries have in common whose answers tell each other, the length being public.
+
+    The weights as whole numbers without a common divisor, least 0, and not their mirror image; of
+    two bars with a public total the first. None for other queries of several values.
+    """
+    if not isinstance(query, LinearQuery) or not (len(query.labels) == 1 or _two_bars(query)):
+        return None
+    weights = [row[0] for row in query.multiples()]
+    shifted = [weight - min(weights) for weight in weights]
+    plain = [weight // math.gcd(*shifted) for weight in shifted]
+    return min(tuple(plain), tuple(max(plain) - weight for weight in plain))
+
+
+def same_query_loss(query: LinearQuery, model: Model, eta: Fraction) -> float:
+    """What releases of one number tell together about an entry, `eta` the sum of theirs. Rounds up.
+
+    For any number of releases, chosen one after another, that read the data only through the
+    answer, or through answers with the same `same_answer`: exact.md, Claim 11. inf where unknown.
+    """
+    key = same_answer(query)
+    if key is None or not isinstance(model, MarkovChain | OrderChain):
+        return math.inf
+    number = query if len(query.labels) == 1 else _first_bar(query)
+    if max(key) > LARGEST_REACH:
+        return math.inf
+    cover = _cover(number, model)
+    rate = eta * Fraction(cover.task.step) * number.lattice / number.lipschitz
+    return answer_loss(cover.task, eta_above(rate), cover=cover)
 
 
 def least_cost(task: Task, epsilon: Fraction) -> float | None:

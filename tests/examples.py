@@ -21,10 +21,10 @@ from shoal.geometry.body import symmetric_hull
 from shoal.loss.closeness import Closeness
 from shoal.loss.network_closeness import SecretCloseness
 from shoal.mechanisms import MECHANISMS
-from shoal.mechanisms.external import Measured
 from shoal.mechanisms.leakage import Leakage
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable
+from shoal.mechanisms.measured import Measured
 from shoal.models.chain import MarkovChain
 from shoal.models.fit import PrivateFit
 from shoal.models.friends import FriendModel

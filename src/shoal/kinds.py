@@ -16,7 +16,6 @@ from shoal.mechanisms import (
     dependent_means,
     dependent_published,
     exact,
-    external,
     group,
     influence_matrix,
     knorm,
@@ -33,6 +32,7 @@ from shoal.mechanisms import (
     mask_machine_history,
     mask_machine_simulatable,
     mask_task,
+    measured,
     wasserstein,
 )
 from shoal.models import chain, day, family, grid, grid_chain, groups, interval, order, table
@@ -106,7 +106,7 @@ CLASSES: tuple[type, ...] = (
     wasserstein.WassersteinCertificate,
     lift.LiftedModel,
     lift.LiftCertificate,
-    external.Measured,
+    measured.Measured,
     leakage.Leakage,
     closeness.Closeness,
     network_closeness.SecretCloseness,

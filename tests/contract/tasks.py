@@ -1,11 +1,12 @@
 """Tasks every mechanism is tried on, and the same task with its states renamed.
 
-A new row of the table is covered by them with no new code; a new kind of model or secrets adds a
-task here.
+A new row of the table is covered by those it takes with no new code; a new kind of model or
+secrets adds a task here. `OWN` lists for each row the tasks it must make a plan for.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +16,9 @@ import numpy as np
 from tests.contract.network_tasks import network_tasks, turned_network, turned_variables
 from tests.locations import running_task, town_task
 
+from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Secrets, Task
+from shoal.mechanisms import MECHANISMS
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
@@ -47,6 +50,7 @@ from shoal.secrets.policy import PolicyGraph
 TWO = [[0.8, 0.2], [0.3, 0.7]]
 THREE = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
 SPARSE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]
+WEAK = [[0.36, 0.32, 0.32], [0.33, 0.34, 0.33], [0.31, 0.33, 0.36]]
 FIVE = (np.full((5, 5), 0.1) + 0.5 * np.eye(5)).tolist()
 PER_STEP = [[[0.8, 0.2], [0.3, 0.7]], [[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.4], [0.4, 0.6]]]
 FLU = [0.1, 0.15, 0.5, 0.15, 0.1]  # of 0 … 4 members of a clique ill, the members alike
@@ -91,10 +95,32 @@ def friends() -> Dependence:
 
 
 def weak_field() -> PairwiseField:
-    """Six people, weakly tied along a loop of three and a tail; one alone."""
+    """Five people, weakly tied in a loop of three and a couple."""
+    places = RecordDomain.points([0, 1], states=AB)
+    edges = [[0, 1], [1, 2], [2, 0], [3, 4]]
+    return friend_field(FriendModel(b=4.0, c=0.5), places, 5, edges)
+
+
+def weak_tree() -> PairwiseField:
+    """Four people, weakly tied in a line: a field that is followed as a network."""
     places = RecordDomain.points([0, 1, 3], states=ABC)
-    edges = [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]
-    return friend_field(FriendModel(b=4.0, c=0.5), places, 6, edges)
+    return friend_field(FriendModel(b=4.0, c=0.5), places, 4, [[0, 1], [1, 2], [2, 3]])
+
+
+def two_slots() -> DayChain:
+    """Two contexts, three slots: the smallest day on which showing late tells about earlier."""
+    late = [[[0.1, 0.9], [0.7, 0.3]], [[0.3, 0.7], [0.4, 0.6]]]
+    return DayChain.of(late, initial=[0.3, 0.7], states=["clinic", "home"])
+
+
+def weak_network() -> BayesNet:
+    """A cause and two effects that hardly depend on it."""
+    row = [[0.55, 0.45], [0.45, 0.55]]
+    return BayesNet.of(
+        {"cause": [0.5, 0.5], "one": row, "two": row},
+        parents={"one": ["cause"], "two": ["cause"]},
+        domains=dict.fromkeys(("cause", "one", "two"), tuple(AB)),
+    )
 
 
 def task(query: Query, *family: Model, secrets: Secrets | None = None) -> Task:
@@ -151,7 +177,15 @@ TASKS: dict[str, Task] = {
     "table-histogram": task(histogram(["well", "ill"]), flu_table()),
     "dependence": task(count(ABC, "c"), friends()),
     "dependence-sum": task(weighted_sum(ABC, weights), friends()),
-    "pairwise-field": task(count(ABC, "c"), weak_field()),
+    "pairwise-field": task(count(AB, "b"), weak_field()),
+    "weak-field-histogram": task(histogram(AB), weak_field()),
+    "weak-tree": task(weighted_sum(ABC, weights), weak_tree()),
+    "weak-sum": task(weighted_sum(ABC, weights), chain(WEAK, ABC, 12)),
+    "weak-any-length": task(histogram(ABC), chain(WEAK, ABC, None)),
+    "weak-network": task(count(AB, "b"), weak_network()),
+    "two-contexts": task(
+        current_state(["clinic", "home"]), two_slots(), secrets=SensitiveContexts.of("clinic")
+    ),
     "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
     "contexts-family": task(
         current_state(PLACES),
@@ -174,6 +208,35 @@ TASKS: dict[str, Task] = {
     ),
     **network_tasks(),
 }
+
+
+EPSILONS = (Fraction(1, 10), Fraction(1, 3), Fraction(7, 10), Fraction(3))  # none but 3 a double
+DELTAS = (Fraction(1, 10), Fraction(1, 3), Fraction(7, 10))  # rises of a belief
+# refused only once computed: no plan to hold to anything
+LATE: dict[str, tuple[str, ...]] = {
+    "wasserstein": ("long",),
+    "influence-matrix": tuple(name for name in TASKS if not name.startswith("weak")),
+}
+OWN: dict[str, tuple[str, ...]] = {
+    row: tuple(
+        name
+        for name in TASKS
+        if name not in LATE.get(row, ()) and mechanism.refuse(TASKS[name]) is None
+    )
+    for row, mechanism in MECHANISMS.items()
+}
+
+
+def amounts(name: str) -> tuple[Fraction, ...]:
+    """Budgets to try, from little to much; the second is the usual one."""
+    return DELTAS if TASKS[name].secrets.notion == "delta-privacy" else EPSILONS
+
+
+@functools.cache
+def plan_of(row: str, name: str, amount: Fraction | None = None, *, turned: bool = False) -> Plan:
+    """The row's plan for a task it takes; each is made once."""
+    asked = relabelled(TASKS[name]) if turned else TASKS[name]
+    return MECHANISMS[row].calibrate(asked, amount or amounts(name)[1])
 
 
 def relabelled(original: Task) -> Task:

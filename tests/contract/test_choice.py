@@ -87,6 +87,55 @@ def test_a_row_that_breaks_its_promise_is_caught(monkeypatch: pytest.MonkeyPatch
         calibrated(broken, TASK, Fraction(1))
     monkeypatch.setitem(shoal.mechanisms.MECHANISMS, "group", broken)
     with pytest.raises(PromiseBroken):
+        choose(TASK, Fraction(1), "group")
+    choice = choose(TASK, Fraction(1))
+    assert choice.plan.mechanism != "group"
+    told = choice.alternatives["group"]
+    assert isinstance(told, str)
+    assert told.startswith("group promised 1 and its own check measures 1.001")
+
+
+def test_a_row_that_says_more_than_it_proves_is_caught() -> None:
+    row = MECHANISMS["lift"]
+
+    def wider(task: Task, amount: Fraction) -> Plan:
+        plan = row.calibrate(task, amount)
+        return replace(plan, guarantee=replace(plan.guarantee, notion="group"))
+
+    with pytest.raises(PromiseBroken, match="Its mechanism lift says: no output changes the odds"):
+        calibrated(row._replace(calibrate=wider), TASK, Fraction(1))
+
+
+LIMITS: dict[str, BaseException] = {
+    "a limit": Refused("lift does not apply: the model has 9 states; at most 8 are handled"),
+    "a field": InputError("the network has 2e+09 outcomes; a table holds at most 16777216"),
+    "memory": MemoryError(),
+    "numbers": OverflowError("int too large to convert to float"),
+}
+
+
+@pytest.mark.parametrize("over", LIMITS)
+@pytest.mark.parametrize("where", ["refuse", "calibrate", "loss"])
+def test_a_row_over_its_limit_never_ends_the_choice(
+    over: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def beyond(*_: object) -> Any:
+        raise LIMITS[over]
+
+    steps: dict[str, Any] = {where: beyond}
+    broken = MECHANISMS["lift"]._replace(**steps)
+    rows = {"lift": broken, "group": MECHANISMS["group"]}
+    monkeypatch.setattr(shoal.mechanisms, "MECHANISMS", rows)
+    choice = choose(TASK, Fraction(1))
+    assert choice.plan.mechanism == "group"
+    told = choice.alternatives["lift"]
+    assert isinstance(told, str)
+    assert told[0].islower()
+    assert not told.startswith("lift does not apply")
+    with pytest.raises((Refused, InputError), match=r"at most|than there are"):
+        choose(TASK, Fraction(1), "lift")
+    monkeypatch.setattr(shoal.mechanisms, "MECHANISMS", {"lift": broken})
+    with pytest.raises((Refused, InputError), match=r"at most|than there are"):
         choose(TASK, Fraction(1))
 
 

@@ -144,7 +144,7 @@ def test_a_mechanism_that_flatters_itself_is_not_believed(monkeypatch: pytest.Mo
     """Where the loss can be computed, what the mechanism says of itself is not used."""
     plan = calibrated(MECHANISMS["exact"], TASK, Fraction(1))
     less = with_scale(plan, plan.body.noise.scale * Fraction(2, 3))  # type: ignore[union-attr]
-    monkeypatch.setattr("shoal.audit.exact.recheck", lambda plan: 0.0)
+    monkeypatch.setattr("shoal.audit.exact.loss_as_drawn", lambda plan: 0.0)
     found = audit(less)
     assert found.violated
     assert found.exact
@@ -160,7 +160,7 @@ def test_an_upper_bound_only_the_mechanism_vouches_for_is_named() -> None:
     assert any("members of this family" in note for note in found.not_checked)
     flattering = with_scale(plan, plan.body.noise.scale)  # type: ignore[union-attr]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.audit.exact.recheck", lambda plan: 0.5)
+        patch.setattr("shoal.audit.exact.loss_as_drawn", lambda plan: 0.5)
         assert any("mechanism's own evaluation" in n for n in audit(flattering).not_checked)
 
 

@@ -14,7 +14,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.external import Measured
+from shoal.mechanisms.measured import Measured
 from shoal.models.dependence import Dependence
 from shoal.queries.learning import Rounds
 from shoal.secrets.entries import EachEntry

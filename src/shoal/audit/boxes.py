@@ -21,7 +21,7 @@ from shoal.core.plan import Plan, Sampler
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Floats, Ints
-from shoal.mechanisms.external import Measured
+from shoal.mechanisms.measured import Measured
 from shoal.noise.bits import SeededRng
 from shoal.noise.laplace import LatticeLaplace
 from shoal.queries.linear import LinearQuery

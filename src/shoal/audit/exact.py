@@ -20,18 +20,17 @@ from shoal.audit.setting import Setting
 from shoal.audit.suppression import suppression_audit
 from shoal.audit.tables import table_finding
 from shoal.core.additive import Additive
-from shoal.core.errors import InputError, Refused
+from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Query, Secrets, Task
-from shoal.mechanisms import MECHANISMS, recheck
-from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.external import Measured
-from shoal.mechanisms.knorm import keeps_total
+from shoal.mechanisms import MECHANISMS, loss_as_drawn
+from shoal.mechanisms.additive import eta_above, keeps_total
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
 from shoal.mechanisms.mask_machine_history import HistoryMask
 from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
+from shoal.mechanisms.measured import Measured
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
 from shoal.models.contagion import Contagion
@@ -152,7 +151,10 @@ def _own_bound(plan: Plan) -> float:
     covers = guarantee.proved and guarantee.gives("pufferfish")
     same_query = isinstance(body, Additive) and body.query == plan.task.query
     known = plan.mechanism in MECHANISMS
-    return recheck(plan) if covers and same_query and known else math.inf
+    try:
+        return loss_as_drawn(plan) if covers and same_query and known else math.inf
+    except PromiseBroken:
+        return math.inf
 
 
 def _findings(

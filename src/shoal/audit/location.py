@@ -10,7 +10,7 @@ import numpy as np
 from shoal.audit.result import Audit, Witness
 from shoal.core.plan import Plan
 from shoal.core.value import Floats, Ints
-from shoal.mechanisms import recheck
+from shoal.mechanisms import loss_as_drawn
 from shoal.mechanisms.location_machine import LocationMachine
 from shoal.mechanisms.location_stage import Places, Stage, policy_of
 from shoal.mechanisms.location_task import followed, machine_of, parts, reference_stage
@@ -56,7 +56,7 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     places = parts(plan.task)[1]
     found = max((_told(machine, places, stage) for stage in stages), key=lambda told: told.value)
     lower = found.value
-    upper = max(recheck(plan), lower)  # an output seen overrules what the edges say
+    upper = max(loss_as_drawn(plan), lower)  # an output seen overrules what the edges say
     promised = float(plan.guarantee.amount)
     return Audit(
         mechanism=plan.mechanism,

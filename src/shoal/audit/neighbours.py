@@ -20,7 +20,7 @@ from shoal.core.plan import Plan, Sampler
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.value import Floats, Ints
 from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.external import Measured
+from shoal.mechanisms.measured import Measured
 from shoal.noise.bits import SeededRng
 
 

@@ -21,7 +21,7 @@ from shoal.audit.suppression_witness import hide_chance
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.value import Floats
-from shoal.mechanisms import recheck
+from shoal.mechanisms import loss_as_drawn
 from shoal.mechanisms.mask_machine import VectorMask
 from shoal.mechanisms.mask_members import in_order
 from shoal.models.day import DayChain
@@ -150,7 +150,7 @@ def _for_machine(day: DayChain, tables: Tables) -> DayChain:
 
 def _by_itself(plan: Plan, secrets: SensitiveContexts) -> Found:
     """By the mechanism: all that is left for a machine whose decisions cannot be read."""
-    value = recheck(plan)
+    value = loss_as_drawn(plan)
     certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
     return Found(certain, value, None, bounded(secrets, value), (BY_ITSELF,))
 

@@ -1,7 +1,8 @@
 """The rules by which a ledger may add a plan to others about the same data.
 
 A plan carries every rule that is proved for it. The ledger adds charges only by a rule all of
-them share, takes the least total, and otherwise says that they cannot be added.
+them share, takes the least total, and otherwise says that they cannot be added. A rule `follows`
+from another one when whoever may believe that one may believe it too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class AsEntryDP(Value):
         if self.eta <= 0:
             raise InputError(f"eta is {self.eta}; it must be greater than 0")
 
+    def follows(self, other: Composition) -> bool:
+        """From a smaller eta."""
+        return isinstance(other, AsEntryDP) and self.eta >= other.eta
+
     def describe(self) -> str:
         return (
             f"counts as entry-level DP with eta = {significant(self.eta)}; "
@@ -44,6 +49,10 @@ class SameQuilts(Value):
     key: str
     eta: Fraction
 
+    def follows(self, other: Composition) -> bool:
+        """From a smaller eta with the same quilts."""
+        return isinstance(other, SameQuilts) and self.key == other.key and self.eta >= other.eta
+
     def describe(self) -> str:
         return "adds to other releases from the same Markov quilts (Theorem 4.4)"
 
@@ -53,6 +62,10 @@ class AsGroupDP(Value):
     """The release is `epsilon`-DP for all tied entries together; epsilons add."""
 
     epsilon: Fraction
+
+    def follows(self, other: Composition) -> bool:
+        """From a smaller epsilon."""
+        return isinstance(other, AsGroupDP) and self.epsilon >= other.epsilon
 
     def describe(self) -> str:
         return f"counts as group DP with epsilon = {significant(self.epsilon)}; epsilons add"
@@ -70,6 +83,12 @@ class PerStep(Value):
     epsilon: Fraction
     eta: Fraction | None = None
 
+    def follows(self, other: Composition) -> bool:
+        """From a smaller epsilon, and from a smaller eta when it names one."""
+        if not isinstance(other, PerStep) or self.epsilon < other.epsilon:
+            return False
+        return self.eta is None or (other.eta is not None and self.eta >= other.eta)
+
     def describe(self) -> str:
         return f"per step, given what was released before: epsilon = {significant(self.epsilon)}"
 
@@ -79,6 +98,10 @@ class Alone(Value):
     """No theorem adds this release to another about the same data."""
 
     reason: str
+
+    def follows(self, other: Composition) -> bool:
+        """From the same words: they may say what does not need adding."""
+        return self == other
 
     def describe(self) -> str:
         return f"does not add to any other release about the same data: {self.reason}"

@@ -16,7 +16,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Model, entry_of
 from shoal.ledger.total import Tally
-from shoal.mechanisms.knorm import keeps_total
+from shoal.mechanisms.additive import keeps_total
 from shoal.noise.zero_sum import ZeroSumLaplace
 
 OTHER_DATA = "give independent data a subject of its own"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shoal.core.composition import Composition
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
@@ -92,16 +94,22 @@ def choose(task: Task, amount: Fraction, mechanism: str = "best", *, every: bool
     """
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
-    alternatives = None if every else _without_hopeless(task, amount)
-    if alternatives is None:
-        alternatives = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
+    found = None if every else _without_hopeless(task, amount)
+    if found is None:
+        found = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
     notion = task.secrets.notion
     fit = [
         plan
-        for plan in alternatives.values()
+        for plan in found.values()
         if isinstance(plan, Plan) and plan.guarantee.proved and plan.guarantee.gives(notion)
     ]
+    alternatives = {
+        name: plan if isinstance(plan, Plan) else str(plan) for name, plan in found.items()
+    }
     if not fit:
+        for why in found.values():
+            if isinstance(why, InputError):
+                raise why
         reasons = "; ".join(
             f"{name}: {why}" for name, why in alternatives.items() if isinstance(why, str)
         )
@@ -114,27 +122,47 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
 
     A plan that says itself that it is not proved may fail: it is there to show by how much.
     """
-    reason = row.refuse(task)
-    if reason is not None:
-        raise Refused(f"{row.name} does not apply: {reason}")
-    plan = row.calibrate(task, amount)
-    loss = row.loss(plan)
-    if plan.guarantee.proved and not loss <= float(amount) * (1 + LOSS_TOLERANCE):
-        raise PromiseBroken(
-            f"{row.name} promised {float(amount):g} and its own check measures {loss:g}; "
-            "please report this task"
-        )
-    return plan
+    try:
+        reason = row.refuse(task)
+        if reason is not None:
+            raise Refused(f"{row.name} does not apply: {reason}")
+        return _kept(row, row.calibrate(task, amount))
+    except (MemoryError, OverflowError):
+        raise Refused(
+            f"{row.name} does not apply: its computation needs more memory, or larger numbers, "
+            "than there are"
+        ) from None
 
 
 def recheck(plan: Plan) -> float:
-    """The promise of a finished plan, evaluated again from the plan alone.
+    """The loss of a finished plan, evaluated again from its task and what it draws. Rounds up.
 
-    inf when its guarantee says more than its mechanism proves: another notion, or that a published
-    claim is proved.
+    At most `plan.guarantee.amount`, up to 1e-12 of it, when the promise holds. inf when the plan
+    draws something its mechanism does not speak about, or says something else about itself that is
+    not so: what is protected, that it is proved, how it adds to others. `confirmed` tells which.
     """
     row = row_named(plan.mechanism)
-    return row.loss(plan) if row.may_say(plan) else math.inf
+    try:
+        loss = _measured(row, plan)
+        _check_words(row, plan)
+    except (PromiseBroken, InputError):
+        return math.inf
+    return loss
+
+
+def confirmed(plan: Plan) -> Plan:
+    """`plan`, where all it says holds for what it draws; PromiseBroken tells what does not."""
+    return _kept(row_named(plan.mechanism), plan)
+
+
+def loss_as_drawn(plan: Plan) -> float:
+    """What `recheck` measures, whatever else the plan says: for plans known to be broken."""
+    return _measured(row_named(plan.mechanism), plan)
+
+
+def composition_of(plan: Plan) -> tuple[Composition, ...]:
+    """The rules that add `plan` to others, from its task and what it draws: its own are claims."""
+    return row_named(plan.mechanism).rules(plan)
 
 
 def row_named(name: str) -> Mechanism:
@@ -153,14 +181,14 @@ def _least(fit: list[Plan]) -> Plan:
     return next((plan for plan in near if plan.cost <= best.cost * (1 + NEGLIGIBLE)), best)
 
 
-def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str] | None:
+def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str | InputError] | None:
     """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
 
     On a slow chain the least noise any row could promise is known before any of them is
     calibrated; where `exact` comes that near, no other row needs to be.
     """
     row = MECHANISMS.get(exact.NAME)
-    least = None if row is None or row.refuse(task) else exact.least_cost(task, amount)
+    least = None if row is None or _refusal(row, task) else exact.least_cost(task, amount)
     if row is None or least is None:
         return None
     found = _attempt(row, task, amount)
@@ -168,16 +196,63 @@ def _without_hopeless(task: Task, amount: Fraction) -> dict[str, Plan | str] | N
         return None
     left = f"not looked at: here it would not be noticeably below {exact.NAME}"
     return {
-        name: found if name == exact.NAME else other.refuse(task) or left
+        name: found if name == exact.NAME else _refusal(other, task) or left
         for name, other in MECHANISMS.items()
     }
 
 
-def _attempt(row: Mechanism, task: Task, amount: Fraction) -> Plan | str:
-    reason = row.refuse(task)
-    if reason is not None:
-        return reason
+def _refusal(row: Mechanism, task: Task) -> str | None:
+    """Why the row does not take the task, in a sentence even where asking it fails."""
+    try:
+        return row.refuse(task)
+    except (Refused, InputError) as why:
+        return str(why)
+
+
+def _attempt(row: Mechanism, task: Task, amount: Fraction) -> Plan | str | InputError:
+    """The row's plan, or why it has none: a row over its limits never ends the choice."""
     try:
         return calibrated(row, task, amount)
-    except Refused as refusal:
-        return str(refusal)
+    except (Refused, PromiseBroken) as why:
+        return str(why).removeprefix(f"{row.name} does not apply: ")
+    except InputError as why:
+        return why
+
+
+def _kept(row: Mechanism, plan: Plan) -> Plan:
+    """`plan`, its loss and its words held against what it draws."""
+    loss = _measured(row, plan)
+    if plan.guarantee.proved and not loss <= _allowed(plan):
+        raise PromiseBroken(
+            f"{row.name} promised {float(plan.guarantee.amount):g} and its own check measures "
+            f"{loss:g}; please report this task"
+        )
+    _check_words(row, plan)
+    return plan
+
+
+def _measured(row: Mechanism, plan: Plan) -> float:
+    reason = row.refuse(plan.task)
+    if reason is not None:
+        raise PromiseBroken(f"{row.name} proves nothing about the task of this plan: {reason}")
+    return row.loss(plan)
+
+
+def _allowed(plan: Plan) -> float:
+    return float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE)
+
+
+def _check_words(row: Mechanism, plan: Plan) -> None:
+    """Refuse a plan that says more of itself than its row proves for what it draws."""
+    said, true = plan.guarantee, row.promise(plan.task, plan.guarantee.amount)
+    if (said.notion, said.over) != (true.notion, true.over) or said.proved > true.proved:
+        raise PromiseBroken(
+            f"the plan says: {said.describe()} Its mechanism {row.name} says: {true.describe()}"
+        )
+    holding = row.rules(plan)
+    for rule in plan.composition:
+        if not any(rule.follows(other) for other in holding):
+            shown = "; or ".join(other.describe() for other in holding)
+            raise PromiseBroken(
+                f"the plan says that it {rule.describe()}; what {row.name} draws here {shown}"
+            )

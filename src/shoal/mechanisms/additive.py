@@ -8,12 +8,17 @@ from fractions import Fraction
 
 from shoal.core.additive import Additive, Noise
 from shoal.core.composition import AsEntryDP, Composition
+from shoal.core.errors import PromiseBroken
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan
-from shoal.core.task import Task
+from shoal.core.task import Query, Task
+from shoal.mechanisms.measured import Measured
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
+from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.queries.external import ExternalQuery
 from shoal.queries.learning import sampler_for
+from shoal.queries.linear import LinearQuery
 
 NOISE_SERVES = ("entry-dp", "group", "pufferfish", "dependent")  # notions of a noisy number
 
@@ -60,14 +65,18 @@ def noisy_plan(
     )
 
 
-def pufferfish(task: Task, epsilon: Fraction, **rest: object) -> Guarantee:
+def pufferfish(task: Task, epsilon: Fraction) -> Guarantee:
     """The promise the secrets of `task` ask for, under every model of its family."""
     return Guarantee(
         notion=task.secrets.notion,
         amount=epsilon,
         over=f"{task.secrets.subject}, under every model of the family",
-        **rest,  # type: ignore[arg-type]
     )
+
+
+def entry_dp(task: Task, epsilon: Fraction) -> Guarantee:
+    """Ordinary differential privacy for one entry, which says nothing about correlation."""
+    return Guarantee(notion="entry-dp", amount=epsilon, over="one entry when all others are fixed")
 
 
 def not_for_numbers(task: Task) -> str | None:
@@ -82,11 +91,61 @@ def not_for_numbers(task: Task) -> str | None:
     return None
 
 
+def keeps_total(query: Query) -> bool:
+    """Whether every entry adds the same to the sum of all coordinates, so that it is public."""
+    return (
+        isinstance(query, LinearQuery)
+        and len(query.labels) > 1
+        and len({sum(row) for row in query.weights}) == 1
+    )
+
+
+def entry_level(plan: Plan) -> Fraction:
+    """The entry-level eta of what a plan draws, whatever it says: L / scale, or what is vouched.
+
+    The body must draw what the task asks, with noise that is (L / scale)-DP on it; PromiseBroken
+    tells when it does not. An external mechanism has the eta its plan was made for.
+    """
+    body, query = plan.body, plan.task.query
+    if isinstance(body, Measured) and isinstance(query, ExternalQuery):
+        return body.eta
+    if not isinstance(body, Additive):
+        raise PromiseBroken(f"{plan.mechanism} draws a {type(body).__name__}, which adds no noise")
+    if body.query != query or type(body) is not type(sampler_for(query, body.noise)):
+        raise PromiseBroken(
+            f"the plan of {plan.mechanism} draws another query than its task asks for; "
+            "its promise says nothing about that"
+        )
+    if not _entry_noise(body.noise, query):
+        raise PromiseBroken(
+            f"the plan of {plan.mechanism} draws {type(body.noise).__name__} noise, which is not "
+            "L / scale private for one entry of this query"
+        )
+    return body.eta
+
+
 def laplace_body(plan: Plan) -> Additive:
-    """The additive body of a plan made by `laplace_plan`."""
-    if not isinstance(plan.body, Additive):
-        raise TypeError(f"{plan.mechanism} plan with a {type(plan.body).__name__} body")
-    return plan.body
+    """The body of a plan that draws its task's query with independent Laplace noise, or refusal."""
+    entry_level(plan)
+    body = plan.body
+    if not (isinstance(body, Additive) and isinstance(body.noise, LatticeLaplace)):
+        raise PromiseBroken(
+            f"{plan.mechanism} speaks about independent Laplace noise only, and this plan draws "
+            f"{body.describe()}"
+        )
+    return body
+
+
+def entry_rules(plan: Plan) -> tuple[Composition, ...]:
+    """What every additive plan adds by: `AsEntryDP` of what it draws."""
+    return (AsEntryDP(entry_level(plan)),)
+
+
+def _entry_noise(noise: Noise, query: Query) -> bool:
+    """Whether noise of its scale is (L / scale)-DP for one entry of `query`."""
+    if isinstance(noise, ZeroSumLaplace):
+        return keeps_total(query) and noise.dimension == len(query.labels)
+    return isinstance(noise, LatticeLaplace)
 
 
 def float_below(value: Fraction) -> float:

@@ -47,15 +47,15 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     found = tuple(
         float(correlated_sensitivities(model, own, THRESHOLD).max()) for model in pairs_of(task)
     )
-    guarantee = Guarantee(
-        notion="dependent",
-        amount=epsilon,
-        over="any single record, as claimed for linear correlation",
-        proved=False,
-        caveat=CAVEAT,
-    )
     certificate = CorrelatedCertificate(sensitivities=found, threshold=THRESHOLD)
-    return laplace_plan(task, NAME, guarantee, Fraction(max(found)) / epsilon, certificate)
+    scale = Fraction(max(found)) / epsilon
+    return laplace_plan(task, NAME, claim(task, epsilon), scale, certificate)
+
+
+def claim(task: Task, epsilon: Fraction) -> Guarantee:
+    """What is claimed for linear correlation, and why it is not so."""
+    over = "any single record, as claimed for linear correlation"
+    return Guarantee(notion="dependent", amount=epsilon, over=over, proved=False, caveat=CAVEAT)
 
 
 def loss(plan: Plan) -> float:
@@ -68,4 +68,4 @@ def loss(plan: Plan) -> float:
     )
 
 
-ROW = Mechanism(NAME, not_tied, calibrate, loss, proves=False)
+ROW = Mechanism(NAME, not_tied, calibrate, loss, claim)

@@ -73,4 +73,4 @@ def loss(plan: Plan) -> float:
     return max(float(printed_losses(*member, scale).max()) for member in needed(plan.task))
 
 
-ROW = Mechanism(NAME, not_additive, calibrate, loss)
+ROW = Mechanism(NAME, not_additive, calibrate, loss, about_records)

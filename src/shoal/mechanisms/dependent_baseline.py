@@ -10,7 +10,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, laplace_plan
+from shoal.mechanisms.additive import entry_level, entry_rules, eta_above, laplace_plan
 from shoal.mechanisms.dependent_task import not_tied, pairs_of
 from shoal.mechanisms.row import Mechanism
 
@@ -27,6 +27,11 @@ class BaselineCertificate(Value):
 
     dependence_size: int
     component: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether L covers the largest component, so that the promise is proved."""
+        return self.dependence_size >= self.component
 
     @property
     def theorem(self) -> str:
@@ -47,22 +52,41 @@ class BaselineCertificate(Value):
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·ΔQ/ε, L one more than the most ties of one record."""
     certificate = _sizes(task)
-    enough = certificate.dependence_size >= certificate.component
-    guarantee = Guarantee(
-        notion="group" if enough else "dependent",
-        amount=epsilon,
-        over=f"any or all of {certificate.dependence_size} tied records",
-        proved=enough,
-        caveat="" if enough else CAVEAT,
-    )
-    rules: tuple[Composition, ...] = (AsGroupDP(epsilon),) if enough else ()
     scale = certificate.dependence_size * task.query.lipschitz / epsilon
-    return laplace_plan(task, NAME, guarantee, scale, certificate, rules=lambda eta: rules)
+    return laplace_plan(
+        task,
+        NAME,
+        promise(task, epsilon),
+        scale,
+        certificate,
+        rules=lambda eta: _together(certificate, eta),
+    )
+
+
+def promise(task: Task, epsilon: Fraction) -> Guarantee:
+    """Group privacy for L records; claimed, not proved, where more depend on each other."""
+    sizes = _sizes(task)
+    return Guarantee(
+        notion="group" if sizes.enough else "dependent",
+        amount=epsilon,
+        over=f"any or all of {sizes.dependence_size} tied records",
+        proved=sizes.enough,
+        caveat="" if sizes.enough else CAVEAT,
+    )
+
+
+def rules(plan: Plan) -> tuple[Composition, ...]:
+    """L·eta for all of a component at once where L is its size, and eta for one record."""
+    return (*_together(_sizes(plan.task), entry_level(plan)), *entry_rules(plan))
 
 
 def loss(plan: Plan) -> float:
-    """n·ΔQ/scale with n the size of the largest component: what is really promised."""
-    return float(_sizes(plan.task).component * laplace_body(plan).eta)
+    """n·ΔQ/scale with n the size of the largest component: what is really promised. Rounds up."""
+    return eta_above(_sizes(plan.task).component * entry_level(plan))
+
+
+def _together(sizes: BaselineCertificate, eta: Fraction) -> tuple[Composition, ...]:
+    return (AsGroupDP(sizes.component * eta),) if sizes.enough else ()
 
 
 def _sizes(task: Task) -> BaselineCertificate:
@@ -73,4 +97,4 @@ def _sizes(task: Task) -> BaselineCertificate:
     )
 
 
-ROW = Mechanism(NAME, not_tied, calibrate, loss, notion="group")
+ROW = Mechanism(NAME, not_tied, calibrate, loss, promise, rules)

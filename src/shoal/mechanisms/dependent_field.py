@@ -10,9 +10,9 @@ from shoal.core.task import Query, Task
 from shoal.core.value import Value
 from shoal.loss.dependence_field import field_reach
 from shoal.mechanisms.additive import (
+    entry_level,
     eta_above,
     float_below,
-    laplace_body,
     laplace_plan,
     not_for_numbers,
 )
@@ -72,7 +72,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 def loss(plan: Plan) -> float:
     """W · L/scale of the noise as drawn, the largest over the family."""
-    eta, task = eta_above(laplace_body(plan).eta), plan.task
+    eta, task = eta_above(entry_level(plan)), plan.task
     return max(field_loss(m, eta, task.query) for m in task.family if isinstance(m, PairwiseField))
 
 
@@ -99,4 +99,4 @@ def field_loss(model: PairwiseField, eta: float, query: Query | None = None) -> 
     return float(field_reach(model, moved_inside(query, model)).max()) * eta
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss)
+ROW = Mechanism(NAME, refuse, calibrate, loss, about_records)

@@ -54,4 +54,4 @@ def loss(plan: Plan) -> float:
     return max(float(mean_sensitivities(*member).max()) for member in needed(plan.task)) / scale
 
 
-ROW = Mechanism(NAME, not_additive, calibrate, loss)
+ROW = Mechanism(NAME, not_additive, calibrate, loss, about_records)

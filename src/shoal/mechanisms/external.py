@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from shoal.core.composition import AsEntryDP
 from shoal.core.errors import InputError, Refused
-from shoal.core.numbers import Number, common_step, positive, significant
+from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
-from shoal.core.records import Sequences
-from shoal.core.release import Answer, Error
-from shoal.core.rng import Rng
 from shoal.core.task import Model, Task
-from shoal.core.value import Value
 from shoal.mechanisms import lift as rows
 from shoal.mechanisms.additive import float_below, pufferfish
+from shoal.mechanisms.measured import Measured
 from shoal.models.family import family as as_family
 from shoal.queries.external import ExternalQuery
 from shoal.secrets.entries import EachEntry
@@ -31,42 +28,6 @@ ENTRY_DISTANCE = {
     "HammingDistance": 1,
     "ChangeOneDistance": 1,
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measured(Value):
-    """A mechanism from outside, called with the entries of all chains in order.
-
-    Entries are handed over as integers when every state is named by one, else as text. The
-    mechanism itself is not stored: a loaded plan releases only after `attach`.
-    """
-
-    name: str
-    eta: Fraction
-    mechanism: Callable[[list[Any]], Any] | None = field(default=None, metadata={"stored": False})
-
-    def draw(self, records: Sequences, rng: Rng) -> Answer:
-        """The mechanism's own answer, drawn with its own randomness."""
-        if self.mechanism is None:
-            raise InputError(
-                f"{self.name} is not stored with its plan; attach it again with shoal.attach"
-            )
-        if not rng.secure:
-            raise InputError(f"rng is seeded, but {self.name} draws its own randomness; omit rng")
-        answer = self.mechanism(_entries(records))
-        values = answer if isinstance(answer, list | tuple) else [answer]
-        exact = [Fraction(value) for value in values]
-        step = common_step(exact)
-        labels = (self.name,) if len(exact) == 1 else tuple(str(i) for i in range(len(exact)))
-        multiples = tuple(int(value / step) for value in exact)
-        return Answer(labels, multiples, step, "as the mechanism gives it")
-
-    def error(self, confidence: float) -> Error | None:
-        """None: only the mechanism knows its error."""
-        return None
-
-    def describe(self) -> str:
-        return f"{self.name}, {significant(self.eta)}-DP for one entry"
 
 
 def lift(
@@ -146,10 +107,3 @@ def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
                 "make the factory use the eta it is given"
             )
     return eta
-
-
-def _entries(records: Sequences) -> list[Any]:
-    names: list[Any] = list(records.states)
-    if all(name.lstrip("-").isdigit() for name in names):
-        names = [int(name) for name in names]
-    return [names[index] for chain in records.chains for index in chain]

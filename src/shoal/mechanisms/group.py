@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.core.composition import AsGroupDP
+from shoal.core.composition import AsGroupDP, Composition
+from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, laplace_plan, not_for_numbers
+from shoal.mechanisms.additive import (
+    entry_level,
+    entry_rules,
+    eta_above,
+    laplace_plan,
+    not_for_numbers,
+)
 from shoal.mechanisms.row import Mechanism
 
 NAME = "group"
@@ -46,24 +53,39 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale n·L/ε for n tied entries: sound under any law whatever."""
-    tied = task.tied
-    if tied is None:
-        raise ValueError("calibrate called on a task that `refuse` refuses")
-    guarantee = Guarantee(notion="group", amount=epsilon, over=f"any or all of {tied} tied entries")
-    lipschitz = task.query.lipschitz
+    tied, lipschitz = tied_entries(task), task.query.lipschitz
     certificate = GroupCertificate(tied, lipschitz)
-    scale = tied * lipschitz / epsilon
     return laplace_plan(
-        task, NAME, guarantee, scale, certificate, rules=lambda eta: (AsGroupDP(epsilon),)
+        task,
+        NAME,
+        promise(task, epsilon),
+        tied * lipschitz / epsilon,
+        certificate,
+        rules=lambda eta: (AsGroupDP(tied * eta),),
     )
 
 
+def promise(task: Task, epsilon: Fraction) -> Guarantee:
+    """Group privacy for as many entries as the task ties together."""
+    over = f"any or all of {tied_entries(task)} tied entries"
+    return Guarantee(notion="group", amount=epsilon, over=over)
+
+
+def rules(plan: Plan) -> tuple[Composition, ...]:
+    """n·eta for all n tied entries at once, and eta for one."""
+    return (AsGroupDP(tied_entries(plan.task) * entry_level(plan)), *entry_rules(plan))
+
+
 def loss(plan: Plan) -> float:
-    """n·L / scale, n being the tied entries of the plan's own task."""
-    tied = plan.task.tied
-    if tied is None:
-        return float("inf")
-    return float(tied * laplace_body(plan).eta)
+    """n·L / scale, n being the tied entries of the plan's own task. Rounds up."""
+    return eta_above(tied_entries(plan.task) * entry_level(plan))
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss, notion="group")
+def tied_entries(task: Task) -> int:
+    """n, the most entries that depend on each other; refused where there is no limit."""
+    if task.tied is None:
+        raise Refused(f"{NAME} does not apply: {refuse(task)}")
+    return task.tied
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss, promise, rules)

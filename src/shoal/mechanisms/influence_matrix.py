@@ -14,9 +14,9 @@ from shoal.loss.influence_matrix import InfluenceResult, influence_matrix_scale
 from shoal.loss.kernels import UNIT
 from shoal.loss.network_matrix import network_matrix_scale
 from shoal.mechanisms.additive import (
+    entry_level,
     eta_above,
     float_below,
-    laplace_body,
     laplace_plan,
     pufferfish,
 )
@@ -79,7 +79,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 def loss(plan: Plan) -> float:
     """2 eta max_i Σ_j Φ_ij, the largest over the family, at eta = L / scale."""
-    eta = eta_above(laplace_body(plan).eta)
+    eta = eta_above(entry_level(plan))
     row_sums = (_scale(followed(model), 1.0).row_sum for model in plan.task.family)
     return max(2.0 * row_sum * eta * (1.0 + 2.0 * UNIT) for row_sum in row_sums)
 

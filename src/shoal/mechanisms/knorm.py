@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shoal.core.additive import Noise
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Query, Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, noisy_plan, not_for_numbers
+from shoal.mechanisms.additive import (
+    entry_dp,
+    entry_level,
+    eta_above,
+    keeps_total,
+    noisy_plan,
+    not_for_numbers,
+)
 from shoal.mechanisms.row import Mechanism
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
 from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery
 
 NAME = "knorm"
 
@@ -42,15 +47,6 @@ class KNormCertificate(Value):
         )
 
 
-def keeps_total(query: Query) -> bool:
-    """Whether every entry adds the same to the sum of all coordinates, so that it is public."""
-    return (
-        isinstance(query, LinearQuery)
-        and len(query.labels) > 1
-        and len({sum(row) for row in query.weights}) == 1
-    )
-
-
 def quietest_noise(query: Query, scale: Fraction | float) -> Noise:
     """The noise of least error that is (L / scale)-DP for one entry: zero-sum where it applies."""
     if keeps_total(query):
@@ -66,17 +62,14 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Zero-sum Laplace noise of scale L/ε: ε-DP for one entry, silent about correlation."""
-    guarantee = Guarantee(
-        notion="entry-dp", amount=epsilon, over="one entry when all others are fixed"
-    )
     lipschitz = task.query.lipschitz
     noise = quietest_noise(task.query, lipschitz / epsilon)
-    return noisy_plan(task, NAME, guarantee, noise, KNormCertificate(lipschitz))
+    return noisy_plan(task, NAME, entry_dp(task, epsilon), noise, KNormCertificate(lipschitz))
 
 
 def loss(plan: Plan) -> float:
-    """L / scale, the entry-level epsilon of the noise as drawn."""
-    return float(laplace_body(plan).eta)
+    """L / scale, the entry-level epsilon of the noise as drawn. Rounds up."""
+    return eta_above(entry_level(plan))
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss, notion="entry-dp")
+ROW = Mechanism(NAME, refuse, calibrate, loss, entry_dp)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Value
-from shoal.mechanisms.additive import laplace_body, laplace_plan, not_for_numbers
+from shoal.mechanisms.additive import (
+    entry_dp,
+    entry_level,
+    eta_above,
+    laplace_plan,
+    not_for_numbers,
+)
 from shoal.mechanisms.row import Mechanism
 
 NAME = "laplace"
@@ -35,16 +40,14 @@ class LaplaceCertificate(Value):
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L/ε: ε-DP for one entry, silent about correlation."""
-    guarantee = Guarantee(
-        notion="entry-dp", amount=epsilon, over="one entry when all others are fixed"
-    )
     lipschitz = task.query.lipschitz
-    return laplace_plan(task, NAME, guarantee, lipschitz / epsilon, LaplaceCertificate(lipschitz))
+    certificate = LaplaceCertificate(lipschitz)
+    return laplace_plan(task, NAME, entry_dp(task, epsilon), lipschitz / epsilon, certificate)
 
 
 def loss(plan: Plan) -> float:
-    """L / scale, the entry-level epsilon of the noise as drawn."""
-    return float(laplace_body(plan).eta)
+    """L / scale, the entry-level epsilon of the noise as drawn. Rounds up."""
+    return eta_above(entry_level(plan))
 
 
-ROW = Mechanism(NAME, not_for_numbers, calibrate, loss, notion="entry-dp")
+ROW = Mechanism(NAME, not_for_numbers, calibrate, loss, entry_dp)

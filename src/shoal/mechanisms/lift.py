@@ -21,9 +21,9 @@ from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
 from shoal.mechanisms import lift_field, lift_network
 from shoal.mechanisms.additive import (
+    entry_level,
     eta_above,
     float_below,
-    laplace_body,
     noisy_plan,
     pufferfish,
 )
@@ -150,7 +150,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
-    eta = eta_above(laplace_body(plan).eta)
+    eta = eta_above(entry_level(plan))
     enough = float_below(plan.guarantee.amount)
     return max(model_loss(model, plan.task.query, eta, enough) for model in plan.task.family)
 

@@ -47,4 +47,11 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
         raise Refused(f"{NAME} does not apply: {error}") from None
 
 
-ROW = Mechanism(NAME, refuse, calibrate, partial(location_task.loss, noise=NOISE))
+ROW = Mechanism(
+    NAME,
+    refuse,
+    calibrate,
+    partial(location_task.loss, noise=NOISE),
+    location_task.promise,
+    location_task.rules,
+)

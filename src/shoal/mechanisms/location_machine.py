@@ -14,7 +14,7 @@ from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import positive, significant
 from shoal.core.rng import Rng
-from shoal.core.task import Model
+from shoal.core.task import Model, Secrets
 from shoal.core.value import Value, locked
 from shoal.mechanisms.location_leakage import carried
 from shoal.mechanisms.location_live import LiveSteps, Told, live_steps
@@ -280,11 +280,7 @@ class LocationMachine(Running):
 
     def promise(self, epsilon: Fraction) -> Guarantee:
         """The guarantee of one step at which `epsilon` is spent in all."""
-        return Guarantee(
-            notion=self.places.notion,
-            amount=epsilon,
-            over=f"{self.places.subject}, for an adversary who knows the chain and the policy",
-        )
+        return step_promise(self.places, epsilon)
 
     def describe(self) -> str:
         return (
@@ -292,6 +288,12 @@ class LocationMachine(Running):
             f"{' and '.join(self.query.labels)} ({self.query.unit}), shaped by the policy among "
             f"the states still possible; the estimate is the best under {self.query.estimate} error"
         )
+
+
+def step_promise(places: Secrets, epsilon: Fraction) -> Guarantee:
+    """What one step promises about `places` when `epsilon` is spent in all."""
+    over = f"{places.subject}, for an adversary who knows the chain and the policy"
+    return Guarantee(notion=places.notion, amount=epsilon, over=over)
 
 
 def _made_again(*fields: Any) -> LocationMachine:

@@ -26,4 +26,11 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     return location_task.location_plan(task, NAME, epsilon, NOISE, REASON)
 
 
-ROW = Mechanism(NAME, location_task.refuse, calibrate, partial(location_task.loss, noise=NOISE))
+ROW = Mechanism(
+    NAME,
+    location_task.refuse,
+    calibrate,
+    partial(location_task.loss, noise=NOISE),
+    location_task.promise,
+    location_task.rules,
+)

@@ -8,13 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.core.composition import PerStep
+from shoal.core.composition import Composition, PerStep
 from shoal.core.errors import InputError
+from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.core.value import Floats, Value
-from shoal.mechanisms.location_machine import LocationMachine
+from shoal.mechanisms.location_machine import LocationMachine, step_promise
 from shoal.mechanisms.location_remap import remapped
 from shoal.mechanisms.location_stage import Places, Stage, edge_loss, policy_of
 from shoal.models.filter import motion_of, posterior
@@ -133,7 +134,7 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
         task=task,
         body=machine,
         cost=float(f"{errors[1]:.2g}"),  # no finer than DRAWS outputs tell: near ties go to K-norm
-        guarantee=machine.promise(epsilon),
+        guarantee=promise(task, epsilon),
         certificate=certificate,
         composition=(per_step(machine),),
     )
@@ -143,6 +144,16 @@ def per_step(machine: LocationMachine) -> PerStep:
     """How steps add: by ε, and by η only where it is the same at every step of every stream."""
     complete = policy_of(machine.places).is_complete
     return PerStep(machine.epsilon, machine.epsilon if complete else None)
+
+
+def promise(task: Task, epsilon: Fraction) -> Guarantee:
+    """What a step of a location plan promises about the places of a task."""
+    return step_promise(task.secrets, epsilon)
+
+
+def rules(plan: Plan) -> tuple[Composition, ...]:
+    """Per step, as the machine draws."""
+    return (per_step(machine_of(plan)),)
 
 
 def loss(plan: Plan, noise: str) -> float:

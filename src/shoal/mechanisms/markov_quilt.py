@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shoal.core.composition import SameQuilts
+from shoal.core.composition import Composition, SameQuilts
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Task
@@ -20,9 +20,10 @@ from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
 from shoal.loss.quilt_interval import interval_loss, interval_scale
 from shoal.mechanisms import markov_quilt_network as networks
 from shoal.mechanisms.additive import (
+    entry_level,
+    entry_rules,
     eta_above,
     float_below,
-    laplace_body,
     laplace_plan,
     pufferfish,
 )
@@ -107,16 +108,28 @@ def calibrate(task: Task, epsilon: Fraction, reach: int | None = None) -> Plan:
         )
     certificate = QuiltCertificate(quilts=tuple(_active(r) for r in results), reach=reach)
     scale = Fraction(sigma) * task.query.lipschitz
-    key = f"{reach}:" + ",".join(model.fingerprint for model in task.family)
+    key = _key(task.family, reach)
     guarantee = pufferfish(task, epsilon)
     return laplace_plan(
         task, NAME, guarantee, scale, certificate, rules=lambda eta: (SameQuilts(key, eta),)
     )
 
 
+def rules(plan: Plan) -> tuple[Composition, ...]:
+    """`SameQuilts` and `AsEntryDP`, of what is drawn."""
+    family = plan.task.family
+    named = networks.is_network_task(family)
+    key = networks.key_of(family) if named else _key(family, _reach(plan))
+    return (SameQuilts(key, entry_level(plan)), *entry_rules(plan))
+
+
+def _key(family: Sequence[Model], reach: int | None) -> str:
+    return f"{reach}:" + ",".join(model.fingerprint for model in family)
+
+
 def loss(plan: Plan) -> float:
     """max over models and nodes of min over quilts (|N|·eta + e), eta = L / scale."""
-    return family_loss(plan.task.family, eta_above(laplace_body(plan).eta), _reach(plan))
+    return family_loss(plan.task.family, eta_above(entry_level(plan)), _reach(plan))
 
 
 def family_loss(family: Sequence[Model], eta: float, reach: int | None = None) -> float:
@@ -129,15 +142,17 @@ def composed_loss(plans: Sequence[Plan]) -> float:
 
     Song, Wang & Chaudhuri 2017, Theorem 4.4, with the noise scales known.
     """
-    rules = [rule for plan in plans for rule in plan.composition if isinstance(rule, SameQuilts)]
-    if len(rules) != len(plans) or len({rule.key for rule in rules}) != 1:
+    shared = [rule for plan in plans for rule in plan.composition if isinstance(rule, SameQuilts)]
+    if len(shared) != len(plans) or len({rule.key for rule in shared}) != 1:
         raise InputError("the plans were not made from the same quilt sets")
-    eta = sum((laplace_body(plan).eta for plan in plans), Fraction(0))
+    eta = sum(map(entry_level, plans), Fraction(0))
     return family_loss(plans[0].task.family, eta_above(eta), _reach(plans[0]))
 
 
 def _reach(plan: Plan) -> int | None:
-    return plan.certificate.reach if isinstance(plan.certificate, QuiltCertificate) else None
+    """How far quilts were looked for; a smaller reach only loses quilts, and noise a promise."""
+    reach = plan.certificate.reach if isinstance(plan.certificate, QuiltCertificate) else None
+    return reach if isinstance(reach, int) else None
 
 
 def _scale(model: Model, epsilon: float, reach: int | None) -> QuiltResult:
@@ -172,4 +187,4 @@ def _active(result: QuiltResult) -> ActiveQuilt:
     )
 
 
-ROW = Mechanism(NAME, refuse, calibrate, loss)
+ROW = Mechanism(NAME, refuse, calibrate, loss, pufferfish, rules)

@@ -12,9 +12,9 @@ from shoal.core.task import Model, Task
 from shoal.core.value import Value
 from shoal.loss.mixing import bound_loss, bound_scale, chain_constants, interval_constants
 from shoal.mechanisms.additive import (
+    entry_level,
     eta_above,
     float_below,
-    laplace_body,
     laplace_plan,
     pufferfish,
 )
@@ -81,7 +81,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 def loss(plan: Plan) -> float:
     """max over models of the quilt loss by mixing, at eta = L / scale."""
-    eta = eta_above(laplace_body(plan).eta)
+    eta = eta_above(entry_level(plan))
     return max(bound_loss(*_constants(model), model.tied, eta) for model in plan.task.family)
 
 

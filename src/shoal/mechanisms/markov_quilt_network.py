@@ -75,10 +75,7 @@ def calibrate(task: Task, epsilon: Fraction, name: str) -> Plan:
         ),
     )
     scale = Fraction(max(sigma for sigma, _ in found)) * task.query.lipschitz
-    key = ",".join(
-        f"{strategy}:{model.fingerprint}"
-        for strategy, model in zip(strategies, task.family, strict=True)
-    )
+    key = key_of(task.family)
     return laplace_plan(
         task,
         name,
@@ -87,6 +84,11 @@ def calibrate(task: Task, epsilon: Fraction, name: str) -> Plan:
         certificate,
         rules=lambda eta: (SameQuilts(key, eta),),
     )
+
+
+def key_of(family: Sequence[Model]) -> str:
+    """What plans from the same quilts share: each network, and how its quilts are found."""
+    return ",".join(f"{strategy_for(_net(model))}:{model.fingerprint}" for model in family)
 
 
 def model_loss(model: Model, eta: float) -> float:

@@ -63,4 +63,6 @@ def base_of(
     )
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

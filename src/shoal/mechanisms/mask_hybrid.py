@@ -51,4 +51,6 @@ def or_more(hybrid: Plan, find: Callable[[], Plan], name: str) -> Plan:
     return replace(hybrid, mechanism=name) if hybrid.cost < plan.cost else plan
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

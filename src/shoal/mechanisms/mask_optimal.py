@@ -56,4 +56,6 @@ def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Ef
     return mask_task.mask_plan(task, NAME, delta, body, found.expected, reason)
 
 
-ROW = Mechanism(NAME, mask_task.refuse_families, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse_families, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

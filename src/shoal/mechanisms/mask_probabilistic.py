@@ -71,4 +71,6 @@ def _levels(steps: int) -> Floats:
     return np.ceil(np.arange(steps + 1) / steps * LEVELS) / LEVELS
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

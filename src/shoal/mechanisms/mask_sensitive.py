@@ -46,4 +46,6 @@ def calibrate(task: Task, delta: Fraction) -> Plan:
     )
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

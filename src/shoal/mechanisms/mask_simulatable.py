@@ -52,4 +52,6 @@ def table_of(task: Task, delta: Fraction, days: Sequence[Day]) -> Ints:
     )
 
 
-ROW = Mechanism(NAME, mask_task.refuse, calibrate, mask_task.loss)
+ROW = Mechanism(
+    NAME, mask_task.refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules
+)

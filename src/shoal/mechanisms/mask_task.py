@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from shoal.core.composition import Alone
+from shoal.core.composition import Alone, Composition
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import significant
@@ -172,12 +172,7 @@ def mask_plan(
         slots=days[0].slots,
         breached=rest.pop("breached", 0),
     )
-    guarantee = Guarantee(
-        notion=NOTION,
-        amount=delta,
-        over=_over(task, days),
-        **rest,
-    )
+    guarantee = replace(promise(task, delta), **rest)
     return Plan(
         mechanism=name,
         task=task,
@@ -192,6 +187,16 @@ def mask_plan(
 def _over(task: Task, days: Sequence[Day]) -> str:
     known = "the chain" if len(days) == 1 else f"any of the {len(days)} chains"
     return f"{task.secrets.subject}, for an adversary who knows {known} and the plan"
+
+
+def promise(task: Task, delta: Fraction) -> Guarantee:
+    """What a check promises about the sensitive contexts of a task."""
+    return Guarantee(notion=NOTION, amount=delta, over=_over(task, days_of(task, delta)))
+
+
+def rules(plan: Plan) -> tuple[Composition, ...]:
+    """None adds suppression to anything."""
+    return (ALONE,)
 
 
 def loss(plan: Plan) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.tasks import TASKS, friends, weak_field
+from tests.contract.tasks import TASKS, friends, weak_tree
 
 from shoal.audit.exact import audit
 from shoal.core.additive import Additive
@@ -168,7 +168,7 @@ def test_large_fields_with_loops_get_the_reach_only() -> None:
         found = audit(plan)
         assert found.holds
         assert loss <= found.lower <= found.upper <= 1 + 1e-9
-    small = audit(calibrate(COUNT, EachEntry(), weak_field(), epsilon=1))
+    small = audit(calibrate(COUNT, EachEntry(), weak_tree(), epsilon=1))
     assert small.exact
 
 

@@ -103,12 +103,19 @@ def keeps_total(query: Query) -> bool:
 def entry_level(plan: Plan) -> Fraction:
     """The entry-level eta of what a plan draws, whatever it says: L / scale, or what is vouched.
 
-    The body must draw what the task asks, with noise that is (L / scale)-DP on it; PromiseBroken
-    tells when it does not. An external mechanism has the eta its plan was made for.
+    PromiseBroken where it draws no such thing. An external mechanism has the eta it is held to.
+    """
+    if isinstance(plan.body, Measured) and isinstance(plan.task.query, ExternalQuery):
+        return plan.body.eta
+    return additive_body(plan).eta
+
+
+def additive_body(plan: Plan) -> Additive:
+    """The body of a plan that draws its task's query with noise that is (L / scale)-DP on it.
+
+    PromiseBroken tells when it draws something else: nothing would follow from its scale.
     """
     body, query = plan.body, plan.task.query
-    if isinstance(body, Measured) and isinstance(query, ExternalQuery):
-        return body.eta
     if not isinstance(body, Additive):
         raise PromiseBroken(f"{plan.mechanism} draws a {type(body).__name__}, which adds no noise")
     if body.query != query or type(body) is not type(sampler_for(query, body.noise)):
@@ -121,14 +128,13 @@ def entry_level(plan: Plan) -> Fraction:
             f"the plan of {plan.mechanism} draws {type(body.noise).__name__} noise, which is not "
             "L / scale private for one entry of this query"
         )
-    return body.eta
+    return body
 
 
 def laplace_body(plan: Plan) -> Additive:
-    """The body of a plan that draws its task's query with independent Laplace noise, or refusal."""
-    entry_level(plan)
-    body = plan.body
-    if not (isinstance(body, Additive) and isinstance(body.noise, LatticeLaplace)):
+    """`additive_body` of a plan whose noise is independent Laplace noise; PromiseBroken else."""
+    body = additive_body(plan)
+    if not isinstance(body.noise, LatticeLaplace):
         raise PromiseBroken(
             f"{plan.mechanism} speaks about independent Laplace noise only, and this plan draws "
             f"{body.describe()}"

@@ -31,14 +31,15 @@ from shoal.loss.sums import ChainSum, chain_sum
 from shoal.loss.window import NO_NOISE, least_scale, sum_loss
 from shoal.mechanisms import lift
 from shoal.mechanisms.additive import (
+    additive_body,
     eta_above,
     float_below,
-    laplace_body,
+    keeps_total,
     laplace_plan,
     noisy_plan,
     pufferfish,
 )
-from shoal.mechanisms.knorm import keeps_total, quietest_noise
+from shoal.mechanisms.knorm import quietest_noise
 from shoal.mechanisms.row import Mechanism
 from shoal.models.bayesnet import BayesNet
 from shoal.models.chain import MarkovChain
@@ -132,7 +133,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 
 def loss(plan: Plan) -> float:
     """The exact loss of the noise as drawn, the largest over the family."""
-    task, noise = plan.task, laplace_body(plan).noise
+    task, noise = plan.task, additive_body(plan).noise
     scale = noise.scale
     if isinstance(noise, ZeroSumLaplace):
         task, scale = as_number(task), scale / 2

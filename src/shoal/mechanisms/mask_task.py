@@ -15,7 +15,7 @@ from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import significant
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
-from shoal.core.value import Value
+from shoal.core.value import Floats, Value
 from shoal.loss.suppression import (
     Day,
     decoded,
@@ -216,6 +216,16 @@ def loss(plan: Plan) -> float:
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
+
+
+def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:
+    """Whether one vector p[t, j], contexts in canonical order, passes what `loss` asks of it."""
+    measured = days_of(task, delta, everything=True)
+    highest = max(memoryless_rise(day, hidden) for day in measured)
+    if float(delta) < highest <= float(delta) * (1 + TOLERANCE):
+        return True
+    days = days_of(task, delta, slack=TOLERANCE)
+    return highest <= float(delta) and all(private(day, hidden) for day in days)
 
 
 def honest(plan: Plan, rise: float) -> bool:

@@ -12,7 +12,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -332,3 +332,30 @@ def test_applications_that_share_a_stream_keep_their_labels() -> None:
             for names, slots in facts(wish, 3):
                 worst = max(rise(wish, day, outputs, names, slot) for slot in slots)
                 assert worst <= Fraction(allowed) * (1 + TOLERANCE)
+
+
+def test_a_forged_table_that_only_slots_not_read_lead_to_is_measured() -> None:
+    """Complete readings never release at slot 1 here, so nothing but `recheck` would look at it."""
+    states = ["home", "clinic"]
+    day = shoal.DayChain.of([[[0.5, 0.5], [0.5, 0.5]]] * 2, initial=[0.9, 0.1], states=states)
+    plan: Any = shoal.mask(day, CLINIC, delta=0.3, check="mask-adaptive")
+    order = plan.body.states
+    tables = {(-1, 0): np.full((1, 2), 65535, np.uint16)}
+    assert shoal.recheck(with_tables(plan, tables)) <= 0.3
+    tables[1, order.index("home")] = np.array([[0 if s == "home" else 65535 for s in order]], "u2")
+    forged = with_tables(plan, tables)
+    assert shoal.recheck(forged) > 0.4
+    outputs = Attack(forged, [day], []).joint(day, {0: LEFT_OUT})
+    assert rise(CLINIC, day, outputs, {"clinic"}, 2) > Fraction(2, 5)
+
+
+def with_tables(plan: Any, tables: Any) -> Any:
+    """The plan with other tables, and a certificate that says what they show."""
+    body = type(plan.body).of(plan.body.states, plan.body.slots, tables)
+    certificate = replace(plan.certificate, rise=0.0, releases=0.0)
+    return replace(plan, body=body, certificate=certificate, cost=-0.0)
+
+
+def test_a_plan_says_what_it_assumes_about_slots_that_are_not_read() -> None:
+    plan = shoal.mask(ISSUE, CLINIC, delta=0.1, check="mask-adaptive")
+    assert "whether a slot is read does not depend on the contexts" in plan.explain()

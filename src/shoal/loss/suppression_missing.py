@@ -21,6 +21,7 @@ from shoal.loss.suppression_adaptive import Origin, coming_to
 KEPT = 256  # beliefs remembered: some people's days side by side, of some ten thousand numbers each
 LEAST = 2.0**-12  # nothing is shown more often than 1 minus this: every output stays possible
 MARGIN = 1e-12  # of belief, kept from every bound besides what rounding may add
+PACE = 0.3  # of the room is spent at a slot: .15 of 32 slots shown with one not read, .12 with all
 SHARES = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
 
 
@@ -99,7 +100,7 @@ def allowed(days: Sequence[Day], beliefs: Sequence[Belief | None], origin: Origi
         shown &= ~rows.possible | (rows.spare >= 0).all(axis=1)
     if not shown.any():
         return nothing
-    wished = _wished(alive, shown)
+    wished = _wished(alive, shown, max(PACE, 1 / (days[0].slots - t)))
     for share in SHARES:
         codes = encoded(1.0 - share * wished)
         if all(rows.keep(codes) for rows in alive):
@@ -127,15 +128,15 @@ class _Rows:
         return bool(((weight[:, None] * self.held).sum(axis=0) / weight.sum() <= self.bound).all())
 
 
-def _wished(alive: Sequence[_Rows], shown: Truths) -> Floats:
-    """How often to show each context: as often as the room allows, the least costly first.
+def _wished(alive: Sequence[_Rows], shown: Truths, pace: float) -> Floats:
+    """How often to show each context: as often as a share of the room allows, the cheapest first.
 
     Showing j with probability x takes x·P(j)·(bound - belief) of the room of each secret.
     """
     cost = np.concatenate([(rows.law[:, None] * rows.spare).T for rows in alive])  # [row, j]
     room = np.concatenate([(rows.law[:, None] * rows.spare).sum(axis=0) for rows in alive])
     price = np.concatenate([rows.spare.T for rows in alive]) / np.maximum(room, MARGIN**2)[:, None]
-    wished = np.zeros(len(shown))
+    room, wished = room * pace, np.zeros(len(shown))
     for j in sorted(np.flatnonzero(shown), key=lambda j: float(price[:, j].max(initial=0.0))):
         takes = cost[:, j] > 0
         limit = (room[takes] / cost[takes, j]).min(initial=1.0)

@@ -194,6 +194,30 @@ def test_the_lift_of_a_crowd_with_weights_that_have_no_digits_left() -> None:
         assert shoal.leakage(crowd, eta).value >= eta + math.log(seen) - 1e-12
 
 
+def test_a_stationary_law_that_no_double_holds_is_refused() -> None:
+    """A ladder of 120 states, each step up 1e-3 as likely as down: the top has 1e-357."""
+    ladder = np.zeros((120, 120))
+    for state in range(119):
+        ladder[state, state + 1], ladder[state + 1, state] = 1e-3, 1.0 - 1e-3
+    ladder += np.diag(1.0 - ladder.sum(axis=1))
+    with pytest.raises(shoal.InputError, match="the stationary law of a state is below 2"):
+        shoal.MarkovChain.of(ladder)
+    start = [1.0, *[0.0] * 119]
+    assert shoal.MarkovChain.of(ladder, initial=start).gap == 0.0
+
+
+def test_the_law_of_a_variable_does_not_lose_a_value() -> None:
+    steps = {f"X{i}": [[1.0, 0.0], [1 - 1e-100, 1e-100]] for i in range(1, 5)}
+    net = shoal.BayesNet.of(
+        {"X0": [1 - 1e-100, 1e-100], **steps}, parents={f"X{i}": [f"X{i - 1}"] for i in range(1, 5)}
+    )
+    assert net.law("X2")[1] == pytest.approx(1e-300)
+    assert net.law("X3", where={"X2": "1"})[1] == pytest.approx(1e-100)
+    with pytest.raises(shoal.InputError, match="the law of X4 has a possible value below 2"):
+        net.law("X4")
+    assert net.probability({"X4": "1"}) > 0
+
+
 def test_pairwise_laws_whose_weights_no_double_holds_are_refused() -> None:
     """A hub that is 1 with 1e-6: with 60 ties its value 0 weighs 1e-354 of that."""
     pair = [[1 - 1.5e-6, 5e-7], [5e-7, 5e-7]]

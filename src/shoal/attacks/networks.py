@@ -47,8 +47,7 @@ def network_beliefs(net: BayesNet, seen: Sequence[Seen]) -> Beliefs:
             joint = np.log(whole.with_variable(v, evidence)) + likelihood
         rows.append(np.logaddexp.reduce(joint, axis=1))
     _refuse_lost(net, depth, float(likelihood.max()), rows)
-    with np.errstate(divide="ignore"):
-        before = [np.log(net.law(name)) for name in net.variables]
+    before = [net.weight((v,), {}).log() for v in range(len(net.variables))]
     found = Beliefs.from_joint(
         columns.values, columns.spread(before, -math.inf), columns.spread(rows, -math.inf)
     )

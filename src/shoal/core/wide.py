@@ -15,12 +15,17 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.errors import InputError, Refused
 from shoal.core.value import Floats
 
 Powers = npt.NDArray[np.int64]
 LEAST = sys.float_info.min  # the least double with all its digits
 NEVER = -(2**60)  # the power of 0: below any other, and two of them can be added
 FARTHEST = 2100  # halvings after which any double is 0
+
+
+class TooUnlikely(InputError, Refused):
+    """Something possible is too unlikely for a double, and must not become impossible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +90,8 @@ class Wide:
             where=other.part > 0,
         )
         far = np.clip(self.power - other.power, -FARTHEST, FARTHEST)
-        return np.asarray(np.ldexp(share, np.where(share > 0, far, 0)))
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(np.ldexp(share, np.where(share > 0, far, 0)))
 
     def doubles(self) -> Floats:
         """The numbers as doubles: 0 also where they are too small for one."""
@@ -114,7 +120,7 @@ def product(factors: list[Wide]) -> Wide:
 
 def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
     """Whether doubles hold a law: everything possible keeps its digits."""
-    return bool((law[possible] >= LEAST).all())
+    return bool((law[possible] >= LEAST).all())  # false for nan too
 
 
 _LOG_2 = float(np.log(2.0))

@@ -12,12 +12,13 @@ import numpy as np
 from shoal.core.guarantee import Guarantee
 from shoal.core.task import Model, Query, Task
 from shoal.core.value import Floats
+from shoal.core.wide import TooUnlikely
 from shoal.loss.dependence import Contributions, mean_sensitivities
 from shoal.mechanisms.additive import not_for_numbers, pufferfish
 from shoal.models.dependence import Dependence
 from shoal.models.dependence_field import PairwiseField
 from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable, TooUnlikely
+from shoal.models.table import JointTable
 from shoal.queries.linear import LinearQuery
 from shoal.secrets.entries import EachEntry
 

@@ -16,7 +16,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, labels
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
-from shoal.core.wide import Wide
+from shoal.core.wide import LEAST, TooUnlikely, Wide, held
 from shoal.models.bayesnet_elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.graph import ancestors, connected_parts, d_separated, moral, topological
@@ -174,8 +174,8 @@ class BayesNet(Value):
     def law(self, *names: str, where: Where | None = None) -> Floats:
         """The joint law of some variables, axes in the order named, given an event.
 
-        By elimination over the variables that matter. Refused when the event is impossible or a
-        table on the way would be too large.
+        By elimination over the variables that matter. Refused when the event is impossible, a
+        table on the way would be too large, or values are possible but below 2.2e-308.
         """
         keep = tuple(self.number(name) for name in names)
         if len(set(keep)) < len(keep):
@@ -184,7 +184,13 @@ class BayesNet(Value):
         total = table.total()
         if not total.possible:
             raise InputError(f"the event {dict(where or {})} has probability 0")
-        return table.over(total)
+        law = table.over(total)
+        if not held(law, table.possible):
+            raise TooUnlikely(
+                f"the law of {', '.join(names)} has a possible value below {LEAST:.2g}, which no "
+                "double holds; leave such values out of the model, or ask about fewer variables"
+            )
+        return law
 
     def probability(self, where: Where) -> float:
         """The probability of an event; the least double above 0 when it is smaller but possible."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.value import Floats, Ints, Value, locked
-from shoal.core.wide import Wide, held, product
+from shoal.core.wide import TooUnlikely, Wide, held, product
 from shoal.models.chain import numbers
 from shoal.models.dependence import (
     Dependence,
@@ -25,7 +25,7 @@ from shoal.models.dependence import (
 )
 from shoal.models.dependence_domain import RecordDomain
 from shoal.models.friends import FriendModel
-from shoal.models.table import MAX_OUTCOMES, JointTable, TooUnlikely, table_of
+from shoal.models.table import MAX_OUTCOMES, JointTable, table_of
 
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 

@@ -11,11 +11,10 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.task import Model
 from shoal.core.value import Floats
-from shoal.core.wide import LEAST, Wide, held
+from shoal.core.wide import LEAST, TooUnlikely, Wide, held
 from shoal.models.bayesnet import BayesNet
 from shoal.models.bayesnet_elimination import Factor, good_order
 from shoal.models.dependence_field import NOTHING_POSSIBLE, PairwiseField
-from shoal.models.table import TooUnlikely
 
 MOST_FOLLOWED = 200  # records; a larger forest is left as a field
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from shoal.core.errors import InputError
 from shoal.core.value import Floats
+from shoal.core.wide import LEAST, TooUnlikely, held
 
 REVERSIBLE_TOLERANCE = 1e-9  # relative: flows between rare states count as much as others
 GAP_TOLERANCE = 1e-12  # eigenvalues closer to the unit circle than this count as on it
@@ -38,7 +39,8 @@ def stationary_law(transition: Floats) -> Floats:
     """The one law pi with pi P = pi; refused when there are several.
 
     Solved on the recurrent class without subtractions (Grassmann, Taksar & Heyman), so that small
-    probabilities keep their relative accuracy. Transient states get exactly 0.
+    probabilities keep their relative accuracy. Transient states get exactly 0. Refused when a
+    recurrent state is less likely than 2.2e-308: as a 0 it would count as impossible.
     """
     classes = recurrent_classes(transition)
     if len(classes) > 1:
@@ -49,6 +51,11 @@ def stationary_law(transition: Floats) -> Floats:
     members = list(classes[0])
     law = np.zeros(len(transition))
     law[members] = _eliminated(transition[np.ix_(members, members)])
+    if not held(law, np.isin(np.arange(len(law)), members)):
+        raise TooUnlikely(
+            f"the stationary law of a state is below {LEAST:.2g}, which no double holds; leave "
+            "such states out, or give the initial law explicitly"
+        )
     return law
 
 
@@ -79,7 +86,10 @@ def spectral_gap(transition: Floats) -> float:
     within = transition[np.ix_(members, members)]
     if len(members) == 1:
         return 1.0
-    root = np.sqrt(_eliminated(within))
+    law = _eliminated(within)
+    if not (law >= LEAST).all():
+        return 0.0  # some state is too unlikely for a double, so nothing is known of mixing
+    root = np.sqrt(law)
     balanced = root[:, None] * within / root[None, :]
     # singular values: equal to |λ| when reversible, and sound when it is so only nearly
     second = float(np.linalg.svd(balanced, compute_uv=False)[1])
@@ -96,10 +106,11 @@ def _eliminated(transition: Floats) -> Floats:
     """The stationary law of an irreducible matrix by state reduction, no subtraction."""
     work = np.array(transition, dtype=np.float64)
     size = len(work)
-    for last in range(size - 1, 0, -1):
-        work[:last, last] /= work[last, :last].sum()
-        work[:last, :last] += np.outer(work[:last, last], work[last, :last])
     law: npt.NDArray[np.float64] = np.ones(size)
-    for state in range(1, size):
-        law[state] = law[:state] @ work[:state, state]
-    return np.asarray(law / law.sum())
+    with np.errstate(all="ignore"):  # what no double holds comes out as 0, inf or nan
+        for last in range(size - 1, 0, -1):
+            work[:last, last] /= work[last, :last].sum()
+            work[:last, :last] += np.outer(work[:last, last], work[last, :last])
+        for state in range(1, size):
+            law[state] = law[:state] @ work[:state, state]
+        return np.asarray(law / law.sum())

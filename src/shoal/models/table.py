@@ -13,15 +13,11 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, labels
 from shoal.core.rng import Rng
 from shoal.core.value import Floats, Value
-from shoal.core.wide import LEAST, Wide, held
+from shoal.core.wide import LEAST, TooUnlikely, Wide, held
 from shoal.models.chain import checked_rows, checked_states, numbers
 from shoal.models.sampling import categorical, uniforms
 
 MAX_OUTCOMES = 2**24
-
-
-class TooUnlikely(InputError):
-    """Something possible is too unlikely for a double, and must not become impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

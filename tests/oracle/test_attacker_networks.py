@@ -371,19 +371,19 @@ def attack_divergence(draw: random.Random) -> None:
 
 def attack_forest(draw: random.Random) -> int:
     """Long stars, paths and trees of ties, whose products underflow; how many rows took them."""
-    count = draw.choice([12, 25, 40])
-    shape = draw.choice(["star", "path", "tree"])
+    count = draw.choice([10, 20, 60])
+    shape = draw.choice(["star", "star", "path", "tree"])
     above = {
         i: {"star": 0, "path": i - 1, "tree": draw.randrange(i)}[shape] for i in range(1, count)
     }
-    rare = 10.0 ** -draw.choice([1, 2, 4, 9, 30, 150])
+    rare = 10.0 ** -draw.choice([1, 4, 9, 30, 150])
     kinds = [
         [[1 - rare, rare], [rare, 1 - rare]],
         [[1.0, rare], [rare, draw.random()]],
         [[draw.random(), rare], [1.0, 0.0]],
     ]
     tables = [draw.choice(kinds[:2] if draw.random() < 0.7 else kinds) for _ in above]
-    leaf = draw.choice([0.5, 1e-3, 1e-9, 1e-80])
+    leaf = draw.choice([0.5, 1e-3, 1e-9, 1e-80, 1e-80])
     own = [[1.0, 1.0] if i == 0 else [1 - leaf, leaf] for i in range(count)]
     ties = {(j, i): table for (i, j), table in zip(above.items(), tables, strict=True)}
     model = shoal.PairwiseField.of(
@@ -393,7 +393,7 @@ def attack_forest(draw: random.Random) -> int:
     query = shoal.count(["0", "1"], "1")
     epsilon = draw.choice([0.3, 1, 4])
     taken = 0
-    for name in draw.sample(ROWS, 2):
+    for name in ("exact", draw.choice(ROWS)):
         try:
             plan = shoal.calibrate(query, shoal.EachEntry(), model, epsilon=epsilon, mechanism=name)
         except shoal.Refused:

@@ -20,7 +20,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def fraction(value: Wide) -> Fraction:
-    return Fraction(float(value.part)) * Fraction(2) ** int(max(value.power, -(2**20)))
+    return Fraction(float(value.part)) * Fraction(2) ** max(int(value.power), -(2**20))
 
 
 def log(value: Fraction) -> float:

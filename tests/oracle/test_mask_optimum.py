@@ -63,7 +63,7 @@ def random_day(rng: np.random.Generator, *, most: int = 5) -> tuple[Any, Any, li
 def shortfall(initial: Any, transition: Any, sensitive: list[int], delta: float) -> float:
     """How far the plan is below the optimum; it says so, and keeps its promise."""
     plan = planned(initial, transition, sensitive, delta)
-    assert shoal.recheck(plan) <= delta
+    assert shoal.recheck(plan) <= delta * (1 + 1e-12)  # segments without a window may meet it
     short = optimum(initial, transition, sensitive, delta) + plan.cost
     assert short <= NEAR or EXACT not in plan.certificate.theorem
     return short

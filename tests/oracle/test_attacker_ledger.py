@@ -133,8 +133,8 @@ def chains(rng: np.random.Generator) -> World:
     held = []
     for length in lengths.tolist():
         matrix, start = law_of_rows(rng, (size, size)), law_of_rows(rng, (size,))
-        if rng.random() < 0.3:  # one that alternates
-            matrix = np.full((size, size), 0.05) + np.roll(np.eye(size), 1, axis=1)
+        if rng.random() < 0.5:  # one that alternates, or stays
+            matrix = np.full((size, size), 0.02) + np.roll(np.eye(size), rng.integers(2), axis=1)
             matrix /= matrix.sum(axis=1, keepdims=True)
         law = logs(start)[[one[0] for one in data]]
         for step in range(1, len(data[0])):
@@ -162,8 +162,11 @@ def random_network(rng: np.random.Generator, names: Sequence[str]) -> tuple[Any,
     """A network of bits and its joint law."""
     tables, parents, law = {}, {}, np.zeros((2,) * len(names))
     for place, name in enumerate(names):
-        above = [names[i] for i in range(place) if rng.random() < 0.4][:2]
-        tables[name], parents[name] = law_of_rows(rng, (2,) * (len(above) + 1)), above
+        above = [names[i] for i in range(place) if rng.random() < 0.4][: int(rng.integers(1, 3))]
+        table = law_of_rows(rng, (2,) * (len(above) + 1))
+        if rng.random() < 0.5:  # a fair coin, or a copy of its last parent
+            table = np.broadcast_to(np.eye(2) if above else np.full(2, 0.5), table.shape)
+        tables[name], parents[name] = table, above
     for one in itertools.product((0, 1), repeat=len(names)):
         value = dict(zip(names, one, strict=True))
         law[one] = sum(
@@ -282,7 +285,7 @@ def graphs(rng: np.random.Generator) -> World:
         shoal.degree_distribution(
             nodes,
             cap=cap,
-            level=level if rng.random() < 0.8 else "edge",
+            level=level if rng.random() < 0.6 else "edge",
             cumulative=bool(rng.integers(2)),
         )
         for cap in caps
@@ -390,8 +393,12 @@ def truth(world: World, told: Sequence[Told], rng: np.random.Generator) -> tuple
     answers = np.hstack([one.answers for one in told])
     rates = np.concatenate([np.full(one.answers.shape[1], one.rate) for one in told])
     gaps = (np.abs(answers[:, None] - answers[None]) * rates).sum(axis=2)
-    query = told[0].plan.task.query
-    apart = np.array([[world.differ(a, b, query) for b in world.data] for a in world.data])
+    aparts = [
+        np.array([[world.differ(a, b, query) for b in world.data] for a in world.data])
+        for query in {
+            getattr(q, "level", ""): q for q in (t.plan.task.query for t in told)
+        }.values()
+    ]
     worst = 0.0
     known = {one.plan.task.family[0] for one in told}
     outputs = grid(answers, rng)
@@ -407,10 +414,10 @@ def truth(world: World, told: Sequence[Told], rng: np.random.Generator) -> tuple
         if held.model not in known:
             continue
         if not held.laws:
-            worst = max(worst, float(gaps[apart <= held.model.largest].max()))
+            worst = max([worst, *(float(gaps[a <= held.model.largest].max()) for a in aparts)])
         for law in held.laws:
             worst = max([worst, *(contrast(density, law, a, b) for a, b in pairs)])
-    return worst, float(gaps[apart == 1].max(initial=0.0))
+    return worst, max(float(gaps[apart == 1].max(initial=0.0)) for apart in aparts)
 
 
 def contrast(density: Floats, law: Floats, one: Bools, other: Bools) -> float:
@@ -456,8 +463,9 @@ def attack(seed: int, folder: Path) -> Iterator[str]:
             return one
         return [str(x) for x in one[: getattr(plan.task.family[0], "length", None)]]
 
-    made = [found for _ in range(int(rng.integers(1, 6))) if (found := random_plan(world, rng))]
-    plans = [forged(plan, rng) if rng.random() < 0.2 else plan for plan, _ in made]
+    wanted = int(rng.choice([1, 1, 2, 2, 3, 4, 5]))
+    made = [found for _ in range(wanted) if (found := random_plan(world, rng))]
+    plans = [forged(plan, rng) if rng.random() < 0.3 else plan for plan, _ in made]
     plans += plans[: int(rng.integers(2))]
     names: dict[str, Any] = {"subject": "s", "period": "p", "requester": "r"}
     with shoal.open_ledger(folder / f"{seed}.db") as ledger:
@@ -517,7 +525,7 @@ def outcomes(plans: Sequence[Any], data: Any, names: dict[str, Any], ledger: Any
         return [error] * len(plans)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(15))
 def test_no_total_is_below_the_truth(seed: int, tmp_path: Path) -> None:
     assert list(attack(seed, tmp_path)) == []
 

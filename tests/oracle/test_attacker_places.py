@@ -350,8 +350,9 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
     outputs: list[Any] = []
     steady = dice.random() < 0.5  # the same output again and again
     seed = dice.random()
-    for _ in range(dice.randint(1, 3 if size > 5 else 4)):
+    for t in range(dice.randint(1, 3 if size > 5 else 4)):
         stage = machine.scene(state).stage
+        check_constraint(case, stage, believed(case, first, begin, rows, t))
         asked = case.plans if dice.random() < 0.4 else [plan]
         if dice.random() < 0.2 or stage.count < 2:
             outputs.append(None)
@@ -379,6 +380,33 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
             assert release.about_all * NEAR + 1e-9 >= widest(told)
     if ... not in outputs:
         attack_leakage(case, plan, outputs, name, (first, begin, rows))
+
+
+def believed(case: Map, first: Any, begin: int, rows: Sequence[Any], t: int) -> list[float]:
+    """log P(X_t = x, outputs before t), step by step; -inf where that is impossible."""
+    logs = [math.log(value) if value > 0 else -math.inf for value in first]
+    for step in range(t):
+        moves = case.matrices[begin + step]
+        after = [log + float(row) for log, row in zip(logs, rows[step], strict=True)]
+        logs = [
+            log_sum(
+                [after[x] + math.log(moves[x, y]) for x in range(len(after)) if moves[x, y] > 0]
+            )
+            for y in range(len(after))
+        ]
+    return logs
+
+
+def check_constraint(case: Map, stage: Any, prior: Sequence[float]) -> None:
+    """Protected are all states that are possible, of a location set enough of them."""
+    members = stage.members.tolist()
+    possible = [log > -math.inf for log in prior]
+    if not isinstance(case.places, shoal.LocationSet):
+        assert members == possible
+        return
+    assert all(one for one, inside in zip(possible, members, strict=True) if inside)
+    held = log_sum([log for log, inside in zip(prior, members, strict=True) if inside])
+    assert math.exp(held - log_sum(prior)) >= 1 - float(case.places.delta) - 1e-4
 
 
 def attack_leakage(case: Map, plan: Any, outputs: Any, name: Any, known: Any) -> None:

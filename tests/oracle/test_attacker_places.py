@@ -346,8 +346,9 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
     name = None if start is None else case.model.states[start]
     begin = 0 if start is None else 1
     first = case.initial if start is None else case.matrices[0][start]
-    state, rows = machine.init(name), []
+    state = machine.init(name)
     outputs: list[Any] = []
+    rows: list[Any] = []
     steady = dice.random() < 0.5  # the same output again and again
     seed = dice.random()
     for t in range(dice.randint(1, 3 if size > 5 else 4)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def test_the_hub_of_a_star_of_195_ties_keeps_its_secret() -> None:
         if name == "exact":
             assert truth(195, own, TIE, 0.999 * scale_of(plan)) > 1.0
             assert truth(195, own, TIE, scale_of(plan)) <= shoal.audit(plan).upper <= 1.0 + 1e-9
+
+
+def test_the_ledger_adds_counts_of_a_star(tmp_path: Path) -> None:
+    """Two noisy counts at outputs beyond all answers tell what one tells with half the noise."""
+    own, tie = (1 - 1e-9, 1e-9), [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]]
+    plan = shoal.calibrate(COUNT, shoal.EachEntry(), star(39, own, tie), epsilon=1)
+    with shoal.Session(tmp_path / "budget.db", subject="everybody") as session:
+        for _ in range(2):
+            session.release(plan, ["0"] * 40)
+        total = session.spent()
+    assert total is not None
+    assert float(total.amount) >= truth(39, own, tie, scale_of(plan) / 2) - 1e-9
 
 
 @pytest.mark.parametrize("rare", [1e-9, 1e-12, 1e-200])

@@ -319,3 +319,16 @@ def test_answers_that_tell_each_other_share_a_key() -> None:
     assert same_answer(three) == same_answer(shoal.weighted_sum([0, 1, 2], {0: 6, 1: 4}))
     assert same_answer(three) != same_answer(shoal.weighted_sum([0, 1, 2], {1: 1, 2: 2}))
     assert same_answer(shoal.histogram([0, 1, 2])) is None
+
+
+def test_a_quilt_plan_meets_its_promise_when_it_is_evaluated_again() -> None:
+    """`PromiseBroken`: the loss was searched to 1e-10 and the scale kept back 1e-11."""
+    matrix = [
+        [0.9398448908797352, 0.06015510912026481],
+        [0.07850366202549781, 0.9214963379745021],
+    ]
+    start = [0.26194130805309396, 0.738058691946906]
+    chain = MarkovChain.of(matrix, initial=start, length=200)
+    query = shoal.count([0, 1], 1)
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon=0.2, mechanism="markov-quilt")
+    assert 0.2 * (1 - 1e-9) <= shoal.recheck(plan) <= 0.2

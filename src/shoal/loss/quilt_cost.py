@@ -14,8 +14,9 @@ from shoal.core.value import Floats
 from shoal.loss.kernels import UNIT
 
 FARTHEST = 1 << 26  # lags beyond this are not tried on chains of any length
-MARGIN = 1e-10  # share of epsilon kept back for rounding in influences, where there are any
+MARGIN = 2e-10  # share of epsilon a scale keeps back: twice what a search for the loss may be off
 LARGE = 1 << 13  # |N| up to which the cheapest quilt is found exactly
+NEXT_TO_NOTHING = 5e-324  # stands for no influence, of all quilts but the one without end-points
 NEARLY = 5e-4  # and beyond it within this share of its cost, which a scale keeps back twice
 
 
@@ -54,7 +55,9 @@ class Cost(Protocol):
 class Scale:
     """The noise scale |N| / (epsilon - e) of a 1-Lipschitz query; inf when e >= epsilon.
 
-    Rounds up, far enough that the `Loss` of the result, rounded up too, is within epsilon.
+    Rounds up, far enough that the `Loss` of the result, rounded up too, is within epsilon however
+    the search for it ends. An influence of 0 stands for the quilt without end-points, which
+    every search looks at.
     """
 
     epsilon: float
@@ -155,21 +158,24 @@ class Search:
     def offer(self, a: int, b: int) -> None:
         """Keep the quilt at these positions if it is the cheapest so far."""
         nearby = self.nearby(a, b)
-        if self.cost(nearby, self._at_least(a, b)) >= self.best.cost:
+        if self._cost(nearby, a, b, self._at_least(a, b)) >= self.best.cost:
             return
         ends = self.left.endpoint(a), self.right.endpoint(b)
         influence = self._least[a, b] = self.influence(*ends)
-        cost = self.cost(nearby, influence)
+        cost = self._cost(nearby, a, b, influence)
         if cost < self.best.cost:
             self.best = Quilt(*ends, nearby, influence, cost)
 
     def bound(self, a0: int, a1: int, b0: int, b1: int) -> float:
         """No quilt in the box costs less than this."""
-        return self.cost(self.nearby(a0, b0), self._at_least(a1, b1))
+        return self._cost(self.nearby(a0, b0), a1, b1, self._at_least(a1, b1))
 
-    def influential(self, a: int, b: int) -> bool:
-        """Whether no quilt with lags up to these is without influence."""
-        return self._at_least(a, b) > 0.0
+    def trivial(self, a: int, b: int) -> bool:
+        """Whether these positions are those of the quilt without end-points."""
+        return self.left.endpoint(a) is None and self.right.endpoint(b) is None
+
+    def _cost(self, nearby: int, a: int, b: int, influence: float) -> float:
+        return self.cost(nearby, influence if self.trivial(a, b) else influence or NEXT_TO_NOTHING)
 
     def limit(self) -> float:
         return self.cost.largest(self.best.cost)

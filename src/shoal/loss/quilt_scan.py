@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.core.value import Floats
 from shoal.loss.kernels import UNIT
-from shoal.loss.quilt_cost import Quilt
+from shoal.loss.quilt_cost import NEXT_TO_NOTHING, Quilt
 from shoal.loss.quilt_nodes import ChainNodes, NodeInfluence
 from shoal.loss.quilt_report import UNSEEN, QuiltRun, Setting, Survey, Worst, joined, worse
 
@@ -96,7 +96,9 @@ def _passed(
         if within:
             at = int(over[:within].argmax())
             size_at, e = _nearby(setting.length, quilt, part[at]), float(influences[at])
-            found = Quilt(quilt.left, quilt.right, size_at, e, setting.cost(size_at, e))
+            trivial = quilt.left is None and quilt.right is None
+            cost = setting.cost(size_at, e if trivial else e or NEXT_TO_NOTHING)
+            found = Quilt(quilt.left, quilt.right, size_at, e, cost)
             peak = worse(peak, Worst(part[at], found))
         count += within
         if above.size:

@@ -72,7 +72,7 @@ def _refine(search: Search, enough: float) -> None:
     """Branch and bound over boxes of positions, cheapest bound first.
 
     Exact up to |N| = LARGE. The best of larger ones is within the share NEARLY of the least, since
-    the quilts that near it are as many as |N|; those without influence are looked at all the same.
+    the quilts that near it are as many as |N|.
     """
     a1, b1 = search.left.within(search.limit() + 1.0), search.right.within(search.limit() + 1.0)
     boxes = [(0.0, 1, a1, 1, b1)] if a1 and b1 else []
@@ -80,7 +80,7 @@ def _refine(search: Search, enough: float) -> None:
         bound, *box = heapq.heappop(boxes)
         if bound >= search.best.cost or search.best.cost <= enough:
             return
-        large = search.best.nearby > LARGE and search.influential(box[1], box[3])
+        large = search.best.nearby > LARGE and not search.trivial(box[1], box[3])
         if large and bound >= search.best.cost * (1.0 - NEARLY):
             continue
         for part in _halves(*box):

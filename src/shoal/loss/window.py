@@ -48,10 +48,14 @@ class SumLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastScale:
-    """The smallest scale found for a budget, and its loss; scale inf when there is none."""
+    """The smallest scale found for a budget, and its loss; scale inf when there is none.
+
+    `near_least` says that it settled, or is within a thousand tolerances of the least possible.
+    """
 
     scale: float
     loss: SumLoss
+    near_least: bool = True
 
 
 def sum_loss(
@@ -131,11 +135,12 @@ def least_scale(
     goal = Goal(-math.inf, math.log(least), _widest(task, found))
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
-        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
+        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance), near_least=False)
     if grown is None:
         return LeastScale(scale=math.inf, loss=_refused(cover))
     scale = grown.measured.scale
-    return LeastScale(scale=scale, loss=_told(task, step_over(task.step, scale), grown))
+    told = _told(task, step_over(task.step, scale), grown)
+    return LeastScale(scale=scale, loss=told, near_least=grown.settled)
 
 
 def window_loss(task: ChainSum, scale: float, size: int, *, cover: Cover | None = None) -> SumLoss:

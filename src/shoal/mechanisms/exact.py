@@ -280,7 +280,7 @@ def _least(task: Task, model: Model, epsilon: float) -> tuple[float, int | None,
         return least_vector_scale(_model_vector(task.query, model), epsilon), None, "it is endless"
     cover = _cover(task.query, model)
     found = least_scale(cover.task, epsilon, cover=cover)
-    if found.scale < math.inf and not found.loss.settled and not lift.refuse(task):
+    if found.scale < math.inf and not found.near_least and not lift.refuse(task):
         lifted = lift_scale(task.query, model, epsilon)
         if lifted < found.scale:
             return lifted, 0, None

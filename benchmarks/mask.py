@@ -1,8 +1,9 @@
 """Suppression: speed against a plain NumPy Algorithm 2, releases against the hybrid, memory.
 
-Run: python -m benchmarks.mask [--quick | --limits]. All ratios are taken in one run on one
-machine; times without a ratio depend on the machine, and are of the process, not of the wall.
-`--limits` prints how time limits are kept instead, in some five minutes.
+Run: python -m benchmarks.mask [--quick | --limits | --missing]. All ratios are taken in one run on
+one machine; times without a ratio depend on the machine, and are of the process, not of the wall.
+`--limits` prints how time limits are kept instead, in some five minutes; `--missing` what is shown
+of days on which some slots are not read, and what a slot costs then, in one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from shoal.loss.suppression_adaptive import (
 from shoal.loss.suppression_greedy import greedy, prior_order, private
 from shoal.loss.suppression_window import windowed
 from shoal.mechanisms.mask_choice import mask
-from shoal.mechanisms.mask_machine import SegmentMask
+from shoal.mechanisms.mask_machine import START, SegmentMask
+from shoal.mechanisms.mask_missing import advance
 from shoal.models.day import DayChain
+from shoal.noise.bits import SeededRng
 from shoal.secrets.contexts import SensitiveContexts
 
 TENTHS = np.arange(11) / 10
@@ -223,7 +226,35 @@ def limited(day: DayChain, check: str, seconds: float) -> str:
     return f"{check.removeprefix('mask-')} {used[0]:.2f} ({used[1]:.2f}) {shown:.3f}"
 
 
+def missing(days: int = 300) -> None:
+    """Share of the slots read that are shown, and milliseconds a slot, by which are not read."""
+    lucky, day = np.random.default_rng(3), dense_chain(6, 32)
+    left_out: dict[str, Callable[[], Any]] = {
+        "none": lambda: np.zeros(day.slots, dtype=np.bool_),
+        "one": lambda: np.arange(day.slots) == lucky.integers(day.slots),
+        "a tenth": lambda: lucky.random(day.slots) < 0.1,
+        "half": lambda: lucky.random(day.slots) < 0.5,
+        "the first quarter": lambda: np.arange(day.slots) < day.slots // 4,
+    }
+    for check in ("mask-probabilistic", "mask-adaptive", "mask-optimal"):
+        plan = mask(day, SensitiveContexts.of("0"), delta=Fraction(1, 10), check=check)
+        for name, absent in left_out.items():
+            shown, read, begun = 0, 0, time.process_time()
+            for number in range(days):
+                rng, skip = SeededRng(number), absent()
+                state = START
+                for t, context in enumerate(day.sample(rng)):
+                    observed = None if skip[t] else day.states[context]
+                    state, out = advance(plan, state, observed, rng)
+                    shown, read = shown + (out is not None), read + (not skip[t])
+            each = (time.process_time() - begun) / days / day.slots * 1e3
+            print(f"{check:<20} {name:<18} {shown / read:.3f}  {each:.2f} ms", flush=True)
+
+
 if __name__ == "__main__":
+    if "--missing" in sys.argv:
+        missing()
+        sys.exit()
     if "--limits" in sys.argv:
         limits()
         sys.exit()

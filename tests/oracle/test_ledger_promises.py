@@ -323,7 +323,7 @@ def steps(matrix: Any, length: int, start: Any = (0.5, 0.5)) -> Any:
 
 
 def test_two_exact_counts_on_an_alternating_chain_cost_what_they_tell() -> None:
-    """1.065 in truth; the lift says 4.47."""
+    """1.065 in truth; the lift says 6.04."""
     law = chain_law(ALTERNATING, FAIR, 10)
     plan = plan_for(COUNT, steps(ALTERNATING, 10), "exact", 0.5)
     truth = joint_loss(law, [(sum, rate(plan))] * 2, entries(law))

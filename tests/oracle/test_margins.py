@@ -1,0 +1,256 @@
+"""Every margin of "rounds up", against fractions and decimals of sixty digits.
+
+Nothing here but the numbers under test comes from the library: laws are exact rationals, sums are
+written out, and exponentials are those of `decimal`. Without its margin each quantity is below
+the truth on some of these instances.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.additive import Additive
+from shoal.loss.cone import RULES, leak, prepare
+from shoal.loss.mixture import lattice_loss, mixture_loss
+from shoal.mechanisms import MECHANISMS, recheck
+from shoal.mechanisms.additive import eta_above, float_below
+from shoal.mechanisms.dependent_task import float_up
+from shoal.mechanisms.location_leakage import carried
+from shoal.noise.lattice import round_up
+
+DIGITS = 60
+EPSILONS = (Fraction(1, 3), Fraction(1, 10), Fraction(7, 10))
+INEXACT = (*EPSILONS, Fraction(1, 5), Fraction(2, 3), Fraction(9, 10), Fraction(10**17 + 1))
+Law = list[list[Fraction]]  # of the answer given each secret, answer by answer
+
+
+@pytest.fixture(autouse=True)
+def _sixty_digits() -> Iterator[None]:
+    with localcontext() as context:
+        context.prec = DIGITS
+        context.Emin, context.Emax = -(10**6), 10**6
+        yield
+
+
+def decimal(value: Fraction | float) -> Decimal:
+    exact = Fraction(value)
+    return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def true_loss(laws: Law, answers: list[int], scale: Fraction) -> Decimal:
+    """The largest log-ratio of answer + Laplace(scale) between two secrets: at an answer."""
+    worst = Decimal(0)
+    for output in answers:
+        kernel = [(-abs(output - c) / decimal(scale)).exp() for c in answers]
+        density = [
+            sum((decimal(p) * k for p, k in zip(law, kernel, strict=True)), Decimal(0))
+            for law in laws
+        ]
+        worst = max(worst, (max(density) / min(density)).ln())
+    return worst
+
+
+# directed rounding
+
+
+@pytest.mark.parametrize("value", [*INEXACT, *(v / 10**290 for v in INEXACT)])
+def test_conversions_round_to_the_safe_side(value: Fraction) -> None:
+    below, above = float_below(value), eta_above(value)
+    assert Fraction(below) <= value <= Fraction(above)
+    assert Fraction(math.nextafter(below, math.inf)) > value
+    assert Fraction(math.nextafter(above, -math.inf)) < value
+    assert float_up(value) == above
+    assert round_up(value) >= value
+    assert round_up(float(value)) >= Fraction(float(value))
+
+
+def test_plain_conversion_would_not_do() -> None:
+    """The instances above hold values on either side of their nearest double."""
+    assert any(Fraction(float(value)) > value for value in EPSILONS)
+    assert any(Fraction(float(value)) < value for value in EPSILONS)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_budget_between_doubles_is_kept_exactly(epsilon: Fraction) -> None:
+    """L / scale of noise for one entry, and n L / scale for n, in fractions."""
+    chain = shoal.MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], length=7)
+    query, entry = shoal.count(chain.states, "1"), shoal.EachEntry()
+    for row, tied in (("laplace", 1), ("group", 7)):
+        plan = shoal.calibrate(query, entry, chain, epsilon=epsilon, mechanism=row)
+        assert isinstance(plan.body, Additive)
+        spent = tied / plan.body.noise.scale
+        assert spent <= epsilon
+        assert Fraction(recheck(plan)) >= spent
+    told = shoal.leakage(chain, epsilon)
+    assert Fraction(told.value) >= epsilon
+    assert Fraction(shoal.leakage(shoal.RecordGroups(3), epsilon).value) >= 3 * epsilon
+
+
+# sums of kernels
+
+
+def random_laws(rng: np.random.Generator, size: int, deepest: float) -> Law:
+    rows = 10.0 ** -rng.uniform(0, deepest, (3, size))
+    return [[Fraction(float(p)) for p in row] for row in rows]
+
+
+@pytest.mark.parametrize("deepest", [1.0, 30.0, 300.0])
+def test_the_loss_of_a_mixture_is_never_below_the_truth(deepest: float) -> None:
+    rng = np.random.default_rng(15)
+    for _ in range(25):
+        size = int(rng.integers(2, 7))
+        laws, scale = random_laws(rng, size, deepest), float(rng.uniform(0.05, 5))
+        said = mixture_loss([[float(p) for p in law] for law in laws], scale)
+        truth = true_loss(laws, list(range(size)), Fraction(scale))
+        assert decimal(said) >= truth
+        assert decimal(said) <= truth + Decimal("1e-9")
+        decay = Fraction(int(rng.integers(1, 50)), 7)
+        on_lattice = lattice_loss([[float(p) for p in law] for law in laws], decay)
+        assert decimal(on_lattice) >= true_loss(laws, list(range(size)), 1 / decay)
+
+
+# the floor of laws
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_underflowed_stays_possible(rule: str) -> None:
+    """One row can reach state 0 with 1e-400, the other cannot: no function tells them apart less
+    than infinitely well when nothing bounds it."""
+    law = np.array([[0.0, 1.0], [0.0, 1.0]])
+    possible = np.array([[True, True], [False, True]])
+    unbounded = np.array([[0.0, np.inf], [np.inf, 0.0]])
+    found = leak(prepare(law, possible=possible), unbounded, rule)  # type: ignore[arg-type]
+    assert found[0, 1] == math.inf
+    assert found[1, 0] < math.inf
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_laws_are_bracketed_down_to_the_smallest_doubles(rule: str) -> None:
+    """Two states: Σ p v / Σ p' v is largest at v = (e^g, 1) or (1, e^g). Rows that add up to 1."""
+    chances = [0.0, 5e-324, 1e-300, 1e-120, 1e-80, 2.0**-30, 0.25]
+    law = np.array([[p, 1.0 - p] for p in chances])
+    for g in (1e-9, 0.3, 5.0, 150.0):
+        growth = np.array([[0.0, g], [g, 0.0]])
+        found = leak(prepare(law), growth, rule)  # type: ignore[arg-type]
+        for i, j in product(range(len(chances)), repeat=2):
+            truth = Decimal(0)
+            for v in (decimal(g).exp(), (-decimal(g)).exp()):
+                over, under = (decimal(law[k, 0]) * v + decimal(law[k, 1]) for k in (i, j))
+                truth = max(truth, (over / under).ln())
+            assert decimal(float(found[i, j])) >= truth - Decimal("1e-30"), (i, j, g)
+    laws = prepare(law)
+    assert (laws.upper >= law).all()
+    assert (laws.lower <= law).all()
+    assert (laws.upper[law > 0] >= 1e-100).all()
+
+
+# what carries over from one step of a stream to the next
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e-3, 1 / 3, 0.5, 0.999])
+@pytest.mark.parametrize("before", [1e-12, 1e-3, 0.1, 1.0, 5.0, 50.0, 699.0, 701.0, 1e4])
+def test_what_carries_over_is_never_below_the_worst_law(before: float, factor: float) -> None:
+    """p = (τ, 1 - τ) against p' = (0, 1), and v = (e^g, 1)."""
+    tau = decimal(factor)
+    truth = (tau * decimal(before).exp() + 1 - tau).ln()
+    assert decimal(carried(before, factor)) >= truth
+    assert decimal(carried(before, factor)) <= truth * (1 + Decimal("1e-6")) + Decimal("1e-6")
+
+
+# whole plans on laws with probabilities down to 1e-300
+
+
+def given(law: dict[tuple[int, ...], Fraction], place: int, value: int) -> list[Fraction]:
+    """P(count of ones = c | X_place = value), exactly."""
+    size = len(next(iter(law)))
+    held = {xs: p for xs, p in law.items() if xs[place] == value}
+    total = sum(held.values())
+    return [
+        sum((p for xs, p in held.items() if sum(xs) == c), Fraction(0)) / total
+        for c in range(size + 1)
+    ]
+
+
+def enumerated(law: dict[tuple[int, ...], Fraction], scale: Fraction) -> Decimal:
+    """The true loss of a count with Laplace noise about single entries."""
+    size, worst = len(next(iter(law))), Decimal(0)
+    for place in range(size):
+        values = [v for v in (0, 1) if any(p and xs[place] == v for xs, p in law.items())]
+        laws = [given(law, place, value) for value in values]
+        worst = max(worst, true_loss(laws, list(range(size + 1)), scale))
+    return worst
+
+
+def extreme_tables(count: int) -> list[np.ndarray]:
+    rng, tables = np.random.default_rng(300), []
+    for _ in range(count):
+        weights = 10.0 ** -rng.choice([0, 1, 20, 150, 300], (2, 2, 2))
+        weights[rng.random((2, 2, 2)) < 0.1] = 0.0
+        weights[0, 0, 0] = weights[1, 1, 1] = 1.0
+        tables.append(weights / weights.sum())
+    return tables
+
+
+def checked(plan: shoal.Plan, law: dict[tuple[int, ...], Fraction], epsilon: Fraction) -> None:
+    assert isinstance(plan.body, Additive)
+    truth = enumerated(law, plan.body.noise.scale)
+    assert truth <= decimal(epsilon), plan.mechanism
+    assert decimal(recheck(plan)) >= truth, plan.mechanism
+
+
+def plans_of(task: tuple[object, ...], epsilon: Fraction) -> Iterator[shoal.Plan]:
+    """The plan of every row that promises something about the correlated entries."""
+    for name in MECHANISMS:
+        try:
+            plan = shoal.calibrate(*task, epsilon=epsilon, mechanism=name)  # type: ignore[arg-type]
+        except shoal.Refused:
+            continue
+        if plan.guarantee.proved and plan.guarantee.gives("pufferfish"):
+            yield plan
+
+
+def test_tables_of_extreme_probabilities() -> None:
+    seen = set()
+    for table, epsilon in zip(extreme_tables(9), EPSILONS * 3, strict=True):
+        model = shoal.JointTable.of(table, domains=[["0", "1"]] * 3)
+        law = {xs: Fraction(float(model.probability[xs])) for xs in product((0, 1), repeat=3)}
+        task = (shoal.count(["0", "1"], "1"), shoal.EachEntry(), model)
+        for plan in plans_of(task, epsilon):
+            checked(plan, law, epsilon)
+            seen.add(plan.mechanism)
+    assert {"exact", "wasserstein", "lift", "group", "dependent-means"} <= seen
+
+
+@pytest.mark.parametrize("least", [1e-12, 1e-100, 1e-160, 1e-300])
+def test_chains_of_extreme_probabilities(least: float) -> None:
+    seen = set()
+    for epsilon, rows in zip(
+        EPSILONS,
+        (
+            [[1 - least, least], [0.4, 0.6]],
+            [[1 - least, least], [least, 1 - least]],
+            [[least, 1 - least], [1.0, 0.0]],
+        ),
+        strict=True,
+    ):
+        start = [0.75, 0.25]
+        chain = shoal.MarkovChain.of(rows, initial=start, states=["0", "1"], length=4)
+        law = {}
+        for xs in product((0, 1), repeat=4):
+            chance = Fraction(start[xs[0]])
+            for a, b in pairwise(xs):
+                chance *= Fraction(float(chain.transition[a, b]))
+            law[xs] = chance
+        task = (shoal.count(chain.states, "1"), shoal.EachEntry(), chain)
+        for plan in plans_of(task, epsilon):
+            checked(plan, law, epsilon)
+            seen.add(plan.mechanism)
+    assert {"exact", "wasserstein", "lift", "markov-quilt", "group"} <= seen

@@ -16,6 +16,8 @@ ROUNDS = 60
 
 LossOfEta = Callable[[float, LiftLoss | None], LiftLoss]
 
+SHORT = 32  # entries; up to here a loss takes milliseconds
+
 
 class Lift(Protocol):
     """A model and a metric per unit of eta, ready to be evaluated at any eta."""
@@ -60,7 +62,8 @@ def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
     length: each is at most the one before, so an eta that was enough stays enough.
     """
-    endless = lift.endless()
+    # a short chain is its own best bracket: at any length it may hardly ever forget
+    endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
     enough = 4.0 * epsilon
     chosen = rule or lift.rule
     stages: list[LossOfEta] = [lambda eta, start: endless.loss(eta, chosen, start, enough)]

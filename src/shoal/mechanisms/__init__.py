@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from shoal.core.composition import Composition
 from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.mechanisms import (
@@ -85,13 +86,16 @@ class Choice:
     alternatives: dict[str, Plan | str]
 
 
-def choose(task: Task, amount: Fraction, mechanism: str = "best", *, every: bool = True) -> Choice:
+def choose(task: Task, amount: Number, mechanism: str = "best", *, every: bool = True) -> Choice:
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
     With a row's name: that row's plan, whatever its standing. Refused with all reasons when
     nothing applies. `exact` is taken where no row saves .2 % of its noise; without `every`, rows
     known beforehand not to are left out, and their alternative is a sentence that says so.
     """
+    amount = positive(amount, "amount")
+    if not isinstance(task, Task):
+        raise InputError(f"the task is of type {type(task).__name__}; make one with shoal.Task")
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
     found = None if every else _without_hopeless(task, amount)
@@ -141,7 +145,7 @@ def recheck(plan: Plan) -> float:
     draws something its mechanism does not speak about, or says something else about itself that is
     not so: what is protected, that it is proved, how it adds to others. `confirmed` tells which.
     """
-    row = row_named(plan.mechanism)
+    row = _row_of(plan)
     try:
         loss = _measured(row, plan)
         if not plan.guarantee.proved or loss <= _allowed(plan):  # else the number tells enough
@@ -153,25 +157,34 @@ def recheck(plan: Plan) -> float:
 
 def confirmed(plan: Plan) -> Plan:
     """`plan`, where all it says holds for what it draws; PromiseBroken tells what does not."""
-    return _kept(row_named(plan.mechanism), plan)
+    return _kept(_row_of(plan), plan)
 
 
 def loss_as_drawn(plan: Plan) -> float:
     """What `recheck` measures, whatever else the plan says: for plans known to be broken."""
-    return _measured(row_named(plan.mechanism), plan)
+    return _measured(_row_of(plan), plan)
 
 
 def composition_of(plan: Plan) -> tuple[Composition, ...]:
     """The rules that add `plan` to others, from its task and what it draws: its own are claims."""
-    return row_named(plan.mechanism).rules(plan)
+    return _row_of(plan).rules(plan)
 
 
-def row_named(name: str) -> Mechanism:
+def row_named(name: object) -> Mechanism:
     """The row called `name`."""
-    row = MECHANISMS.get(name)
+    row = MECHANISMS.get(name) if isinstance(name, str) else None
     if row is None:
         raise InputError(f"mechanism is {name!r}; it must be 'best' or one of {list(MECHANISMS)}")
     return row
+
+
+def _row_of(plan: Plan) -> Mechanism:
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"the plan is of type {type(plan).__name__}; give what shoal.calibrate or shoal.loads "
+            "returned"
+        )
+    return row_named(plan.mechanism)
 
 
 def _least(fit: list[Plan]) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from numbers import Real
 
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number, positive
@@ -42,7 +43,7 @@ def epsilon_for(
     Rounded up to three significant digits; `calibrate` with it meets the wanted error.
     """
     wanted = float(positive(error, "error"))
-    if not 0 < confidence < 1:
+    if not (isinstance(confidence, Real) and 0 < confidence < 1):
         raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
     task = _task(query, secrets, family)
 

@@ -43,6 +43,11 @@ def lift(
     is called once. An OpenDP measurement is checked to keep that eta; for any other callable
     the caller vouches for it.
     """
+    if not callable(factory):
+        raise InputError(
+            f"factory is of type {type(factory).__name__}; give a function of eta that returns a "
+            "mechanism"
+        )
     members = as_family(family)
     states = next((model.states for model in members if model.states is not None), None)
     if states is None:
@@ -55,6 +60,7 @@ def lift(
     models = tuple(rows.largest(model, None, float_below(budget)) for model in members)
     eta = Fraction(min(model.eta for model in models))
     mechanism = factory(float(eta) * (1 - ROUNDING))
+    _check_callable(mechanism, name)
     return Plan(
         mechanism=rows.NAME,
         task=task,
@@ -70,6 +76,7 @@ def attach(plan: Plan, mechanism: Callable[[list[Any]], Any]) -> Plan:
     """`plan` with its external mechanism in place again; an OpenDP measurement is re-checked."""
     if not isinstance(plan.body, Measured):
         raise InputError(f"the plan of {plan.mechanism} holds no external mechanism to attach")
+    _check_callable(mechanism, plan.body.name)
     _checked(mechanism, plan.body.eta, plan.body.name)
     return replace(plan, body=replace(plan.body, mechanism=mechanism))
 
@@ -95,6 +102,14 @@ def entry_eta(measurement: Any) -> Fraction:
     if not measure.startswith("MaxDivergence"):
         raise InputError(f"output measure is {measure}; the lift needs pure DP, MaxDivergence")
     return positive(Fraction(measurement.map(distance)), "eta of the measurement")
+
+
+def _check_callable(mechanism: object, name: str) -> None:
+    if not callable(mechanism):
+        raise InputError(
+            f"{name} is of type {type(mechanism).__name__}; it must be called with a list of "
+            "entries and return its answer"
+        )
 
 
 def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:

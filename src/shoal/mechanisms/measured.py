@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -36,8 +37,15 @@ class Measured(Value):
         if not rng.secure:
             raise InputError(f"rng is seeded, but {self.name} draws its own randomness; omit rng")
         answer = self.mechanism(_entries(records))
+        answer = answer.tolist() if hasattr(answer, "tolist") else answer  # NumPy's
         values = answer if isinstance(answer, list | tuple) else [answer]
-        exact = [Fraction(value) for value in values]
+        try:
+            exact = [Fraction(value) for value in values]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{self.name} did not answer with a finite number, or a list of them; nothing "
+                "else can be released"
+            ) from None
         step = common_step(exact)
         labels = (self.name,) if len(exact) == 1 else tuple(str(i) for i in range(len(exact)))
         multiples = tuple(int(value / step) for value in exact)
@@ -53,6 +61,6 @@ class Measured(Value):
 
 def _entries(records: Sequences) -> list[Any]:
     names: list[Any] = list(records.states)
-    if all(name.lstrip("-").isdigit() for name in names):
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
         names = [int(name) for name in names]
     return [names[index] for chain in records.chains for index in chain]

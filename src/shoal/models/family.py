@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -112,9 +112,18 @@ class MixingSummary(Value):
 
 def family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:
     """The tuple of models an adversary may hold, from models or lists of them."""
-    flat: list[Model] = []
+    flat: list[Any] = []
     for member in members:
-        flat.extend([member] if isinstance(member, Model) else member)
+        if isinstance(member, Model | str) or not isinstance(member, Iterable):
+            flat.append(member)
+        else:
+            flat.extend(member)
+    for model in flat:
+        if not isinstance(model, Model):
+            raise InputError(
+                f"the family holds {model!r}, which is no model; give one such as "
+                "shoal.MarkovChain.of(...), or several"
+            )
     if not flat:
         raise InputError("the family holds no model; give at least one")
     return tuple(flat)

@@ -48,6 +48,7 @@ from shoal.secrets.pairs import Event, SecretPairs
 from shoal.secrets.policy import PolicyGraph
 
 TWO = [[0.8, 0.2], [0.3, 0.7]]
+QUICK = [[0.6, 0.4], [0.45, 0.55]]  # forgets within a few steps
 THREE = [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.2, 0.3, 0.5]]
 SPARSE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]
 WEAK = [[0.36, 0.32, 0.32], [0.33, 0.34, 0.33], [0.31, 0.33, 0.36]]
@@ -164,7 +165,7 @@ TASKS: dict[str, Task] = {
     "any-length-histogram": task(histogram(ABC), chain(THREE, ABC, None)),
     "matrix-per-step": task(count(AB, "b"), chain(PER_STEP, AB, 4, initial=[0.5, 0.5])),
     "any-initial-law": task(count(AB, "b"), AnyInitialLaw.of(TWO, states=AB, length=12)),
-    "any-law-any-length": task(count(AB, "b"), AnyInitialLaw.of(TWO, states=AB)),
+    "any-law-any-length": task(count(AB, "b"), AnyInitialLaw.of(QUICK, states=AB)),
     "mixing": task(count(AB, "b"), MixingSummary(pi_min=0.2, gap=0.75, length=100)),
     "mixing-any-length": task(count(AB, "b"), MixingSummary(pi_min=0.3, gap=1.0)),
     "interval": task(count(AB, "b"), IntervalChains.around(0.3, states=AB, length=20)),
@@ -172,7 +173,10 @@ TASKS: dict[str, Task] = {
     "two-models": task(count(AB, "b"), two, chain([[0.9, 0.1], [0.4, 0.6]], AB, 20)),
     "mixed-family": task(count(AB, "b"), two, AnyInitialLaw.of(TWO, states=AB, length=15)),
     "order-2": task(count(AB, "b"), second_order(8)),
-    "order-2-any-length": task(count(AB, "b"), second_order(None)),
+    "order-2-any-length": task(
+        count(AB, "b"),
+        replace(second_order(None), conditional=np.array([*QUICK, [0.5, 0.5], [0.35, 0.65]])),
+    ),
     "table": task(count(["well", "ill"], "ill"), flu_table()),
     "table-histogram": task(histogram(["well", "ill"]), flu_table()),
     "dependence": task(count(ABC, "c"), friends()),

@@ -46,18 +46,18 @@ def log_sum(values: list[float]) -> float:
     return top + math.log(math.fsum(math.exp(value - top) for value in values))
 
 
-def row(rng: random.Random, size: int, at: int) -> list[float]:
-    """One law, often a strange one."""
+def row(rng: random.Random, size: int, at: int, least: float = 1e-300) -> list[float]:
+    """One law, often a strange one; `least` is about the smallest probability but 0."""
     kind = rng.choice(["plain", "plain", "zeros", "slow", "moving", "tiny"])
     law = [rng.random() + 0.01 for _ in range(size)]
     if kind == "zeros":
         law = [value if rng.random() < 0.5 else 0.0 for value in law]
     elif kind in ("slow", "moving"):
         kept = at if kind == "slow" else (at + 1) % size
-        small = 10 ** rng.uniform(-9, -1)
+        small = max(least, 10 ** rng.uniform(-9, -1))
         law = [value if place == kept else value * small for place, value in enumerate(law)]
     elif kind == "tiny":
-        law = [value * rng.choice([1.0, 1e-300, 1e-150, 1e-20]) for value in law]
+        law = [value * max(least, rng.choice([1.0, 1e-300, 1e-150, 1e-20])) for value in law]
     if not any(law):
         law[at] = 1.0
     largest = law.index(max(law))
@@ -116,8 +116,11 @@ class Instance:
     def _family(self, kind: str) -> tuple[list[Any], list[Member]]:
         rng, size = self.rng, self.size
 
+        # of any length such chains take minutes to be refused
+        least = 0.02 if kind == "any length" else 1e-300
+
         def matrix() -> list[list[float]]:
-            return [row(rng, size, at) for at in range(size)]
+            return [row(rng, size, at, least) for at in range(size)]
 
         if kind == "steps":
             steps = [matrix() for _ in range(self.length - 1)]

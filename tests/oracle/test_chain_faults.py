@@ -18,7 +18,7 @@ import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
 from shoal.loss import lift_walk
 from shoal.loss.exact_cover import Cover
-from shoal.mechanisms.additive import laplace_body
+from shoal.mechanisms.additive import additive_body
 from shoal.mechanisms.exact import ExactCertificate, same_answer, same_query_loss
 from shoal.noise.bits import SeededRng
 
@@ -75,13 +75,13 @@ def test_a_histogram_of_two_states_is_its_count(relative: bool) -> None:
     assert plan.cost * unit == pytest.approx(2 * count.cost, rel=1e-9)
     assert plan.cost * unit / 2 < 4.97
     # as drawn: (z, -z) with mass exp(-|z|·step/scale) on each of the two bars
-    scale = float(laplace_body(plan).noise.scale) / 2 * unit
+    scale = float(additive_body(plan).noise.scale) / 2 * unit
     for length in range(1, 8):
         for node in range(length):
             laws = count_laws(start, matrix, [0, 1], length, node)
             assert laplace_loss(laws, scale) <= 0.2 * (1 + 1e-12)
     assert shoal.recheck(plan) <= 0.2
-    drawn = laplace_body(plan).draw(bars.read([[0, 1, 1, 0, 1]]), SeededRng(3))
+    drawn = additive_body(plan).draw(bars.read([[0, 1, 1, 0, 1]]), SeededRng(3))
     assert sum(drawn.multiples) * drawn.step * unit == 5
 
 
@@ -95,9 +95,9 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
 
     chain = MarkovChain.of([[0.1, 0.9], [0.9, 0.1]], length=6)
     plan = shoal.calibrate(shoal.histogram([0, 1]), EachEntry(), chain, epsilon=0.2)
-    noise = laplace_body(plan).noise
+    noise = additive_body(plan).noise
     forged = replace(
-        plan, body=Additive(laplace_body(plan).query, LatticeLaplace(noise.scale / 2, Fraction(1)))
+        plan, body=Additive(additive_body(plan).query, LatticeLaplace(noise.scale / 2, Fraction(1)))
     )
     assert shoal.recheck(forged) > 0.2
     three = shoal.calibrate(
@@ -106,8 +106,8 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
     forged = replace(
         three,
         body=Additive(
-            laplace_body(three).query,
-            ZeroSumLaplace(laplace_body(three).noise.scale, Fraction(1), 3),
+            additive_body(three).query,
+            ZeroSumLaplace(additive_body(three).noise.scale, Fraction(1), 3),
         ),
     )
     assert shoal.recheck(forged) == math.inf
@@ -131,7 +131,7 @@ def test_exact_never_ends_above_the_lift(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shoal.recheck(exact) <= 1
     for node in range(8):
         laws = count_laws([1, 0], [[0.9, 0.1], [0.15, 0.85]], [0, 1], 8, node)
-        assert laplace_loss(laws, float(laplace_body(exact).noise.scale)) <= 1
+        assert laplace_loss(laws, float(additive_body(exact).noise.scale)) <= 1
 
 
 def test_a_start_of_its_own_never_needs_more_than_any_start(
@@ -157,7 +157,7 @@ def test_five_entries_that_hardly_ever_flip_do_not_keep_a_row_busy() -> None:
     chain = MarkovChain.of([[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]], length=5)
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="markov-quilt-bound")
-    assert float(laplace_body(plan).noise.scale) == pytest.approx(5, rel=1e-9)
+    assert float(additive_body(plan).noise.scale) == pytest.approx(5, rel=1e-9)
 
 
 @pytest.mark.parametrize("flips", [1e-4, 1e-6])
@@ -166,7 +166,7 @@ def test_quilts_of_many_entries_are_found_and_meet_their_promise_again(flips: fl
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="markov-quilt-bound")
     assert 0.999 - 1e-5 <= shoal.recheck(plan) <= 1
-    assert float(laplace_body(plan).noise.scale) * flips == pytest.approx(5.0438, rel=2e-3)
+    assert float(additive_body(plan).noise.scale) * flips == pytest.approx(5.0438, rel=2e-3)
 
 
 @pytest.mark.parametrize("length", [None, 100_000])
@@ -238,7 +238,7 @@ def test_weights_with_many_digits_leave_the_sum_to_the_lift(
     assert plan.mechanism in ("lift", "group")
     assert shoal.recheck(plan) <= 1
     if length == 2:
-        scale = float(laplace_body(plan).noise.scale)
+        scale = float(additive_body(plan).noise.scale)
         matrix = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
         table = [float(weights[x]) for x in range(3)]
         for node in range(2):
@@ -300,7 +300,7 @@ def test_two_counts_on_an_alternating_chain_tell_what_they_tell() -> None:
         chain = MarkovChain.of([[0.1, 0.9], [0.9, 0.1]], length=length)
         query = shoal.count([0, 1], 1)
         plan = shoal.calibrate(query, EachEntry(), chain, epsilon=0.5, mechanism="exact")
-        together = 2 * laplace_body(plan).eta
+        together = 2 * additive_body(plan).eta
         assert same_query_loss(query, chain, together) < 1.01
         assert shoal.leakage(chain, together).value > 4
 

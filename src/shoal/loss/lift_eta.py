@@ -9,14 +9,13 @@ import numpy as np
 
 from shoal.loss.cone import CEILING, Rule
 from shoal.loss.lift_loss import LiftLoss
+from shoal.loss.lift_side import SHORT
 
 CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
 ROUGH = 0.02  # and the searches before it
 ROUNDS = 60
 
 LossOfEta = Callable[[float, LiftLoss | None], LiftLoss]
-
-SHORT = 32  # entries; up to here a loss takes milliseconds
 
 
 class Lift(Protocol):
@@ -60,7 +59,8 @@ def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 
     Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
-    length: each is at most the one before, so an eta that was enough stays enough.
+    length: each is at most the one before, so an eta that was enough stays enough. A short chain
+    needs no endless one.
     """
     # a short chain is its own best bracket: at any length it may hardly ever forget
     endless = lift.endless() if lift.length is None or lift.length > SHORT else lift

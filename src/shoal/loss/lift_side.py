@@ -14,6 +14,9 @@ from shoal.loss.lift_walk import Ahead, Behind, Steps
 
 SPAN = 64  # a chain this many times longer than the leak reaches is as good as endless
 NEAR = 1e-6  # relative distance to the limit at which explicit steps stop
+SHORT = (
+    32  # entries up to which each number of them is followed, in milliseconds, and no limit sought
+)
 ENDLESS = 256  # explicit steps when there is no finite limit
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
@@ -75,7 +78,9 @@ def future_side(
     enough: float = CEILING,
 ) -> Side:
     """D_n of a homogeneous chain for n up to `count` entries on one side; None for any number."""
-    settled = limit(ahead, entry, rule, start, enough)
+    settled = Limit.unknown(len(ahead.pairs))
+    if count is None or count > SHORT:
+        settled = limit(ahead, entry, rule, start, enough)
     bound = settled.bound
     none = off_diagonal(len(bound), 0.0)
     history = History(none)
@@ -119,7 +124,7 @@ def past_side(
         return future_side(past.reversal, entry, count, rule, start, enough)
     size = past.walk.size
     settled = Limit.unknown(size)
-    if past.reversal is not None:
+    if past.reversal is not None and (count is None or count > SHORT):
         settled = limit(past.reversal, entry, rule, start, enough)
     explicit = [off_diagonal(size, 0.0)]
     history = History(explicit[0])

@@ -16,6 +16,7 @@ from shoal.core.value import Floats, Value
 from shoal.loss.lift import ChainLift
 from shoal.loss.lift_family import AnyInitialLift
 from shoal.loss.lift_loss import LiftLoss
+from shoal.loss.lift_side import SHORT
 from shoal.loss.lift_tuples import TupleLift
 from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
 from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
@@ -234,7 +235,7 @@ def _any_start(model: MarkovChain) -> AnyInitialLaw:
 
 def _unsettled(model: MarkovChain, found: LiftLoss | None) -> bool:
     """Whether no bound on every number of earlier entries was certified from the given start."""
-    if not model.homogeneous or model.stationary:
+    if not model.homogeneous or model.stationary or (model.length or math.inf) <= SHORT + 1:
         return False
     return found is None or not bool(np.isfinite(found.past_limit.bound).all())
 

@@ -332,3 +332,15 @@ def test_a_quilt_plan_meets_its_promise_when_it_is_evaluated_again() -> None:
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=0.2, mechanism="markov-quilt")
     assert 0.2 * (1 - 1e-9) <= shoal.recheck(plan) <= 0.2
+
+
+def test_a_tiny_budget_ends_although_rounding_is_much_of_it() -> None:
+    """Scales crept up by 2e-13 a step until the rounding of all windows together fitted 1e-6."""
+    matrix = [[0.05426173, 0.94573827], [0.60157077, 0.39842923]]
+    chain = MarkovChain.of(matrix, initial=[0.3, 0.7])
+    query = shoal.count([0, 1], 1)
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon="1e-6", mechanism="exact")
+    scale = float(additive_body(plan).noise.scale)
+    assert shoal.recheck(plan) <= 1e-6
+    for node in range(6):
+        assert laplace_loss(count_laws([0.3, 0.7], matrix, [0, 1], 6, node), scale) <= 1e-6

@@ -199,14 +199,14 @@ def _raised(
     cell: Cell, group: int, epsilon: float, step: float, lower: float
 ) -> tuple[float, Worst]:
     """The smallest scale from `lower` on at which a cell costs at most epsilon, and its loss."""
-    scale = _needed(cell.only(group), epsilon, step, lower)
+    scale, push = _needed(cell.only(group), epsilon, step, lower), 2.0**-42
     while scale < math.inf:
         found = _at_scale(cell, step, scale)
         if found.value <= epsilon:
             return scale, found
         needed = _needed(cell.only(found.group), epsilon, step, scale)
-        # all groups together round up a little further than one alone: never stand still
-        scale = max(needed, scale * (1 + 2.0**-42))
+        # all groups together round up further than one alone, at tiny budgets by much of epsilon
+        scale, push = max(needed, scale * (1 + push)), 2 * push
     return math.inf, Worst(math.inf, group)
 
 

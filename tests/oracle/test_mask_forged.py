@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -189,12 +190,16 @@ def forge_of(field: str, value: Any, *inside: str) -> Callable[[dict[str, Any]],
         (forge_of("windows", [9] * 99), "cannot be built|windows|reshape"),
         (forge_of("starts", [0] * 99), "cannot be built|starts|reshape"),
         (forge_of("slots", 3, "tail"), "windows|starts|belongs to another task|outside the day"),
-        (forge_of("states", ["a", "b", "z"], "tail"), "belongs to another task"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused_in_a_sentence(edit: Any, message: str) -> None:
     with pytest.raises(shoal.ShoalError, match=message):
         shoal.recheck(forged(plan_of("optimal"), edit))
+
+
+def test_tables_about_other_states_measure_infinity() -> None:
+    other = forge_of("states", ["a", "b", "z"], "tail")
+    assert shoal.recheck(forged(plan_of("optimal"), other)) == math.inf
 
 
 def random_machine(rng: np.random.Generator, states: tuple[str, ...], slots: int) -> Any:

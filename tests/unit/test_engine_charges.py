@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine_jobs import days, job, refused, released, spread
-from tests.ledger_plans import DATA, alone, group, laplace, with_eta
+from tests.ledger_plans import DATA, group, laplace, with_eta
 from tests.ledger_servers import KINDS, fresh_ledger
 
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
@@ -22,7 +22,11 @@ from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
 from shoal.ledger.batch import Documents, Outcome, settle_many
 from shoal.ledger.store import SqlLedger
+from shoal.mechanisms.calibration import calibrate
+from shoal.models.chain import MarkovChain
 from shoal.noise.bits import SeededRng
+from shoal.queries.linear import count
+from shoal.secrets.entries import EachEntry
 
 
 def settled(
@@ -140,10 +144,21 @@ def test_seeded_releases_and_those_of_other_plans_are_refused(tmp_path: Path) ->
 
 
 def test_refusals_within_a_batch_see_the_charges_before_them(tmp_path: Path) -> None:
-    lonely = alone()
+    two = laplace("1")
+    three = calibrate(
+        count(["0", "1", "2"], "1"),
+        EachEntry(),
+        MarkovChain.of([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], length=20),
+        epsilon=1,
+        mechanism="laplace",
+    )  # about other values than `two`, so not about the same data
     with open_ledger(tmp_path / "budget.db") as ledger:
         first, second, third = settled(
-            ledger, [Charge(plan=lonely, subject=s) for s in ("a", "a", "b")]
+            ledger,
+            [
+                Charge(plan=plan, subject=subject)
+                for plan, subject in ((two, "a"), (three, "a"), (three, "b"))
+            ],
         )
         assert isinstance(first, Release)
         assert isinstance(second, CannotCompose)

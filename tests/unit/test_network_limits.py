@@ -151,9 +151,10 @@ def test_the_ledger_adds_quilt_plans_of_one_network() -> None:
     total = compose(plans)
     assert total.amount <= 4  # Theorem 4.4: K times the largest
     etas = [rule.eta for plan in plans for rule in plan.composition if isinstance(rule, AsEntryDP)]
-    assert float(total.amount) == pytest.approx(leakage(net, sum(etas)).value, rel=1e-9)
+    # at most what the lift of the network says; less where both release one number
+    assert float(total.amount) <= leakage(net, sum(etas)).value * (1 + 1e-9)
     mixed = compose([plans[0], calibrated(MECHANISMS["exact"], task, Fraction(1))])
-    assert mixed.rule in ("lift", "group")
+    assert mixed.rule in ("lift", "group", "same answer")
 
 
 def test_a_table_and_its_network_leak_alike() -> None:

@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
-CODE := $(wildcard src tests benchmarks docs/conf.py)
+CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
 .PHONY: help demo test test-slow check bench docs format clean
 
@@ -45,7 +45,7 @@ format: .venv/.with-dev
 
 clean:
 	rm -rf demo dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # one stamp per set of extras: installed again only when the project file or the pins change
 .venv/.with-%: pyproject.toml constraints.txt | $(BIN)/python

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.location import town, walk
+from shoal.additive.choice import calibrate
 from shoal.attacks.hidden_walk import follow
-from shoal.attacks.location import attack_locations
-from shoal.core.value import Floats
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.filter import motion_of
-from shoal.noise.bits import SeededRng
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream, emissions
+from shoal.chains.hidden import motion_of
+from shoal.core.codec import Floats
+from shoal.noise.primitives import SeededRng
+from shoal.places.attack import attack_locations
+from shoal.places.policy import PolicyGraph
+from shoal.places.stream import LocationStream, emissions
 
 STEPS = 300  # of the attack
 PLAIN_STEPS = {100: 300, 400: 60, 2025: 6}  # of the references, which take too long for more

@@ -26,16 +26,16 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.mask import dense_chain
+from shoal.additive.choice import recheck
+from shoal.additive.queries import count
 from shoal.audit.exact import audit, audit_noise
-from shoal.core.value import Floats
-from shoal.loss.sums import chain_sum
-from shoal.loss.whole import whole_loss
-from shoal.mechanisms import recheck
-from shoal.mechanisms.mask_choice import mask
-from shoal.models.chain import MarkovChain
-from shoal.queries.linear import count
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.secrets.entries import EachEntry
+from shoal.chains.exact.sums import chain_sum
+from shoal.chains.exact.whole import whole_loss
+from shoal.chains.model import MarkovChain
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.codec import Floats
+from shoal.core.task import EachEntry
 
 LENGTH = 100
 SPACING = 1e-4  # of the grid, in scales: what its maximum is proved to

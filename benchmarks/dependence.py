@@ -12,16 +12,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.core.task import Task
-from shoal.core.value import Floats
-from shoal.loss.dependence_field import field_reach
-from shoal.loss.rho import printed_loss, ratio_loss
-from shoal.mechanisms import choose
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import friend_field
-from shoal.models.friends import FriendModel
-from shoal.queries.linear import weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.additive.choice import choose
+from shoal.additive.queries import weighted_sum
+from shoal.core.codec import Floats
+from shoal.core.task import EachEntry, Task
+from shoal.records.coefficients import printed_loss, ratio_loss
+from shoal.records.domain import RecordDomain
+from shoal.records.field import field_reach, friend_field
+from shoal.records.sources import FriendModel
 
 TIES, SIZE, BLOCK, LOOPED = 1_000_000, 20, 50_000, 40
 SCALE = 3.0

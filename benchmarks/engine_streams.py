@@ -18,15 +18,14 @@ import polars as pl
 
 import shoal
 from shoal.core.plan import Plan
-from shoal.engines import local
-from shoal.engines.coordinates import grid_in_km
-from shoal.engines.job import Job
-from shoal.engines.keyed import KeyedRng
-from shoal.engines.layout import Layout
-from shoal.engines.live import Live, Reading
-from shoal.engines.live_state import read_state
-from shoal.engines.spark_streams import advanced
-from shoal.streams.location import LocationStream
+from shoal.jobs import local
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import Job
+from shoal.jobs.live import Live, Reading, read_state
+from shoal.jobs.replayable_rng import KeyedRng
+from shoal.jobs.spark_streams import advanced
+from shoal.places.jobs.traces import grid_in_km
+from shoal.places.stream import LocationStream
 
 SHORT = 0.8  # seconds below which a neighbour's burst would spoil a single measurement
 
@@ -59,12 +58,12 @@ def once(work: Callable[[Path], object]) -> Taken:
 
 def town_plan(side: int = 20) -> Plan:
     """Positions on a map of side × side cells, neighbours indistinguishable."""
+    from shoal.additive.choice import MECHANISMS, calibrated
     from shoal.core.task import Task
-    from shoal.mechanisms import MECHANISMS, calibrated
-    from shoal.models.grid import SquareGrid
-    from shoal.models.grid_chain import SparseChain
-    from shoal.queries.measurement import coordinates
-    from shoal.secrets.policy import PolicyGraph
+    from shoal.places.map import SquareGrid
+    from shoal.places.policy import PolicyGraph
+    from shoal.places.queries import coordinates
+    from shoal.places.walk import SparseChain
 
     grid = SquareGrid(
         south=Fraction(39), west=Fraction(116), cell_m=Fraction(500), rows=side, columns=side

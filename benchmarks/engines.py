@@ -28,9 +28,9 @@ import polars as pl
 import shoal
 from benchmarks.engine_streams import live, medians, once, traces
 from shoal.core.plan import Plan
-from shoal.engines import local
-from shoal.engines.job import MEMORY, Job
-from shoal.engines.layout import Layout
+from shoal.jobs import local
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import MEMORY, Job
 
 STATES = ("lying", "sitting", "standing", "walking", "running", "cycling")
 LAYOUT = Layout(by="user", state="activity", time="minute", gap=timedelta(minutes=10))
@@ -151,8 +151,8 @@ def histograms(rows: int, users: int, rounds: int, *, spark: bool) -> None:
 
 
 def _spark(data: Path, made: Plan) -> Callable[[Path], object]:
-    from shoal.engines import spark as engine
-    from shoal.engines.spark_session import session_of
+    from shoal.jobs import spark as engine
+    from shoal.jobs.spark import session_of
 
     session = session_of(
         None,

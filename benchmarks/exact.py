@@ -12,14 +12,13 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.loss.exact_cover import Cover
-from shoal.loss.exact_ends import Ends
-from shoal.loss.sums import chain_sum
-from shoal.loss.window import least_scale, sum_loss
+from shoal.chains.exact.cover import NodeBlocks
+from shoal.chains.exact.extreme_outputs import Ends
+from shoal.chains.exact.sums import chain_sum
+from shoal.chains.exact.windows import least_scale, sum_loss
+from shoal.core.codec import Floats
 
-Floats = npt.NDArray[np.float64]
 CHAINS = {
     "theta1": ([1.0, 0.0], [[0.9, 0.1], [0.4, 0.6]]),
     "theta2": ([0.9, 0.1], [[0.8, 0.2], [0.3, 0.7]]),
@@ -99,7 +98,7 @@ def lengths() -> None:
         )
 
 
-class Windows(Cover):
+class Windows(NodeBlocks):
     """A cover that knows windows with past and future together only: the reference."""
 
     apart = None

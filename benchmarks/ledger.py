@@ -22,13 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.ledger_servers import Cluster, fresh_schema, programs
-
 import shoal
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
+from shoal.core.plan import Charge, Plan
 from shoal.ledger import open_ledger
 from shoal.ledger.batch import settle_many
+from tests.ledger_servers import Cluster, fresh_schema, programs
 
 DATA = [0, 1] * 10
 WIDTH = 1200  # bytes of a charge with its release and hashes

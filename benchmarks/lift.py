@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shoal.core.value import Floats
-from shoal.loss.cone import Rule, leak, prepare
-from shoal.loss.lift import ChainLift
-from shoal.models.structure import stationary_law
+from shoal.additive.cone import Rule, leak, prepare
+from shoal.chains.lift.chain import ChainLift
+from shoal.chains.model import stationary_law
+from shoal.core.codec import Floats
 
 
 def walk(size: int, seed: int = 1) -> Floats:

@@ -20,15 +20,15 @@ import numpy.typing as npt
 
 from benchmarks.location_reference import PlainStream
 from shoal.core.rng import SystemRng
-from shoal.engines.location_fleet import Fleet
 from shoal.geometry.body import difference_body, symmetric_hull
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.models.grid_chain import SparseChain
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
-from shoal.queries.measurement import Measurement, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
+from shoal.places.jobs.fleet import Fleet
+from shoal.places.location_set import LocationSet
+from shoal.places.machine import LocationMachine
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, measurement
+from shoal.places.walk import SparseChain
 
 STEPS = 60
 FLEET, FLEET_STEPS = 100, 8

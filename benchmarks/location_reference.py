@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.value import Floats
+from shoal.core.codec import Floats
 
 SAMPLES = 1000  # points for the isotropic transform
 

@@ -16,24 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.rng import SystemRng
-from shoal.core.value import Floats
-from shoal.loss.suppression import Day, memoryless_rise, prepare, released_fraction
-from shoal.loss.suppression_adaptive import (
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import START, SegmentMask
+from shoal.contexts.search.adaptive import (
     adaptive,
     next_releases,
     occurring,
     search,
     simulatable_segments,
 )
-from shoal.loss.suppression_greedy import greedy, prior_order, private
-from shoal.loss.suppression_window import windowed
-from shoal.mechanisms.mask_choice import mask
-from shoal.mechanisms.mask_machine import START, SegmentMask
-from shoal.mechanisms.mask_missing import advance
-from shoal.models.day import DayChain
-from shoal.noise.bits import SeededRng
-from shoal.secrets.contexts import SensitiveContexts
+from shoal.contexts.search.beliefs import Day, memoryless_rise, prepare, released_fraction
+from shoal.contexts.search.greedy import greedy, prior_order, private
+from shoal.contexts.search.window import windowed
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.stream import advance
+from shoal.core.codec import Floats
+from shoal.core.rng import SystemRng
+from shoal.noise.primitives import SeededRng
 
 TENTHS = np.arange(11) / 10
 

@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from shoal.additive.choice import MECHANISMS, choose
+from shoal.additive.queries import count
 from shoal.core.plan import Plan
-from shoal.core.task import Query, Task
-from shoal.loss.network_quilts import network_quilts, strategy_for
-from shoal.mechanisms import MECHANISMS, choose
-from shoal.models.bayesnet import BayesNet
-from shoal.models.bayesnet_elimination import elimination
-from shoal.models.contagion import Contagion, exponential_law
-from shoal.queries.linear import count
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry, Query, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.elimination import elimination
+from shoal.networks.queries import variable_sum
+from shoal.networks.quilts import network_quilts, strategy_for
 
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")
 
@@ -88,7 +87,7 @@ def compare_laws(targets: int = 40) -> None:
 
 def compare_noise(name: str, query: Callable[[BayesNet], Query], epsilon: int) -> None:
     """Scale and time of every row on one network."""
-    from shoal.models.bif import parse_bif
+    from shoal.networks.interchange import parse_bif
 
     net = parse_bif(example(name))
     task = Task(query=query(net), secrets=EachEntry(), family=(net,))

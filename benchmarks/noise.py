@@ -15,9 +15,9 @@ from statistics import median
 import numpy as np
 import opendp.prelude as dp
 
-from shoal.noise.bits import SystemRng
 from shoal.noise.digits import digits_of
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.primitives import SystemRng
 
 BATCH = 100_000
 SCALES = [0.5, 1.0, 7.4, 1024.0, 1900.7, 1e6, 1e12]

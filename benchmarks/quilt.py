@@ -13,13 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.loss.quilt import node_scales, quilt_scale
-from shoal.loss.quilt_any_initial import any_initial_scale
-from shoal.models.structure import stationary_law
-
-Floats = npt.NDArray[np.float64]
+from shoal.chains.model import stationary_law
+from shoal.chains.quilt.scale import any_initial_scale, node_scales, quilt_scale
+from shoal.core.codec import Floats
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:

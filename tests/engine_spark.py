@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InputError
-from shoal.engines.spark_session import check_java
+from shoal.jobs.spark import check_java
 
 # all in one worker: a session takes about ten seconds to start
 GROUP = pytest.mark.xdist_group("spark")

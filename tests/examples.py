@@ -9,41 +9,38 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from tests.contract.tasks import TASKS, short_day
 
-from shoal.core import composition
-from shoal.core.additive import Additive
+from shoal.additive.choice import MECHANISMS
+from shoal.additive.leakage import Leakage
+from shoal.additive.plans import Measured
+from shoal.additive.queries import ExternalQuery, histogram
+from shoal.chains.closeness import Closeness
+from shoal.chains.fit import PrivateFit
+from shoal.chains.model import MarkovChain
+from shoal.contexts.machine import LiveSimulatable
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.stream import ContextStream
+from shoal.core import guarantee
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
-from shoal.core.plan import Sampler, Stream
-from shoal.core.release import Answer, Error
+from shoal.core.plan import Additive, Answer, Error, Sampler, Stream
 from shoal.geometry.body import symmetric_hull
-from shoal.loss.closeness import Closeness
-from shoal.loss.network_closeness import SecretCloseness
-from shoal.mechanisms import MECHANISMS
-from shoal.mechanisms.leakage import Leakage
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable
-from shoal.mechanisms.measured import Measured
-from shoal.models.chain import MarkovChain
-from shoal.models.fit import PrivateFit
-from shoal.models.friends import FriendModel
-from shoal.models.grid import HexGrid
-from shoal.noise.bits import SeededRng
+from shoal.networks.closeness import SecretCloseness
 from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.primitives import SeededRng
 from shoal.noise.staircase import Staircase
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.external import ExternalQuery
-from shoal.queries.linear import histogram
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.streams.location import LocationStream
-from shoal.streams.mask import ContextStream
+from shoal.places.machine import LocationMachine
+from shoal.places.map import HexGrid
+from shoal.places.stream import LocationStream
+from shoal.records.sources import FriendModel
+from tests.contract.tasks import TASKS, short_day
 
 BY_HAND: tuple[Any, ...] = (
     FriendModel(b=0.5, c=2.0),
-    composition.SameQuilts("0f", Fraction(1, 3)),
-    composition.PerStep(Fraction(2)),
-    composition.Alone("two exact counts may reveal what neither does"),
+    guarantee.SameQuilts("0f", Fraction(1, 3)),
+    guarantee.PerStep(Fraction(2)),
+    guarantee.Alone("two exact counts may reveal what neither does"),
     Guarantee(
         notion="dependent", amount=Fraction(1), over="x", proved=False, caveat="pairs are not all"
     ),
@@ -56,7 +53,7 @@ BY_HAND: tuple[Any, ...] = (
     LiveSimulatable(short_day(), SensitiveContexts.of("hospital"), 0.25),
     ExternalQuery("other", ("a", "b")),
     HexGrid(indexes=np.array([612630286862614527, 612630286896168959])),
-    composition.PerStep(Fraction(2), Fraction(5, 2)),
+    guarantee.PerStep(Fraction(2), Fraction(5, 2)),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
     Closeness(0.25, 3, "a", 10),
     SecretCloseness(0.5, "X = 1", 0),

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from shoal.core.composition import Alone, AsEntryDP, Composition, SameQuilts
-from shoal.core.guarantee import Guarantee
+from shoal.additive.choice import calibrate
+from shoal.additive.plans import laplace_body
+from shoal.additive.queries import count
+from shoal.chains.model import MarkovChain
+from shoal.core.guarantee import Alone, AsEntryDP, Composition, Guarantee, SameQuilts
 from shoal.core.plan import Plan
-from shoal.core.task import Model, Secrets
-from shoal.ledger.total import Conversions
-from shoal.mechanisms.additive import laplace_body
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
+from shoal.core.task import EachEntry, Model, Secrets
+from shoal.ledger.totals import Conversions
 from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 CHAIN = MarkovChain.of(MATRIX, length=20)

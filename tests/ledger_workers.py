@@ -20,12 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.ledger_plans import DATA, conversions, laplace
-
 from shoal.core.errors import LedgerError, OverBudget
-from shoal.core.ledger import Charge
-from shoal.core.release import Release
+from shoal.core.plan import Charge, Release
 from shoal.ledger import open_ledger
+from tests.ledger_plans import DATA, conversions, laplace
 
 ROOT = Path(__file__).parent.parent
 PLAN = laplace("0.1")

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from shoal.chains.model import MarkovChain
 from shoal.core.task import Model, Task
-from shoal.models.chain import MarkovChain
-from shoal.models.grid import SquareGrid
-from shoal.models.grid_chain import SparseChain
-from shoal.queries.measurement import Measurement, coordinates, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
+from shoal.places.location_set import LocationSet
+from shoal.places.map import SquareGrid
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, coordinates, measurement
+from shoal.places.walk import SparseChain
 
 SIX = ("s1", "s2", "s3", "s4", "s5", "s6")
 RUNNING = ((1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2))

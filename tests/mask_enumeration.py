@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.loss.suppression import Day, prepare
+from shoal.contexts.search.beliefs import Day, prepare
 
 HIDDEN = -1
 Output = tuple[int, ...]

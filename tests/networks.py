@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
 
 
 def random_network(

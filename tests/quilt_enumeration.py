@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from shoal.core.codec import Floats
+
 Joint = dict[tuple[int, ...], float]
 
 

@@ -7,20 +7,16 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from shoal.core.composition import PerStep
+from shoal.additive.queries import count
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Value
 from shoal.core.errors import OverBudget
-from shoal.core.guarantee import Guarantee
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.guarantee import Guarantee, PerStep
+from shoal.core.plan import Charge, Plan, Release
 from shoal.core.rng import Rng
-from shoal.core.task import Task
-from shoal.core.value import Value
+from shoal.core.task import EachEntry, Task
 from shoal.kinds import KINDS
-from shoal.models.chain import MarkovChain
 from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["rest", "run"], length=4)
 TASK = Task(query=count(CHAIN.states, "run"), secrets=EachEntry(), family=(CHAIN,))

@@ -4,62 +4,85 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.core import additive, codec, composition, guarantee, plan, release, task
-from shoal.core.codec import Fingerprinted, kind_of
-from shoal.geometry.body import Body
-from shoal.loss import closeness, network_closeness
-from shoal.mechanisms import (
-    correlated_sensitivity,
-    dependent_additive,
-    dependent_baseline,
-    dependent_field,
-    dependent_means,
-    dependent_published,
+from shoal.additive import (
     exact,
-    group,
-    influence_matrix,
-    knorm,
     laplace,
+    laplace as group,
+    laplace as knorm,
     leakage,
     lift,
-    location_machine,
-    location_release,
-    location_task,
-    markov_quilt,
-    markov_quilt_bound,
-    markov_quilt_network,
-    mask_machine,
-    mask_machine_history,
-    mask_machine_simulatable,
-    mask_task,
-    measured,
+    plans,
+    quilt as influence_matrix,
+    quilt as markov_quilt,
+    quilt as markov_quilt_bound,
     wasserstein,
 )
-from shoal.models import chain, day, family, grid, grid_chain, groups, interval, order, table
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.fit import PrivateFit
-from shoal.models.friends import FriendModel
+from shoal.additive.queries import ExternalQuery, LinearQuery
+from shoal.chains import (
+    closeness,
+    families as family,
+    families as interval,
+    families as order,
+    model,
+)
+from shoal.chains.fit import PrivateFit
+from shoal.contexts import (
+    day,
+    machine as mask_machine,
+    machine as mask_machine_history,
+    machine as mask_machine_simulatable,
+    secrets,
+)
+from shoal.contexts.checks import task as mask_task
+from shoal.contexts.secrets import CurrentState
+from shoal.contexts.stream import ContextStream
+from shoal.core import (
+    codec,
+    guarantee,
+    guarantee as composition,
+    plan,
+    plan as additive,
+    plan as release,
+    task,
+    task as entries,
+)
+from shoal.core.codec import Fingerprinted, kind_of
+from shoal.geometry.body import Body
+from shoal.networks import closeness as network_closeness, pairs, quilts, table
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import VariableSum
 from shoal.noise.knorm import LatticeKNorm
-from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.noise.staircase import Staircase
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.centroids import Centroids
-from shoal.queries.classifier import LinearClassifier
-from shoal.queries.current import CurrentState
-from shoal.queries.external import ExternalQuery
-from shoal.queries.graph import DegreeDistribution
-from shoal.queries.learning import Rounds
-from shoal.queries.learning_records import NumberHistogram, NumberMean
-from shoal.queries.linear import LinearQuery
-from shoal.queries.measurement import Measurement
-from shoal.queries.variables import VariableSum
-from shoal.secrets import contexts, entries, location, pairs, policy
-from shoal.streams.location import LocationStream
-from shoal.streams.mask import ContextStream
+from shoal.places import (
+    location_set,
+    machine as location_machine,
+    map as grid,
+    policy,
+    release as location_release,
+    rows,
+    walk,
+)
+from shoal.places.queries import Measurement
+from shoal.places.stream import LocationStream
+from shoal.records import (
+    domain,
+    field_row,
+    proved as dependent_additive,
+    proved as dependent_means,
+    published as correlated_sensitivity,
+    published as dependent_baseline,
+    published as dependent_published,
+)
+from shoal.records.centroids import Centroids
+from shoal.records.classifier import LinearClassifier
+from shoal.records.degrees import DegreeDistribution
+from shoal.records.domain import RecordDomain
+from shoal.records.field import PairwiseField
+from shoal.records.numbers import NumberHistogram, NumberMean, Rounds
+from shoal.records.sources import FriendModel
+from shoal.records.ties import Dependence
 
 CLASSES: tuple[type, ...] = (
     task.Task,
@@ -80,7 +103,7 @@ CLASSES: tuple[type, ...] = (
     Body,
     LatticeKNorm,
     Staircase,
-    chain.MarkovChain,
+    model.MarkovChain,
     family.AnyInitialLaw,
     family.MixingSummary,
     interval.IntervalChains,
@@ -97,8 +120,8 @@ CLASSES: tuple[type, ...] = (
     group.GroupCertificate,
     markov_quilt.ActiveQuilt,
     markov_quilt.QuiltCertificate,
-    markov_quilt_network.NetworkQuilt,
-    markov_quilt_network.NetworkQuiltCertificate,
+    quilts.NetworkQuilt,
+    quilts.NetworkQuiltCertificate,
     markov_quilt_bound.MixingCertificate,
     influence_matrix.InfluenceCertificate,
     knorm.KNormCertificate,
@@ -106,14 +129,14 @@ CLASSES: tuple[type, ...] = (
     wasserstein.WassersteinCertificate,
     lift.LiftedModel,
     lift.LiftCertificate,
-    measured.Measured,
+    plans.Measured,
     leakage.Leakage,
     closeness.Closeness,
     network_closeness.SecretCloseness,
     ExternalQuery,
     PrivateFit,
     day.DayChain,
-    groups.RecordGroups,
+    domain.RecordGroups,
     Centroids,
     LinearClassifier,
     DegreeDistribution,
@@ -121,7 +144,7 @@ CLASSES: tuple[type, ...] = (
     NumberHistogram,
     Rounds,
     CurrentState,
-    contexts.SensitiveContexts,
+    secrets.SensitiveContexts,
     mask_machine.MaskState,
     mask_machine.SegmentMask,
     mask_machine.VectorMask,
@@ -131,20 +154,20 @@ CLASSES: tuple[type, ...] = (
     mask_task.MaskCertificate,
     grid.SquareGrid,
     grid.HexGrid,
-    grid_chain.SparseChain,
+    walk.SparseChain,
     Measurement,
     policy.PolicyGraph,
-    location.LocationSet,
+    location_set.LocationSet,
     location_machine.LocationMachine,
     location_machine.LocationState,
     location_release.LocationRelease,
-    location_task.LocationCertificate,
+    rows.LocationCertificate,
     LocationStream,
     RecordDomain,
     Dependence,
     FriendModel,
     PairwiseField,
-    dependent_field.FieldCertificate,
+    field_row.FieldCertificate,
     dependent_means.MeanTiesCertificate,
     dependent_additive.AdditiveTiesCertificate,
     dependent_baseline.BaselineCertificate,

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from shoal.kinds import dumps
 from tests.cli.conftest import Run
 from tests.cli.test_location_cli import MAP, done, maps, refused
 from tests.locations import town
 from tests.specs import HOUSEHOLD
-
-from shoal.kinds import dumps
 
 __all__ = ["maps"]  # a fixture
 
@@ -178,7 +178,7 @@ mechanism = "location-knorm"
 def test_what_makes_no_sense_is_told(
     run: Run, maps: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    from shoal.models.chain import MarkovChain
+    from shoal.chains.model import MarkovChain
 
     done(run("plan", "map.toml", "--save", "plan.json"))
     other = MarkovChain.of([[0.5, 0.5], [0.5, 0.5]], states="ab", initial=[0.5, 0.5])
@@ -194,7 +194,7 @@ def test_a_track_without_positions_is_told(run: Run, maps: Path) -> None:
 
 def test_single_releases_take_an_adversary_too(run: Run, maps: Path) -> None:
     """What a wrong chain costs: somebody who expects long walks believes other things."""
-    from shoal.models.chain import MarkovChain
+    from shoal.chains.model import MarkovChain
 
     chain = MarkovChain.of(
         [[0.5, 0.5], [0.05, 0.95]], states=["sit", "walk"], initial=[0.5, 0.5], length=30

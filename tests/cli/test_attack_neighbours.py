@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
 
 from shoal.data.generate import friends_places
+from tests.cli.conftest import Run
 
 PLACES = """
 [data]

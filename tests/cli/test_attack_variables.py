@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from shoal.attacks.bayes import attack
+from shoal.attacks.seen import laplace_variables
+from shoal.chains.model import MarkovChain
+from shoal.kinds import dumps
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import variable_sum
+from shoal.networks.table import JointTable
 from tests.cli.conftest import Run
 from tests.cli.test_attack_locations import found
 from tests.cli.test_location_cli import done, refused
 from tests.networks import joint_of
-
-from shoal.attacks.bayes import attack
-from shoal.attacks.seen import laplace_variables
-from shoal.kinds import dumps
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
-from shoal.queries.variables import variable_sum
 
 SPEC = """
 [[model]]

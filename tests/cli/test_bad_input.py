@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import SPEC, Run, contents, csv_of
 from typer.testing import Result
+
+from tests.cli.conftest import SPEC, Run, contents, csv_of
 
 RELEASE = ("release", "spec.toml", "days.csv", "-o", "out.json")
 
@@ -156,7 +157,7 @@ def test_a_plan_whose_noise_was_lowered_with_a_new_fingerprint(run: Run, folder:
     from dataclasses import replace
 
     import shoal
-    from shoal.core.additive import Additive
+    from shoal.core.plan import Additive
 
     assert run("plan", "spec.toml", "--save", "plan.json").exit_code == 0
     plan = shoal.loads((folder / "plan.json").read_text())

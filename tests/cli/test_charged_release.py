@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run, contents, csv_of
 
 from shoal.ledger import open_ledger
+from tests.cli.conftest import Run, contents, csv_of
 
 RELEASE = ("release", "spec.toml", "days.csv", "--ledger", "budget.db")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.cli.conftest import SPEC, Run, contents
 from typer.testing import Result
 
 import shoal
 from shoal.cli.app import COMMANDS, app
 from shoal.cli.init import Kind
 from shoal.spec.request import read_request
+from tests.cli.conftest import SPEC, Run, contents
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 

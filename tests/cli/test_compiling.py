@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shoal.cli.compiling import NOTE
+from shoal.cli.show import NOTE
 
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
-from shoal.cli.compiling import tell_when_compiling
+from shoal.cli.show import tell_when_compiling
 tell_when_compiling()
 import loops
 print(loops.twice(2), loops.thrice(2))

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import Run
 from typer.testing import Result
 
+from shoal.contexts.day import DayChain, fit_day
 from shoal.kinds import loads
-from shoal.models.day import DayChain
-from shoal.models.day_fit import fit_day
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
+from tests.cli.conftest import Run
 
 MONDAY = datetime(2024, 3, 4)
 NAMES = ("--state", "place", "--time", "when", "--series", "who")

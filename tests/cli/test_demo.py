@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import SPEC, Run, contents
 
 import shoal
 from shoal.cli import charts
 from shoal.spec.request import read_request
+from tests.cli.conftest import SPEC, Run, contents
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def test_the_tour_keeps_its_promise(report: dict[str, Any]) -> None:
 
 def test_what_leaks_is_no_less_than_an_output_shows(report: dict[str, Any]) -> None:
     from shoal.audit.exact import audit
-    from shoal.cli import tour
+    from shoal.cli import demo
 
-    broken = audit(tour.ordinary(tour.setting()))
+    broken = audit(demo.ordinary(demo.setting()))
     assert broken.lower > 2
     assert report["leak"]["epsilon"] >= broken.lower * (1 - 1e-9)
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
 
 from shoal.core.errors import SpecError
 from shoal.kinds import dumps
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_field import PairwiseField
+from shoal.records.field import PairwiseField
+from shoal.records.ties import Dependence
 from shoal.spec.request import parse_request
+from tests.cli.conftest import Run
 
 HEAD = """\
 [data]

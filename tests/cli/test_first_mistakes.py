@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
-from tests.cli.test_bad_input import refused
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
+from tests.cli.conftest import Run
+from tests.cli.test_bad_input import refused
 
 WHERE = ("--lat", "lat", "--lon", "lon")
 

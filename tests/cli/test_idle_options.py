@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.cli.conftest import Run, contents
-from tests.cli.test_bad_input import refused
 
 from shoal.core.errors import DataError
+from tests.cli.conftest import Run, contents
+from tests.cli.test_bad_input import refused
 
 RELEASE = ("release", "spec.toml", "days.csv", "-o", "o.json")
 JOB = ("release", "spec.toml", "days.csv", "-o", "out", "--by", "person")
@@ -156,6 +156,6 @@ def test_a_job_that_could_not_be_stored_leaves_no_folder(
     def full(*_: object, **__: object) -> None:
         raise DataError("no space left")
 
-    monkeypatch.setattr("shoal.engines.job.atomic_write", full)
+    monkeypatch.setattr("shoal.jobs.job.atomic_write", full)
     assert "no space left" in refused(run(*JOB))
     assert not (folder / "out").exists()

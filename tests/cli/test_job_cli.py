@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.cli.conftest import SPEC, Run, csv_of
 
-from shoal.engines import local
+from shoal.jobs import local
 from shoal.ledger import open_ledger
+from tests.cli.conftest import SPEC, Run, csv_of
 
 WEEK = ("week.toml", "days.csv", "-o", "out", "--by", "person")
 

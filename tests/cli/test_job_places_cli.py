@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.cli.conftest import SPEC, Run
 
 from shoal.cli.sources import load_plan
-from shoal.engines.coordinates import names_at
+from shoal.places.jobs.traces import names_at
+from tests.cli.conftest import SPEC, Run
 
 JOB = ("release", "walk.toml", "in/*.csv", "--by", "user", "--seed", "3")
 

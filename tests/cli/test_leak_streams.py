@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import choose
+from shoal.audit import audit
+from shoal.chains.families import OrderChain
+from shoal.cli.leak_streams import over_time
+from shoal.contexts.day import DayChain
+from shoal.core.task import Model
+from shoal.spec.request import read_request
 from tests.cli.conftest import Run
 from tests.locations import SIX, running_task, walk
 from tests.specs import CONTEXTS, PLACES
-
-from shoal.audit import audit
-from shoal.cli.leak_streams import over_time
-from shoal.core.task import Model
-from shoal.mechanisms import choose
-from shoal.models.day import DayChain
-from shoal.models.order import OrderChain
-from shoal.spec.request import read_request
 
 
 def measured(run: Run, folder: Path, text: str, *options: str) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.ledger_plans import DATA, group, laplace
-from tests.ledger_servers import KINDS, fresh_ledger
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 from shoal.ledger import open_ledger
+from tests.ledger_plans import DATA, group, laplace
+from tests.ledger_servers import KINDS, fresh_ledger
 
 Run = Callable[..., Result]
 

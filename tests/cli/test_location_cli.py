@@ -13,15 +13,15 @@ from typing import Any
 import jsonschema
 import polars as pl
 import pytest
-from tests.cli.conftest import Run
-from tests.locations import town
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 from shoal.kinds import loads
-from shoal.models.grid_chain import SparseChain
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
+from shoal.places.walk import SparseChain
 from shoal.spec.schema import spec_schema
+from tests.cli.conftest import Run
+from tests.locations import town
 
 MAP = """
 [[model]]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import SPEC, Run
-from tests.specs import HOUSEHOLD, PLACES
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
+from tests.cli.conftest import SPEC, Run
+from tests.specs import HOUSEHOLD, PLACES
 
 NETWORK = (
     HOUSEHOLD
@@ -98,7 +98,7 @@ def test_a_release_without_a_ledger_has_no_key_to_tell(
 def test_a_stopped_job_tells_how_to_go_on(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.engines.local.run", stop)
+    monkeypatch.setattr("shoal.jobs.local.run", stop)
     stopped = run("release", "spec.toml", "days.csv", "-o", "out", "--by", "person")
     assert stopped.exit_code == 130
     assert "shoal job resume out" in stopped.stderr

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.specs import CONTEXTS, PLACES
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
+from tests.specs import CONTEXTS, PLACES
 
 HOURS = "slots = 4\nslot_minutes = 60\nstart_minute = 540"
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 from tests.cli.test_first_mistakes import streamed

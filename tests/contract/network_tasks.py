@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.core.task import Model, Task
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.queries.linear import count, histogram, weighted_sum
-from shoal.queries.variables import VariableSum, variable_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.additive.queries import count, histogram, weighted_sum
+from shoal.core.task import EachEntry, Model, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import VariableSum, variable_sum
 
 ILL = ("well", "ill")
 FLU = [0.1, 0.15, 0.5, 0.15, 0.1]

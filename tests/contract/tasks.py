@@ -13,39 +13,34 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+from shoal.additive.choice import MECHANISMS
+from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts, current_state
+from shoal.core.plan import Plan
+from shoal.core.task import EachEntry, Model, Query, Secrets, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import VariableSum
+from shoal.networks.table import JointTable
+from shoal.places.location_set import LocationSet
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement
+from shoal.places.walk import SparseChain
+from shoal.records.centroids import centroids
+from shoal.records.classifier import linear_classifier
+from shoal.records.degrees import degree_distribution
+from shoal.records.domain import RecordDomain, RecordGroups
+from shoal.records.field import PairwiseField, friend_field
+from shoal.records.numbers import number_histogram, number_mean
+from shoal.records.sources import FriendModel
+from shoal.records.ties import Dependence
 from tests.contract.network_tasks import network_tasks, turned_network, turned_variables
 from tests.locations import running_task, town_task
-
-from shoal.core.plan import Plan
-from shoal.core.task import Model, Query, Secrets, Task
-from shoal.mechanisms import MECHANISMS
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.day import DayChain
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField, friend_field
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.friends import FriendModel
-from shoal.models.grid_chain import SparseChain
-from shoal.models.groups import RecordGroups
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.centroids import centroids
-from shoal.queries.classifier import linear_classifier
-from shoal.queries.current import CurrentState, current_state
-from shoal.queries.graph import degree_distribution
-from shoal.queries.learning_records import number_histogram, number_mean
-from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
-from shoal.queries.measurement import Measurement
-from shoal.queries.variables import VariableSum
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.location import LocationSet
-from shoal.secrets.pairs import Event, SecretPairs
-from shoal.secrets.policy import PolicyGraph
 
 TWO = [[0.8, 0.2], [0.3, 0.7]]
 QUICK = [[0.6, 0.4], [0.45, 0.55]]  # forgets within a few steps

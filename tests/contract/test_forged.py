@@ -15,14 +15,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.contract.tasks import OWN, TASKS, plan_of
 
 import shoal
-from shoal.core.additive import Additive
+from shoal.additive.choice import MECHANISMS, composition_of, confirmed, recheck
 from shoal.core.codec import SCHEMA, digest, encode
-from shoal.core.composition import AsEntryDP
-from shoal.core.plan import Plan
-from shoal.mechanisms import MECHANISMS, composition_of, confirmed, recheck
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.plan import Additive, Plan
+from tests.contract.tasks import OWN, TASKS, plan_of
 
 ROWS = sorted(MECHANISMS)
 EACH = pytest.mark.parametrize(("row", "name"), [(row, OWN[row][0]) for row in ROWS])

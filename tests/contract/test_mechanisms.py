@@ -11,16 +11,15 @@ import math
 from pathlib import Path
 
 import pytest
+
+import shoal.additive.choice
+from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
+from shoal.core.errors import Refused
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.plan import Additive, Plan
+from shoal.kinds import dumps, loads
 from tests.contract.tasks import OWN, TASKS, amounts, plan_of
 from tests.toys import with_scale
-
-import shoal.mechanisms
-from shoal.core.additive import Additive
-from shoal.core.composition import AsEntryDP
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan
-from shoal.kinds import dumps, loads
-from shoal.mechanisms import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
 
 ROWS = sorted(MECHANISMS)
 # one worker per row, which keeps the plans it has made
@@ -150,7 +149,7 @@ def test_noise_is_on_a_lattice_that_holds_every_answer(row: str, name: str) -> N
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_proof_lies_beside_the_row(row: str) -> None:
-    folder = Path(shoal.mechanisms.__file__).parent
+    folder = Path(shoal.additive.choice.__file__).parent
     proof = folder / f"{row.replace('-', '_')}.md"
     assert proof.is_file(), f"{row} has no proof file {proof.name}"
     assert len(proof.read_text()) > 400

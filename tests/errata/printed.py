@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from shoal.core.value import Floats, Ints
+from shoal.core.codec import Floats, Ints
 
 
 def printed_gap(transition: Floats, law: Floats) -> float:

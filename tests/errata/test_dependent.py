@@ -12,22 +12,19 @@ from itertools import product
 import numpy as np
 import pytest
 
+from shoal.additive.choice import calibrate, choose
+from shoal.additive.queries import count, weighted_sum
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import EntriesSeen
+from shoal.audit.case import finite_loss
 from shoal.audit.exact import audit, audit_noise
-from shoal.audit.finite import finite_loss
-from shoal.core.additive import Additive
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.core.value import Floats
-from shoal.mechanisms import choose
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable
-from shoal.queries.linear import count, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.codec import Floats
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry, Task
+from shoal.networks.table import JointTable
+from shoal.records.domain import RecordDomain
+from shoal.records.sources import pairs_of_table
+from shoal.records.ties import Dependence
 
 
 def xor_table() -> JointTable:
@@ -161,7 +158,7 @@ def _parity(answer: object) -> Floats:
 
 def _about_first(table: JointTable, release: Floats) -> float:
     """The loss about the first variable alone."""
-    from shoal.secrets.pairs import Event, SecretPairs
+    from shoal.networks.pairs import Event, SecretPairs
 
     one, none = Event.of("1", {"X1": "1"}), Event.of("0", {"X1": "0"})
     return finite_loss(table, release, SecretPairs(((one, none),))).value

@@ -9,18 +9,16 @@ import math
 
 import numpy as np
 import pytest
-from tests.errata.printed import breach_law, printed_gap, vertex_cut_scale
 
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import count
 from shoal.audit.suprema import product_peak
+from shoal.chains.model import MarkovChain, spectral_gap, stationary_law
+from shoal.chains.quilt.mixing import bound_scale
+from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.task import Task
-from shoal.core.value import Floats
-from shoal.loss.mixing import bound_scale
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.chain import MarkovChain
-from shoal.models.structure import spectral_gap, stationary_law
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry, Task
+from tests.errata.printed import breach_law, printed_gap, vertex_cut_scale
 
 
 def cycle(size: int) -> Floats:

@@ -11,20 +11,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.errata.printed import cached_check
 
+from shoal.additive.choice import MECHANISMS, recheck
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import suppressed
 from shoal.audit.exact import audit
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import VectorMask
+from shoal.contexts.search.beliefs import encoded
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.core.codec import Floats
 from shoal.core.task import Task
-from shoal.core.value import Floats
-from shoal.loss.suppression import encoded
-from shoal.mechanisms import MECHANISMS, recheck
-from shoal.mechanisms.mask_machine import VectorMask
-from shoal.models.chain import MarkovChain
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
+from tests.errata.printed import cached_check
 
 STATES = ("s", "x")
 ONE_STEP = MarkovChain.of([[0.5, 0.5], [0.5, 0.5]], states=STATES, initial=[0.5, 0.5], length=1)

@@ -12,22 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.additive.choice import calibrate
+from shoal.additive.plans import accuracy, accuracy_of_laplace
+from shoal.additive.queries import count, weighted_sum
 from shoal.audit import audit
-from shoal.core.additive import Additive
-from shoal.core.plan import Plan
-from shoal.core.value import Floats
-from shoal.experiments.dependent_separation import separations
-from shoal.loss.dependence import printed_losses
-from shoal.loss.rho import rho_exact, rho_printed
-from shoal.mechanisms.accuracy import accuracy, accuracy_of_laplace
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.dependent_task import contributions
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable
-from shoal.queries.linear import count, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.codec import Floats
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry
+from shoal.networks.table import JointTable
+from shoal.records.coefficients import printed_losses, rho_exact, rho_printed
+from shoal.records.domain import RecordDomain
+from shoal.records.proved import contributions
+from shoal.records.sources import pairs_of_table
+from shoal.records.ties import Dependence
+from studies.dependent_separation import separations
 
 CASES: dict[str, dict[str, Any]] = {
     case["id"]: case

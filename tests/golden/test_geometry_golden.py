@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from shoal.core.codec import Ints
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 
 DATA = Path(__file__).parent / "data"
@@ -23,8 +23,6 @@ CASES: list[dict[str, Any]] = json.loads((DATA / "location.json").read_text())["
 PAPERS: list[dict[str, Any]] = json.loads((DATA / "location_paper.json").read_text())
 RANDOM = [case for case in PAPERS if case["id"].startswith("rnd.geom")]
 BY_ID = {case["id"]: case for case in PAPERS}
-
-Ints = npt.NDArray[np.int64]
 
 
 def scaled(rows: list[list[str]]) -> tuple[Ints, int]:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.loss.cone import Rule, leak, prepare
-from shoal.loss.kernels import Powers
-from shoal.loss.lift import ChainLift
-from shoal.loss.lift_side import future_side
-from shoal.loss.lift_step import EntryMetric
-from shoal.loss.lift_walk import Ahead
-from shoal.models.structure import time_reversal
+from shoal.additive.cone import Rule, leak, prepare
+from shoal.chains.lift.chain import ChainLift
+from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.side import future_side
+from shoal.chains.lift.step import EntryMetric
+from shoal.chains.model import time_reversal
+from shoal.chains.walk import Powers
 
 CASES = json.loads((Path(__file__).parent / "data" / "lift.json").read_text())["cases"]
 COLUMNS: dict[Rule, str] = {

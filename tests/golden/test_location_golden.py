@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations import mask
 
+from shoal.chains.hidden import posterior
 from shoal.geometry.body import Body, difference_body, symmetric_hull
-from shoal.models.filter import posterior
-from shoal.secrets.location import location_set, surrogates
-from shoal.secrets.policy import PolicyGraph, Repair
-from shoal.secrets.policy_blowfish import (
-    against,
-    constrained_factor,
-    database_hull,
-    unbounded_factors,
-)
-from shoal.secrets.policy_index import PolicyIndex
-from shoal.secrets.policy_repair import cross_polytope, degrees, exposed_states, protect
+from shoal.places.blowfish import against, constrained_factor, database_hull, unbounded_factors
+from shoal.places.location_set import location_set, surrogates
+from shoal.places.policy import PolicyGraph, Repair
+from shoal.places.repair import PolicyIndex, cross_polytope, degrees, exposed_states, protect
+from tests.locations import mask
 
 DATA = Path(__file__).parent / "data"
 CASES: list[dict[str, Any]] = json.loads((DATA / "location.json").read_text())["cases"]

@@ -12,6 +12,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.contexts.search.adaptive import (
+    adaptive,
+    next_releases,
+    search,
+    segments_rise,
+    simulatable_segments,
+)
+from shoal.contexts.search.beliefs import (
+    future_beliefs,
+    memoryless_rise,
+    prepare,
+    releasable,
+    released_fraction,
+    upper_bound,
+)
+from shoal.contexts.search.greedy import best_on_grid, greedy, orders, prior_order, private
+from shoal.contexts.search.window import windowed
 from tests.mask_enumeration import (
     HIDDEN,
     beliefs,
@@ -22,24 +40,6 @@ from tests.mask_enumeration import (
     last_release,
     vector,
 )
-
-from shoal.loss.suppression import (
-    future_beliefs,
-    memoryless_rise,
-    prepare,
-    releasable,
-    released_fraction,
-    upper_bound,
-)
-from shoal.loss.suppression_adaptive import (
-    adaptive,
-    next_releases,
-    search,
-    segments_rise,
-    simulatable_segments,
-)
-from shoal.loss.suppression_greedy import best_on_grid, greedy, orders, prior_order, private
-from shoal.loss.suppression_window import windowed
 
 DATA = Path(__file__).parent / "data"
 CHAINS: list[dict[str, Any]] = json.loads((DATA / "mask_chains.json").read_text())["cases"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.loss.mixing import (
+from shoal.chains.quilt.mixing import (
     ChainConstants,
     bound_loss,
     bound_scale,

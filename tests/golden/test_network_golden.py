@@ -11,25 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.networks import entry_facts, joint_of, true_loss
 
-from shoal.core.task import Task
-from shoal.loss.closeness import closeness, max_divergence
-from shoal.loss.network_influence import network_influence
-from shoal.loss.network_quilts import (
-    family_quilts,
-    nearby,
-    network_quilts,
-    quilt_loss,
-    quilt_sigma,
-)
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion, exponential_law
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import count
+from shoal.chains.closeness import closeness, max_divergence
+from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.influence import network_influence
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.quilts import family_quilts, nearby, network_quilts, quilt_loss, quilt_sigma
+from shoal.networks.table import JointTable
+from tests.networks import entry_facts, joint_of, true_loss
 
 CASES = {
     case["id"]: case
@@ -125,7 +118,7 @@ def test_what_the_cut_would_have_cost() -> None:
 def test_the_flu_clique_of_section_3_1() -> None:
     case = CASES["001.flu"]
     model = Contagion.cliques([4], case["inputs"]["P_N"])
-    from shoal.loss.network_laws import independent
+    from shoal.networks.laws import independent
 
     part = independent(model, count(ILL, "ill"), EachEntry()).parts[0]
     assert part.laws.laws[0] == pytest.approx(case["expected"]["cond0"], abs=1e-12)

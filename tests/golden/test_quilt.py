@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from shoal.loss.influence import max_influence
-from shoal.loss.influence_matrix import influence_matrix_scale
-from shoal.loss.quilt import node_scales, quilt_loss, quilt_scale
-from shoal.loss.quilt_interval import interval_scale, two_state
-from shoal.models.structure import stationary_law
-
-Floats = npt.NDArray[np.float64]
+from shoal.chains.model import stationary_law
+from shoal.chains.quilt.influence import max_influence
+from shoal.chains.quilt.matrix import influence_matrix_scale
+from shoal.chains.quilt.scale import interval_scale, node_scales, quilt_loss, quilt_scale, two_state
+from shoal.core.codec import Floats
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "quilt.json").read_text()

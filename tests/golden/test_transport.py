@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shoal.loss.mixture import mixture_loss
-from shoal.loss.sums import chain_sum
-from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
+from shoal.additive.mixture import mixture_loss
+from shoal.additive.transport import bottleneck, quantile_gap, sum_transport
+from shoal.chains.exact.sums import chain_sum
 
 DATA = Path(__file__).parent / "data"
 PAIRS: list[dict[str, Any]] = json.loads((DATA / "winf.json").read_text())["cases"]

@@ -7,16 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal.core.task import Model, Task
-from shoal.core.value import Floats
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
+from shoal.core.task import EachEntry, Model, Task
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
 
 LONGEST = 5
 

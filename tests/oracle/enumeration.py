@@ -14,14 +14,11 @@ from itertools import permutations, product
 import numpy as np
 import numpy.typing as npt
 
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery
+from shoal.additive.queries import LinearQuery
+from shoal.chains.families import AnyInitialLaw, IntervalChains, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 
 Path = tuple[int, ...]  # state indices, one per entry
 Law = dict[Path, float]  # only outcomes of positive probability

@@ -10,6 +10,17 @@ from typing import cast
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.errors import Refused
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry, Model, Task
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from tests.oracle.enumeration import (
     Answers,
     Law,
@@ -23,22 +34,6 @@ from tests.oracle.enumeration import (
     pushed,
 )
 from tests.toys import with_scale
-
-from shoal.core.additive import Additive
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan
-from shoal.core.task import Model, Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
 
 LONGEST = 5  # entries written out when the model has no length
 ROUNDING = 1e-9  # of the enumeration itself, relative

@@ -17,15 +17,15 @@ import pytest
 
 from shoal.attacks.bayes import attack, most_likely
 from shoal.attacks.seen import EntriesSeen, Seen, laplace_variables
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.value import Floats
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.day import DayChain
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.variables import VariableSum
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import VariableSum
+from shoal.networks.table import JointTable
 
 Path = tuple[int, ...]
 Case = tuple[Any, int, Callable[[Path], float]]  # a model, its entries, log P(outcome)

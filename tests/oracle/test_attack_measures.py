@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.networks import joint_of, random_network
-from tests.oracle.enumeration import Law, chain_law, order_law, table_law
-from tests.oracle.test_attack_variables import random_crowd, random_rows
 
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.attacks.bayes import attack, most_likely
 from shoal.attacks.knowledge import by_knowledge
 from shoal.attacks.seen import EntriesSeen, Seen, laplace_sum
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.value import Floats
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.day import DayChain
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
+from tests.networks import joint_of, random_network
+from tests.oracle.enumeration import Law, chain_law, order_law, table_law
+from tests.oracle.test_attack_variables import random_crowd, random_rows
 
 Case = tuple[Any, Law, int]
 SEEDS = range(25)

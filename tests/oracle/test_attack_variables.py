@@ -9,18 +9,18 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.networks import joint_of
-from tests.oracle.enumeration import Law, chain_law, order_law
 
+from shoal.additive.queries import count, histogram
 from shoal.attacks.bayes import attack, most_likely
 from shoal.attacks.seen import EntriesSeen, Seen, laplace_sum, laplace_variables
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.value import Floats
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.order import OrderChain
-from shoal.queries.linear import count, histogram
-from shoal.queries.variables import VariableSum
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import VariableSum
+from tests.networks import joint_of
+from tests.oracle.enumeration import Law, chain_law, order_law
 
 Weights = list[list[Fraction]]
 

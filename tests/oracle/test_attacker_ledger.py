@@ -20,18 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import shoal
-from shoal.core.composition import AsEntryDP, AsGroupDP
+from shoal.core.codec import Bools, Floats
 from shoal.core.errors import ShoalError
-from shoal.core.ledger import Charge
+from shoal.core.guarantee import AsEntryDP, AsGroupDP
+from shoal.core.plan import Charge
 from shoal.ledger import compose
 from shoal.ledger.batch import settle_many
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Pair = tuple[Bools, Bools]
 
 SECONDS = float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))

@@ -18,9 +18,9 @@ from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
-from tests.oracle.tree_enumeration import count_laws, log_sum, noisy_loss
 
 import shoal
+from tests.oracle.tree_enumeration import count_laws, log_sum, noisy_loss
 
 Outcome = tuple[int, ...]
 Law = dict[Outcome, Fraction]

@@ -26,7 +26,7 @@ import pytest
 from scipy.optimize import linprog
 
 import shoal
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
 
 ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-graph-exponential")
 EPSILONS = ("1/1000000", "1/1000", "1/10", "1/3", "7/10", "1", "5/2", "6", "50", "1000")

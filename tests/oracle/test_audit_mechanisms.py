@@ -10,6 +10,16 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import LinearQuery
+from shoal.audit.exact import audit
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.core.errors import Refused
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import Task
+from shoal.networks.pairs import SecretPairs
+from shoal.networks.table import JointTable
 from tests.oracle import (
     test_audit_networks as networks,
     test_audit_places as places,
@@ -18,19 +28,6 @@ from tests.oracle import (
 )
 from tests.oracle.audit_tasks import LONGEST, report, tasks
 from tests.oracle.enumeration import entry_loss, event_loss, laws
-
-from shoal.audit.exact import audit
-from shoal.core.additive import Additive
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery
-from shoal.secrets.pairs import SecretPairs
 
 ROUNDING = 1e-9
 STREAMS = ("mask-", "location-")  # other secrets than these tasks have; audited by themselves

@@ -10,24 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.audit.exact import audit
+from shoal.core.errors import Refused
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import VariableSum, variable_sum
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from tests.networks import entry_facts, joint_of, random_network
 from tests.oracle.audit_tasks import report
 from tests.oracle.enumeration import Noise, noisy_loss
-
-from shoal.audit.exact import audit
-from shoal.core.additive import Additive
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.queries.variables import VariableSum, variable_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
 
 ROWS = (
     "exact",

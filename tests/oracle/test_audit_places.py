@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from tests.oracle.audit_tasks import report
 
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.exact import audit
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.location_stage import Stage
-from shoal.mechanisms.location_task import machine_of
-from shoal.models.chain import MarkovChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import REPAIRS, PolicyGraph
+from shoal.noise.primitives import SeededRng
+from shoal.places.location_set import LocationSet
+from shoal.places.policy import REPAIRS, PolicyGraph
+from shoal.places.queries import measurement
+from shoal.places.rows import machine_of
+from shoal.places.step import StepNoise
+from tests.oracle.audit_tasks import report
 
 ROWS = sorted(name for name in MECHANISMS if name.startswith("location-"))
 EXACT = ("location-knorm", "location-laplace")  # their loss is a norm, reached at an answer
@@ -110,7 +110,7 @@ def box(points: np.ndarray) -> list[tuple[int, ...]]:
     return list(itertools.product(*spans))
 
 
-def gaps(stage: Stage, outputs: list[tuple[int, ...]]) -> np.ndarray:
+def gaps(stage: StepNoise, outputs: list[tuple[int, ...]]) -> np.ndarray:
     """The largest log-ratio over all outputs of the box, for every two states."""
     logs = np.array([stage.law.log_likelihood(z) for z in outputs])
     size = logs.shape[1]
@@ -128,7 +128,7 @@ def loneliest(apart: np.ndarray, members: np.ndarray) -> float:
     return float(among.min(axis=1).max())
 
 
-def must_hold(drawn: Drawn, members: np.ndarray, stage: Stage) -> list[tuple[int, int]]:
+def must_hold(drawn: Drawn, members: np.ndarray, stage: StepNoise) -> list[tuple[int, int]]:
     """The edges drawn that the promise is about at a stage, and those that the repair added."""
     secrets = drawn.task.secrets
     everywhere = isinstance(secrets, LocationSet) and secrets.everywhere
@@ -142,7 +142,7 @@ def norm(shift: np.ndarray, corners: np.ndarray) -> float:
     return float(found.fun) if found.status == 0 else math.inf
 
 
-def by_norms(drawn: Drawn, stage: Stage, edges: list[tuple[int, int]], row: str) -> float:
+def by_norms(drawn: Drawn, stage: StepNoise, edges: list[tuple[int, int]], row: str) -> float:
     """ε times the longest edge, in the norm of the hull (or cross-polytope) of all edges."""
     images = drawn.task.query.points[stage.answering]  # type: ignore[attr-defined]
     shifts = np.array([images[a] - images[b] for a, b in edges]).reshape(-1, images.shape[1])
@@ -155,7 +155,7 @@ def by_norms(drawn: Drawn, stage: Stage, edges: list[tuple[int, int]], row: str)
     return float(drawn.epsilon) * max(norm(shift, corners) for shift in shifts)
 
 
-def stages_met(plan: Plan, drawn: Drawn, seed: int) -> Iterator[Stage]:
+def stages_met(plan: Plan, drawn: Drawn, seed: int) -> Iterator[StepNoise]:
     """The stages of a short stream: of the supports, or of what its outputs made likely."""
     machine, rng = machine_of(plan), SeededRng(seed)
     state = machine.init()

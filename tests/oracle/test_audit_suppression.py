@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.additive.choice import MECHANISMS, calibrated, recheck
 from shoal.audit.exact import audit
 from shoal.audit.report import as_html, as_json
-from shoal.audit.suppression_witness import hide_chance
+from shoal.contexts.audit.witness import hide_chance
+from shoal.contexts.checks import search_budget
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import VectorMask
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated, mask_limit, recheck
-from shoal.mechanisms.mask_machine import VectorMask
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
 
 CHECKS = sorted(name for name in MECHANISMS if name.startswith("mask-"))
 SOUND = [name for name in CHECKS if name != "mask-sensitive"]
@@ -98,13 +98,13 @@ def test_hiding_only_what_is_sensitive_is_found_out() -> None:
 
 def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interval that is a point, the mechanism's own value in it, and the promise above it."""
-    monkeypatch.setattr("shoal.audit.suppression_tables.MOST_ASKED", 300)
+    monkeypatch.setattr("shoal.contexts.audit.tables.MOST_ASKED", 300)
     rng = np.random.default_rng(seed)
     rises = []
     for _ in range(wanted):
         delta = Fraction(int(rng.integers(1, 10)), 20)
         task = random_task(rng, long=True)
-        with mask_limit.time_limit(Fraction(1, 50), row, clock=None):
+        with search_budget.time_limit(Fraction(1, 50), row, clock=None):
             plan = MECHANISMS[row].calibrate(task, delta)
         found = audit(plan)
         assert found.exact
@@ -167,8 +167,8 @@ def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(
 ) -> None:
     plan = calibrated(MECHANISMS["mask-simulatable"], clinic(), Fraction(1, 10))
     whole = audit(plan)
-    monkeypatch.setattr("shoal.audit.suppression.MOST_BRANCHES", 1)
-    monkeypatch.setattr("shoal.audit.suppression.tables_of", lambda body: None)
+    monkeypatch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
+    monkeypatch.setattr("shoal.contexts.audit.rise.tables_of", lambda body: None)
     found = audit(plan)
     assert found.loss == pytest.approx(whole.loss, abs=1e-9)
     assert found.witness is None

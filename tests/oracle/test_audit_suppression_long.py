@@ -14,26 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.attacks.contexts import context_beliefs
+from shoal.additive.choice import MECHANISMS, calibrated, recheck
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
-from shoal.audit.suppression import highest_rise
-from shoal.audit.suppression_long import followed
-from shoal.audit.suppression_progress import watched
-from shoal.audit.suppression_tables import tables_of
-from shoal.audit.suppression_witness import told
+from shoal.contexts.attack import context_beliefs
+from shoal.contexts.audit.facts import watched
+from shoal.contexts.audit.rise import highest_rise
+from shoal.contexts.audit.sweep import followed
+from shoal.contexts.audit.tables import tables_of
+from shoal.contexts.audit.witness import told
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.contexts.search.memory import Remembering
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.loss.suppression_history import Remembering
-from shoal.mechanisms import MECHANISMS, calibrated, recheck
-from shoal.mechanisms.mask_choice import mask
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
 
 Rng = np.random.Generator
 
@@ -246,7 +243,7 @@ def test_labels_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.Monkey
         plan = adaptive(sticky_day(seed, 3, 4), SensitiveContexts.of("s", labels=labels))
         whole = audit(plan).adversaries
         with monkeypatch.context() as patch:
-            patch.setattr("shoal.audit.suppression.MOST_BRANCHES", 1)
+            patch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
             long = audit(plan).adversaries
         assert [one.rise for one in long] == pytest.approx([one.rise for one in whole], abs=1e-9)
         assert [one.exact for one in long] == [one.exact for one in whole]
@@ -274,7 +271,7 @@ def test_frequencies_on_long_days_are_those_of_all_outputs(monkeypatch: pytest.M
         plan = adaptive(sticky_day(seed, 4, 3), SECRET)
         whole = audit(plan).adversaries
         with monkeypatch.context() as patch:
-            patch.setattr("shoal.audit.suppression.MOST_BRANCHES", 1)
+            patch.setattr("shoal.contexts.audit.rise.MOST_BRANCHES", 1)
             long = audit(plan).adversaries
         assert [one.rise for one in long] == pytest.approx([one.rise for one in whole], abs=1e-9)
         assert [one.covered for one in long] == [one.covered for one in whole]
@@ -353,7 +350,7 @@ def test_a_machine_that_does_not_do_what_its_tables_say_is_found_out(
         found.body = Unruly(own.states, own.codes)
         return found
 
-    monkeypatch.setattr("shoal.audit.suppression.tables_of", unruly)
+    monkeypatch.setattr("shoal.contexts.audit.rise.tables_of", unruly)
     found = audit(plan)
     assert not found.holds
     assert any("does not suppress" in note for note in found.not_checked)

@@ -14,21 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
+from shoal.audit.exact import audit
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry, Task
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import LatticeLaplace
+from shoal.records.domain import RecordDomain
+from shoal.records.field import PairwiseField
+from shoal.records.ties import Dependence
 from tests.oracle.enumeration import Law, entry_loss, table_law
 from tests.toys import with_scale
-
-from shoal.audit.exact import audit
-from shoal.core.additive import Additive
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.table import JointTable
-from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.secrets.entries import EachEntry
 
 PROMISED = ("dependent-additive", "dependent-means", "group")
 CLAIMED = (

@@ -16,12 +16,12 @@ import pytest
 
 import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
-from shoal.loss import lift_walk
-from shoal.loss.exact_cover import Cover
-from shoal.mechanisms.additive import additive_body
-from shoal.mechanisms.exact import ExactCertificate
-from shoal.mechanisms.same_answer import one_number, same_answer_loss
-from shoal.noise.bits import SeededRng
+from shoal.additive.exact import ExactCertificate
+from shoal.additive.plans import additive_body
+from shoal.additive.same_answer import one_number, same_answer_loss
+from shoal.chains.exact.cover import NodeBlocks
+from shoal.chains.lift import laws as lift_walk
+from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]
 
@@ -90,9 +90,8 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
     """A plan that says exact and draws both bars by themselves is evaluated as it is drawn."""
     from dataclasses import replace
 
-    from shoal.core.additive import Additive
-    from shoal.noise.laplace import LatticeLaplace
-    from shoal.noise.zero_sum import ZeroSumLaplace
+    from shoal.core.plan import Additive
+    from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 
     chain = MarkovChain.of([[0.1, 0.9], [0.9, 0.1]], length=6)
     plan = shoal.calibrate(shoal.histogram([0, 1]), EachEntry(), chain, epsilon=0.2)
@@ -120,8 +119,8 @@ def _three(length: int | None) -> MarkovChain:
 
 def test_exact_never_ends_above_the_lift(monkeypatch: pytest.MonkeyPatch) -> None:
     """51.77 against 51.26 on a power chain, whose windows could not be grown far enough."""
-    monkeypatch.setattr(Cover, "apart", None)
-    monkeypatch.setattr(Cover, "window_work", lambda self, size: 0 if size <= 12 else math.inf)
+    monkeypatch.setattr(NodeBlocks, "apart", None)
+    monkeypatch.setattr(NodeBlocks, "window_work", lambda self, size: 0 if size <= 12 else math.inf)
     chain = MarkovChain.of([[0.9, 0.1], [0.15, 0.85]], initial=[1, 0])
     task = shoal.count([0, 1], 1), EachEntry(), chain
     exact = shoal.calibrate(*task, epsilon=1, mechanism="exact")
@@ -187,10 +186,10 @@ def test_chains_that_never_forget_are_refused_without_trying_windows(
 ) -> None:
     """21 seconds went into windows of every size before the refusal."""
 
-    def tried(self: Cover, size: int) -> None:
+    def tried(self: NodeBlocks, size: int) -> None:
         raise AssertionError(f"windows of {size} were tried")
 
-    monkeypatch.setattr(Cover, "windows", tried)
+    monkeypatch.setattr(NodeBlocks, "windows", tried)
     chain = MarkovChain.of(matrix, initial=start, length=length)
     query = shoal.count(list(range(len(start))), 1)
     with pytest.raises(shoal.Refused, match=r"never comes back|has a period"):
@@ -199,8 +198,8 @@ def test_chains_that_never_forget_are_refused_without_trying_windows(
 
 def test_supports_never_rule_out_a_window_that_is_finite() -> None:
     """Against windows of 8 on random chains with zeros."""
-    from shoal.loss.sums import chain_sum
-    from shoal.loss.window import window_loss
+    from shoal.chains.exact.sums import chain_sum
+    from shoal.chains.exact.windows import window_loss
 
     rng = np.random.default_rng(5)
     ruled_out = 0
@@ -210,7 +209,7 @@ def test_supports_never_rule_out_a_window_that_is_finite() -> None:
         matrix[matrix.sum(axis=1) == 0, 0] = 1
         matrix /= matrix.sum(axis=1, keepdims=True)
         task = chain_sum(np.full(size, 1 / size), matrix, np.arange(size), None)
-        hopeless = Cover(task).hopeless
+        hopeless = NodeBlocks(task).hopeless
         ruled_out += hopeless
         assert not hopeless or window_loss(task, 1.0, 8).value == math.inf
     assert 1 < ruled_out < 11

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shoal.chains.closeness import closeness, max_divergence
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
-from shoal.loss.closeness import closeness, max_divergence
-from shoal.models.chain import MarkovChain
 
 LENGTH = 4
 

@@ -9,20 +9,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.core.task import Task
-from shoal.loss.contagion_laws import CrowdGroup, TableGroup
-from shoal.loss.contagion_weights import WeightedGroup
-from shoal.loss.frameworks import LOST, table_laws
-from shoal.loss.network_exact import secret_loss
-from shoal.loss.network_laws import independent
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import count
+from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup
+from shoal.networks.exact import secret_loss
+from shoal.networks.laws import independent
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import variable_sum
+from shoal.networks.secret_laws import LOST, table_laws
+from shoal.networks.table import JointTable
 
 STATES = ("well", "ill")
 ILL = count(STATES, "ill")

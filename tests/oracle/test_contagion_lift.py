@@ -7,16 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.oracle.test_attack_extremes import crowd
 
-from shoal.core.task import Task
-from shoal.loss.contagion_lift import CrowdLift
-from shoal.loss.lift_steady import raised
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.cone import raised
+from shoal.additive.queries import count
+from shoal.core.task import EachEntry, Task
+from shoal.networks.contagion import Contagion
+from shoal.networks.crowds import CrowdLift
+from shoal.networks.table import JointTable
+from tests.oracle.test_attack_extremes import crowd
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "5", "50"])

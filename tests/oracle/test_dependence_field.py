@@ -14,18 +14,22 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from shoal.additive.choice import calibrate
+from shoal.additive.external import lift
+from shoal.additive.leakage import leakage
+from shoal.additive.queries import count
 from shoal.audit.exact import audit
-from shoal.core.composition import AsEntryDP
-from shoal.loss.dependence_field import contractions, field_reach
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.external import lift
-from shoal.mechanisms.leakage import leakage
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField, field_of_pairs, friend_field
-from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.friends import FriendModel
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.task import EachEntry
+from shoal.records.domain import RecordDomain
+from shoal.records.field import (
+    PairwiseField,
+    contractions,
+    field_of_pairs,
+    field_reach,
+    friend_field,
+)
+from shoal.records.sources import FriendModel, pairs_of_table
 
 BITS = RecordDomain.named("01")
 GRAPHS = {

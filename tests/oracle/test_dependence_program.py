@@ -13,19 +13,18 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from tests.toys import with_scale
 
-from shoal.audit.dependent_program import outcomes, worst_law
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.audit.exact import audit, audit_noise
-from shoal.core.additive import Additive
-from shoal.core.plan import Plan
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry
+from shoal.networks.table import JointTable
+from shoal.records.audit import outcomes, worst_law
+from shoal.records.domain import RecordDomain
+from shoal.records.sources import pairs_of_table
+from shoal.records.ties import Dependence
+from tests.toys import with_scale
 
 SOUND = ("dependent-means", "dependent-additive", "group")
 

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.noise.emission import LatticeEmission, LatticeNoise
 from shoal.noise.graph_exponential import graph_exponential, hops
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
-
-Ints = npt.NDArray[np.int64]
 
 GRID = np.stack(np.meshgrid(np.arange(4), np.arange(3)), axis=-1).reshape(-1, 2)
 RUNNING = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])

@@ -6,21 +6,19 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+
+from shoal.additive.mixture import crossing
+from shoal.chains.exact.blocks import step_over
+from shoal.chains.exact.cover import NodeBlocks
+from shoal.chains.exact.extreme_outputs import Ends
+from shoal.chains.exact.offsets import follow
+from shoal.chains.exact.past_future import PastFutureBound, apart_loss, apart_scale, separable
+from shoal.chains.exact.sums import ChainSum, chain_sum
+from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
+from shoal.core.codec import Floats
 from tests.oracle.test_exact_loss import chain_truth, random_rows
 
-from shoal.loss.crossing import crossing
-from shoal.loss.exact_apart import Apart, separable
-from shoal.loss.exact_apart_search import apart_loss, apart_scale
-from shoal.loss.exact_blocks import step_over
-from shoal.loss.exact_cover import Cover
-from shoal.loss.exact_ends import Ends
-from shoal.loss.exact_offsets import follow
-from shoal.loss.sums import ChainSum, chain_sum
-from shoal.loss.window import least_scale, sum_loss, window_loss
-
-Floats = npt.NDArray[np.float64]
 ROUND = 1e-9
 
 
@@ -35,10 +33,10 @@ def lazy(rng: np.random.Generator, size: int, stay: tuple[float, float]) -> Floa
 
 def task_of(
     initial: Floats, matrix: Floats, weights: list[int], length: int | None
-) -> tuple[ChainSum, Apart]:
+) -> tuple[ChainSum, PastFutureBound]:
     task = chain_sum(initial, matrix, weights, length, shorter=True)
     assert separable(task)
-    return task, Apart(task, follow(task))
+    return task, PastFutureBound(task, follow(task))
 
 
 def stationary(matrix: Floats) -> Floats:
@@ -82,7 +80,7 @@ def test_windows_of_any_length_cover_longer_chains_and_never_grow(seed: int) -> 
     assert apart.ends.loss(decay) <= bounds[-1] + ROUND
 
 
-class Windows(Cover):
+class Windows(NodeBlocks):
     """A cover that knows windows with both sides together only."""
 
     apart = None
@@ -111,11 +109,11 @@ def test_a_slow_chain_is_settled_and_no_smaller_scale_keeps_the_promise(length: 
     rng = np.random.default_rng(3)
     matrix = lazy(rng, 4, (0.97, 0.99))
     task, apart = task_of(stationary(matrix), matrix, [0, 1, 3, 0], length)
-    found = least_scale(task, 1.0, cover=Cover(task, apart))
+    found = least_scale(task, 1.0, cover=NodeBlocks(task, apart))
     assert found.loss.settled
     assert found.loss.value <= 1.0
     assert apart.ends.loss(step_over(task.step, found.scale * (1 - 2e-6))) > 1.0
-    again = sum_loss(task, found.scale, enough=1.0, cover=Cover(task, apart))
+    again = sum_loss(task, found.scale, enough=1.0, cover=NodeBlocks(task, apart))
     assert again.value <= 1.0
     assert again.settled
     if length == 60:  # short enough for every length to be written out
@@ -130,7 +128,7 @@ def test_a_slow_chain_is_settled_and_no_smaller_scale_keeps_the_promise(length: 
 def test_a_slow_chain_takes_windows_apart_by_itself() -> None:
     matrix = lazy(np.random.default_rng(5), 6, (0.98, 0.995))
     task = chain_sum(stationary(matrix), matrix, [1, 0, 0, 0, 0, 0], None, shorter=True)
-    cover = Cover(task)
+    cover = NodeBlocks(task)
     assert cover.apart is not None
     found = least_scale(task, 1.0, cover=cover)
     assert found.loss.settled
@@ -140,7 +138,7 @@ def test_a_slow_chain_takes_windows_apart_by_itself() -> None:
 
 def test_chains_that_forget_fast_keep_their_windows() -> None:
     fast = chain_sum([0.5, 0.5], [[0.9, 0.1], [0.4, 0.6]], [0, 1], None, shorter=True)
-    assert Cover(fast).apart is None
+    assert NodeBlocks(fast).apart is None
 
 
 @pytest.mark.parametrize(
@@ -203,6 +201,6 @@ def test_a_promise_of_the_whole_chain_is_met_again_where_windows_fall_short(
     initial, pairs = np.array([0.7, 0.2, 0.1]), ~np.eye(3, dtype=np.bool_)
     task = chain_sum(initial, matrix, [0, 1, 2], 9, shorter=True, pairs=pairs)
     scale = least_scale(task, 0.5).scale
-    monkeypatch.setattr("shoal.loss.exact_cover.WHOLE_WORK", 0)
+    monkeypatch.setattr("shoal.chains.exact.cover.WHOLE_WORK", 0)
     assert window_loss(task, scale, 2).value > 0.5
     assert sum_loss(task, scale, enough=0.5).value <= 0.5

@@ -7,20 +7,14 @@ from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from shoal.loss.exact_vector import (
-    least_vector_scale,
-    vector_loss,
-    vector_sum,
-    vector_sum_loss,
-)
-from shoal.loss.mixture import TooLarge, lattice_loss, mixture_loss
-from shoal.loss.sums import ChainSum, chain_sum
-from shoal.loss.window import least_scale, sum_loss, window_loss
+from shoal.additive.mixture import TooLarge, lattice_loss, mixture_loss
+from shoal.additive.vector import least_vector_scale, vector_loss, vector_sum, vector_sum_loss
+from shoal.chains.exact.sums import ChainSum, chain_sum
+from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
+from shoal.core.codec import Floats
 
-Floats = npt.NDArray[np.float64]
 Law = dict[int, float]
 CLOSE = 1e-9  # how far above the truth a loss may be rounded
 

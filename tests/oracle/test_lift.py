@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.core.value import Floats
-from shoal.loss.cone import RULES
-from shoal.loss.lift import ChainLift
-from shoal.loss.lift_family import AnyInitialLift
-from shoal.loss.lift_tuples import TupleLift
-from shoal.models.order import OrderChain
+from shoal.additive.cone import RULES
+from shoal.chains.families import OrderChain
+from shoal.chains.lift.chain import ChainLift
+from shoal.chains.lift.families import AnyInitialLift
+from shoal.chains.lift.tuples import TupleLift
+from shoal.core.codec import Floats
 
 Law = tuple[list[tuple[int, ...]], Floats]
 

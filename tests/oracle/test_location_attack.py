@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.tasks import second_order
-from tests.locations import SIX, running_policy, running_query, town, walk
-from tests.oracle.test_location_oracle import CHAINS, path_law
 
-from shoal.attacks.location import LocationBeliefs, attack_locations
-from shoal.audit.location_temporal import sequence_leakage
+from shoal.additive.choice import calibrate
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
-from shoal.core.value import Floats
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.location_stage import Stage
-from shoal.mechanisms.location_task import machine_of
-from shoal.models.chain import MarkovChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import coordinates, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream
+from shoal.noise.primitives import SeededRng
+from shoal.places.attack import LocationBeliefs, attack_locations
+from shoal.places.audit import sequence_leakage
+from shoal.places.location_set import LocationSet
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import coordinates, measurement
+from shoal.places.rows import machine_of
+from shoal.places.step import StepNoise
+from shoal.places.stream import LocationStream
+from tests.contract.tasks import second_order
+from tests.locations import SIX, running_policy, running_query, town, walk
+from tests.oracle.test_location_oracle import CHAINS, path_law
 
 ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-graph-exponential")
 
@@ -38,7 +38,7 @@ class Drawn:
     """A stream as it was drawn: outputs, stages, and log P(output | state) at each step."""
 
     outputs: list[tuple[int, ...] | None]
-    stages: list[Stage]
+    stages: list[StepNoise]
     rows: Floats
     about_now: list[float]
     about_all: list[float]
@@ -385,6 +385,6 @@ def test_what_cannot_be_attacked_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(InputError, match="impossible under the adversary's model"):
         attack_locations(lines, [(3, 0)], adversary=walk(("s4", "s5", "s6")))
-    monkeypatch.setattr("shoal.attacks.location.MOST_CELLS", 10)
+    monkeypatch.setattr("shoal.places.attack.MOST_CELLS", 10)
     with pytest.raises(Refused, match="attack a shorter stretch"):
         attack_locations(plan, [None] * 4)

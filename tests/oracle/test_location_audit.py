@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.tasks import second_order
-from tests.locations import running_policy, running_query, running_task, town_task, walk
 
 from shoal import audit
-from shoal.audit.location_temporal import sequence_leakage
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.models.chain import MarkovChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import measurement
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream, emissions
+from shoal.noise.primitives import SeededRng
+from shoal.places.audit import sequence_leakage
+from shoal.places.machine import LocationMachine
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import measurement
+from shoal.places.stream import LocationStream, emissions
+from tests.contract.tasks import second_order
+from tests.locations import running_policy, running_query, running_task, town_task, walk
 
 ROWS = ("location-knorm", "location-laplace", "location-staircase", "location-graph-exponential")
 

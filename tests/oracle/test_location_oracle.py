@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.chains.families import OrderChain
+from shoal.chains.hidden import motion_of
+from shoal.chains.model import MarkovChain
+from shoal.core.task import Model, Task
+from shoal.noise.primitives import SeededRng
+from shoal.places.location_set import LocationSet
+from shoal.places.machine import LocationMachine
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, coordinates, measurement
+from shoal.places.repair import degrees
+from shoal.places.step import NOISES, Places, edge_loss
 from tests.contract.tasks import second_order
 from tests.locations import SIX, running_policy, running_query, town, town_task, walk
-
-from shoal.core.task import Model, Task
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.location_stage import NOISES, Places, edge_loss
-from shoal.models.chain import MarkovChain
-from shoal.models.filter import motion_of
-from shoal.models.order import OrderChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import Measurement, coordinates, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
-from shoal.secrets.policy_repair import degrees
 
 STEPS = 4
 PER_STEP = np.array(

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.mechanisms.location_leakage import Forgetting, carried
-from shoal.models.filter import motion_of
-from shoal.noise.bits import SeededRng
+from shoal.chains.hidden import motion_of
+from shoal.noise.primitives import SeededRng
+from shoal.places.runtime import Forgetting, carried
 
 NOISES = {
     "location-knorm": "k-norm",
@@ -207,7 +207,7 @@ def test_the_ledger_speaks_about_pairs_inside_a_location_set_only(tmp_path: Path
     total, claimed, _ = spent(tmp_path, plan, None, ["5"] * 2)
     assert total.amount == 2
     assert "joined states in the set" in total.explanation
-    logs = shoal.streams.location.emissions(plan, [(30,)])[0]
+    logs = shoal.places.stream.emissions(plan, [(30,)])[0]
     assert logs[6] - logs[5] == pytest.approx(9)
     assert claimed >= 2 * 11 * (1 - 1e-9)  # 0 and 11 are members themselves
 

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.additive import Additive
-from shoal.loss.cone import RULES, leak, prepare
-from shoal.loss.mixture import lattice_loss, mixture_loss
-from shoal.mechanisms import MECHANISMS, recheck
-from shoal.mechanisms.additive import eta_above, float_below
-from shoal.mechanisms.dependent_task import float_up
-from shoal.mechanisms.location_leakage import carried
+from shoal.additive.choice import MECHANISMS, recheck
+from shoal.additive.cone import RULES, leak, prepare
+from shoal.additive.mixture import lattice_loss, mixture_loss
+from shoal.additive.plans import eta_above, float_below
+from shoal.core.plan import Additive
 from shoal.noise.lattice import round_up
+from shoal.places.runtime import carried
+from shoal.records.proved import float_up
 
 DIGITS = 60
 EPSILONS = (Fraction(1, 3), Fraction(1, 10), Fraction(7, 10))

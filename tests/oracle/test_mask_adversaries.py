@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.mask_enumeration import joint, random_chain
-from tests.oracle.test_mask_oracle import policy_of
 
-from shoal.audit import adversaries as who
-from shoal.audit.adversaries import Adversary
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.exact import audit
+from shoal.contexts.audit import adversaries as who
+from shoal.contexts.audit.adversaries import LesserAdversary
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
+from tests.mask_enumeration import joint, random_chain
+from tests.oracle.test_mask_oracle import policy_of
 
 DELTA = Fraction(1, 5)
 LABELS = {"0": ["s", "y"], "1": ["x", "s"], "2": ["s", "z", "w"]}
@@ -50,7 +49,7 @@ def beliefs(plan: Plan, day: DayChain) -> list[Any]:
     return found
 
 
-def adversary(plan: Plan, knows: str) -> Adversary:
+def adversary(plan: Plan, knows: str) -> LesserAdversary:
     return next(one for one in audit(plan).adversaries if one.knows == knows)
 
 

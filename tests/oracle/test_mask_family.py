@@ -8,6 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated, choose, recheck
+from shoal.audit.exact import audit
+from shoal.contexts.attack import context_beliefs
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import SegmentMask, VectorMask
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.core.task import Task
 from tests.mask_enumeration import (
     expected_releases,
     highest_prefix_rise,
@@ -15,17 +25,6 @@ from tests.mask_enumeration import (
     random_chain,
 )
 from tests.oracle.test_mask_oracle import policy_of
-
-from shoal.attacks.contexts import context_beliefs
-from shoal.audit.exact import audit
-from shoal.core.errors import Refused
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated, choose, recheck
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
 
 PROVED = ("mask-simulatable", "mask-probabilistic", "mask-hybrid", "mask-adaptive")
 DELTA = Fraction(3, 20)

@@ -12,17 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.mask_enumeration import highest_rise, random_chain
-from tests.oracle.test_mask_oracle import body_policy
 
 import shoal
 from shoal import DayChain, Plan, SensitiveContexts
-from shoal.loss.suppression import prepare
-from shoal.loss.suppression_history import Remembering, least_prior
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.mask_task import machine_states, rise_of
+from shoal.contexts.checks.task import machine_states, rise_of
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.contexts.search.beliefs import prepare
+from shoal.contexts.search.memory import Remembering, least_prior
+from tests.mask_enumeration import highest_rise, random_chain
+from tests.oracle.test_mask_oracle import body_policy
 
 DELTA = Fraction(1, 5)
 INITIAL = [0.3, 0.4, 0.3]

@@ -7,19 +7,17 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.mask_enumeration import random_chain
 
-from shoal.attacks.contexts import run
-from shoal.attacks.learning import expected_steps, learned_day, rises_while_learning
-from shoal.audit import adversaries as who
+from shoal.additive.choice import MECHANISMS
 from shoal.audit.exact import audit
+from shoal.contexts.attack import expected_steps, learned_day, rises_while_learning, run
+from shoal.contexts.audit import adversaries as who
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS
-from shoal.models.day import DayChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
+from shoal.noise.primitives import SeededRng
+from tests.mask_enumeration import random_chain
 
 DELTA = Fraction(1, 5)
 

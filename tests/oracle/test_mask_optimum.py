@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.mask_enumeration import expected_releases, highest_rise
-from tests.mask_optimum import optimum, tree_optimum
-from tests.oracle.test_mask_oracle import policy_of
 
 import shoal
 from shoal import DayChain, Plan, SensitiveContexts
-from shoal.mechanisms.mask_optimal import EXACT
-from shoal.mechanisms.mask_task import MaskCertificate
+from shoal.contexts.checks.optimal import EXACT
+from shoal.contexts.checks.task import MaskCertificate
+from tests.mask_enumeration import expected_releases, highest_rise
+from tests.mask_optimum import optimum, tree_optimum
+from tests.oracle.test_mask_oracle import policy_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "mask_optimum.json"
 NEAR = 1e-6  # releases of a day

@@ -8,6 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, recheck
+from shoal.contexts.attack import context_beliefs
+from shoal.contexts.checks.task import arrays, contexts_of, machine_states
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.contexts.search.adaptive import search
+from shoal.contexts.search.beliefs import decoded
+from shoal.contexts.search.memory import fine_decoded
+from shoal.contexts.search.window import windowed
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.core.plan import Plan
+from shoal.core.task import Task
 from tests.mask_enumeration import (
     Policy,
     expected_releases,
@@ -18,22 +31,6 @@ from tests.mask_enumeration import (
     random_chain,
     vector,
 )
-
-from shoal.attacks.contexts import context_beliefs
-from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.loss.suppression import decoded
-from shoal.loss.suppression_adaptive import search
-from shoal.loss.suppression_history import fine_decoded
-from shoal.loss.suppression_window import windowed
-from shoal.mechanisms import MECHANISMS, recheck
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.mask_task import arrays, contexts_of, machine_states
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
 
 CHECKS = [name for name in MECHANISMS if name.startswith("mask-") and name != "mask-sensitive"]
 

@@ -11,14 +11,26 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shoal
-from shoal.attacks.neighbours import FRIENDSHIP, Adversary, Crowd, Seen, locate, weighted_median
-from shoal.attacks.neighbours_bits import (
+from shoal.core.errors import InputError
+from shoal.core.plan import Additive
+from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.primitives import SeededRng
+from shoal.records.attack import (
+    FRIENDSHIP,
+    Crowd,
+    FriendAdversary,
+    ReleasedCentroids,
     bits_allowed,
     entropy_bits,
     gain_bits,
     largest_fall_bits,
+    locate,
+    weighted_median,
 )
-from shoal.attacks.neighbours_people import (
+from shoal.records.centroids import Centroids, Points
+from shoal.records.domain import RecordGroups
+from shoal.records.numbers import split_rounds
+from shoal.records.people import (
     City,
     People,
     distances_of_pairs,
@@ -26,13 +38,6 @@ from shoal.attacks.neighbours_people import (
     location_vector,
     pattern_km,
 )
-from shoal.core.additive import Additive
-from shoal.core.errors import InputError
-from shoal.models.groups import RecordGroups
-from shoal.noise.bits import SeededRng
-from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.centroids import Centroids, Points
-from shoal.queries.learning import split_rounds
 
 CITY = City(south=0.0, west=0.0, north=1.0, east=1.0, cells=4)
 
@@ -80,8 +85,8 @@ def test_the_posterior_is_bayes_rule(target: int, ties: bool) -> None:
     plan = planned(query, 40)
     answer = plan.release(people.vectors, rng=SeededRng(3)).answer
     scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
-    adversary = Adversary(people=people, known=everybody(people), ties=ties)
-    seen = Seen(query, answer, scale, people)
+    adversary = FriendAdversary(people=people, known=everybody(people), ties=ties)
+    seen = ReleasedCentroids(query, answer, scale, people)
     log = seen.log_likelihood(adversary, target)
     expected = by_hand(people, query, plan, answer, target)
     assert log - log[0] == pytest.approx(np.array(expected) - expected[0], abs=1e-9)
@@ -110,10 +115,10 @@ def test_the_posterior_is_bayes_rule(target: int, ties: bool) -> None:
 
 def test_before_a_release_the_adversary_has_the_prior_only() -> None:
     people = small_town()
-    found = locate(Adversary(people=people, known=everybody(people), ties=True), None, 0)
+    found = locate(FriendAdversary(people=people, known=everybody(people), ties=True), None, 0)
     assert found.release_bits == 0
     assert found.leaked_bits == found.ties_bits != 0
-    alone = locate(Adversary(people=people, known=everybody(people), ties=True), None, 6)
+    alone = locate(FriendAdversary(people=people, known=everybody(people), ties=True), None, 6)
     assert alone.ties_bits == 0  # somebody without friends
 
 
@@ -126,9 +131,9 @@ def test_no_single_release_tells_more_than_epsilon_about_somebody_whose_neighbou
     for epsilon, seed in itertools.product((0.5, 3.0), range(5)):
         plan = planned(query, epsilon)
         answer = plan.release(people.vectors, rng=SeededRng(seed)).answer
-        seen = Seen(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
+        seen = ReleasedCentroids(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
         for ties in (False, True):
-            adversary = Adversary(people=people, known=everybody(people), ties=ties)
+            adversary = FriendAdversary(people=people, known=everybody(people), ties=ties)
             for target in range(6):
                 log = seen.log_likelihood(adversary, target)
                 assert log.max() - log.min() <= epsilon * (1 + 1e-9)
@@ -145,8 +150,8 @@ def test_noise_too_small_would_tell_more() -> None:
     query = CITY.query(2, clusters=2, rounds=2)
     plan = planned(query, 50)
     answer = plan.release(people.vectors, rng=SeededRng(1)).answer
-    seen = Seen(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
-    adversary = Adversary(people=people, known=everybody(people), ties=False)
+    seen = ReleasedCentroids(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
+    adversary = FriendAdversary(people=people, known=everybody(people), ties=False)
     log = seen.log_likelihood(adversary, 0)
     assert log.max() - log.min() > 1
 
@@ -199,9 +204,9 @@ def test_unknown_people_widen_the_sums_and_unknown_friends_move_with_the_target(
     query = CITY.query(2, clusters=2, rounds=2)
     plan = planned(query, 30)
     answer = plan.release(people.vectors, rng=SeededRng(0)).answer
-    seen = Seen(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
-    friend = Adversary(people=people, known=known, ties=True)
-    blind = Adversary(people=people, known=known, ties=False)
+    seen = ReleasedCentroids(query, answer, float(plan.body.noise.scale), people)  # type: ignore[union-attr]
+    friend = FriendAdversary(people=people, known=known, ties=True)
+    blind = FriendAdversary(people=people, known=known, ties=False)
     assert (friend.unseen_friends(0), blind.unseen_friends(0)) == (2, 0)
     tied, untied = (seen.log_likelihood(one, 0) for one in (friend, blind))
     assert np.ptp(tied) > np.ptp(untied)  # three people move instead of one
@@ -238,7 +243,7 @@ def test_people_and_their_vectors() -> None:
     with pytest.raises(InputError, match="north must lie above south"):
         City(south=1, west=0, north=0, east=1)
     with pytest.raises(InputError, match="at least two people"):
-        Adversary(people=small_town(), known=np.zeros(7, bool), ties=True)
+        FriendAdversary(people=small_town(), known=np.zeros(7, bool), ties=True)
     assert CITY.cell_of(np.array([[0.0, 0.0], [0.99, 0.3], [2.0, 2.0]])).tolist() == [0, 13, 15]
     close, far = distances_of_pairs(small_town(), strangers=200)
     assert len(close) == 3

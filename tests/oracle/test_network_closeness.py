@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 import pytest
+
+from shoal.chains.closeness import closeness
+from shoal.core.errors import InputError
+from shoal.networks.closeness import SecretCloseness
+from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
 from tests.contract.network_tasks import crowd, household
 from tests.networks import joint_of, random_network
-
-from shoal.core.errors import InputError
-from shoal.loss.closeness import closeness
-from shoal.loss.network_closeness import SecretCloseness
-from shoal.models.contagion import Contagion, exponential_law
-from shoal.models.table import JointTable
-from shoal.secrets.pairs import Event, SecretPairs
 
 
 def by_hand(one: np.ndarray, two: np.ndarray) -> float:

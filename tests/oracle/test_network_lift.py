@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from shoal.loss.contagion_lift import CrowdLift
-from shoal.loss.lift_blocks import tree_blocks
-from shoal.loss.lift_blocks_table import TableLift
-from shoal.loss.lift_network import NetworkLift, hamming_metrics
-from shoal.loss.network_quilts import network_quilts, quilt_loss
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.models.graph import moral
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.crowds import CrowdLift
+from shoal.networks.graph import moral
+from shoal.networks.lift import NetworkLift, TableLift, hamming_metrics, tree_blocks
+from shoal.networks.quilts import network_quilts, quilt_loss
 
 SHAPES = {
     "chain": [[], [0], [1], [2]],

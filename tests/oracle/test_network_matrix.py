@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.influence import network_matrix, network_matrix_scale
 from tests.networks import joint_of, random_network
 from tests.oracle.test_network_lift import worst_mechanism
-
-from shoal.loss.network_matrix import network_matrix, network_matrix_scale
-from shoal.models.bayesnet import BayesNet
 
 
 def by_hand(law: np.ndarray) -> np.ndarray:

@@ -7,22 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.network_tasks import crowd, household
-from tests.networks import entry_facts, joint_of, random_network, true_loss
 
+from shoal.additive.choice import MECHANISMS, calibrated, choose
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.core.task import Task
-from shoal.loss.network_exact import end_loss, least_parts_scale, parts_loss, secret_loss
-from shoal.loss.network_laws import independent
-from shoal.mechanisms import MECHANISMS, calibrated, choose
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.exact import end_loss, least_parts_scale, parts_loss, secret_loss
+from shoal.networks.laws import independent
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import variable_sum
+from tests.contract.network_tasks import crowd, household
+from tests.networks import entry_facts, joint_of, random_network, true_loss
 
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")
 LEAST = {"exact", "wasserstein", "group"}  # rows that take every network and secret here

@@ -8,20 +8,20 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import calibrate, recheck
+from shoal.additive.leakage import leakage
+from shoal.additive.queries import count
+from shoal.audit.exact import audit
+from shoal.core.errors import Refused
+from shoal.core.plan import Additive
+from shoal.core.task import EachEntry
+from shoal.networks import lift_row
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.influence import contractions, reaches
+from shoal.networks.queries import variable_sum
 from tests.networks import joint_of, lattice, random_network
 from tests.oracle.test_network_lift import worst_mechanism
-
-from shoal.audit.exact import audit
-from shoal.core.additive import Additive
-from shoal.core.errors import Refused
-from shoal.loss.network_walks import contractions, reaches
-from shoal.mechanisms import lift_network, recheck
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.leakage import leakage
-from shoal.models.bayesnet import BayesNet
-from shoal.queries.linear import count
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
 
 
 def softened(net: BayesNet, share: float) -> BayesNet:
@@ -111,7 +111,7 @@ def test_a_large_network_without_small_blocks_is_lifted() -> None:
     query = count("01", "1")
     plan = calibrate(query, EachEntry(), net, epsilon=1, mechanism="lift")
     assert isinstance(plan.body, Additive)
-    assert plan.certificate.models[0].rule == lift_network.WALKS  # type: ignore[attr-defined]
+    assert plan.certificate.models[0].rule == lift_row.WALKS  # type: ignore[attr-defined]
     assert 1 < float(plan.body.noise.scale) < 2
     assert recheck(plan) <= 1
     assert leakage(net, 1).value == pytest.approx(float(plan.body.noise.scale), rel=1e-6)

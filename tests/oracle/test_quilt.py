@@ -6,18 +6,21 @@ import itertools
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+
+from shoal.chains.quilt.influence import max_influence
+from shoal.chains.quilt.matrix import influence_matrix_loss, influence_matrix_scale
+from shoal.chains.quilt.mixing import MixingInfluence, chain_constants
+from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence
+from shoal.chains.quilt.scale import (
+    QuiltResult,
+    any_initial_loss,
+    any_initial_scale,
+    quilt_loss,
+    quilt_scale,
+)
+from shoal.core.codec import Floats
 from tests.quilt_enumeration import influence, joint_law, loss, node_scores, random_rows
-
-from shoal.loss.influence import max_influence
-from shoal.loss.influence_matrix import influence_matrix_loss, influence_matrix_scale
-from shoal.loss.mixing import MixingInfluence, chain_constants
-from shoal.loss.quilt import QuiltResult, quilt_loss, quilt_scale
-from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
-from shoal.loss.quilt_nodes import ChainNodes, NodeInfluence
-
-Floats = npt.NDArray[np.float64]
 
 
 def random_chain(seed: int) -> tuple[Floats, Floats, int, int | None, float]:
@@ -55,7 +58,7 @@ def test_every_node_of_a_random_chain(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_long_chain_methods_on_short_chains(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same chains through the code that long ones take: settled nodes, skipped nodes."""
-    monkeypatch.setattr("shoal.loss.quilt_survey.SMALL", 0)
+    monkeypatch.setattr("shoal.chains.quilt.survey.SMALL", 0)
     transition, initial, length, reach, epsilon = random_chain(seed)
     expected = max(node_scores(transition, initial, length, epsilon, reach))
     found = quilt_scale(transition, initial, length, epsilon, reach)

@@ -8,12 +8,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.oracle.test_exact_loss import given_laws, paths
 
+from shoal.additive.mixture import TooLarge, mixture_loss
+from shoal.additive.transport import bottleneck, quantile_gap, sum_transport
+from shoal.chains.exact.sums import chain_sum
 from shoal.core.errors import InputError
-from shoal.loss.mixture import TooLarge, mixture_loss
-from shoal.loss.sums import chain_sum
-from shoal.loss.transport import bottleneck, quantile_gap, sum_transport
+from tests.oracle.test_exact_loss import given_laws, paths
 
 
 def hall(points: npt.NDArray[np.float64], law: list[Fraction], other: list[Fraction]) -> float:

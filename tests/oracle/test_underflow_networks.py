@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracle.tree_enumeration import count_laws, noisy_loss
 
 import shoal
+from tests.oracle.tree_enumeration import count_laws, noisy_loss
 
 BITS = ["0", "1"]
 TIE = [[0.98, 0.02], [0.02, 0.98]]

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.audit import scalar
+from shoal.additive.mixture import mixture_loss
+from shoal.additive.queries import count
 from shoal.audit.exact import audit_noise
-from shoal.loss.mixture import mixture_loss
-from shoal.loss.sums import chain_sum
-from shoal.loss.whole import whole_loss
-from shoal.loss.window import sum_loss
-from shoal.models.chain import MarkovChain
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.chains.audit import sums
+from shoal.chains.exact.sums import chain_sum
+from shoal.chains.exact.whole import whole_loss
+from shoal.chains.exact.windows import sum_loss
+from shoal.chains.model import MarkovChain
+from shoal.core.task import EachEntry
 
 
 def chain(rng: np.random.Generator, states: int, *, zeros: float) -> tuple[Any, Any]:
@@ -106,7 +106,7 @@ def test_an_audit_is_the_same_with_and_without_it(
     law = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=60)
     query = count(law.states, "1")
     quick = audit_noise(query, EachEntry(), law, scale=scale)
-    monkeypatch.setattr(scalar, "COMPILED_FROM", math.inf)
+    monkeypatch.setattr(sums, "COMPILED_FROM", math.inf)
     slow = audit_noise(query, EachEntry(), law, scale=scale)
     assert quick.exact
     assert slow.exact

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import LinearQuery, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.result import Audit
-from shoal.core.value import Floats
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery, histogram
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
+from shoal.core.task import EachEntry
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
 
 ROUNDING = 1e-9
 Laws = tuple[Floats, Floats]  # paths (n, entries), log-probabilities (n,)

@@ -11,16 +11,16 @@ import numpy as np
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shoal.core.additive import Additive
+from shoal.additive.queries import LinearQuery, weighted_sum
+from shoal.chains.model import MarkovChain
 from shoal.core.codec import decode, digest, encode
 from shoal.core.numbers import common_step, exact, significant
+from shoal.core.plan import Additive
 from shoal.core.records import sequences
 from shoal.kinds import KINDS, dumps, loads
-from shoal.models.chain import MarkovChain
-from shoal.models.table import JointTable
-from shoal.noise.bits import SeededRng
+from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.linear import LinearQuery, weighted_sum
+from shoal.noise.primitives import SeededRng
 
 PLAIN = st.recursive(
     st.none()

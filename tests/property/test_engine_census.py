@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 from shoal.core.errors import DataError
 from shoal.data.table import from_table
-from shoal.engines.census import TWICE, take_census
-from shoal.engines.layout import Layout
-from shoal.engines.tidy import NO_STATE, UNKNOWN, coded, shard_of, state_codes, tidy
+from shoal.jobs.census import TWICE, take_census
+from shoal.jobs.inputs import Layout
+from shoal.jobs.tidy import NO_STATE, UNKNOWN, coded, shard_of, state_codes, tidy
 
 STATES = ("a", "b", "c")
 ROWS = st.lists(

@@ -9,24 +9,25 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.locations import running_task, town_task
 
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import StoredError
-from shoal.engines.keyed import KeyedRng
-from shoal.engines.live import Live, Reading
-from shoal.engines.live_state import (
+from shoal.jobs.live import (
     HEADER,
     VERSION,
     Kept,
+    Live,
+    Reading,
     from_bytes,
     read_state,
     to_bytes,
     write_state,
 )
+from shoal.jobs.replayable_rng import KeyedRng
 from shoal.kinds import dumps, loads
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.location_machine import LocationState
-from shoal.streams.location import LocationStream
+from shoal.places.machine import LocationState
+from shoal.places.stream import LocationStream
+from tests.locations import running_task, town_task
 
 SECRET = bytes(range(32))
 singles = st.floats(width=32, allow_nan=False)

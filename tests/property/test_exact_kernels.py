@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shoal.additive.mixture import mixture_loss, smallest_scale, smoothed
+from shoal.chains.exact.offsets import two_point
+from shoal.chains.exact.sums import chain_sum
+from shoal.chains.exact.windows import least_scale, sum_loss
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.loss.crossing import smallest_scale
-from shoal.loss.exact_family import two_point
-from shoal.loss.mixture import mixture_loss, smoothed
-from shoal.loss.sums import chain_sum
-from shoal.loss.window import least_scale, sum_loss
 
-Floats = npt.NDArray[np.float64]
 ROUND = 1e-9
 masses = st.one_of(st.just(0.0), st.floats(1e-12, 1.0), st.just(1e-300))
 scales = st.floats(0.02, 50.0)

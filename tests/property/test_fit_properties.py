@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from shoal.chains.fit import fit_chain, fit_order, fit_private, transition_counts
+from shoal.chains.fit_check import check_fit
+from shoal.core.codec import locked
 from shoal.core.records import Sequences
-from shoal.core.value import locked
-from shoal.models.fit import fit_chain, fit_order, fit_private, transition_counts
-from shoal.models.fit_check import check_fit
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
 
 STATES = ("a", "b", "c")
 chains = st.lists(st.lists(st.integers(0, 2), max_size=9), min_size=1, max_size=5).filter(

@@ -12,20 +12,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.geometry import nearest_kernels
-from shoal.geometry.body import Body, difference_body, symmetric_hull
+from shoal.geometry.body import Body, difference_body, symmetric_hull, uniform_points
 from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT
-from shoal.geometry.layers import hull_index
-from shoal.geometry.nearest import lexicographic, nearest_members
-from shoal.geometry.planar_kernels import grown_outline
-from shoal.geometry.sample import uniform_points
+from shoal.geometry.kernels import grown_outline
+from shoal.geometry.layers import hull_index, lexicographic, nearest_members
 from shoal.geometry.span import determinant, span_of
 from shoal.kinds import dumps, loads
-from shoal.noise.bits import SeededRng
-from shoal.secrets.location import surrogates
-
-Ints = npt.NDArray[np.int64]
+from shoal.noise.primitives import SeededRng
+from shoal.places.location_set import surrogates
 
 SIZES = (1, 2, 5, 1000, BODY_LIMIT)
 

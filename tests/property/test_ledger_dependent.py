@@ -13,20 +13,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.core.additive import Additive
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import LinearQuery, count, weighted_sum
+from shoal.core.codec import Floats
 from shoal.core.errors import CannotCompose, InputError
-from shoal.core.plan import Plan
-from shoal.core.value import Floats
-from shoal.ledger.dependent import parallel_records
-from shoal.ledger.rules import compose
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.dependence_sources import pairs_of_table
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery, count, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry
+from shoal.ledger.rules import compose, parallel_records
+from shoal.networks.table import JointTable
+from shoal.records.domain import RecordDomain
+from shoal.records.field import PairwiseField
+from shoal.records.sources import pairs_of_table
+from shoal.records.ties import Dependence
 
 BITS = RecordDomain.named("01")
 COUNT = count("01", "1")
@@ -172,10 +170,9 @@ def test_fields_add_by_eta_and_one_reach() -> None:
 
 
 def test_other_secrets_and_other_noise_do_not_add_by_ties() -> None:
-    from shoal.ledger.dependent import ties
-    from shoal.ledger.rules import standard_conversions
-    from shoal.ledger.total import tallied
-    from shoal.models.chain import MarkovChain
+    from shoal.chains.model import MarkovChain
+    from shoal.ledger.rules import standard_conversions, ties
+    from shoal.ledger.totals import tallied
 
     chain = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=5)
     plan = calibrate(COUNT, EachEntry(), chain, epsilon=1, mechanism="group")

@@ -12,16 +12,14 @@ import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import select
-from tests.ledger_plans import DATA, conversions, group, laplace
-from tests.ledger_servers import fresh_ledger
 
 from shoal.core.errors import InputError, OverBudget
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Charge, Plan, Release
 from shoal.ledger import open_ledger
 from shoal.ledger.schema import TABLES
-from shoal.ledger.total import entry_eta
+from shoal.ledger.totals import entry_eta
+from tests.ledger_plans import DATA, conversions, group, laplace
+from tests.ledger_servers import fresh_ledger
 
 LIFT = 2.0
 PLANS = (laplace("0.1"), laplace("0.2"), laplace("1/3"), group("2"))

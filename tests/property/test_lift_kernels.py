@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
-from shoal.loss.cone import RULES, Floats, Rule, closure, leak, prepare
-from shoal.loss.kernels import Powers
-from shoal.loss.lift import ChainLift, lift_loss
-from shoal.loss.lift_family import AnyInitialLift
-from shoal.loss.lift_limit import certified_fixed_point, limit
-from shoal.loss.lift_odds import two_odds
-from shoal.loss.lift_step import EntryMetric, History, hamming, image, next_bound
-from shoal.loss.lift_tuples import TupleLift
-from shoal.loss.lift_walk import Ahead
+from shoal.additive.cone import RULES, Rule, closure, leak, prepare
+from shoal.chains.lift.chain import ChainLift, lift_loss
+from shoal.chains.lift.families import AnyInitialLift, two_odds
+from shoal.chains.lift.fixed_point import certified_fixed_point, limit
+from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.step import EntryMetric, History, hamming, image, next_bound
+from shoal.chains.lift.tuples import TupleLift
+from shoal.chains.walk import Powers
+from shoal.core.codec import Floats
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=40, deadline=None)
@@ -180,8 +180,7 @@ def test_a_tiny_probability_below_the_line_counts_as_none() -> None:
 @quick
 @given(seeds)
 def test_no_tree_proves_a_ratio_below_the_optimum(seed: int) -> None:
-    from shoal.loss.lift_branches import walk
-    from shoal.loss.lift_tree import proves
+    from shoal.additive.cone_tree import proves, walk
 
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 7))

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shoal.geometry.body import symmetric_hull
-from shoal.loss.location_kernels import count_inside, likely, threshold
-from shoal.loss.location_step_kernels import (
+from shoal.noise.knorm_kernels import norms_of
+from shoal.places.kernels.step import (
     by_edges,
+    count_inside,
     degree_of,
     exp_minus_all,
     largest_places,
+    likely,
     output_norms,
+    threshold,
 )
-from shoal.mechanisms.location_seen import _largest
-from shoal.noise.knorm_kernels import norms_of
-from shoal.secrets.location import location_set
+from shoal.places.location_set import location_set
+from shoal.places.runtime import _largest
 
 WEIGHTS = st.lists(
     st.sampled_from([0, 1, 1, 2, 3, 5, 7, 50, 1e-9, 1e-300]), min_size=1, max_size=40

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.mask_enumeration import day_of, highest_rise, last_release, random_chain, vector
 
-from shoal.loss.suppression import (
+from shoal.contexts.search.adaptive import adaptive, segments_rise
+from shoal.contexts.search.beliefs import (
     decoded,
     encoded,
     memoryless_rise,
     released_fraction,
     segment_rise,
 )
-from shoal.loss.suppression_adaptive import adaptive, segments_rise
-from shoal.loss.suppression_greedy import greedy, prior_order, private
-from shoal.loss.suppression_window import windowed
+from shoal.contexts.search.greedy import greedy, prior_order, private
+from shoal.contexts.search.window import windowed
+from tests.mask_enumeration import day_of, highest_rise, last_release, random_chain, vector
 
 TENTHS = np.arange(11) / 10
 

@@ -10,24 +10,17 @@ import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.networks import joint_of, random_network
 
-from shoal.core.task import Task
-from shoal.loss.lift_network import NetworkLift, hamming_metrics
-from shoal.loss.network_quilts import (
-    Strategy,
-    nearby,
-    network_quilts,
-    quilt_loss,
-    quilt_sigma,
-)
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.markov_quilt import composed_loss
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.models.graph import d_connected
-from shoal.queries.linear import count, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import count, weighted_sum
+from shoal.additive.quilt import composed_loss
+from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.graph import d_connected
+from shoal.networks.lift import NetworkLift, hamming_metrics
+from shoal.networks.quilts import Strategy, nearby, network_quilts, quilt_loss, quilt_sigma
+from tests.networks import joint_of, random_network
 
 SEEDS = st.integers(0, 10_000)
 ROWS = ("exact", "wasserstein", "lift", "markov-quilt", "group")

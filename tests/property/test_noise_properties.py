@@ -7,11 +7,10 @@ from fractions import Fraction
 
 from hypothesis import given, settings, strategies as st
 
-from shoal.noise.bits import SeededRng
 from shoal.noise.digits import WORD_BITS, make_digit
-from shoal.noise.exponential import exp_bounds
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import STEPS_PER_SCALE, WIDEST_RATIO, lattice_step, round_up, snap
+from shoal.noise.primitives import SeededRng, exp_bounds
 
 positive = st.fractions(min_value=Fraction(1, 10**18), max_value=10**18)
 moderate = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6, max_denominator=10**6)

@@ -9,17 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
-from tests.contract.tasks import SPARSE, chain
 
+from shoal.chains.hidden import motion_of
 from shoal.core.errors import InputError
 from shoal.geometry.body import symmetric_hull
-from shoal.models.filter import motion_of
-from shoal.queries.measurement import Measurement, measurement
-from shoal.secrets.location import location_set, mass_outside, surrogates
-from shoal.secrets.policy import REPAIRS, PolicyGraph
-from shoal.secrets.policy_blowfish import against, constrained_factor
-from shoal.secrets.policy_index import PolicyIndex, plain_hull
-from shoal.secrets.policy_repair import cross_polytope, degrees, join_all, protect, same
+from shoal.places.blowfish import against, constrained_factor
+from shoal.places.location_set import location_set, mass_outside, surrogates
+from shoal.places.policy import REPAIRS, PolicyGraph
+from shoal.places.queries import Measurement, measurement
+from shoal.places.repair import (
+    PolicyIndex,
+    cross_polytope,
+    degrees,
+    join_all,
+    plain_hull,
+    protect,
+    same,
+)
+from tests.contract.tasks import SPARSE, chain
 
 SHAPES = {"k-norm": same, "laplace": cross_polytope}
 

@@ -6,21 +6,26 @@ import itertools
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import assume, given, settings, strategies as st
+
+from shoal.chains.model import stationary_law
+from shoal.chains.quilt.influence import future_log_ratio
+from shoal.chains.quilt.matrix import influence_matrix_loss, influence_matrix_scale
+from shoal.chains.quilt.mixing import bound_loss, bound_scale, chain_constants, interval_constants
+from shoal.chains.quilt.scale import (
+    any_initial_loss,
+    any_initial_scale,
+    interval_loss,
+    interval_scale,
+    quilt_loss,
+    quilt_scale,
+    two_state,
+    worst_corners,
+)
+from shoal.chains.walk import Kernel, KernelSegments, Powers, kernel_logs
+from shoal.core.codec import Floats
 from tests.quilt_enumeration import random_rows
-
-from shoal.loss.influence import future_log_ratio
-from shoal.loss.influence_matrix import influence_matrix_loss, influence_matrix_scale
-from shoal.loss.kernels import Kernel, Powers, Segments, kernel_logs
-from shoal.loss.mixing import bound_loss, bound_scale, chain_constants, interval_constants
-from shoal.loss.quilt import quilt_loss, quilt_scale
-from shoal.loss.quilt_any_initial import any_initial_loss, any_initial_scale
-from shoal.loss.quilt_interval import interval_loss, interval_scale, two_state, worst_corners
-from shoal.models.structure import stationary_law
-
-Floats = npt.NDArray[np.float64]
 
 seeds = st.integers(0, 2**32 - 1)
 epsilons = st.sampled_from([0.2, 0.5, 1.0, 3.0])
@@ -139,7 +144,7 @@ def test_many_values_by_cutting_planes(seed: int, epsilon: float) -> None:
     transition = 0.5 * np.eye(10) + 0.5 * random_rows(rng, (10, 10), 0.0)
     chain = transition, stationary_law(transition), 400
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.loss.quilt_nodes.FEW", 100)
+        patch.setattr("shoal.chains.quilt.nodes.FEW", 100)
         expected = quilt_scale(*chain, epsilon).sigma
     assert quilt_scale(*chain, epsilon).sigma == pytest.approx(expected, rel=1e-9)
 
@@ -188,7 +193,7 @@ def test_products_do_not_depend_on_their_order(seed: int, steps: int) -> None:
     for _ in range(steps - 1):
         direct = direct.then(Kernel.of(transition))
     stack = np.broadcast_to(transition, (steps + 7, *transition.shape))
-    for kernel in (Powers(transition).kernel(0, steps), Segments(stack).kernel(5, steps)):
+    for kernel in (Powers(transition).kernel(0, steps), KernelSegments(stack).kernel(5, steps)):
         assert kernel.steps == steps
         assert (kernel.possible == direct.possible).all()
         assert kernel.values == pytest.approx(direct.values, rel=1e-12)

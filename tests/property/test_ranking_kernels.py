@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.loss import cone
-from shoal.loss.cone import leak, prepare
+from shoal.additive import cone
+from shoal.additive.cone import leak, prepare
+from shoal.core.codec import Bools, Floats
 
 
-def sparse_law(seed: int, size: int = 70) -> tuple[cone.Floats, cone.Bools]:
+def sparse_law(seed: int, size: int = 70) -> tuple[Floats, Bools]:
     """Few states a row, many equal ratios, an empty row, entries that underflowed."""
     rng = np.random.default_rng(seed)
     law = np.zeros((size, size))

@@ -8,19 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.value import Floats
-from shoal.loss.dependence import (
+from shoal.records.coefficients import (
     Contributions,
     dependence_coefficients,
+    mean_radius,
     mean_sensitivities,
     printed_limits,
+    printed_loss,
     printed_losses,
     published_losses,
+    ratio_loss,
+    rho_exact,
+    rho_printed,
 )
-from shoal.loss.rho import mean_radius, printed_loss, ratio_loss, rho_exact, rho_printed
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
+from shoal.records.domain import RecordDomain
+from shoal.records.ties import Dependence
 
 
 @st.composite

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import count, histogram
 from shoal.audit.lengths import SHORT
 from shoal.audit.statistical import Estimate, audit_black_box
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
 from shoal.core.plan import Plan
-from shoal.core.value import Floats
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import count, histogram
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
+from shoal.networks.table import JointTable
 
 PLANTED = Fraction(3, 2)  # what the noise of a broken plan is divided by
 DRAWS = 100_000

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.engine_jobs import days, job, released, spread
 
-from shoal.engines import local
-from shoal.engines.job import load_job
+from shoal.jobs import local
+from shoal.jobs.job import load_job
 from shoal.ledger import open_ledger
+from tests.engine_jobs import days, job, released, spread
 
 USERS = 60
 JOBS = 3
 RESUME = """
 import sys, time
-from shoal.engines.job import load_job
+from shoal.jobs.job import load_job
 from shoal.engines import local
 made = load_job(sys.argv[1])
 print("ready", flush=True)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.engine_jobs import days, spread
 
 LIMIT_MB = 1000

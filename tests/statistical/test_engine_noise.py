@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from shoal.core.value import Ints
-from shoal.engines.noise_batch import draw_many
-from shoal.noise.bits import SeededRng
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.core.codec import Ints
+from shoal.jobs.drawing import draw_many
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.primitives import SeededRng
 
 RARE = 1e-6  # of a right sampler to fail, each test; the control must fail below it
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from shoal.jobs import spark as engine
+from shoal.jobs.spark import check_java
+from shoal.ledger import open_ledger
 from tests.engine_jobs import days, job, released, spread
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
-
-from shoal.engines import spark as engine
-from shoal.engines.spark_session import check_java
-from shoal.ledger import open_ledger
 
 pytestmark = [GROUP, pytest.mark.slow]
 
@@ -57,7 +57,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from shoal.engines import spark as engine
-from shoal.engines.job import load_job
+from shoal.jobs.job import load_job
 
 out, marks = sys.argv[1], Path(sys.argv[2])
 builder = SparkSession.builder.master("local-cluster[2,1,1024]")

@@ -18,14 +18,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+
+from shoal.core.plan import Charge, Release
+from shoal.ledger import SqlLedger, open_ledger
+from shoal.ledger.charging import stored_release
 from tests.ledger_plans import DATA, conversions
 from tests.ledger_servers import KINDS, Cluster, fresh_ledger, fresh_schema, programs
 from tests.ledger_workers import PLAN, SUBJECT, nursery, told
-
-from shoal.core.ledger import Charge
-from shoal.core.release import Release
-from shoal.ledger import SqlLedger, open_ledger
-from shoal.ledger.charging import stored_release
 
 LONGEST = 0.012  # seconds until a kill: a few releases
 CROWD = 16

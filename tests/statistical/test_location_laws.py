@@ -12,14 +12,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from tests.locations import running_policy, running_query, walk
 
-from shoal.core.value import Floats
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.location_stage import NOISES
-from shoal.noise.bits import SeededRng
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
+from shoal.core.codec import Floats
+from shoal.noise.primitives import SeededRng
+from shoal.places.location_set import LocationSet
+from shoal.places.machine import LocationMachine
+from shoal.places.policy import PolicyGraph
+from shoal.places.step import NOISES
+from tests.locations import running_policy, running_query, walk
 
 LEVEL, DRAWS, LEAST = 1e-6, 3000, 8.0
 REACH = 40  # lattice steps around the answers: what lies beyond is no output of 3,000 in practice

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.geometry.body import symmetric_hull
-from shoal.geometry.sample import knorm_points
-from shoal.noise.bits import SeededRng
+from shoal.geometry.body import knorm_points, symmetric_hull
 from shoal.noise.emission import LatticeNoise
 from shoal.noise.graph_exponential import graph_exponential
 from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.primitives import SeededRng
 from shoal.noise.staircase import Staircase
 
 ERROR_RATE = 1e-6

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.noise.bits import SeededRng
 from shoal.noise.digits import digits_of, geometric_batch
 from shoal.noise.laplace import ONE_BY_ONE, LatticeLaplace
-from shoal.noise.primitives import bernoulli_exp, geometric
+from shoal.noise.primitives import SeededRng, bernoulli_exp, geometric
 
 ERROR_RATE = 1e-6
 ORACLE_ERROR_RATE = 1e-9

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shoal.noise.bits import SeededRng
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.primitives import discrete_laplace
-from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.primitives import SeededRng, discrete_laplace
 
 ERROR_RATE = 1e-6
 DRAWS = 6000

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracle.enumeration import Law, chain_law, order_law, table_law
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
 from shoal.attacks.bayes import attack, belief_over_time, most_likely
 from shoal.attacks.beliefs import Beliefs, entropy
 from shoal.attacks.seen import (
@@ -24,20 +25,17 @@ from shoal.attacks.seen import (
     released,
     suppressed,
 )
-from shoal.core.additive import Additive
+from shoal.chains.families import AnyInitialLaw, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model
-from shoal.core.value import Floats
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.family import AnyInitialLaw
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.noise.bits import SeededRng
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, weighted_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.plan import Additive
+from shoal.core.task import EachEntry, Model
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.primitives import SeededRng
+from tests.oracle.enumeration import Law, chain_law, order_law, table_law
 
 CHAIN = MarkovChain.of([[0.5, 0.5, 0.0], [0.1, 0.4, 0.5], [0.7, 0.0, 0.3]], initial=[0.2, 0.5, 0.3])
 ORDER = OrderChain(

@@ -7,17 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.locations import town
 
-from shoal.attacks.location import attack_locations
-from shoal.attacks.location_errors import best_guess, errors_of, path_distance
+from shoal.additive.choice import calibrate
 from shoal.core.errors import InputError
-from shoal.mechanisms.calibration import calibrate
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import coordinates
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream
+from shoal.noise.primitives import SeededRng
+from shoal.places.attack import attack_locations, best_guess, errors_of, path_distance
+from shoal.places.location_set import LocationSet
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import coordinates
+from shoal.places.stream import LocationStream
+from tests.locations import town
 
 CORNERS = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from shoal.audit.statistical import audit_black_box
+from shoal.chains.families import AnyInitialLaw, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.order import OrderChain
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit", "walk"], length=30)
 

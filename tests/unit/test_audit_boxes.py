@@ -10,22 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.audit.adapters import RandomisedQuery
-from shoal.audit.boxes import FunctionBox, parallel
+from shoal.additive.choice import MECHANISMS, calibrate
+from shoal.additive.queries import count
+from shoal.audit.black_box import FunctionBox, RandomisedQuery, parallel
 from shoal.audit.statistical import Estimate, audit_black_box
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.day import DayChain
-from shoal.models.table import JointTable
-from shoal.queries.current import CurrentState
-from shoal.queries.linear import count
-from shoal.queries.variables import variable_sum
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.core.task import EachEntry, Task
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import variable_sum
+from shoal.networks.table import JointTable
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit", "walk"], length=30)
 COIN = MarkovChain.of([[0.5, 0.5], [0.5, 0.5]], states=["sit", "walk"], length=1)

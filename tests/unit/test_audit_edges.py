@@ -11,23 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.audit.case import finite_loss
 from shoal.audit.exact import audit, audit_noise
-from shoal.audit.finite import finite_loss
 from shoal.audit.statistical import audit_black_box
-from shoal.audit.suprema import Peak
-from shoal.core.additive import Additive
+from shoal.audit.suprema import VectorPeak
+from shoal.chains.families import AnyInitialLaw
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
-from shoal.core.plan import Plan
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion, exponential_law
-from shoal.models.family import AnyInitialLaw
-from shoal.models.table import JointTable
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery, count, histogram, mean, weighted_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import ZeroSumLaplace
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 CHAIN = MarkovChain.of(MATRIX, length=3)
@@ -132,15 +131,17 @@ def test_facts_that_never_hold_tell_nothing() -> None:
 
 def test_a_witness_beyond_the_upper_bound_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the supremum too small by a mistake, what was seen must still be reported."""
-    from shoal.audit import suprema, tables, vector
+    from shoal.audit import suprema
+    from shoal.chains.audit import sums
+    from shoal.networks import audit as tables
 
-    def halved(*given: Any, **rest: Any) -> Peak:
+    def halved(*given: Any, **rest: Any) -> VectorPeak:
         peak = suprema.product_peak(*given, **rest)
         return peak._replace(value=peak.value / 2, slack=0.0)
 
     query = histogram(CHAIN.states)
     truth = audit_noise(query, EachEntry(), CHAIN, scale=1).loss
-    monkeypatch.setattr(vector, "product_peak", halved)
+    monkeypatch.setattr(sums, "product_peak", halved)
     assert audit_noise(query, EachEntry(), CHAIN, scale=1).lower == pytest.approx(truth)
     table = JointTable.of([[0.4, 0.1], [0.2, 0.3]])
     truth = audit_noise(count("01", "1"), EachEntry(), table, scale=1).loss

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from shoal.audit.events import Event, best_event
-from shoal.audit.limits import at_least, at_most, log_ratio_at_least
-from shoal.audit.scores import LARGEST, Score, scores
-from shoal.core.value import Floats
+from shoal.audit.statistics import LARGEST, Score, at_least, at_most, log_ratio_at_least, scores
+from shoal.audit.telling_events import TellingEvent, best_event
+from shoal.core.codec import Floats
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (7, 1000)])
@@ -85,16 +84,18 @@ def test_numbers_that_never_change_do_no_harm() -> None:
 
 
 def test_an_event_is_told_in_words() -> None:
-    event = Event(Score(np.ones(1)), ((-math.inf, 2.0), (5.0, math.inf)), True, False)
+    event = TellingEvent(Score(np.ones(1)), ((-math.inf, 2.0), (5.0, math.inf)), True, False)
     words = event.describe(("x",), "steps")
     assert words == "the output is below 2 steps or at least 5 steps or no number"
-    slanted = Event(Score(np.array([1.0, -0.5, 0.0])), ((0.25, 1.0),), False, False)
+    slanted = TellingEvent(Score(np.array([1.0, -0.5, 0.0])), ((0.25, 1.0),), False, False)
     words = slanted.describe(("a", "b", "c"), "steps")
     assert words == "a + -0.5·b is from 0.25 to below 1 steps"
-    rest = Event(Score(np.array([0.0, 1.0]), 2.0), ((1.0, math.nextafter(1.0, 2)),), False, False)
+    rest = TellingEvent(
+        Score(np.array([0.0, 1.0]), 2.0), ((1.0, math.nextafter(1.0, 2)),), False, False
+    )
     words = rest.describe(("wrong number of labels",), "")
     assert words == "the remainder of output 2 divided by 2 is exactly 1"
-    top = Event(Score(np.ones(1)), ((LARGEST, math.inf),), False, False)
+    top = TellingEvent(Score(np.ones(1)), ((LARGEST, math.inf),), False, False)
     assert top.describe((), "steps") == "the output is infinite"
 
 

@@ -9,22 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.tasks import TASKS
 
+from shoal.additive.choice import MECHANISMS, calibrate, calibrated
+from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.neighbours import audit_neighbours
 from shoal.audit.statistical import audit_black_box
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.groups import RecordGroups
-from shoal.models.table import JointTable
-from shoal.queries.centroids import centroids
-from shoal.queries.classifier import linear_classifier
-from shoal.queries.learning import Rounds
-from shoal.queries.linear import count, histogram
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
+from shoal.networks.table import JointTable
+from shoal.records.centroids import centroids
+from shoal.records.classifier import linear_classifier
+from shoal.records.domain import RecordGroups
+from shoal.records.numbers import Rounds
+from tests.contract.tasks import TASKS
 
 ROWS = np.random.default_rng(0).random((30, 1))
 
@@ -120,7 +119,7 @@ def test_records_in_groups_lose_as_much_as_records_that_are_alike(size: int) -> 
 
 
 def test_a_bound_for_entries_is_not_used_for_other_secrets() -> None:
-    from shoal.secrets.contexts import SensitiveContexts
+    from shoal.contexts.secrets import SensitiveContexts
 
     plan = in_rounds()
     task = replace(plan.task)

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from shoal.audit.adaptive_testing import LEAST_TESTS, Looked, trials
 from shoal.audit.lengths import FEWEST, SHORT, Budget, default_budget, ladder, places
-from shoal.audit.rounds import LEAST_TESTS, trials
-from shoal.audit.scope import Looked
 from shoal.audit.statistical import Estimate, audit_black_box
-from shoal.audit.walk import walk
+from shoal.chains.audit.walk import walk
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
-from shoal.models.chain import MarkovChain
-from shoal.models.order import OrderChain
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
 
 SLOW = [[0.98, 0.02], [0.02, 0.98]]
 Rng = np.random.Generator

@@ -11,19 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shoal.additive.choice import MECHANISMS
+from shoal.additive.queries import count
 from shoal.audit.exact import audit, audit_noise
-from shoal.audit.report import as_html, as_json
+from shoal.audit.report import Bar, Line, as_html, as_json, bar_chart, line_chart
 from shoal.audit.result import Audit
 from shoal.audit.statistical import Estimate, audit_black_box
-from shoal.audit.svg import Bar, Line, bar_chart, line_chart
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS
-from shoal.models.chain import MarkovChain
-from shoal.models.day import DayChain
-from shoal.queries.current import CurrentState
-from shoal.queries.linear import count
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.secrets.entries import EachEntry
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.core.task import EachEntry, Task
 
 CHAIN = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit & rest", "<walk>"], length=20)
 

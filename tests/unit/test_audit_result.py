@@ -7,19 +7,18 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.toys import TASK, stream_plan, with_scale
 
 import shoal.audit
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.result import Audit, factor, share
+from shoal.chains.families import AnyInitialLaw, MixingSummary
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.table import JointTable
-from shoal.queries.linear import count, histogram
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry, Task
+from shoal.networks.table import JointTable
+from tests.toys import TASK, stream_plan, with_scale
 
 EVEN = JointTable.of([[0.5, 0.0], [0.0, 0.5]])
 ONES = count(["0", "1"], "1")

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.audit.black_box import FunctionBox, PlanBox, as_box, runner
+from shoal.audit.fact_pairs import GivenEntry, Pool, outcomes_given, route
+from shoal.chains.audit.walk import walk
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Ints
+from shoal.core.errors import InputError
+from shoal.networks.table import JointTable
 from tests.oracle.enumeration import chain_law, conditional, order_law, table_law
 from tests.toys import TASK
-
-from shoal.audit.boxes import FunctionBox, PlanBox, as_box, runner
-from shoal.audit.sampling import GivenEntry, Pool, outcomes_given, route
-from shoal.audit.walk import walk
-from shoal.core.errors import InputError
-from shoal.core.value import Ints
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.chain import MarkovChain
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
 
 DRAWS = 40_000
 PER_STEP = [[[0.8, 0.2], [0.0, 1.0]], [[0.5, 0.5], [0.1, 0.9]], [[0.6, 0.4], [0.4, 0.6]]]
@@ -70,8 +70,8 @@ def test_jumps_have_the_law_of_moves(
     matrix: Any, initial: Any, entry: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long stretches are drawn change by change: here all of them are."""
-    monkeypatch.setattr("shoal.audit.sampling.RARELY", 2.0)
-    monkeypatch.setattr("shoal.audit.sampling.SHORT", 1)
+    monkeypatch.setattr("shoal.audit.fact_pairs.RARELY", 2.0)
+    monkeypatch.setattr("shoal.audit.fact_pairs.SHORT", 1)
     chain = MarkovChain.of(matrix, initial=initial, length=5)
     way = route(walk(chain), 5, entry)
     for value in np.flatnonzero(way.law).tolist():
@@ -151,7 +151,7 @@ def test_a_pool_of_processes_changes_nothing() -> None:
 
 
 def test_long_data_is_drawn_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.audit.boxes.CHUNK_ENTRIES", 100)
+    monkeypatch.setattr("shoal.audit.black_box.CHUNK_ENTRIES", 100)
     sizes: list[tuple[int, ...]] = []
 
     class Watched:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import InputError
-from shoal.models.bayesnet import BayesNet
-from shoal.models.bif import parse_bif
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.interchange import parse_bif
 
 TEXT = """
 network weather { property author nobody; }

@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples import examples
 
+from shoal.chains.model import MarkovChain
 from shoal.core import codec
-from shoal.core.additive import Additive
-from shoal.core.codec import INLINE_SIZE, decode, encode, kind_of
+from shoal.core.codec import INLINE_SIZE, Value, decode, encode, kind_of
 from shoal.core.errors import StoredError
-from shoal.core.plan import Plan, Stream
-from shoal.core.value import Value
+from shoal.core.plan import Additive, Plan, Stream
 from shoal.kinds import CLASSES, KINDS, dumps, loads
-from shoal.models.chain import MarkovChain
+from tests.examples import examples
 
 
 def _type_name(value: object) -> str:

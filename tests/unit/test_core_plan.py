@@ -7,6 +7,17 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import histogram
+from shoal.chains.families import MixingSummary
+from shoal.core import codec
+from shoal.core.errors import DataError, InputError, OverBudget, StoredError
+from shoal.core.plan import Plan, Stream
+from shoal.core.rng import SystemRng
+from shoal.core.task import EachEntry
+from shoal.kinds import loads
+from shoal.noise.primitives import SeededRng
 from tests.toys import (
     CHAIN,
     TASK,
@@ -16,17 +27,6 @@ from tests.toys import (
     stream_plan,
     with_scale,
 )
-
-from shoal.core import codec
-from shoal.core.errors import DataError, InputError, OverBudget, StoredError
-from shoal.core.plan import Plan, Stream
-from shoal.core.rng import SystemRng
-from shoal.kinds import loads
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.family import MixingSummary
-from shoal.noise.bits import SeededRng
-from shoal.queries.linear import histogram
-from shoal.secrets.entries import EachEntry
 
 DATA = ["rest", "run", "run", "rest"]
 

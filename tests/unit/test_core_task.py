@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from shoal.core.composition import Alone, AsEntryDP, PerStep, SameQuilts
+from shoal.additive.queries import count
+from shoal.chains.families import AnyInitialLaw, MixingSummary
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import NOTIONS, Guarantee
-from shoal.core.release import Answer, Error, Release
-from shoal.core.task import Task
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.core.guarantee import NOTIONS, Alone, AsEntryDP, Guarantee, PerStep, SameQuilts
+from shoal.core.plan import Answer, Error, Release
+from shoal.core.task import EachEntry, Task
 
 TWO = [[0.8, 0.2], [0.3, 0.7]]
 QUERY = count("ab", "b")

@@ -11,13 +11,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.examples import examples
 
-from shoal.core.composition import AsEntryDP, AsGroupDP
-from shoal.core.value import Value, locked
-from shoal.models.chain import MarkovChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import count, histogram
+from shoal.additive.queries import count, histogram
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Value, locked
+from shoal.core.guarantee import AsEntryDP, AsGroupDP
+from shoal.networks.table import JointTable
+from tests.examples import examples
 
 
 def chain() -> MarkovChain:

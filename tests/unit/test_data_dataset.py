@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.dataset import Dataset
+from shoal.data.table import Dataset
 
 TWO = Dataset.of({"ann": [["sit", "walk"], ["sit"]], "bob": [["run", "sit", "sit"]]})
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from shoal.core.errors import InputError
-from shoal.data.durations import parse_duration
+from shoal.data.times import parse_duration
 
 
 @pytest.mark.parametrize(

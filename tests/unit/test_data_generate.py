@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.chains.fit import fit_chain
 from shoal.core.errors import InputError
-from shoal.data.dataset import Dataset
 from shoal.data.generate import (
     ACTIVITIES,
     CONTEXTS,
@@ -26,7 +26,7 @@ from shoal.data.generate import (
     write_table,
 )
 from shoal.data.read import read
-from shoal.models.fit import fit_chain
+from shoal.data.table import Dataset
 
 DATASETS: list[Callable[[int], Dataset]] = [
     lambda seed: activity_days(2, 2, seed),

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.dataset import Dataset
 from shoal.data.read import read
-from shoal.data.table import from_table
+from shoal.data.table import Dataset, from_table
 
 TEN = timedelta(minutes=10)
 ROWS = pl.DataFrame(

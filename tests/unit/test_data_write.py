@@ -13,7 +13,7 @@ import pytest
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.guarantee import Guarantee
-from shoal.core.release import Answer, Error, Release
+from shoal.core.plan import Answer, Error, Release
 from shoal.data.write import SCHEMA, write_releases, write_table
 
 RELEASE = Release(

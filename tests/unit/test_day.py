@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from shoal.contexts.day import DayChain, fit_day, fit_day_kinds
+from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import DataError, InputError
 from shoal.kinds import dumps, loads
-from shoal.models.day import DayChain
-from shoal.models.day_fit import fit_day, fit_day_kinds
-from shoal.noise.bits import SeededRng
-from shoal.secrets.contexts import SensitiveContexts
+from shoal.noise.primitives import SeededRng
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]
 

@@ -11,19 +11,26 @@ import pytest
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
 from shoal.kinds import dumps, loads
-from shoal.models.bayesnet import BayesNet
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import PairwiseField, field_of_pairs, friend_field
-from shoal.models.dependence_network import followed, network_of_field
-from shoal.models.dependence_sources import (
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.table import JointTable
+from shoal.records.domain import RecordDomain
+from shoal.records.field import (
+    PairwiseField,
+    as_network,
+    field_of_pairs,
+    friend_field,
+    network_of_field,
+)
+from shoal.records.sources import (
+    FriendModel,
+    affinity_ties,
+    fit_friends,
     independent_blocks,
     pairs_of_counts,
     pairs_of_network,
     pairs_of_table,
 )
-from shoal.models.friends import FriendModel, affinity_ties, fit_friends
-from shoal.models.table import JointTable
+from shoal.records.ties import Dependence
 
 LINE = RecordDomain.points([0, 1, 3])
 SKEW = np.array([[4, 1, 0], [2, 3, 1], [0, 1, 8]]) / 20
@@ -287,11 +294,11 @@ def test_a_forest_is_a_network_with_the_same_law() -> None:
     tables = rng.gamma(1.0, size=(3, 3, 3))
     field = PairwiseField.of(LINE, 6, ties, tables, [0, 1, 2], own=rng.gamma(1.0, size=(6, 3)))
     network = network_of_field(field)
-    assert followed(field) == network
+    assert as_network(field) == network
     assert network.as_table().probability == pytest.approx(field.table().probability)
     loop = PairwiseField.of(LINE, 3, [[0, 1], [1, 2], [0, 2]], tables[0])
-    assert followed(loop) == loop.table()
+    assert as_network(loop) == loop.table()
     with pytest.raises(InputError, match="the ties form a loop"):
         network_of_field(loop)
     large = PairwiseField.of(LINE, 300, [[0, 1]], tables[0])
-    assert followed(large) == large
+    assert as_network(large) == large

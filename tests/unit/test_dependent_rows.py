@@ -8,25 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.tasks import TASKS, friends, weak_tree
 
+from shoal.additive.choice import MECHANISMS, calibrate, calibrated, choose
+from shoal.additive.plans import accuracy, accuracy_of_laplace
+from shoal.additive.queries import count
 from shoal.audit.exact import audit
-from shoal.core.additive import Additive
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError, Refused
-from shoal.core.plan import Plan, Sampler
-from shoal.core.task import Task
-from shoal.core.value import Floats, Value
-from shoal.mechanisms import MECHANISMS, calibrated, choose
-from shoal.mechanisms.accuracy import accuracy, accuracy_of_laplace
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.dependent_published import published_scale
-from shoal.models.chain import MarkovChain
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.dependence_field import friend_field
-from shoal.models.friends import FriendModel
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.core.plan import Additive, Plan, Sampler
+from shoal.core.task import EachEntry, Task
+from shoal.records.domain import RecordDomain
+from shoal.records.field import friend_field
+from shoal.records.published import published_scale
+from shoal.records.sources import FriendModel
+from shoal.records.ties import Dependence
+from tests.contract.tasks import TASKS, friends, weak_tree
 
 ONE = Fraction(1)
 COUNT = count("abc", "c")
@@ -176,7 +173,7 @@ def test_an_audit_that_leaves_programs_out_says_so(monkeypatch: pytest.MonkeyPat
     plan = calibrate(COUNT, EachEntry(), friends(), epsilon=1, mechanism="dependent-published")
     whole = audit(plan)
     assert not any("some records" in note for note in whole.not_checked)
-    monkeypatch.setattr("shoal.audit.dependent_program.MOST_WORK", 200)
+    monkeypatch.setattr("shoal.records.audit.MOST_WORK", 200)
     part = audit(plan)
     assert part.lower <= whole.lower
     assert any("some records" in note for note in part.not_checked)

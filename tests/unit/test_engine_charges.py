@@ -9,24 +9,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.engine_jobs import days, job, refused, released, spread
-from tests.ledger_plans import DATA, group, laplace, with_eta
-from tests.ledger_servers import KINDS, fresh_ledger
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import count
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Answer, Release
-from shoal.engines import local
+from shoal.core.plan import Answer, Charge, Plan, Release
+from shoal.core.task import EachEntry
+from shoal.jobs import local
 from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
 from shoal.ledger.batch import Documents, Outcome, settle_many
 from shoal.ledger.store import SqlLedger
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.noise.primitives import SeededRng
+from tests.engine_jobs import days, job, refused, released, spread
+from tests.ledger_plans import DATA, group, laplace, with_eta
+from tests.ledger_servers import KINDS, fresh_ledger
 
 
 def settled(

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.engine_jobs import plan as histogram_plan, refused, released
-from tests.locations import running_task, town, town_task
 
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
-from shoal.engines import local
-from shoal.engines.coordinates import degrees, grid_in_km, names_at
-from shoal.engines.drawing import seeded_source
-from shoal.engines.files import release_files
-from shoal.engines.job import Job, load_job
-from shoal.engines.layout import Layout
-from shoal.engines.report import JobReport
+from shoal.jobs import local
+from shoal.jobs.drawing import seeded_source
+from shoal.jobs.files import release_files
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import Job, load_job
+from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.location_place import Atlas
-from shoal.models.grid import HexGrid, SquareGrid
-from shoal.models.grid_chain import SparseChain
-from shoal.streams.location import LocationStream
+from shoal.places.jobs.traces import degrees, grid_in_km, names_at
+from shoal.places.locate import StateLocator
+from shoal.places.map import HexGrid, SquareGrid
+from shoal.places.stream import LocationStream
+from shoal.places.walk import SparseChain
+from tests.engine_jobs import plan as histogram_plan, refused, released
+from tests.locations import running_task, town, town_task
 
 BY_NAME = Layout(by="user", state="place", time="at")
 BY_DEGREES = Layout(by="user", latitude="lat", longitude="lon", time="at")
@@ -101,17 +101,19 @@ def test_a_point_is_its_cell_or_the_nearest_state() -> None:
     for cells in (list(range(42)), sorted(rng.choice(42, 9, replace=False).tolist())):
         chain = chain_on(whole.grid, cells)
         lat, lon = 39 + rng.uniform(-0.02, 0.05, 400), 116 + rng.uniform(-0.02, 0.06, 400)
-        states, off = Atlas(chain).states_of(lat, lon)
+        states, off = StateLocator(chain).states_of(lat, lon)
         wanted = [nearest_by_hand(chain, *point) for point in zip(lat, lon, strict=True)]
         assert states.tolist() == wanted
-        assert [Atlas(chain).state_of(point) for point in zip(lat, lon, strict=True)] == wanted
+        assert [
+            StateLocator(chain).state_of(point) for point in zip(lat, lon, strict=True)
+        ] == wanted
         assert off.tolist() == (~np.isin(whole.grid.cell_of(lat, lon), cells)).tolist()
 
 
 def test_the_ends_of_the_earth_have_a_nearest_state_too() -> None:
     chain = town(3, 3)
     lat, lon = np.array([90.0, -90, 90, 39, 1e300]), np.array([180.0, -180, -180, 180, -1e300])
-    states, off = Atlas(chain).states_of(lat, lon)
+    states, off = StateLocator(chain).states_of(lat, lon)
     assert states.tolist() == [8, 0, 6, 2, 6]
     assert off.all()
 
@@ -122,7 +124,7 @@ def test_hexagons_are_found_by_coordinates() -> None:
     chain = chain_on(grid, list(range(0, grid.size, 2)))
     rng = np.random.default_rng(3)
     lat, lon = 39 + rng.uniform(0, 0.05, 40), 116 + rng.uniform(0, 0.06, 40)
-    states, off = Atlas(chain).states_of(lat, lon)
+    states, off = StateLocator(chain).states_of(lat, lon)
     assert 0 < off.sum() < 40
     near = grid.lattice_of(np.arange(0, grid.size, 2))
     for place, state in enumerate(states.tolist()):

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tests.engine_jobs import plan as histogram_plan
-from tests.locations import running_task, town_task
 
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.engines.coordinates import grid_in_km
-from shoal.engines.keyed import KeyedRng, stream_key
-from shoal.engines.live import Live, Reading
-from shoal.engines.spark_streams import STATE, advanced
+from shoal.jobs.live import Live, Reading
+from shoal.jobs.replayable_rng import KeyedRng, stream_key
+from shoal.jobs.spark_streams import STATE, advanced
 from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.mask_choice import mask
-from shoal.models.day import DayChain
-from shoal.secrets.contexts import SensitiveContexts
+from shoal.places.jobs.traces import grid_in_km
+from tests.engine_jobs import plan as histogram_plan
+from tests.locations import running_task, town_task
 
 CONTEXTS = ("home", "work", "clinic")
 SLOTS = 12

@@ -11,6 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+
+import shoal
+from shoal.core.errors import DataError, InputError
+from shoal.core.rng import SystemRng
+from shoal.jobs import inputs, local
+from shoal.jobs.drawing import seeded_source
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import load_job
 from tests.engine_jobs import (
     LAYOUT,
     STATES,
@@ -23,14 +31,6 @@ from tests.engine_jobs import (
     truths,
     write,
 )
-
-import shoal
-from shoal.core.errors import DataError, InputError
-from shoal.core.rng import SystemRng
-from shoal.engines import inputs, local
-from shoal.engines.drawing import seeded_source
-from shoal.engines.job import load_job
-from shoal.engines.layout import Layout
 
 FEW = 30_000  # bytes of memory per shard: many shards for little data
 
@@ -75,7 +75,7 @@ def test_without_noise_the_answers_are_the_truth(
 ) -> None:
     frame = days(users=50, minutes=40)
     monkeypatch.setattr(
-        "shoal.engines.drawing.draw_many", lambda noise, n, d, rng: np.zeros((n, d), np.int64)
+        "shoal.jobs.drawing.draw_many", lambda noise, n, d, rng: np.zeros((n, d), np.int64)
     )
     local.run(job(spread(frame, tmp_path / "in", 7), tmp_path / "out", memory=FEW))
     found = {
@@ -194,7 +194,7 @@ def test_a_file_that_fails_late_is_taken_out_whole(
 ) -> None:
     data = spread(days(), tmp_path / "in", 2)
     monkeypatch.setattr(inputs, "LARGE", 0)
-    monkeypatch.setattr("shoal.engines.rows.PIECE", 50)
+    monkeypatch.setattr("shoal.jobs.rows.PIECE", 50)
     pieces = inputs.frames
 
     def torn(file: inputs.InputFile, layout: Layout, piece: int) -> object:
@@ -203,7 +203,7 @@ def test_a_file_that_fails_late_is_taken_out_whole(
                 raise DataError("it cannot be read as parquet: page 3 is damaged")
             yield frame
 
-    monkeypatch.setattr("shoal.engines.rows.frames", torn)
+    monkeypatch.setattr("shoal.jobs.rows.frames", torn)
     report = local.run(job(data, tmp_path / "out", memory=FEW, skip_bad=True))
     assert report.rows == 300
     assert report.adds_up

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.engine_jobs import refused, released
 
+from shoal.additive.choice import calibrate
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.engines import local
-from shoal.engines.drawing import seeded_source
-from shoal.engines.job import Job
-from shoal.engines.layout import Layout
+from shoal.core.task import EachEntry
+from shoal.jobs import local
+from shoal.jobs.drawing import seeded_source
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.groups import RecordGroups
-from shoal.queries.centroids import centroids
-from shoal.secrets.entries import EachEntry
+from shoal.records.centroids import centroids
+from shoal.records.domain import RecordGroups
+from tests.engine_jobs import refused, released
 
 LAYOUT = Layout(by="region", numbers=("x", "y"))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import SPEC
 
 from shoal.core.errors import InputError, StoredError
-from shoal.engines.plans import PlanCache, job_plans
+from shoal.jobs.job import PlanCache, job_plans
 from shoal.kinds import dumps
+from tests.cli.conftest import SPEC
 
 
 def specs(folder: Path) -> Path:

@@ -11,25 +11,24 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrate, calibrated
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.errors import DataError, InputError
+from shoal.core.task import EachEntry
+from shoal.jobs import local, spark as engine
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import load_job
+from shoal.jobs.spark import check_java, check_reach
+from shoal.ledger import open_ledger
+from shoal.records.centroids import centroids
+from shoal.records.domain import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger
 from tests.locations import town_task
-
-from shoal.core.errors import DataError, InputError
-from shoal.engines import local, spark as engine
-from shoal.engines.job import load_job
-from shoal.engines.layout import Layout
-from shoal.engines.spark_session import check_java, check_reach
-from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.calibration import calibrate
-from shoal.mechanisms.mask_choice import mask
-from shoal.models.day import DayChain
-from shoal.models.groups import RecordGroups
-from shoal.queries.centroids import centroids
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.secrets.entries import EachEntry
 
 pytestmark = GROUP
 
@@ -275,5 +274,5 @@ def test_a_missing_java_is_told_in_a_sentence(
 
 
 def test_importing_the_engine_does_not_import_spark() -> None:
-    code = "import sys, shoal.engines.spark; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, shoal.jobs.spark; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

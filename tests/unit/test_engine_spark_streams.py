@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine_spark import GROUP, spark_session  # noqa: F401
-from tests.locations import running_task, town_task
 
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.engines.keyed import stream_key
-from shoal.engines.live import Live, Reading
-from shoal.engines.spark_streams import KEY, PROVIDER, ROCKS, live_stream
+from shoal.jobs.live import Live, Reading
+from shoal.jobs.replayable_rng import stream_key
+from shoal.jobs.spark_streams import KEY, PROVIDER, ROCKS, live_stream
 from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.mask_choice import mask
-from shoal.models.day import DayChain
-from shoal.secrets.contexts import SensitiveContexts
+from tests.engine_spark import GROUP, spark_session  # noqa: F401
+from tests.locations import running_task, town_task
 
 pytestmark = GROUP
 

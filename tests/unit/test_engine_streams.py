@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.chains.hidden import posterior
+from shoal.contexts.checks.choice import mask
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.stream import ContextStream
+from shoal.core.plan import Machine, Plan
+from shoal.jobs import local
+from shoal.jobs.drawing import seeded_source
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import Job
+from shoal.ledger import open_ledger
+from shoal.places.jobs.fleet import posteriors
+from shoal.places.stream import LocationStream
 from tests.engine_jobs import plan, refused, released
 from tests.locations import running_task, town_task
-
-from shoal.core.plan import Machine, Plan
-from shoal.engines import local
-from shoal.engines.drawing import seeded_source
-from shoal.engines.job import Job
-from shoal.engines.layout import Layout
-from shoal.engines.location_fleet import posteriors
-from shoal.ledger import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.mechanisms.mask_choice import mask
-from shoal.models.day import DayChain
-from shoal.models.filter import posterior
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.streams.location import LocationStream
-from shoal.streams.mask import ContextStream
 
 CONTEXTS = ("home", "work", "clinic")
 SLOTS = 12

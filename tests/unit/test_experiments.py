@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 import shoal
 from shoal.cli.app import app
-from shoal.experiments import EXPERIMENTS, row_named
-from shoal.experiments.chain_synthetic import QUERY
-from shoal.experiments.chains import as_in_the_paper, entry_task, plan_or_none, unit_scale
-from shoal.experiments.report import Figure, Report, Table, show
+from studies import EXPERIMENTS, row_named
+from studies.chain_synthetic import QUERY
+from studies.chains import as_in_the_paper, entry_task, plan_or_none, unit_scale
+from studies.report import Figure, Report, Table, show
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -99,7 +99,7 @@ def test_reports_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         tables=(Table(title="t", columns=("a",), rows=((1,),)),),
         figures=(Figure(name="f", caption="c", draw=lambda canvas: canvas.subplots()),),
     )
-    monkeypatch.setattr("shoal.experiments.chain_speed.run", lambda: report)
+    monkeypatch.setattr("studies.chain_speed.run", lambda: report)
     out = tmp_path / "tables"
     done = CliRunner().invoke(app, ["reproduce", "chain-speed", "--out", str(out)])
     assert done.exit_code == 0
@@ -110,6 +110,6 @@ def test_reports_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_reports_are_printed_as_one_json_object(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(title="t", columns=("a",), rows=((1,),))
     report = Report(name="chain-speed", source="s.", tables=(table,), figures=())
-    monkeypatch.setattr("shoal.experiments.run", lambda name: report)
+    monkeypatch.setattr("studies.run", lambda name: report)
     printed = CliRunner().invoke(app, ["reproduce", "chain-speed", "--json"])
     assert json.loads(printed.stdout) == {"reports": [report.as_object()]}

@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.core.composition import AsEntryDP
-from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, sequences
-from shoal.models.fit import (
+from shoal.chains.fit import (
     TRANSITION_SENSITIVITY,
     fit_chain,
     fit_groups,
@@ -19,7 +16,10 @@ from shoal.models.fit import (
     fit_private,
     transition_counts,
 )
-from shoal.noise.bits import SeededRng
+from shoal.core.errors import DataError, InputError
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.records import Sequences, sequences
+from shoal.noise.primitives import SeededRng
 
 AB = ("a", "b")
 DATA = sequences([["a", "a", "b", "a"], ["b"], ["b", "b", "a"]], AB)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
+from shoal.chains.fit import fit_chain, fit_order, transition_counts
+from shoal.chains.fit_check import FitCheck, OrderComparison, check_fit, compare
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, sequences
-from shoal.core.value import Ints, locked
-from shoal.models.chain import MarkovChain
-from shoal.models.fit import fit_chain, fit_order, transition_counts
-from shoal.models.fit_check import Comparison, FitCheck, check_fit, compare
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=("a", "b"))
 
@@ -51,8 +51,8 @@ def test_the_statistic_is_that_of_contingency_tables() -> None:
 
 
 def test_a_gain_must_be_significant_and_large_to_be_noticed() -> None:
-    def compared(p_value: float, gain_bits: float) -> Comparison:
-        return Comparison(9.0, 4, p_value, gain_bits, 100)
+    def compared(p_value: float, gain_bits: float) -> OrderComparison:
+        return OrderComparison(9.0, 4, p_value, gain_bits, 100)
 
     assert compared(0.001, 0.011).noticeable(1.0)
     assert not compared(0.001, 0.009).noticeable(1.0)

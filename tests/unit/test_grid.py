@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations import town
 
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
 from shoal.kinds import dumps, loads
-from shoal.models.chain import MarkovChain
-from shoal.models.grid import HexGrid, SquareGrid
-from shoal.models.grid_chain import SparseChain
-from shoal.models.grid_fit import cut_at_gaps, fit_grid, personal
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import coordinates
+from shoal.noise.primitives import SeededRng
+from shoal.places.map import HexGrid, SquareGrid
+from shoal.places.queries import coordinates
+from shoal.places.walk import SparseChain, cut_at_gaps, fit_grid, personal
+from tests.locations import town
 
 
 def beijing(rows: int = 12, columns: int = 20) -> SquareGrid:

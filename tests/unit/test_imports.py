@@ -1,4 +1,8 @@
-"""Imports point one way: no module of the package imports a layer above its own."""
+"""Imports point one way: no module of the package imports a storey above its own.
+
+The walls stand between families, and the storeys run inside them: `chains/audit` stands where
+`audit` stands, `places/spec` where `spec` stands, and so on.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +17,44 @@ import pytest
 import shoal
 
 PACKAGE = Path(shoal.__file__).parent
-LAYERS = (
+FAMILIES = ("chains", "networks", "records", "places", "contexts")
+STOREYS = (
     "core",
     "geometry",
     "noise",
-    "models",
-    "queries",
-    "secrets",
-    "loss",
-    "mechanisms",
-    "streams",
+    "additive",
+    "families",
+    "stream",
     "ledger",
     "audit",
     "attacks",
     "data",
     "spec",
-    "engines",
-    "experiments",
+    "jobs",
+    "edges",
 )
-EDGES = ("service", "studio", "cli")  # nothing below may import these, nor they each other
+# rooms of a family that stand on the storey of that name, or on another one
+ROOMS = {
+    "stream": "stream",
+    "tracks": "ledger",
+    "audit": "audit",
+    "attack": "attacks",
+    "people": "attacks",
+    "spec": "spec",
+    "jobs": "jobs",
+    "views": "edges",
+}
+EDGES = ("cli", "gateway", "studio")  # nothing below may import these, nor they each other
+# which family may use which, as docs/architecture.md says
+NEIGHBOURS = {
+    "networks": ("chains",),
+    "records": ("chains", "networks"),
+    "places": ("chains",),
+    "contexts": ("chains",),
+}
 HEAVY = ("numba", "scipy", "polars", "pyarrow", "sqlalchemy", "networkx", "matplotlib", "pandas")
+
+Place = tuple[str, str]  # the folder at the top, and the storey
 
 
 def imported(source: str, package: str) -> Iterator[tuple[int, str]]:
@@ -52,89 +74,97 @@ def imported(source: str, package: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{base}.{alias.name}"
 
 
-def shoal_layers(source: str, package: str) -> list[tuple[int, str]]:
-    """Line and layer of every import of Shoal itself; the bare package is "shoal"."""
+def place_of(dotted: str) -> Place:
+    """The folder and the storey of `shoal.…`; the bare package stands above the jobs."""
+    _, top, room, *_ = [*dotted.split("."), "", ""]
+    if top in FAMILIES:
+        return top, ROOMS.get(room, "families")
+    if top in EDGES:
+        return top, "edges"
+    return (top, top) if top in STOREYS else ("shoal", "shoal")
+
+
+def rank(storey: str) -> float:
+    return STOREYS.index("jobs") + 0.5 if storey == "shoal" else STOREYS.index(storey)
+
+
+def wrong_way(source: str, module: str) -> list[str]:
+    """The imports in `module` that point upwards, or through a wall between families."""
+    own, storey = place_of(module)
     found = []
-    for line, name in imported(source, package):
-        root, _, rest = name.partition(".")
-        if root == "shoal":
-            layer = rest.partition(".")[0]
-            found.append((line, layer if _is_layer(layer) else "shoal"))
+    for line, name in imported(source, module.rpartition(".")[0]):
+        if name.partition(".")[0] != "shoal":
+            continue
+        other, above = place_of(name)
+        if (other, above) == (own, storey):
+            continue
+        wall = own in FAMILIES and other in FAMILIES and own != other
+        through = wall and other not in NEIGHBOURS.get(own, ())
+        upwards = rank(above) > rank(storey) or (rank(above) == rank(storey) and not wall)
+        if upwards or through:
+            found.append(f"line {line}: {own} ({storey}) imports {other} ({above})")
     return found
-
-
-def _is_layer(name: str) -> bool:
-    return name == "kinds" or (PACKAGE / name).is_dir()
-
-
-def rank(layer: str) -> float:
-    if layer == "kinds":
-        # the table of kinds stands just above the highest layer it lists
-        source = (PACKAGE / "kinds.py").read_text()
-        return max(LAYERS.index(name) for _, name in shoal_layers(source, "shoal")) + 0.5
-    if layer == "shoal":
-        return len(LAYERS)
-    return len(LAYERS) + 1 if layer in EDGES else LAYERS.index(layer)
-
-
-def wrong_way(source: str, layer: str, package: str) -> list[str]:
-    """The imports in a module of `layer` that do not point to a lower one or to its own."""
-    return [
-        f"line {line}: {layer} imports {other}"
-        for line, other in shoal_layers(source, package)
-        if other != layer and rank(other) >= rank(layer)
-    ]
 
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_imports_a_layer_above_its_own(path: Path) -> None:
-    inside = path.relative_to(PACKAGE)
-    package = ".".join(["shoal", *inside.parts[:-1]])
-    assert wrong_way(path.read_text(), inside.parts[0], package) == []
+def test_no_module_imports_a_storey_above_its_own(path: Path) -> None:
+    inside = path.relative_to(PACKAGE).with_suffix("")
+    assert wrong_way(path.read_text(), ".".join(["shoal", *inside.parts])) == []
 
 
-def test_every_folder_is_a_layer_with_a_place() -> None:
+def test_every_folder_has_a_place() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.glob("*.py"))}
-    assert folders <= {*LAYERS, *EDGES}
+    assert folders <= {*STOREYS, *EDGES, *FAMILIES}
 
 
-def test_only_the_table_of_kinds_and_the_public_names_stand_outside_the_layers() -> None:
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "kinds.py"}
-
-
-@pytest.mark.parametrize(
-    ("source", "layer"),
-    [
-        ("import shoal.mechanisms.group", "core"),
-        ("from shoal.mechanisms import group", "loss"),
-        ("def f():\n    from shoal.cli import app", "experiments"),
-        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shoal.ledger", "models"),
-        ("from ..mechanisms import group", "noise"),
-        ("from shoal import calibrate", "data"),
-        ("from shoal.kinds import dumps", "core"),
-        ("from shoal.kinds import loads", "mechanisms"),
-        ("from shoal.cli import app", "service"),
-    ],
-)
-def test_the_check_sees_every_way_to_import_upwards(source: str, layer: str) -> None:
-    assert wrong_way(source, layer, f"shoal.{layer}")
+def test_no_folder_holds_more_than_25_files() -> None:
+    crowded = {
+        str(folder.relative_to(PACKAGE)): len(list(folder.glob("*.py")))
+        for folder in PACKAGE.rglob("*")
+        if folder.is_dir() and len(list(folder.glob("*.py"))) > 25
+    }
+    assert crowded == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "layer"),
+    ("source", "module"),
     [
-        ("from shoal.core import task", "mechanisms"),
-        ("from . import row", "mechanisms"),
-        ("from shoal import __version__", "cli"),
-        ("from shoal.kinds import dumps", "cli"),
-        ("import numpy", "core"),
+        ("import shoal.additive.group", "shoal.core.task"),
+        ("from shoal.chains import model", "shoal.additive.exact"),
+        ("def f():\n    from shoal.cli import app", "shoal.jobs.local"),
+        (
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shoal.ledger",
+            "shoal.networks.bayesnet",
+        ),
+        ("from ..additive import group", "shoal.noise.laplace"),
+        ("from shoal import calibrate", "shoal.data.read"),
+        ("from shoal.cli import app", "shoal.gateway.app"),
+        ("from shoal.places import map", "shoal.chains.model"),
+        ("from shoal.contexts import day", "shoal.places.machine"),
+        ("from shoal.chains.audit import walk", "shoal.chains.model"),
+        ("from shoal.places.spec import GridWalkModel", "shoal.places.audit"),
     ],
 )
-def test_the_check_lets_downward_imports_pass(source: str, layer: str) -> None:
-    assert wrong_way(source, layer, f"shoal.{layer}") == []
+def test_the_check_sees_every_way_to_import_upwards(source: str, module: str) -> None:
+    assert wrong_way(source, module)
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("from shoal.core import task", "shoal.additive.group"),
+        ("from . import row", "shoal.additive.group"),
+        ("from shoal import __version__", "shoal.cli.app"),
+        ("from shoal.chains.model import MarkovChain", "shoal.places.walk"),
+        ("from shoal.chains.model import MarkovChain", "shoal.chains.audit.walk"),
+        ("import numpy", "shoal.core.task"),
+    ],
+)
+def test_the_check_lets_downward_imports_pass(source: str, module: str) -> None:
+    assert wrong_way(source, module) == []
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

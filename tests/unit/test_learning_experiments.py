@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.experiments.dependent_attack import adversaries, targets_of
-from shoal.experiments.dependent_degrees import bins_of, record_plans
-from shoal.experiments.dependent_kmeans import matched, models_for
-from shoal.experiments.dependent_plans import all_plans, counts_as, standing
-from shoal.experiments.dependent_sources import graphs, people, profiles
-from shoal.experiments.dependent_svm import star_of
-from shoal.mechanisms.dependent_published import published_scale
+from shoal.records.published import published_scale
+from studies.dependent_attack import adversaries, targets_of
+from studies.dependent_degrees import bins_of, record_plans
+from studies.dependent_kmeans import matched, models_for
+from studies.dependent_plans import all_plans, counts_as, standing
+from studies.dependent_sources import graphs, people, profiles
+from studies.dependent_svm import star_of
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +36,10 @@ def test_bins_double() -> None:
 
 def test_a_star_stands_for_all_ties_of_the_published_rows() -> None:
     """The coefficients look at the record with most ties only."""
-    from shoal.core.task import Task
-    from shoal.experiments.dependent_svm import FRIENDSHIP
-    from shoal.models.dependence_domain import RecordDomain
-    from shoal.queries.learning_records import number_mean
-    from shoal.secrets.entries import EachEntry
+    from shoal.core.task import EachEntry, Task
+    from shoal.records.domain import RecordDomain
+    from shoal.records.numbers import number_mean
+    from studies.dependent_svm import FRIENDSHIP
 
     domain = RecordDomain.interval(0, 1, cells=20)
     ring = [(i, (i + 1) % 12) for i in range(12)]

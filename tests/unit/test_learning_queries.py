@@ -14,17 +14,16 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 import shoal
-from shoal.core.additive import Additive
 from shoal.core.errors import DataError, InputError, PromiseBroken
+from shoal.core.plan import Additive
 from shoal.kinds import dumps, loads
-from shoal.models.groups import RecordGroups
-from shoal.noise.bits import SeededRng
 from shoal.noise.laplace import LatticeLaplace
-from shoal.queries.centroids import GRID, centroids, spread
-from shoal.queries.classifier import linear_classifier, root_above
-from shoal.queries.classifier_solver import LOSSES, Objective, minimise
-from shoal.queries.graph import degree_accuracy, degree_distribution, graph, non_increasing
-from shoal.queries.learning import Rounds, sampler_for, split_rounds
+from shoal.noise.primitives import SeededRng
+from shoal.records.centroids import GRID, centroids, spread
+from shoal.records.classifier import LOSSES, Objective, linear_classifier, minimise, root_above
+from shoal.records.degrees import degree_accuracy, degree_distribution, graph, non_increasing
+from shoal.records.domain import RecordGroups
+from shoal.records.numbers import Rounds, sampler_for, split_rounds
 
 ALONE = RecordGroups(1)
 
@@ -175,7 +174,7 @@ def test_logistic_regression_agrees_with_another_solver() -> None:
 def test_descent_takes_over_where_newton_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     objective = problem("huber")
     wanted = minimise(objective, 1e-9)
-    monkeypatch.setattr("shoal.queries.classifier_solver.NEWTON_STEPS", 0)
+    monkeypatch.setattr("shoal.records.classifier.NEWTON_STEPS", 0)
     assert minimise(objective, 1e-6) == pytest.approx(wanted, abs=2e-6)
     with pytest.raises(PromiseBroken, match="below what double precision can certify"):
         minimise(problem("huber", count=20), 1e-300)

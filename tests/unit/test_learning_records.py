@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as st
 import shoal
 from shoal.core.errors import DataError, InputError
 from shoal.kinds import dumps, loads
-from shoal.models.dependence_domain import RecordDomain
-from shoal.models.friends import FriendModel
-from shoal.noise.bits import SeededRng
-from shoal.queries.learning_records import GRID, number_histogram, number_mean
+from shoal.noise.primitives import SeededRng
+from shoal.records.domain import RecordDomain
+from shoal.records.numbers import GRID, number_histogram, number_mean
+from shoal.records.sources import FriendModel
 
 
 @settings(max_examples=100, deadline=None)

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, inspect
-from tests.ledger_plans import DATA, conversions, laplace
-from tests.ledger_servers import KINDS, fresh_ledger, shared_server
 
 from shoal.core.errors import LedgerError
-from shoal.core.ledger import Charge
+from shoal.core.plan import Charge
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.ledger.opening import connect
+from shoal.ledger.database import connect
 from shoal.ledger.postgres import FLUSH
 from shoal.ledger.schema import MIGRATIONS, TABLES, Migration, Words
+from tests.ledger_plans import DATA, conversions, laplace
+from tests.ledger_servers import KINDS, fresh_ledger, shared_server
 
 PLAN = laplace("0.1")
 

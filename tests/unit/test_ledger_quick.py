@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 from sqlalchemy import Connection
-from tests.ledger_plans import DATA, alone, conversions, laplace
-from tests.ledger_servers import fresh_ledger
 
 from shoal.core.errors import CannotCompose, LedgerError, OverBudget
-from shoal.core.ledger import Charge
-from shoal.core.release import Release
-from shoal.ledger import SqlLedger, links, open_ledger, quick, store
+from shoal.core.plan import Charge, Release
+from shoal.ledger import SqlLedger, links, open_ledger, postgres, store
 from shoal.ledger.batch import settle_many
 from shoal.ledger.schema import VERSIONS
+from tests.ledger_plans import DATA, alone, conversions, laplace
+from tests.ledger_servers import fresh_ledger
 
 TENTH, FIFTH = laplace("0.1"), laplace("0.2")
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
@@ -153,7 +152,7 @@ CHANGES: dict[str, Callable[[SqlLedger], object]] = {
     "a crowd": lambda other: [spend(other) for _ in range(store.CROWD + 1)],
     "many links": lambda other: settle_many(
         other,
-        [Charge(plan=TENTH, subject=f"s{n}") for n in range(quick.WINDOW + 1)],
+        [Charge(plan=TENTH, subject=f"s{n}") for n in range(postgres.WINDOW + 1)],
         lambda places: [TENTH.release(DATA)] * len(places),
     ),
     "a version": lambda other: other.database.write(
@@ -329,7 +328,7 @@ def test_looking_and_writing_go_by_the_indexes(ledger: SqlLedger) -> None:
             connection.exec_driver_sql(f"EXPLAIN EXECUTE {name} ({values})").scalars().all()
             for name, values in (
                 ("shoal_look", ",".join(["NULL"] * 5)),
-                ("shoal_write", ",".join(["NULL"] * len(quick._PARAMETERS))),
+                ("shoal_write", ",".join(["NULL"] * len(postgres._PARAMETERS))),
             )
         )
         return "\n".join([*look, *write])

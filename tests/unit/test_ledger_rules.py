@@ -8,6 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import count
+from shoal.chains.model import MarkovChain
+from shoal.core.errors import CannotCompose, Refused
+from shoal.core.guarantee import AsEntryDP, PerStep, SameQuilts
+from shoal.core.task import EachEntry, Model
+from shoal.ledger.rules import RULES, any_total, compose, parallel, standard_conversions
+from shoal.ledger.totals import Conversions, Total, tallied
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
 from tests.ledger_plans import (
     CHAIN,
     ENDLESS,
@@ -20,19 +31,6 @@ from tests.ledger_plans import (
     laplace,
     with_eta,
 )
-
-from shoal.core.composition import AsEntryDP, PerStep, SameQuilts
-from shoal.core.errors import CannotCompose, Refused
-from shoal.core.task import Model
-from shoal.ledger.rules import any_total, compose, parallel, standard_conversions
-from shoal.ledger.theorems import RULES
-from shoal.ledger.total import Conversions, Total, tallied
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
 
 
 def test_etas_add_exactly_and_are_converted_once() -> None:

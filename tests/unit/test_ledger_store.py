@@ -10,6 +10,24 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+
+from shoal.core.errors import (
+    CannotCompose,
+    InputError,
+    LedgerError,
+    OverBudget,
+    Refused,
+    StoredError,
+)
+from shoal.core.plan import Charge, Plan, Release
+from shoal.core.task import Model
+from shoal.ledger import Session, SqlLedger, open_ledger, reading
+from shoal.ledger.batch import settle_many
+from shoal.ledger.limits import Limit
+from shoal.ledger.memory import BEATEN
+from shoal.ledger.schema import TABLES
+from shoal.ledger.totals import Conversions
+from shoal.noise.primitives import SeededRng
 from tests.ledger_plans import (
     DATA,
     ENDLESS,
@@ -20,26 +38,6 @@ from tests.ledger_plans import (
     with_eta,
 )
 from tests.ledger_servers import KINDS, fresh_ledger
-
-from shoal.core.errors import (
-    CannotCompose,
-    InputError,
-    LedgerError,
-    OverBudget,
-    Refused,
-    StoredError,
-)
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Release
-from shoal.core.task import Model
-from shoal.ledger import Session, SqlLedger, open_ledger, reading
-from shoal.ledger.batch import settle_many
-from shoal.ledger.limits import Limit
-from shoal.ledger.memory import BEATEN
-from shoal.ledger.schema import TABLES
-from shoal.ledger.total import Conversions
-from shoal.noise.bits import SeededRng
 
 TENTH = laplace("0.1")
 FIFTH = laplace("0.2")

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.locations import running_task
-from tests.specs import CONTEXTS
 from typer.testing import CliRunner, Result
 
+from shoal.additive.choice import MECHANISMS
 from shoal.cli.app import app
+from shoal.contexts.day import DayChain
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.contexts.stream import ContextStream
 from shoal.core.errors import CannotCompose, InputError
 from shoal.core.plan import Stream
 from shoal.core.task import Task
 from shoal.kinds import dumps, loads
 from shoal.ledger import Session, SqlLedger, open_ledger
-from shoal.mechanisms import MECHANISMS
-from shoal.models.day import DayChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.streams.location import LocationStream
-from shoal.streams.mask import ContextStream
+from shoal.noise.primitives import SeededRng
+from shoal.places.stream import LocationStream
+from tests.locations import running_task
+from tests.specs import CONTEXTS
 
 STATES = ("home", "work", "clinic")
 MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]

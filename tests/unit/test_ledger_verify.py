@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger_plans import DATA, conversions, group, laplace
-from tests.ledger_servers import KINDS, fresh_ledger
 
 from shoal.core.errors import LedgerError
 from shoal.ledger import open_ledger
 from shoal.ledger.links import link_hash
 from shoal.ledger.schema import TABLES
 from shoal.ledger.verify import Verdict
+from tests.ledger_plans import DATA, conversions, group, laplace
+from tests.ledger_servers import KINDS, fresh_ledger
 
 FIELDS = [  # the version decides how a ledger is opened, and has a test of its own
     (table.name, column.name)

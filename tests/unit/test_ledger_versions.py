@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, inspect, text
-from tests.ledger_plans import DATA, conversions, group, laplace
-from tests.ledger_servers import KINDS, fresh_ledger
 
 from shoal.core.errors import LedgerError, OverBudget
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
+from shoal.core.plan import Charge, Plan
 from shoal.kinds import dumps
 from shoal.ledger import SqlLedger, open_ledger
 from shoal.ledger.charging import fields, stored_release
+from shoal.ledger.database import connect
 from shoal.ledger.links import link_hash
-from shoal.ledger.opening import connect
 from shoal.ledger.schema import MIGRATIONS
+from tests.ledger_plans import DATA, conversions, group, laplace
+from tests.ledger_servers import KINDS, fresh_ledger
 
 TENTH, HALF = laplace("0.1"), group("0.5")
 MADE = [  # plan, subject, period, requester, key
@@ -182,7 +181,7 @@ def test_triggers_and_rules_are_those_of_a_new_ledger(url: str, tmp_path: Path) 
 
 
 def _eta(plan: Plan) -> Any:
-    from shoal.ledger.total import entry_eta
+    from shoal.ledger.totals import entry_eta
 
     return entry_eta(plan)
 

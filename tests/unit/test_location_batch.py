@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.locations import running_task, town_task
 
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.ledger.store import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.noise.bits import SeededRng
-from shoal.streams.batch_location import TrackColumns, release_tracks, tracks_of
-from shoal.streams.location import LocationStream
+from shoal.noise.primitives import SeededRng
+from shoal.places.stream import LocationStream
+from shoal.places.tracks import TrackColumns, release_tracks, tracks_of
+from tests.locations import running_task, town_task
 
 
 @pytest.fixture(scope="module")

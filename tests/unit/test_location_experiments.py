@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.experiments.location_knn import nearest, shared
-from shoal.experiments.location_optimum import table
-from shoal.experiments.location_study import Run, follow, standard_runs
-from shoal.experiments.location_traces import STEPS, TRACKS, generated
-from shoal.secrets.policy import PolicyGraph
+from shoal.places.policy import PolicyGraph
+from studies.location_knn import nearest, shared
+from studies.location_optimum import table
+from studies.location_study import Run, follow, standard_runs
+from studies.location_traces import STEPS, TRACKS, generated
 
 
 def test_nearest_places_and_what_two_answers_share() -> None:

@@ -8,21 +8,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.contract.tasks import short_day
-from tests.locations import walk
 
+from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.chains.families import AnyInitialLaw
+from shoal.chains.hidden import baum_welch, motion_of, posterior
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import Task
-from shoal.mechanisms import MECHANISMS, calibrated
-from shoal.models.baum_welch import baum_welch
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw
-from shoal.models.filter import motion_of, posterior
-from shoal.models.grid_chain import SparseChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import measurement
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream, emissions
+from shoal.noise.primitives import SeededRng
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import measurement
+from shoal.places.stream import LocationStream, emissions
+from shoal.places.walk import SparseChain
+from tests.contract.tasks import short_day
+from tests.locations import walk
 
 
 def test_motion_is_the_same_dense_and_sparse() -> None:

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for
 
 from shoal.core.rng import Rng, SystemRng
-from shoal.mechanisms.location_live import WORDS, LiveSteps
-from shoal.mechanisms.location_machine import LocationMachine, LocationState
-from shoal.mechanisms.location_release import POLICY_SILENT, LocationRelease
-from shoal.noise.bits import SeededRng, Unread
-from shoal.queries.measurement import measurement
-from shoal.secrets.policy import PolicyGraph
+from shoal.noise.primitives import SeededRng, Unread
+from shoal.places.live import WORDS, LiveSteps
+from shoal.places.machine import LocationMachine, LocationState
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import measurement
+from shoal.places.release import POLICY_SILENT, LocationRelease
+from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for
 
 DELTA = Fraction(1, 20)
 CASES = [(name, delta) for name in ("complete", "radius", "transitions") for delta in (None, DELTA)]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.locations import town
 
 from shoal.core.errors import SpecError
 from shoal.kinds import dumps
-from shoal.models.grid_chain import SparseChain
-from shoal.queries.measurement import Measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
+from shoal.places.location_set import LocationSet
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement
+from shoal.places.walk import SparseChain
 from shoal.spec.request import Request, parse_request
+from tests.locations import town
 
 MAP = """
 [[model]]

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations import town_task
 
-from shoal.mechanisms import choose, location_seen
-from shoal.mechanisms.location_machine import LocationMachine, LocationState
-from shoal.mechanisms.location_planar import planar_stages
-from shoal.mechanisms.location_seen import seen
-from shoal.mechanisms.location_stage import Question, Stage, stages_of
-from shoal.models.chain import MarkovChain
-from shoal.models.order import OrderChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import Measurement, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
-from shoal.secrets.policy_index import PolicyIndex
+from shoal.additive.choice import choose
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.noise.primitives import SeededRng
+from shoal.places import runtime
+from shoal.places.location_set import LocationSet
+from shoal.places.machine import LocationMachine, LocationState
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, measurement
+from shoal.places.repair import PolicyIndex
+from shoal.places.runtime import seen
+from shoal.places.step import Question, StepNoise, planar_stages, stages_of
+from tests.locations import town_task
 
 SIDE = 6
 ONE = Fraction(1)
@@ -67,7 +67,7 @@ def corner_machine(epsilon: Fraction, scale: int = 1) -> LocationMachine:
     return LocationMachine(chain=chain, query=query, places=policy, epsilon=epsilon)
 
 
-def same_stage(found: Stage, plain: Stage) -> None:
+def same_stage(found: StepNoise, plain: StepNoise) -> None:
     assert np.array_equal(found.members, plain.members)
     assert np.array_equal(found.answering, plain.answering)
     assert np.array_equal(found.law.points, plain.law.points)
@@ -149,7 +149,7 @@ def test_compiled_beliefs_are_those_of_the_plain_way(
         assert z is not None
         given = [(scene.stage, z)]
         found = seen(machine.runtime, QUERY, state.time, scene, given)
-        plain = location_seen._plain(machine.runtime, QUERY, state.time, scene, given)
+        plain = runtime._plain(machine.runtime, QUERY, state.time, scene, given)
         assert np.allclose(found.belief, plain.belief, rtol=1e-6, atol=0)
         assert np.array_equal(found.support, plain.support)
         assert found.estimate == pytest.approx(plain.estimate, rel=1e-12)
@@ -165,14 +165,14 @@ def test_compiled_beliefs_are_those_of_the_plain_way(
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often `seen` went the compiled way and was answered."""
-    calls, compiled = {"compiled": 0}, location_seen._compiled
+    calls, compiled = {"compiled": 0}, runtime._compiled
 
     def counted(*given: Any) -> Any:
         found = compiled(*given)
         calls["compiled"] += found is not None
         return found
 
-    monkeypatch.setattr(location_seen, "_compiled", counted)
+    monkeypatch.setattr(runtime, "_compiled", counted)
     return calls
 
 
@@ -183,7 +183,7 @@ def test_absolute_error_is_remapped_the_plain_way() -> None:
     scene = machine.scene(machine.init())
     found, plain = (
         way(machine.runtime, query, 0, scene, [(scene.stage, (1, 4))])
-        for way in (seen, location_seen._plain)
+        for way in (seen, runtime._plain)
     )
     assert found.estimate == pytest.approx(plain.estimate, rel=1e-9)
     assert found.spread == pytest.approx(plain.spread, rel=1e-9)
@@ -195,11 +195,11 @@ def test_ties_of_the_most_probable_go_by_index() -> None:
     scene = machine.scene(machine.init())
     far = (10**6, 3 * 10**6)  # every likelihood differs, but priors of 0 do not
     level = scene._replace(prior=np.zeros(CHAIN.size))
-    for way in (seen, location_seen._plain):
+    for way in (seen, runtime._plain):
         found = way(machine.runtime, QUERY, 0, level, [(scene.stage, far)])
         assert [place for place, _ in found.top] == [0, 1, 2]
         assert found.belief == pytest.approx(np.full(CHAIN.size, 1 / CHAIN.size))
-    skipped = location_seen._plain(machine.runtime, QUERY, 0, scene, [])
+    skipped = runtime._plain(machine.runtime, QUERY, 0, scene, [])
     assert [place for place, _ in skipped.top] == [0, 1, 2]
 
 
@@ -230,7 +230,7 @@ def test_outputs_at_the_reach_of_compiled_norms(size: int) -> None:
     scene = machine.scene(machine.init())
     both = [
         way(machine.runtime, machine.query, 0, scene, [(scene.stage, (size, -size))])
-        for way in (seen, location_seen._plain)
+        for way in (seen, runtime._plain)
     ]
     assert both[0].belief == pytest.approx(both[1].belief, rel=1e-6)
     assert both[0].best == pytest.approx(both[1].best, rel=1e-12)

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.locations import SIX, running_policy, running_query, running_task, town, walk
 
+from shoal.additive.choice import MECHANISMS, calibrated, choose
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.kinds import dumps, loads
 from shoal.ledger.store import open_ledger
-from shoal.mechanisms import MECHANISMS, calibrated, choose
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.location_release import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT
-from shoal.models.chain import MarkovChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.measurement import Measurement, coordinates, measurement
-from shoal.secrets.location import LocationSet
-from shoal.secrets.policy import PolicyGraph
-from shoal.streams.location import LocationStream
+from shoal.noise.primitives import SeededRng
+from shoal.places.location_set import LocationSet
+from shoal.places.machine import LocationMachine
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, coordinates, measurement
+from shoal.places.release import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT
+from shoal.places.stream import LocationStream
+from tests.locations import SIX, running_policy, running_query, running_task, town, walk
 
 PATH = ["s1", "s2", "s2", "s4", "s5", "s6", "s1"]
 

@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.core.errors import Refused
-from shoal.loss.suppression import prepare, segment_rise
-from shoal.loss.suppression_adaptive import (
+from shoal.additive.choice import MECHANISMS, recheck
+from shoal.contexts.checks import search_budget
+from shoal.contexts.checks.choice import mask, masks
+from shoal.contexts.day import DayChain
+from shoal.contexts.search.adaptive import (
     next_releases,
     occurring,
     reachable_origins,
     search,
     segments_rise,
 )
-from shoal.loss.suppression_effort import SPEED, Effort, OutOfTime
-from shoal.loss.suppression_greedy import greedy, prior_order, private
-from shoal.loss.suppression_pacing import Pacing, affordable, likeliest
-from shoal.loss.suppression_window import windowed
-from shoal.mechanisms import MECHANISMS, mask_limit, recheck
-from shoal.mechanisms.mask_choice import mask, masks
-from shoal.models.day import DayChain
-from shoal.secrets.contexts import SensitiveContexts
-from shoal.streams.mask import goes_on
+from shoal.contexts.search.beliefs import prepare, segment_rise
+from shoal.contexts.search.greedy import greedy, prior_order, private
+from shoal.contexts.search.pacing import SPEED, Effort, OutOfTime, Pacing, affordable, likeliest
+from shoal.contexts.search.window import windowed
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.stream import goes_on
+from shoal.core.errors import Refused
 
-CHECKS = list(mask_limit.SHARES)
+CHECKS = list(search_budget.SHARES)
 TENTHS = np.arange(11) / 10
 CLINIC = SensitiveContexts.of("0")
 DELTA = Fraction(1, 10)
@@ -126,15 +126,15 @@ def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
 
 
 def test_a_limit_is_shared_out_and_time_that_is_not_used_is_passed_on() -> None:
-    with mask_limit.time_limit(100, clock=lambda: 0.0):
-        for check, share in mask_limit.SHARES.items():
-            assert mask_limit.effort_for(check).work == pytest.approx(100 * share * SPEED)
-        last = mask_limit.effort_for("mask-optimal")
-        assert last.seconds() == pytest.approx(100 * mask_limit.READY)
-    with mask_limit.time_limit(100, "mask-hybrid", clock=None):
-        assert mask_limit.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
-        assert mask_limit.effort_for("mask-hybrid").seconds() == np.inf
-    assert mask_limit.effort_for("mask-adaptive").work == mask_limit.SECONDS * SPEED
+    with search_budget.time_limit(100, clock=lambda: 0.0):
+        for check, share in search_budget.SHARES.items():
+            assert search_budget.effort_for(check).work == pytest.approx(100 * share * SPEED)
+        last = search_budget.effort_for("mask-optimal")
+        assert last.seconds() == pytest.approx(100 * search_budget.READY)
+    with search_budget.time_limit(100, "mask-hybrid", clock=None):
+        assert search_budget.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
+        assert search_budget.effort_for("mask-hybrid").seconds() == np.inf
+    assert search_budget.effort_for("mask-adaptive").work == search_budget.SECONDS * SPEED
 
 
 def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> None:
@@ -144,10 +144,10 @@ def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> N
         found.append(1)
         return len(found)
 
-    with mask_limit.time_limit(1, clock=None):
-        assert [mask_limit.shared("key", find) for _ in range(3)] == [1, 1, 1]
-        assert mask_limit.shared("other", find) == 2
-    assert [mask_limit.shared("key", find) for _ in range(2)] == [3, 4]
+    with search_budget.time_limit(1, clock=None):
+        assert [search_budget.shared("key", find) for _ in range(3)] == [1, 1, 1]
+        assert search_budget.shared("other", find) == 2
+    assert [search_budget.shared("key", find) for _ in range(2)] == [3, 4]
 
 
 def test_an_effort_counts_work_and_seconds() -> None:
@@ -215,15 +215,15 @@ def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
 
 def test_checks_whose_turn_comes_too_late_say_so() -> None:
     time = [0.0]
-    with mask_limit.time_limit(1, clock=lambda: time[0]):
-        mask_limit.turn_of("mask-simulatable")
+    with search_budget.time_limit(1, clock=lambda: time[0]):
+        search_budget.turn_of("mask-simulatable")
         time[0] = 2.0
         with pytest.raises(Refused, match="the time limit of 1 s was over before its turn"):
-            mask_limit.turn_of("mask-adaptive")
+            search_budget.turn_of("mask-adaptive")
     time[0] = 0.0
-    with mask_limit.time_limit(1, clock=lambda: time[0]):
+    with search_budget.time_limit(1, clock=lambda: time[0]):
         time[0] = 2.0
-        assert mask_limit.turn_of("mask-adaptive").late()
+        assert search_budget.turn_of("mask-adaptive").late()
 
 
 def test_a_search_that_is_late_says_so_and_a_greedy_one_keeps_what_it_has() -> None:
@@ -295,8 +295,8 @@ def test_rises_below_a_level_are_not_told_apart_and_those_above_are_exact() -> N
 
 def test_every_proved_check_has_a_share() -> None:
     names = {name for name in MECHANISMS if name.startswith("mask-")} - {"mask-sensitive"}
-    assert set(mask_limit.SHARES) == names
-    assert sum(mask_limit.SHARES.values()) == pytest.approx(1.0)
+    assert set(search_budget.SHARES) == names
+    assert sum(search_budget.SHARES.values()) == pytest.approx(1.0)
 
 
 def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:
@@ -355,10 +355,10 @@ def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
 def test_loading_is_no_part_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh process loads compiled loops for a second or more before its first search."""
     time = [0.0]
-    monkeypatch.setattr(mask_limit, "load", lambda: time.__setitem__(0, 50.0))
-    with mask_limit.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
-        found = mask_limit.effort_for("mask-adaptive").seconds()
-        assert found == pytest.approx(10 * mask_limit.READY)
+    monkeypatch.setattr(search_budget, "load", lambda: time.__setitem__(0, 50.0))
+    with search_budget.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
+        found = search_budget.effort_for("mask-adaptive").seconds()
+        assert found == pytest.approx(10 * search_budget.READY)
     time[0] = 0.0
-    with mask_limit.time_limit(10, clock=None):
+    with search_budget.time_limit(10, clock=None):
         assert time[0] == 0.0

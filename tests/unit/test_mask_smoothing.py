@@ -12,10 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.cli import app
+from shoal.contexts.day import AMOUNTS, DayChain, fit_day, likeliest_smoothing, log_likelihood
 from shoal.core.errors import DataError
 from shoal.kinds import loads
-from shoal.models.day import DayChain
-from shoal.models.day_fit import AMOUNTS, fit_day, likeliest_smoothing, log_likelihood
 
 
 def random_days(count: int, seed: int, habit: float) -> list[list[str]]:
@@ -76,7 +75,7 @@ def test_many_days_are_left_out_in_groups(monkeypatch: pytest.MonkeyPatch) -> No
         fits.append((options["smoothing"], {day[-1] for day in rest}))
         return fit_day(rest, **options)
 
-    monkeypatch.setattr("shoal.models.day_fit.fit_day", noted)
+    monkeypatch.setattr("shoal.contexts.day.fit_day", noted)
     likeliest_smoothing(days)
     every = {day[-1] for day in days}
     for amount in AMOUNTS:

@@ -11,29 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tests.specs import CONTEXTS
 from typer.testing import CliRunner
 
-from shoal.attacks.contexts import attack_contexts, context_beliefs
+from shoal.additive.choice import MECHANISMS, choose
 from shoal.cli.app import app
+from shoal.contexts.attack import attack_contexts, context_beliefs
+from shoal.contexts.checks import probabilistic, search_budget
+from shoal.contexts.checks.choice import mask, reasons, shown_rates
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
+from shoal.contexts.search.pacing import SPEED
+from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labels, jointly
+from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
 from shoal.core.errors import BudgetError, InputError, SpecError
 from shoal.core.plan import Machine, Plan
 from shoal.core.task import Task
 from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
-from shoal.loss.suppression_effort import SPEED
-from shoal.mechanisms import MECHANISMS, choose, mask_limit, mask_probabilistic
-from shoal.mechanisms.mask_choice import mask
-from shoal.mechanisms.mask_machine import VectorMask
-from shoal.mechanisms.mask_machine_simulatable import LiveSimulatable, SimulatableMask
-from shoal.mechanisms.mask_missing import advance
-from shoal.mechanisms.mask_rates import reasons, shown_rates
-from shoal.models.day import DayChain
-from shoal.noise.bits import SeededRng
-from shoal.queries.current import CurrentState
-from shoal.secrets.contexts import SensitiveContexts, for_set_labels, jointly
+from shoal.noise.primitives import SeededRng
 from shoal.spec.request import read_request
-from shoal.streams.mask import ContextStream, charge_day, comes_after
+from tests.specs import CONTEXTS
 
 STATES = ("home", "work", "clinic")
 MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
@@ -411,13 +408,13 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
 ) -> None:
     """A named check gets the whole limit, "best" shares it out; without one there is a default."""
     seen: list[float] = []
-    vector = mask_probabilistic.vector
+    vector = probabilistic.vector
 
     def watched(days: Any, effort: Any) -> Any:
         seen.append(effort.work / SPEED)
         return vector(days, effort)
 
-    monkeypatch.setattr(mask_probabilistic, "vector", watched)
+    monkeypatch.setattr(probabilistic, "vector", watched)
     spec = tmp_path / "mask.toml"
     named = SPEC.replace('"mask-adaptive"', '"mask-probabilistic"')
     spec.write_text(named.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "1min"'))
@@ -426,7 +423,7 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
         choose(request.task, request.epsilon(), request.mechanism)
         choose(request.task, request.epsilon(), "mask-hybrid")  # looks at the same probabilities
     choose(request.task, request.epsilon(), request.mechanism)
-    assert seen == [60.0, mask_limit.SECONDS]
+    assert seen == [60.0, search_budget.SECONDS]
     spec.write_text(SPEC.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "60"'))
     with pytest.raises(SpecError, match=r"privacy\.time_limit is '60'"):
         read_request(spec).limited()

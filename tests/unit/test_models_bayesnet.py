@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.contract.network_tasks import clinic, household
-from tests.networks import joint_of, random_network
 
 from shoal.core.errors import DataError, InputError, Refused
 from shoal.core.records import sequences
 from shoal.kinds import dumps, loads
-from shoal.models.bayesnet import BayesNet
-from shoal.models.bayesnet_elimination import Factor, elimination, joint, largest_sum
-from shoal.models.graph import topological
-from shoal.noise.bits import SeededRng
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.elimination import Factor, elimination, joint, largest_sum
+from shoal.networks.graph import topological
+from shoal.noise.primitives import SeededRng
+from tests.contract.network_tasks import clinic, household
+from tests.networks import joint_of, random_network
 
 RAIN = {"rain": [0.8, 0.2], "wet": [[0.9, 0.1], [0.2, 0.8]]}
 

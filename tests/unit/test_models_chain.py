@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracle.enumeration import Law, chain_law, conditional
 
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.models.chain import MarkovChain
+from tests.oracle.enumeration import Law, chain_law, conditional
 
 TWO = [[0.9, 0.1], [0.4, 0.6]]
 THREE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]

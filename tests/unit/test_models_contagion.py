@@ -7,19 +7,19 @@ import math
 
 import numpy as np
 import pytest
+
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import count
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import EachEntry
+from shoal.kinds import dumps, loads
+from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.laws import independent
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.queries import variable_sum
+from shoal.noise.primitives import SeededRng
 from tests.contract.network_tasks import FLU, crowd
 from tests.networks import joint_of
-
-from shoal.core.errors import InputError, Refused
-from shoal.kinds import dumps, loads
-from shoal.loss.network_laws import independent
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.contagion import Contagion, exponential_law
-from shoal.noise.bits import SeededRng
-from shoal.queries.linear import count
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
 
 ILL = ("well", "ill")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from shoal.chains.families import AnyInitialLaw, MixingSummary, family
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.models.chain import MarkovChain
-from shoal.models.family import AnyInitialLaw, MixingSummary, family
 
 TWO = [[0.9, 0.1], [0.4, 0.6]]
 

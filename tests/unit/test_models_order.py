@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracle.enumeration import chain_law, order_law
 
+from shoal.chains.families import OrderChain
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.models.order import OrderChain
+from tests.oracle.enumeration import chain_law, order_law
 
 ROWS = np.array([[0.9, 0.1], [0.4, 0.6], [0.6, 0.4], [0.0, 1.0]])
 FIRST = np.array([0.4, 0.1, 0.5, 0.0])

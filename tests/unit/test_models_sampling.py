@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.oracle.enumeration import chain_law, table_law
 
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
-from shoal.models.chain import MarkovChain
-from shoal.models.sampling import categorical, uniforms
-from shoal.models.table import JointTable
-from shoal.noise.bits import SeededRng
+from shoal.core.rng import categorical, uniforms
+from shoal.networks.table import JointTable
+from shoal.noise.primitives import SeededRng
+from tests.oracle.enumeration import chain_law, table_law
 
 ERROR_RATE = 1e-6
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.models.chain import MarkovChain
-from shoal.models.structure import (
+from shoal.chains.model import (
+    MarkovChain,
     communicating_classes,
     is_reversible,
     recurrent_classes,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oracle.enumeration import conditional, table_law
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.models.table import JointTable
+from shoal.networks.table import JointTable
+from tests.oracle.enumeration import conditional, table_law
 
 LAW = np.random.default_rng(4).dirichlet(np.ones(12)).reshape(2, 3, 2)
 LAW[0, 1, 0] = 0.0

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.contract.network_tasks import ILL, clinic, crowd, household
-from tests.networks import joint_of
 
+from shoal.additive.choice import calibrate
+from shoal.additive.queries import count, histogram
 from shoal.attacks.bayes import attack, most_likely
 from shoal.attacks.seen import (
     EntriesSeen,
@@ -22,17 +22,17 @@ from shoal.attacks.seen import (
 )
 from shoal.audit.exact import audit
 from shoal.audit.statistical import audit_black_box
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import Number
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
-from shoal.noise.bits import SeededRng
-from shoal.queries.linear import count, histogram
-from shoal.queries.variables import variable_sum
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import variable_sum
+from shoal.networks.table import JointTable
+from shoal.noise.primitives import SeededRng
+from tests.contract.network_tasks import ILL, clinic, crowd, household
+from tests.networks import joint_of
 
 SEEN: dict[str, Callable[[int, np.random.Generator], list[Seen]]] = {
     "count": lambda n, rng: [laplace_sum(count(ILL, "ill"), [3.3], 1.2)],

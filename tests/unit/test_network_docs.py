@@ -9,13 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from tests.networks import lattice
 
 import shoal
+from shoal.additive.choice import choose
 from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.mechanisms import choose
+from tests.networks import lattice
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")

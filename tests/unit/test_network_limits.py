@@ -8,27 +8,29 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.networks import random_network
 
-from shoal.core.composition import AsEntryDP
+from shoal.additive.choice import MECHANISMS, calibrated, choose
+from shoal.additive.leakage import leakage
+from shoal.additive.queries import count
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused
-from shoal.core.task import Task
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.task import EachEntry, Task
 from shoal.ledger.rules import compose
-from shoal.loss.contagion_lift import CrowdLift
-from shoal.loss.lift_network import NetworkLift, hamming_metrics
-from shoal.loss.network_influence import joint_law, network_influence
-from shoal.loss.network_laws import independent
-from shoal.loss.network_matrix import network_matrix_scale
-from shoal.loss.network_quilts import network_quilts
-from shoal.loss.network_walks import contractions
-from shoal.mechanisms import MECHANISMS, calibrated, choose
-from shoal.mechanisms.leakage import leakage
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.crowds import CrowdLift
+from shoal.networks.influence import (
+    contractions,
+    joint_law,
+    network_influence,
+    network_matrix_scale,
+)
+from shoal.networks.laws import independent
+from shoal.networks.lift import NetworkLift, hamming_metrics
+from shoal.networks.quilts import network_quilts
+from shoal.networks.table import JointTable
+from tests.networks import random_network
 
 BITS = ("0", "1")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.core.rng import Rng
-from shoal.noise.bits import SeededRng, SystemRng
+from shoal.noise.primitives import SeededRng, SystemRng
 
 
 def sources() -> list[Rng]:

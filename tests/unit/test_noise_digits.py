@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 import shoal.noise
 from shoal.core.rng import Rng
 from shoal.noise import digits as digits_module
-from shoal.noise.bits import SeededRng
 from shoal.noise.digits import (
     WORD_BITS,
     Digit,
@@ -27,6 +26,7 @@ from shoal.noise.digits import (
     make_digit,
 )
 from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.primitives import SeededRng
 
 RATES = [
     Fraction(10**6),

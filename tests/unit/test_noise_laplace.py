@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from shoal.noise import laplace
-from shoal.noise.bits import SeededRng, SystemRng
 from shoal.noise.laplace import ONE_BY_ONE, LatticeLaplace
+from shoal.noise.primitives import SeededRng, SystemRng
 
 SCALES = [Fraction(1, 5), Fraction(1), Fraction(37, 5), Fraction(200)]
 
@@ -148,7 +148,8 @@ def plain() -> LatticeLaplace:
 
 def test_importing_and_drawing_load_nothing_heavy() -> None:
     program = (
-        "import sys; from fractions import Fraction as F; from shoal.noise.bits import SystemRng; "
+        "import sys; from fractions import Fraction as F; "
+        "from shoal.noise.primitives import SystemRng; "
         "from shoal.noise.laplace import LatticeLaplace; "
         "LatticeLaplace(F(9), F(1)).draw(1000, SystemRng()); "
         "print(sorted({'numba', 'scipy', 'polars', 'opendp'} & set(sys.modules)))"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shoal.core.rng import Rng
 from shoal.noise import primitives
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
 
 Law = dict[Hashable, Fraction]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.additive.choice import calibrate, recheck
+from shoal.additive.queries import count
 from shoal.audit.exact import audit
+from shoal.chains.families import MixingSummary
+from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
-from shoal.core.task import Task
-from shoal.mechanisms import recheck
-from shoal.mechanisms.calibration import calibrate
-from shoal.models.chain import MarkovChain
-from shoal.models.family import MixingSummary
-from shoal.models.table import JointTable
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
+from shoal.core.task import EachEntry, Task
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.table import JointTable
 
 TABLE = JointTable.of([[0.4, 0.1], [0.1, 0.4]], variables=["ann", "bob"])
 ILL, WELL = Event.of("ann is ill", {"ann": "1"}), Event.of("ann is well", {"ann": ["0"]})

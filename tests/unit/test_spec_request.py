@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.additive.queries import LinearQuery
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.core.errors import InputError, SpecError, StoredError
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.queries.linear import LinearQuery
+from shoal.networks.table import JointTable
 from shoal.spec.request import Request, parse_request, read_request
 
 CHAIN = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.core.value import Value
+from shoal.core.codec import Value
 from shoal.kinds import KINDS, dumps, loads
 
 DOCUMENTS = (Path(__file__).parents[1] / "data" / "stored-0.1.jsonl").read_text().splitlines()

@@ -9,28 +9,29 @@ import numpy as np
 
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import coded as as_code
-from shoal.attacks.crowds import crowd_beliefs, likeliest_crowd
-from shoal.attacks.networks import network_beliefs, too_deep
 from shoal.attacks.seen import EntriesSeen, Seen
-from shoal.attacks.variables import (
-    Columns,
+from shoal.chains.audit.walk import AuditedChain, Coded, backward, by_value, pushed, shifted, walk
+from shoal.chains.families import OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import Model
+from shoal.networks.attack import (
+    VariableColumns,
     added_by,
     added_in_chain,
     columns_of,
+    crowd_beliefs,
     entries_seen,
+    likeliest_crowd,
     log_likelihood,
+    network_beliefs,
+    too_deep,
 )
-from shoal.audit.evidence import Coded, backward, by_value, pushed, shifted
-from shoal.audit.walk import Walk, walk
-from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model
-from shoal.core.value import Floats, Ints
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.day import DayChain
-from shoal.models.order import OrderChain
-from shoal.models.table import MAX_OUTCOMES, JointTable
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import MAX_OUTCOMES, JointTable
 
 MOST_CELLS = 2_000_000_000  # nodes × states² × codes of one pass
 MOST_PATHS = 200_000_000  # cells of the best-path table
@@ -114,7 +115,7 @@ def _observed(
     """The walk with all sums as one code, the likelihood of each code, and the number of nodes."""
     path, nodes = joined_walk(model, entries)
     total = nodes + path.order - 1
-    columns = Columns(path.values, (np.arange(len(path.values)),) * total)
+    columns = VariableColumns(path.values, (np.arange(len(path.values)),) * total)
     tilts = entries_seen(seen, columns)
     code = as_code(added_in_chain(path.values, total, seen))
     cells = code.width * nodes * path.size**2
@@ -128,7 +129,7 @@ def _observed(
     return coded, log_likelihood(seen, code.numbers()[: coded.width(nodes)]), nodes
 
 
-def joined_walk(model: Model, entries: int | Sequence[int]) -> tuple[Walk, int]:
+def joined_walk(model: Model, entries: int | Sequence[int]) -> tuple[AuditedChain, int]:
     """One walk through all chains, and its nodes: a new chain draws its first state afresh.
 
     Chains without entries are left out. A model with one matrix per step also gives the law of
@@ -157,7 +158,7 @@ def joined_walk(model: Model, entries: int | Sequence[int]) -> tuple[Walk, int]:
     matrices = []
     for length in lengths:
         matrices += [path.matrix(step) for step in range(length - 1)] + [restart]
-    joined = Walk(
+    joined = AuditedChain(
         path.values, path.initial, np.array(matrices[:-1]), path.shown, path.first, sum(lengths)
     )
     return joined, sum(lengths)
@@ -208,7 +209,7 @@ def _stepped(coded: Coded, table: Floats, node: int) -> Floats:
     return pushed(seen, coded.walk.matrix(node))
 
 
-def _log_priors(path: Walk, nodes: int) -> Floats:
+def _log_priors(path: AuditedChain, nodes: int) -> Floats:
     """log P(entry = value) of every entry; in logs, so that no rare value becomes impossible."""
     assert path.initial is not None
     with np.errstate(divide="ignore"):

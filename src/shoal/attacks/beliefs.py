@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.value import Floats, Ints
 
 
 class Learned(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
-from shoal.core.value import Floats, Ints
 
 MOST_STEPS = 2e9  # terms of all convolutions of an attack, about half a minute
 LARGEST = 2**62  # sums of weights stay below it, so that none wraps around

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.chains.hidden import Motion
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.value import Floats, Ints
-from shoal.models.filter import Motion
 
 CLEAR = 1e-280  # terms below 1e-308 are lost, which sums above this do not notice
 

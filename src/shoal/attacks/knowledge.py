@@ -17,20 +17,20 @@ from shoal.attacks.bayes import attack, joined_walk
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
 from shoal.attacks.seen import Seen
-from shoal.attacks.variables import (
-    Columns,
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import Model
+from shoal.networks.attack import (
+    VariableColumns,
     added_by,
     added_in_chain,
     columns_of,
     entries_seen,
     log_likelihood,
 )
-from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model
-from shoal.core.value import Floats, Ints
-from shoal.models.bayesnet import BayesNet
-from shoal.models.contagion import Contagion
-from shoal.models.table import JointTable
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
 
 NAMED = BayesNet | JointTable | Contagion
 
@@ -78,11 +78,11 @@ def by_knowledge(
     return Knowledge(weak, standard, _strong(model, seen, entries, actual, likely, rows, columns))
 
 
-def _added(model: Model, seen: Sequence[Seen], found: Beliefs) -> tuple[Ints, Columns]:
+def _added(model: Model, seen: Sequence[Seen], found: Beliefs) -> tuple[Ints, VariableColumns]:
     """What every column of every entry adds to all released numbers, and the columns."""
     if not isinstance(model, NAMED):
         count, values = found.after.shape
-        columns = Columns(found.values, (np.arange(values),) * count)
+        columns = VariableColumns(found.values, (np.arange(values),) * count)
         return added_in_chain(found.values, count, seen), columns
     columns = columns_of(model)
     own = added_by(model, seen)
@@ -119,7 +119,7 @@ def _strong(
     truth: Ints,
     likely: Floats,
     rows: Ints,
-    columns: Columns,
+    columns: VariableColumns,
 ) -> Beliefs:
     """Each entry when all others are known: its law given them, times what the output tells."""
     count, values = likely.shape
@@ -141,7 +141,7 @@ def _strong(
 
 
 def _log_probability(
-    model: Model, entries: int | Sequence[int], columns: Columns
+    model: Model, entries: int | Sequence[int], columns: VariableColumns
 ) -> Callable[[Ints], Floats]:
     """A function: log P(data) of rows of data (rows, entries), values given as columns."""
     if isinstance(model, NAMED):
@@ -160,7 +160,7 @@ def _log_probability(
     return chain
 
 
-def _own(paths: Ints, columns: Columns) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _own(paths: Ints, columns: VariableColumns) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Columns as numbers of each variable's own values, and which rows hold nothing else."""
     own = np.zeros_like(paths)
     possible = np.ones(len(paths), dtype=bool)
@@ -172,7 +172,9 @@ def _own(paths: Ints, columns: Columns) -> tuple[Ints, npt.NDArray[np.bool_]]:
     return own, possible
 
 
-def _named(model: BayesNet | JointTable | Contagion, paths: Ints, columns: Columns) -> Floats:
+def _named(
+    model: BayesNet | JointTable | Contagion, paths: Ints, columns: VariableColumns
+) -> Floats:
     """log P(data) of models with named variables; -inf where a value is not the variable's own."""
     own, possible = _own(paths, columns)
     with np.errstate(divide="ignore"):

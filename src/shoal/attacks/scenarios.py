@@ -11,19 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.additive.mixture import mixture_loss
+from shoal.additive.queries import count
 from shoal.attacks.bayes import attack
 from shoal.attacks.knowledge import by_knowledge
-from shoal.attacks.learning import learning_curve
-from shoal.attacks.local_hull import local_hull_rates
-from shoal.attacks.location_story import adversaries_on_a_map
 from shoal.attacks.seen import laplace_sum, suppressed
 from shoal.audit.exact import audit_noise
+from shoal.chains.model import MarkovChain
+from shoal.contexts.attack import learning_curve
+from shoal.core.codec import Floats
 from shoal.core.numbers import significant
-from shoal.core.value import Floats
-from shoal.loss.mixture import mixture_loss
-from shoal.models.chain import MarkovChain
-from shoal.queries.linear import count
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry
+from shoal.places.stories import adversaries_on_a_map, local_hull_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,7 @@ def wrong_model(epsilon: float = 1.0, length: int = 50) -> Scenario:
     The plan assumes that states are kept with probability 0.8; figures are the losses if it is
     really 0.7, 0.9 or 0.95, and if only the initial law is another.
     """
-    from shoal.mechanisms.calibration import calibrate
+    from shoal.additive.choice import calibrate
 
     def chain(stay: float, initial: tuple[float, float] | None = None) -> MarkovChain:
         matrix = [[stay, 1 - stay], [1 - stay, stay]]

@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.additive import Additive
+from shoal.additive.queries import LinearQuery
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.plan import Plan
-from shoal.core.release import Release
-from shoal.core.value import Floats, Ints
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.linear import LinearQuery
-from shoal.queries.variables import VariableSum
+from shoal.core.plan import Additive, Plan, Release
+from shoal.networks.queries import VariableSum
+from shoal.noise.laplace import ZeroSumLaplace
 
 
 class SumSeen(NamedTuple):

@@ -5,19 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
+from shoal.additive.plans import Measured, eta_above
 from shoal.audit.bounds import entry_bound
-from shoal.audit.dependent import means_bound
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit
-from shoal.core.additive import Additive
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
-from shoal.core.plan import Plan
-from shoal.core.task import Model
-from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.measured import Measured
-from shoal.models.dependence import Dependence
-from shoal.queries.learning import Rounds
-from shoal.secrets.entries import EachEntry
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import EachEntry, Model
+from shoal.records.audit import means_bound
+from shoal.records.numbers import Rounds
+from shoal.records.ties import Dependence
 
 
 class _Known(NamedTuple):

@@ -6,24 +6,21 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from shoal.additive.lift import model_loss
+from shoal.additive.plans import eta_above
+from shoal.additive.quilt import family_loss
+from shoal.audit.case import AuditCase
 from shoal.audit.result import TOLERANCE
-from shoal.audit.setting import Setting
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.chains.quilt.mixing import bound_loss
 from shoal.core.errors import ShoalError
-from shoal.core.task import Model, Query
-from shoal.loss.mixing import bound_loss
-from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.dependent_field import field_loss
-from shoal.mechanisms.lift import model_loss
-from shoal.mechanisms.markov_quilt import family_loss
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.secrets.entries import EachEntry
+from shoal.core.task import EachEntry, Model, Query
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
+from shoal.records.field import PairwiseField
+from shoal.records.field_row import field_loss
 
 LIFTED = (MarkovChain, AnyInitialLaw, OrderChain, BayesNet, Contagion, JointTable)
 VOUCHED = "the upper bound by itself: it is the mechanism's own evaluation of its promise"
@@ -38,7 +35,7 @@ def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
     return min(bound(model, query, eta) for bound in BOUNDS)
 
 
-def least_upper(setting: Setting, computed: float = math.inf) -> tuple[float, tuple[str, ...]]:
+def least_upper(setting: AuditCase, computed: float = math.inf) -> tuple[float, tuple[str, ...]]:
     """The least upper bound at hand, and a note when only the mechanism vouches for it.
 
     `computed` is what the auditor found by itself; the bounds for any entry-level release are

@@ -7,48 +7,44 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shoal.additive.choice import MECHANISMS, loss_as_drawn
+from shoal.additive.plans import Measured, eta_above, keeps_total
+from shoal.additive.queries import LinearQuery
 from shoal.audit.bounded import learning_audit, measured_audit
 from shoal.audit.bounds import least_upper
-from shoal.audit.chains import chain_finding
-from shoal.audit.dependent import dependence_finding, field_finding
-from shoal.audit.families import family_finding
-from shoal.audit.groups import groups_finding
-from shoal.audit.location import location_audit
-from shoal.audit.networks import network_finding
+from shoal.audit.case import AuditCase
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
-from shoal.audit.setting import Setting
-from shoal.audit.suppression import suppression_audit
-from shoal.audit.tables import table_finding
-from shoal.core.additive import Additive
+from shoal.chains.audit.sums import chain_finding, family_finding
+from shoal.chains.families import (
+    AnyInitialLaw,
+    IntervalChains,
+    MixingSummary,
+    OrderChain,
+    family as as_family,
+)
+from shoal.chains.model import MarkovChain
+from shoal.contexts.audit.rise import suppression_audit
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, positive
-from shoal.core.plan import Plan
+from shoal.core.plan import Additive, Plan
 from shoal.core.task import Model, Query, Secrets, Task
-from shoal.mechanisms import MECHANISMS, loss_as_drawn
-from shoal.mechanisms.additive import eta_above, keeps_total
-from shoal.mechanisms.location_machine import LocationMachine
-from shoal.mechanisms.mask_machine import SegmentMask, VectorMask
-from shoal.mechanisms.mask_machine_history import HistoryMask
-from shoal.mechanisms.mask_machine_simulatable import SimulatableMask
-from shoal.mechanisms.measured import Measured
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.family import AnyInitialLaw, MixingSummary, family as as_family
-from shoal.models.groups import RecordGroups
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.zero_sum import ZeroSumLaplace
-from shoal.queries.learning import Rounds
-from shoal.queries.linear import LinearQuery
-from shoal.queries.variables import VariableSum
+from shoal.networks.audit import network_finding, table_finding
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.queries import VariableSum
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.places.audit import location_audit
+from shoal.places.machine import LocationMachine
+from shoal.records.audit import dependence_finding, field_finding, groups_finding
+from shoal.records.domain import RecordGroups
+from shoal.records.field import PairwiseField
+from shoal.records.numbers import Rounds
+from shoal.records.ties import Dependence
 
 # kind of model -> how the loss of additive noise on a linear query is measured under it
-MODELS: dict[type, Callable[[Setting], Finding]] = {
+MODELS: dict[type, Callable[[AuditCase], Finding]] = {
     MarkovChain: chain_finding,
     AnyInitialLaw: chain_finding,
     OrderChain: chain_finding,
@@ -173,13 +169,13 @@ def _findings(
         )
     return [
         _finding(
-            Setting(task.query, body.noise, task.secrets, model, index, known, promised, curve)
+            AuditCase(task.query, body.noise, task.secrets, model, index, known, promised, curve)
         )
         for index, model in enumerate(task.family)
     ]
 
 
-def _finding(setting: Setting) -> Finding:
+def _finding(setting: AuditCase) -> Finding:
     """What the model's own audit finds, with every bound at hand where rounding would decide."""
     found = MODELS[_kind(setting.model, MODELS, "models")](setting)
     if not setting.close(found.upper):

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from shoal.audit.boxes import FunctionBox, PlanBox, Progress, as_box
-from shoal.audit.contrasts import Contrast
+from shoal.additive.plans import Measured, eta_above
+from shoal.audit.adaptive_testing import Looked, Scope
+from shoal.audit.black_box import FunctionBox, PlanBox, Progress, as_box
+from shoal.audit.fact_pairs import Contrast, Pool
 from shoal.audit.lengths import Budget
-from shoal.audit.sampling import Pool
-from shoal.audit.scope import Looked, Scope
 from shoal.audit.statistical import CONFIDENCE, DRAWS, Estimate, Sampling, estimated
-from shoal.core.additive import Additive
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
-from shoal.core.plan import Plan, Sampler
+from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.rng import Rng, SystemRng
-from shoal.core.value import Floats, Ints
-from shoal.mechanisms.additive import eta_above
-from shoal.mechanisms.measured import Measured
-from shoal.noise.bits import SeededRng
+from shoal.noise.primitives import SeededRng
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from itertools import groupby
 
-from shoal.audit.adversaries import Adversary
+from shoal.contexts.audit.adversaries import LesserAdversary
+from shoal.core.codec import Value
 from shoal.core.numbers import significant
-from shoal.core.value import Value
 
 LONGEST_RUN = 4  # equal steps of a stream written one by one
 TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
@@ -162,7 +162,7 @@ class Audit(Value):
     witness: Witness | StreamWitness | None
     assumptions: tuple[str, ...]
     not_checked: tuple[str, ...]
-    adversaries: tuple[Adversary, ...] = ()
+    adversaries: tuple[LesserAdversary, ...] = ()
 
     @property
     def loss(self) -> float:

@@ -10,25 +10,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.audit.boxes import BlackBox, Progress, Runner, as_box, runner
-from shoal.audit.contrasts import laws
-from shoal.audit.events import Event
+from shoal.audit.adaptive_testing import Looked, Scope, chosen, default_scope, named_scope, trials
+from shoal.audit.black_box import BlackBox, Progress, Runner, as_box, runner
+from shoal.audit.fact_pairs import Pool, laws
 from shoal.audit.lengths import Budget
-from shoal.audit.limits import log_ratio_at_least
 from shoal.audit.result import factor
-from shoal.audit.rounds import chosen, trials
-from shoal.audit.sampling import Pool
-from shoal.audit.scope import Looked, Scope, default_scope, named_scope
+from shoal.audit.statistics import log_ratio_at_least
+from shoal.audit.telling_events import TellingEvent
+from shoal.chains.families import family as as_family
+from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Plan
-from shoal.core.task import Model, Secrets
-from shoal.core.value import Value
-from shoal.models.bayesnet import BayesNet
-from shoal.models.family import family as as_family
-from shoal.models.table import JointTable
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import SecretPairs
+from shoal.core.task import EachEntry, Model, Secrets
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.pairs import SecretPairs
+from shoal.networks.table import JointTable
 
 CONFIDENCE = 0.99
 DRAWS = 100_000
@@ -239,7 +236,7 @@ def estimated(
 
 
 def _counted(
-    run: Runner, pools: tuple[Pool, Pool], event: Event, budget: Budget, seed: int
+    run: Runner, pools: tuple[Pool, Pool], event: TellingEvent, budget: Budget, seed: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often the event happens given either fact, and in how many new releases."""
     count = trials(budget, pools[0].entries)

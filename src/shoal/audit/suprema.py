@@ -7,15 +7,12 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.core.value import Floats, Ints
-from shoal.loss.mixture import evaluation_slack, smoothed
-
-Bools = npt.NDArray[np.bool_]
+from shoal.additive.mixture import evaluation_slack, smoothed
+from shoal.core.codec import Bools, Floats, Ints
 
 
-class Peak(NamedTuple):
+class VectorPeak(NamedTuple):
     """The largest log-ratio, what rounding may hide, the two secrets, and where (lattice steps)."""
 
     value: float
@@ -24,7 +21,7 @@ class Peak(NamedTuple):
     output: Floats = np.zeros(0)
 
 
-NOTHING = Peak(-math.inf)
+NOTHING = VectorPeak(-math.inf)
 
 
 def product_size(answers: Ints) -> int:
@@ -32,7 +29,9 @@ def product_size(answers: Ints) -> int:
     return math.prod(len(np.unique(column)) for column in answers.T)
 
 
-def product_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None) -> Peak:
+def product_peak(
+    answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None
+) -> VectorPeak:
     """The loss of independent Laplace noise on each coordinate, over all outputs.
 
     max over pairs (s, s') and outputs z of log Σ_c P(c|s) K(z-c) / Σ_c P(c|s') K(z-c), with
@@ -61,7 +60,7 @@ def product_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None 
             for axis, i in zip(axes, where, strict=True)
         ]
     )
-    return Peak(value, _slack(answers, grid, decay), pair, output)
+    return VectorPeak(value, _slack(answers, grid, decay), pair, output)
 
 
 def plane_size(answers: Ints) -> int:
@@ -70,7 +69,7 @@ def plane_size(answers: Ints) -> int:
     return math.prod((high - low + 1)[:-1].tolist())
 
 
-def plane_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None) -> Peak:
+def plane_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None) -> VectorPeak:
     """The loss of Laplace noise that adds up to 0 over the coordinates, over all its outputs.
 
     Outputs z are lattice points with the total of the answers. Where z_i is above every answer's
@@ -91,7 +90,7 @@ def plane_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None = 
         return NOTHING
     value, pair, flat = found
     output = outputs[flat].astype(np.float64)
-    return Peak(value, _slack(answers, density, decay), pair, output)
+    return VectorPeak(value, _slack(answers, density, decay), pair, output)
 
 
 def _box(answers: Ints) -> tuple[Ints, Ints]:

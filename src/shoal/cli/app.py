@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
-from shoal.cli.compiling import tell_when_compiling
+from shoal.cli.show import tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
 BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED, UNREAD = 2, 3, 1, 130, 141
@@ -47,7 +47,7 @@ COMMANDS: dict[str, Command] = {
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "locations": Command(
-        "shoal.cli.location_tracks", "Release many people's trajectories, a stream for each."
+        "shoal.places.views.tracks", "Release many people's trajectories, a stream for each."
     ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),

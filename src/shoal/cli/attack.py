@@ -1,20 +1,106 @@
-"""`shoal attack`: what an adversary who knows the model believes before and after a release."""
+"""What `shoal attack` was asked for, and which of its options go with which plan."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from shoal.cli.attack_wish import TrackWish, Wish, check_wish, member
-from shoal.cli.options import AsJson, DataPath, Force, PlanSource, PlotPath, new_app
-from shoal.cli.outputs import check_chart
+from shoal.cli.options import AsJson, DataPath, Force, PlanSource, PlotPath, check_chart, new_app
+from shoal.contexts.views.calendar import shows_contexts
 from shoal.core.errors import InputError
+from shoal.places.views.stream import follows_places
+from shoal.records.views import asks_for_places
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import Columns
+    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
+    from shoal.core.task import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackWish:
+    """For streams of places: the columns of coordinates, and which steps of a track."""
+
+    latitude: str | None = None
+    longitude: str | None = None
+    every: str | None = None
+    start: str | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Whose data, which adversary, which noise, and how to show what was found.
+
+    `model` is the adversary's model in the spec, `adversary` a stored one in its place.
+    """
+
+    who: str | None
+    model: int
+    adversary: Path | None
+    scale: str | None
+    friends: Path | None
+    seed: int
+    as_json: bool
+    plot: Path | None
+    track: TrackWish
+
+
+def check_wish(plan: Plan, wish: Wish) -> None:
+    """Refuses options that say nothing about this kind of plan."""
+    from shoal.records.views import has_ties
+
+    places = follows_places(plan)
+    if wish.friends is not None and not asks_for_places(plan):
+        raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
+    if wish.track != TrackWish() and not places:
+        raise InputError(
+            "--lat, --lon, --every, --start and --steps are for streams of places, and "
+            f"{plan.mechanism} is none; drop them"
+        )
+    if wish.scale is not None and (places or shows_contexts(plan)):
+        raise InputError(
+            f"--scale is for single releases, and {plan.mechanism} answers step by step; plan with "
+            "another epsilon instead"
+        )
+    fixed = shows_contexts(plan) or asks_for_places(plan) or has_ties(plan, wish.model)
+    if wish.adversary is not None and fixed:
+        raise InputError(
+            f"--adversary is for chains, networks and maps; to attack {plan.mechanism} name one of "
+            "the spec's models with --model"
+        )
+
+
+def held_by(plan: Plan, wish: Wish) -> Model:
+    """The model the adversary holds: a stored one, or one of the spec's."""
+    if wish.adversary is None:
+        return member(plan, wish.model)
+    from shoal.networks.spec import network_file
+    from shoal.spec.fields import load_stored
+    from shoal.spec.models import STORED
+
+    stored: Any = network_file(wish.adversary) or load_stored(wish.adversary, "--adversary")
+    if not isinstance(stored, tuple(cls for several in STORED.values() for cls in several)):
+        raise InputError(
+            f"--adversary is {str(wish.adversary)!r}, which holds a {type(stored).__name__}; it "
+            "must hold a model, as `shoal fit` stores one"
+        )
+    return cast("Model", stored)
+
+
+def member(plan: Plan, index: int) -> Model:
+    """One of the spec's models."""
+    family = plan.task.family
+    if not 0 <= index < len(family):
+        raise InputError(f"--model is {index}; the spec has models 0 to {len(family) - 1}")
+    return family[index]
+
+
+# `shoal attack`: what an adversary who knows the model believes before and after a release.
+
 
 app = new_app()
 
@@ -110,7 +196,7 @@ def attack(
     demonstration only: the noise is seeded and nothing is published), hands it to somebody who
     knows the model, and compares what that person believes before and after with the truth.
     """
-    from shoal.cli.sources import Columns, load_plan
+    from shoal.cli.sources import NamedColumns, load_plan
 
     check_chart(plot, force=force)
     track = TrackWish(latitude=latitude, longitude=longitude, every=every, start=start, steps=steps)
@@ -127,21 +213,20 @@ def attack(
     )
     plan, own = load_plan(source)
     check_wish(plan, wish)
-    columns = Columns(state, series, time, gap, None, latitude, longitude)
+    columns = NamedColumns(state, series, time, gap, None, latitude, longitude)
     _attack(plan, data, columns.over(own), wish)
 
 
-def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
+def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
     """The attack that goes with the plan."""
     from shoal.cli.attack_entries import with_scale
-    from shoal.cli.attack_neighbours import attack_places
-    from shoal.cli.release_places import asks_for_places
-    from shoal.cli.stream_location import follows_places
+    from shoal.places.views.stream import follows_places
+    from shoal.records.views import asks_for_places, attack_places
 
     if wish.scale is not None:
         plan = with_scale(plan, wish.scale)
     if follows_places(plan):
-        from shoal.cli.attack_locations import attack_track
+        from shoal.places.views.attack import attack_track
 
         attack_track(plan, data, columns, wish)
     elif asks_for_places(plan):
@@ -152,14 +237,14 @@ def _attack(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
         _attack_series(plan, data, columns, wish)
 
 
-def _attack_series(plan: Plan, data: str, columns: Columns, wish: Wish) -> None:
+def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
     """The attack on one series of a file of states."""
-    from shoal.cli.attack_contexts import attack_day, chained_days, timed_days
     from shoal.cli.attack_entries import attack_entries
-    from shoal.cli.attack_neighbours import attack_ties, has_ties
-    from shoal.cli.calendar import shows_contexts
-    from shoal.cli.release_rows import has_variables, variable_records
     from shoal.cli.sources import read_data
+    from shoal.contexts.views.attack import attack_day, chained_days, timed_days
+    from shoal.contexts.views.calendar import shows_contexts
+    from shoal.networks.views import has_variables, variable_records
+    from shoal.records.views import attack_ties, has_ties
 
     seed, as_json, plot = wish.seed, wish.as_json, wish.plot
     contexts = shows_contexts(plan)

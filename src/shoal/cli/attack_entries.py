@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.attack_wish import Wish, held_by
+from shoal.cli.attack import Wish, held_by
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.attacks.beliefs import Beliefs
     from shoal.attacks.knowledge import Knowledge
-    from shoal.core.plan import Plan
+    from shoal.core.plan import Plan, Release
     from shoal.core.records import Sequences
-    from shoal.core.release import Release
     from shoal.core.task import Model
 
 MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
@@ -64,8 +63,8 @@ def with_scale(plan: Plan, scale: str) -> Plan:
     """The plan with Laplace noise of another scale, which its promise says nothing about."""
     from dataclasses import replace
 
-    from shoal.core.additive import Additive
     from shoal.core.numbers import positive
+    from shoal.core.plan import Additive
     from shoal.noise.laplace import LatticeLaplace
 
     query = plan.task.query
@@ -80,7 +79,7 @@ def _attacked(
     from shoal.attacks.bayes import attack as learn
     from shoal.attacks.seen import one_number, released
     from shoal.core.errors import Refused
-    from shoal.noise.bits import SeededRng
+    from shoal.noise.primitives import SeededRng
 
     release = plan.release(records, rng=SeededRng(seed))
     lengths = [len(chain) for chain in records.chains]

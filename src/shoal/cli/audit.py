@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, new_app
-from shoal.cli.outputs import check_output
+from shoal.cli.options import AsJson, Force, check_output, new_app
 
 if TYPE_CHECKING:
     from shoal.audit.result import Audit
@@ -112,7 +111,7 @@ def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> Non
 
 def _computed(source: Path, scale: str | None, *, curve: bool) -> Audit:
     from shoal.audit.exact import audit as measure, audit_noise
-    from shoal.audit.suppression_progress import watched
+    from shoal.contexts.audit.facts import watched
 
     with show.working("auditing") as progress, watched(progress):
         if scale is None:
@@ -137,7 +136,7 @@ def _sampled(
     lengths: list[int] | None,
     workers: int,
 ) -> Estimate:
-    from shoal.audit.boxes import as_box, parallel
+    from shoal.audit.black_box import as_box, parallel
     from shoal.audit.statistical import audit_black_box
 
     options: dict[str, Any] = {}
@@ -205,11 +204,11 @@ def _plan(source: Path) -> Plan:
     """A stored plan as it is, even one whose own re-check fails, or the plan of a spec."""
     from shoal.core.errors import StoredError
     from shoal.core.plan import Plan
-    from shoal.spec.stored import parse_stored, read_text
+    from shoal.spec.fields import parse_stored, read_text
 
     text = read_text(source, "spec or plan")
     if not text.lstrip().startswith("{"):
-        from shoal.mechanisms import choose
+        from shoal.additive.choice import choose
 
         request = _request(source)
         with request.limited():

@@ -1,20 +1,127 @@
-"""`shoal demo`: leak, plan, release and audit of one made-up person's day."""
+"""The computations of `shoal demo`, one value per step; `demo` tells them as a story."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.additive.choice import choose
+from shoal.additive.queries import histogram
+from shoal.chains.fit import fit_chain
+from shoal.chains.model import MarkovChain
 from shoal.cli import show
+from shoal.cli.charts import RowComparison, compare
 from shoal.cli.options import AsJson, new_app
+from shoal.core.plan import Plan, Release
+from shoal.core.task import EachEntry, Task
+from shoal.data.generate import activity_table
+from shoal.data.synthetic.series import GAP
+from shoal.data.table import from_table
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from shoal.audit.result import Audit
-    from shoal.cli.comparison import Comparison
-    from shoal.cli.tour import Setting
-    from shoal.core.release import Release
+    from shoal.cli.charts import RowComparison
+    from shoal.core.records import Sequences
+
+PEOPLE, DAYS, SEED = 21, 7, 1  # twenty volunteers show their week; the last person's day is secret
+MINUTES = 1440
+STATES = ("still", "stand", "move")
+MERGED = {"lie": "still", "sit": "still", "walk": "move", "run": "move", "ride": "move"}
+EPSILON = Fraction(1)
+
+SPEC = """\
+# The spec of `shoal demo`: how many minutes of a day one person was still, stood or moved.
+# Try it:  shoal leak spec.toml    shoal plan spec.toml
+#          shoal release spec.toml day.csv -o again.json
+
+[data]
+state = "state"
+series = "series"
+time = "time"
+gap = "10min"
+
+[[model]]
+file = "model.json"              # written by `shoal fit` from the volunteers' weeks
+
+[secrets]
+kind = "each-entry"
+
+[query]
+kind = "histogram"
+unit = "minutes"
+
+[privacy]
+epsilon = {epsilon}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoDay:
+    """Made-up people: a model from the volunteers, and one person's day to release."""
+
+    day: pl.DataFrame
+    records: Sequences
+    model: MarkovChain
+    task: Task
+
+
+def setting() -> DemoDay:
+    """The same people every time; nobody in particular."""
+    import polars as pl
+
+    table = activity_table(PEOPLE, DAYS, SEED).with_columns(pl.col("state").replace(MERGED))
+    subject = pl.col("series") == f"person-{PEOPLE}"
+    first_day = pl.col("time").dt.date() == pl.col("time").min().dt.date()
+    day = table.filter(subject).filter(first_day)
+    columns: dict[str, Any] = {"state": "state", "series": "series", "time": "time", "gap": GAP}
+    volunteers = from_table(table.filter(~subject), **columns)
+    model = fit_chain(volunteers.sequences(STATES), smoothing=1, length=MINUTES)
+    task = Task(query=histogram(STATES, unit="minutes"), secrets=EachEntry(), family=(model,))
+    return DemoDay(day, from_table(day, **columns).sequences(STATES), model, task)
+
+
+def ordinary(scene: DemoDay) -> Plan:
+    """The release people make today: Laplace noise for one entry."""
+    return choose(scene.task, EPSILON, "laplace").plan
+
+
+def compared(scene: DemoDay) -> RowComparison:
+    """Every mechanism on the day's task."""
+    return compare(scene.task, EPSILON, "best")
+
+
+def truth(scene: DemoDay) -> list[float]:
+    """The true minutes, which only the demo may print."""
+    query = scene.task.query
+    return [float(query.lattice * value) for value in query.evaluate(scene.records)]
+
+
+def write_files(
+    folder: Path, scene: DemoDay, comparison: RowComparison, release: Release
+) -> dict[str, Path]:
+    """Spec, model, data, plan and release in `folder`, each whole or not at all."""
+    from shoal.data.files import atomic_write
+    from shoal.data.write import write_releases, write_table
+    from shoal.kinds import dumps
+
+    name = str(scene.day["series"][0])
+    return {
+        "spec": atomic_write(folder / "spec.toml", SPEC.replace("{epsilon}", str(float(EPSILON)))),
+        "model": atomic_write(folder / "model.json", dumps(scene.model) + "\n"),
+        "data": write_table(folder / "day.csv", scene.day),
+        "plan": atomic_write(folder / "plan.json", dumps(comparison.plan) + "\n"),
+        "release": write_releases(folder / "release.json", {name: release}),
+    }
+
+
+# `shoal demo`: leak, plan, release and audit of one made-up person's day.
+
 
 app = new_app()
 
@@ -41,26 +148,24 @@ def demo(
     """
     _prepare(out)
     with show.working("making up people"):
-        from shoal.cli import tour
-
-        scene = tour.setting()
+        scene = setting()
     _tell(as_json, scene_story, scene)
     with show.working("measuring the leak"):
         from shoal.audit.exact import audit
         from shoal.cli.leak import measured
 
-        leak = measured(scene.model, tour.EPSILON)
-        broken = audit(tour.ordinary(scene))
+        leak = measured(scene.model, EPSILON)
+        broken = audit(ordinary(scene))
     _tell(as_json, leak_story, scene, leak, broken)
     with show.working("calibrating"):
-        comparison = tour.compared(scene)
+        comparison = compared(scene)
     _tell(as_json, plan_story, comparison)
     release = comparison.plan.release(scene.records)
     _tell(as_json, release_story, scene, release)
     with show.working("auditing"):
         audited = audit(comparison.plan)
     _tell(as_json, audit_story, audited)
-    files = tour.write_files(out, scene, comparison, release)
+    files = write_files(out, scene, comparison, release)
     chart = _chart(out, scene, comparison, release, leak)
     if as_json:
         show.print_json(_object(leak, comparison, release, audited, {**files, "chart": chart}))
@@ -68,9 +173,8 @@ def demo(
         _files_story(files, chart)
 
 
-def scene_story(scene: Setting) -> None:
+def scene_story(scene: DemoDay) -> None:
     """Who is in it, and what is wanted."""
-    from shoal.cli import tour
 
     out = show.console()
     out.rule("1. One person's day", align="left")
@@ -79,26 +183,25 @@ def scene_story(scene: Setting) -> None:
         f"standing or moving. Everybody can learn from it how one minute follows another. One "
         f"more person wore the sensor for a day, {scene.records.total:,} minutes, and wants to "
         f"publish how many minutes went to each, and to give no single minute away. Budget: "
-        f"epsilon = {float(tour.EPSILON):g}, so that nobody's odds about a minute change by more "
-        f"than {show.odds(float(tour.EPSILON))}."
+        f"epsilon = {float(EPSILON):g}, so that nobody's odds about a minute change by more "
+        f"than {show.odds(float(EPSILON))}."
     )
 
 
-def leak_story(scene: Setting, leak: dict[str, Any], broken: Audit) -> None:
+def leak_story(scene: DemoDay, leak: dict[str, Any], broken: Audit) -> None:
     """What ordinary differential privacy does here, with an output that shows it."""
-    from shoal.cli import tour
     from shoal.cli.leak import print_leak
 
     out = show.console()
     out.print()
     out.rule("2. What an ordinary private release leaks", align="left")
-    print_leak(scene.task, tour.EPSILON, [leak])
+    print_leak(scene.task, EPSILON, [leak])
     if broken.witness is not None:
         out.print()
         out.print(f"For example: {broken.witness.describe()}.")
 
 
-def plan_story(comparison: Comparison) -> None:
+def plan_story(comparison: RowComparison) -> None:
     """The plan that keeps the promise against somebody who knows the model."""
     from shoal.cli.plan import print_noise
 
@@ -110,16 +213,15 @@ def plan_story(comparison: Comparison) -> None:
     out.print(f"Chosen: {comparison.plan.mechanism}, by {comparison.plan.certificate.theorem}.")
 
 
-def release_story(scene: Setting, release: Release) -> None:
+def release_story(scene: DemoDay, release: Release) -> None:
     """The noisy histogram beside the true one."""
-    from shoal.cli import tour
+    from shoal.additive.queries import consistent
     from shoal.core.numbers import significant
-    from shoal.queries.after import consistent
 
     out = show.console()
     out.print()
     out.rule("4. The release", align="left")
-    true = tour.truth(scene)
+    true = truth(scene)
     tidy = consistent(release, scene.records.total)
     largest = max([*true, *tidy.values])
     plain = out.options.ascii_only
@@ -174,16 +276,14 @@ def _tell(quiet: bool, story: Any, *parts: Any) -> None:
 
 
 def _chart(
-    folder: Path, scene: Setting, comparison: Comparison, release: Release, leak: dict[str, Any]
+    folder: Path, scene: DemoDay, comparison: RowComparison, release: Release, leak: dict[str, Any]
 ) -> Path | None:
-    from shoal.cli import charts, tour
+    from shoal.cli import charts
     from shoal.data.files import atomic_write
 
     if not charts.available():
         return None
-    picture = charts.tour_chart(
-        comparison, leak["loss"], release, tour.truth(scene), eta=float(tour.EPSILON)
-    )
+    picture = charts.tour_chart(comparison, leak["loss"], release, truth(scene), eta=float(EPSILON))
     return atomic_write(folder / "demo.png", picture)
 
 
@@ -203,12 +303,12 @@ def _files_story(files: dict[str, Path], chart: Path | None) -> None:
 
 def _object(
     leak: dict[str, Any],
-    comparison: Comparison,
+    comparison: RowComparison,
     release: Release,
     audited: Audit,
     files: dict[str, Path | None],
 ) -> dict[str, Any]:
-    from shoal.cli.comparison import as_json
+    from shoal.cli.charts import as_json
     from shoal.data.write import release_object
 
     return {

@@ -1,25 +1,86 @@
-"""`shoal fit`: a Markov chain from data, checked in words, stored as a model."""
+"""What `shoal fit` tells about data that may not mean what it says, and options it cannot use."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.fit_notes import check_kind, note_data, states_line
-from shoal.cli.options import AsJson, DataPath, Force, Gap, new_app
-from shoal.cli.outputs import check_output
+from shoal.cli.options import AsJson, DataPath, Force, Gap, check_output, new_app
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import Columns
+    from shoal.chains.fit_check import FitCheck
+    from shoal.chains.model import MarkovChain
+    from shoal.cli.sources import NamedColumns
     from shoal.core.records import Sequences
-    from shoal.data.dataset import Dataset
-    from shoal.models.chain import MarkovChain
-    from shoal.models.fit_check import FitCheck
+    from shoal.data.table import Dataset
+
+MOST_STATES = 12  # that are printed
+
+
+def check_kind(
+    *, grid: str | None, slot: str | None, maps: Mapping[str, object], days: Mapping[str, object]
+) -> None:
+    """Refuses options of a map or of a day where another kind of model is fitted.
+
+    `maps` and `days` hold the values of the options that are for one kind alone.
+    """
+    if grid is not None and slot is not None:
+        raise InputError("--grid fits a map and --slot a day; give one of them")
+    for kind, wanted, given in (("maps", grid, maps), ("days", slot, days)):
+        used = [option for option, value in given.items() if value]
+        if wanted is None and used:
+            name = "--grid" if kind == "maps" else "--slot"
+            verb, them = ("is", "it") if len(used) == 1 else ("are", "them")
+            options = " and ".join(used)
+            raise InputError(f"{options} {verb} for {kind}; name {name} too, or drop {them}")
+
+
+def states_line(states: Sequence[str]) -> str:
+    """The states that were found, so that a slip in the data is seen."""
+    shown = ", ".join(map(str, states[:MOST_STATES]))
+    return f"States: {shown}{', …' if len(states) > MOST_STATES else ''}"
+
+
+def note_twins(states: Iterable[str]) -> None:
+    """Tells of states that differ in nothing but case and spaces: mostly one state, misspelt."""
+    alike: dict[str, list[str]] = {}
+    for state in states:
+        alike.setdefault(" ".join(str(state).casefold().split()), []).append(str(state))
+    twins = [same for same in alike.values() if len(same) > 1]
+    if twins:
+        shown = " and ".join(map(repr, twins[0]))
+        more = f" (and {len(twins) - 1} more such)" if len(twins) > 1 else ""
+        typer.echo(
+            f"NOTE: the states {shown}{more} differ only in case or spaces; each counts as a state "
+            "of its own. Make them alike in the data if they mean the same.",
+            err=True,
+        )
+
+
+def note_one_series(series: str | None, people: int) -> None:
+    """Tells that rows of several people would be taken for one."""
+    if series is None and people == 1:  # several files are several people
+        typer.echo(
+            "NOTE: all rows count as one series, one after the other. If they are about several "
+            "people, name the column that tells them apart with --series.",
+            err=True,
+        )
+
+
+def note_data(dataset: Dataset, series: str | None) -> None:
+    """All of it, about a file of states."""
+    note_one_series(series, len(dataset.names))
+    note_twins(dataset.states)
+
+
+# `shoal fit`: a Markov chain from data, checked in words, stored as a model.
+
 
 app = new_app()
 
@@ -128,16 +189,16 @@ def fit(
     and writes a model that a spec names with `file`. With --grid it is a map, with --slot the
     contexts of a day.
     """
-    from shoal.cli.sources import Columns
+    from shoal.cli.sources import NamedColumns
 
-    columns = Columns(state, series, time, gap)
+    columns = NamedColumns(state, series, time, gap)
     law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
     maps = {"--lat": latitude, "--lon": longitude, "--box": box, "--personal": personal}
     check_kind(grid=grid, slot=slot, maps=maps, days={"--hours": hours, "--spread": spread})
     if grid is not None:
         if state is not None or group is not None:
             raise InputError("--state and --group do not go with --grid; drop them")
-        from shoal.cli.location_fit import MapWish, fit_map
+        from shoal.places.views.fit import MapWish, fit_map
 
         wish = MapWish(
             grid, latitude, longitude, series, time, gap, box=box, personal=personal, **law
@@ -147,7 +208,7 @@ def fit(
     if slot is not None:
         if group is not None or length is not None:
             raise InputError("--group and --length do not go with --slot; drop them")
-        from shoal.cli.day_fit import DayWish, fit_contexts
+        from shoal.contexts.views.fit import DayWish, fit_contexts
 
         day = DayWish(slot, hours, smoothing, spread)
         fit_contexts(data, out, columns, day, as_json=as_json, force=force)
@@ -160,7 +221,7 @@ def fit(
 def _fit_chains(
     data: str,
     out: Path,
-    columns: Columns,
+    columns: NamedColumns,
     group: str | None,
     law: dict[str, Any],
     *,
@@ -168,10 +229,10 @@ def _fit_chains(
     force: bool,
 ) -> None:
     """A chain for all data or for each group: fitted, checked, written and told."""
+    from shoal.chains.fit import fit_groups
+    from shoal.chains.fit_check import check_fit
     from shoal.cli.pauses import note_pauses
     from shoal.cli.sources import read_data
-    from shoal.models.fit import fit_groups
-    from shoal.models.fit_check import check_fit
 
     dataset = read_data(data, columns)
     parts = _parts(dataset, data, columns.series, group)
@@ -197,12 +258,12 @@ def _parts(
     """Group to its sequences, all on the same states; one nameless group without `group`."""
     if group is None:
         return {"": dataset.sequences()}
-    from shoal.cli.sources import Columns, read_data
+    from shoal.cli.sources import NamedColumns, read_data
     from shoal.core.errors import DataError
-    from shoal.data.dataset import Dataset
+    from shoal.data.table import Dataset
 
     try:
-        labels = read_data(data, Columns(group, series))
+        labels = read_data(data, NamedColumns(group, series))
     except DataError as error:
         raise DataError(str(error).replace("named as the state", "named as the group")) from None
     members: dict[str, list[str]] = {}

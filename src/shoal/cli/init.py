@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, new_app
-from shoal.cli.outputs import check_output
+from shoal.cli.options import AsJson, Force, check_output, new_app
 
 app = new_app()
 

@@ -15,12 +15,12 @@ from shoal.cli.options import AsJson, new_app
 from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import Columns
+    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
-    from shoal.engines.job import Job
-    from shoal.engines.layout import Layout
-    from shoal.engines.report import JobReport
-    from shoal.engines.rows import Notify
+    from shoal.jobs.inputs import Layout
+    from shoal.jobs.job import Job
+    from shoal.jobs.report import JobReport
+    from shoal.jobs.rows import Notify
 
 app = new_app()
 
@@ -60,8 +60,8 @@ def job() -> None:
 @app.command(epilog=STATUS_EXAMPLES)
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Say how far a job is, from its journal."""
-    from shoal.engines.job import load_job
-    from shoal.engines.local import status as found
+    from shoal.jobs.job import load_job
+    from shoal.jobs.local import status as found
 
     stored = load_job(folder)
     tell(stored, found(stored), as_json=as_json)
@@ -70,8 +70,8 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 @app.command(epilog=RESUME_EXAMPLES)
 def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) -> None:
     """Do what is left of a job that was stopped; each subject is released once."""
-    from shoal.engines.job import load_job
-    from shoal.engines.local import resume as go_on
+    from shoal.jobs.job import load_job
+    from shoal.jobs.local import resume as go_on
 
     stored = load_job(folder, ledger=ledger)
     with _told_how_to_resume(folder), progress() as notify:
@@ -106,7 +106,7 @@ def start(
     data: str,
     out: Path,
     wish: JobWish,
-    columns: Columns,
+    columns: NamedColumns,
     ledger: str | None,
     key: str | None,
     seed: int | None,
@@ -116,8 +116,7 @@ def start(
     as_json: bool,
 ) -> None:
     """What `shoal release --by` does: one release for each value of a column."""
-    from shoal.engines.job import Job
-    from shoal.engines.plans import job_plans
+    from shoal.jobs.job import Job, job_plans
 
     wish.check()
     if columns.together is not None:
@@ -156,7 +155,7 @@ def start(
 @contextmanager
 def _no_empty_folder(out: Path) -> Iterator[None]:
     """Takes back a folder that was made for a job which was then refused, or not stored whole."""
-    from shoal.engines.job import NOTES
+    from shoal.jobs.job import NOTES
 
     new = not out.exists()
     try:
@@ -173,20 +172,22 @@ def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
 
 def _run(made: Job, engine: str) -> JobReport:
     if engine == "spark":
-        from shoal.engines.spark import run as run_spark
+        from shoal.jobs.spark import run as run_spark
 
         with show.working("running on Spark"):
             return run_spark(made)
-    from shoal.engines.local import run
+    from shoal.jobs.local import run
 
     with progress() as notify:
         return run(made, notify=notify)
 
 
-def _layout(wish: JobWish, columns: Columns, section: Any, plans: Mapping[str, Plan]) -> Layout:
-    from shoal.cli.sources import Columns as Named
-    from shoal.data.durations import parse_duration
-    from shoal.engines.layout import Layout
+def _layout(
+    wish: JobWish, columns: NamedColumns, section: Any, plans: Mapping[str, Plan]
+) -> Layout:
+    from shoal.cli.sources import NamedColumns as Named
+    from shoal.data.times import parse_duration
+    from shoal.jobs.inputs import Layout
 
     degrees = wish.degrees
     if section is not None:
@@ -218,7 +219,7 @@ def _layout(wish: JobWish, columns: Columns, section: Any, plans: Mapping[str, P
 
 def _of_days(plans: Mapping[str, Plan]) -> bool:
     """Whether the plans are about days, so that the date of a row is its period."""
-    from shoal.models.day import DayChain
+    from shoal.contexts.day import DayChain
 
     return any(isinstance(plan.task.family[0], DayChain) for plan in plans.values())
 
@@ -281,7 +282,7 @@ def tell(made: Job, report: JobReport, *, as_json: bool) -> None:
 
 def check_released(report: JobReport) -> None:
     """Refuse to call it well when every subject was refused: scripts look at the exit code."""
-    from shoal.engines.drawing import NOT_ADDED, OVER_LIMIT
+    from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT
 
     if report.finished and report.refusals and not report.releases:
         reason = max(report.refusals, key=lambda why: report.refusals[why])  # subjects, then rows

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
-from shoal.cli.outputs import check_chart
+from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, check_chart, new_app
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -102,7 +101,7 @@ def _axis(task: Task) -> dict[str, str]:
 
 def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dict[str, Any]:
     """What an eta-DP release guarantees under one model, and the bound of group privacy."""
-    from shoal.mechanisms.leakage import leakage
+    from shoal.additive.leakage import leakage
 
     found = leakage((model,), eta, secrets=secrets)
     tied = model.tied if secrets is None else secrets.tied_under(model)

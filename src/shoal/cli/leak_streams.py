@@ -68,7 +68,7 @@ def print_stream(leak: StreamLeak) -> None:
 
 
 def _places(task: Task, epsilon: Fraction) -> StreamLeak:
-    from shoal.mechanisms import choose
+    from shoal.additive.choice import choose
 
     with show.working("calibrating"):
         plan = choose(task, epsilon, ORDINARY).plan
@@ -104,9 +104,9 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
 
     One walk is drawn from the model and released with predictable noise: no data is looked at.
     """
-    from shoal.mechanisms.location_task import machine_of
-    from shoal.noise.bits import SeededRng
-    from shoal.streams.location import LocationStream
+    from shoal.noise.primitives import SeededRng
+    from shoal.places.rows import machine_of
+    from shoal.places.stream import LocationStream
 
     length = machine_of(plan).runtime.motion.length
     horizons = [steps for steps in horizons if length is None or steps <= length]
@@ -129,8 +129,8 @@ def _walk(plan: Plan, steps: int, rng: Rng) -> list[Any]:
     """States of one random sequence of the plan's model, whatever kind of chain it is."""
     import numpy as np
 
-    from shoal.mechanisms.location_task import machine_of
-    from shoal.models.sampling import categorical, uniforms
+    from shoal.core.rng import categorical, uniforms
+    from shoal.places.rows import machine_of
 
     motion = machine_of(plan).runtime.motion
     belief, places = motion.begin(), []
@@ -144,7 +144,7 @@ def _walk(plan: Plan, steps: int, rng: Rng) -> list[Any]:
 
 
 def _followed(plan: Plan, outputs: list[Any]) -> Horizon:
-    from shoal.audit.location_temporal import sequence_leakage
+    from shoal.places.audit import sequence_leakage
 
     found = sequence_leakage(plan, outputs)
     return Horizon(len(outputs), max(found.learned_joined), max(found.joined))
@@ -184,8 +184,8 @@ def _object(row: Horizon) -> dict[str, Any]:
 
 
 def _contexts(task: Task, delta: Fraction) -> StreamLeak:
-    from shoal.mechanisms import choose
-    from shoal.mechanisms.mask_task import MaskCertificate
+    from shoal.additive.choice import choose
+    from shoal.contexts.checks.task import MaskCertificate
 
     with show.working("measuring"):
         plan = choose(task, delta, NAIVE).plan

@@ -15,7 +15,7 @@ from shoal.core.errors import CannotCompose, InputError, LedgerError
 if TYPE_CHECKING:
     from shoal.ledger.limits import Limit
     from shoal.ledger.store import SqlLedger
-    from shoal.ledger.total import Total
+    from shoal.ledger.totals import Total
 
 app = new_app()
 
@@ -57,7 +57,7 @@ def show(
     eta is the entry-level sum; epsilon is what it comes to against somebody who knows how entries
     depend on each other, by the theorem that gives the least.
     """
-    from shoal.cli.outputs import check_chart
+    from shoal.cli.options import check_chart
     from shoal.ledger import open_ledger
 
     check_chart(plot, force=force)
@@ -199,7 +199,7 @@ def export(
 
     Without a file the JSON object is printed.
     """
-    from shoal.cli.outputs import check_output
+    from shoal.cli.options import check_output
     from shoal.ledger import open_ledger
     from shoal.ledger.export import as_json as json_of, as_parquet
 

@@ -11,7 +11,7 @@ from shoal.cli import show
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.cli.sources import Columns
+    from shoal.cli.sources import NamedColumns
 
 LONGER = 1.5  # times the usual step: one missing row makes 2
 
@@ -51,7 +51,7 @@ def pauses_in(series: pl.Series, seconds: pl.Series) -> Pauses | None:
     return Pauses(longer.len(), usual, float(str(longer.max())))
 
 
-def note_pauses(path: str, columns: Columns) -> None:
+def note_pauses(path: str, columns: NamedColumns) -> None:
     """Tells the owner of the data about pauses that nothing cuts."""
     with show.working("reading"):
         found = pauses_of(path, columns)
@@ -63,7 +63,7 @@ def note_pauses(path: str, columns: Columns) -> None:
         )
 
 
-def pauses_of(path: str, columns: Columns) -> Pauses | None:
+def pauses_of(path: str, columns: NamedColumns) -> Pauses | None:
     """Pauses in the files at `path`, when a time is named and no gap cuts them."""
     if columns.time is None or columns.gap is not None or columns.state is None:
         return None

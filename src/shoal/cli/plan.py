@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli import show
-from shoal.cli.calendar import calendar_object, print_calendar, shows_contexts
-from shoal.cli.location_plan import follows_places, places_object, print_places
-from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, new_app
-from shoal.cli.outputs import check_apart, check_chart, check_output
+from shoal.cli.options import (
+    AsJson,
+    Force,
+    PlotPath,
+    SpecPath,
+    check_apart,
+    check_chart,
+    check_output,
+    new_app,
+)
+from shoal.contexts.views.calendar import calendar_object, print_calendar, shows_contexts
+from shoal.places.views.plan import follows_places, places_object, print_places
 
 if TYPE_CHECKING:
-    from shoal.cli.comparison import Comparison
+    from shoal.cli.charts import RowComparison
     from shoal.core.plan import Plan
     from shoal.spec.request import Request
 
@@ -47,7 +55,7 @@ def plan(
     each. The plan that is explained is the one the spec asks for: the least costly proved one, or
     the one it names.
     """
-    from shoal.cli.comparison import as_json as comparison_json, compare
+    from shoal.cli.charts import as_json as comparison_json, compare
     from shoal.spec.request import read_request
 
     if save is not None:
@@ -69,7 +77,7 @@ def plan(
     _write(comparison, save, plot, quiet=as_json)
 
 
-def print_comparison(comparison: Comparison, request: Request) -> None:
+def print_comparison(comparison: RowComparison, request: Request) -> None:
     """The plan in words, then every mechanism's noise as a bar."""
     out = show.console()
     if request.privacy.error is not None:
@@ -88,7 +96,7 @@ def print_comparison(comparison: Comparison, request: Request) -> None:
         print_noise(comparison)
 
 
-def print_noise(comparison: Comparison) -> None:
+def print_noise(comparison: RowComparison) -> None:
     """A table of all mechanisms: scale, bar, standing; refusals below it."""
     from shoal.core.plan import Plan
 
@@ -119,7 +127,7 @@ def _reasons(refused: dict[str, str]) -> list[str]:
 
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
-    from shoal.cli.comparison import error_of, scale_of, standing
+    from shoal.cli.charts import error_of, scale_of, standing
     from shoal.core.numbers import significant
 
     errors = [error_of(plan) or 0.0 for plan in plans]
@@ -137,9 +145,9 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
     ]
 
 
-def _chart(comparison: Comparison) -> bytes:
+def _chart(comparison: RowComparison) -> bytes:
     if follows_places(comparison.plan):
-        from shoal.cli.location_charts import policy_chart
+        from shoal.places.views.plan import policy_chart
 
         return policy_chart(comparison.plan)
     from shoal.cli.charts import noise_chart
@@ -147,7 +155,7 @@ def _chart(comparison: Comparison) -> bytes:
     return noise_chart(comparison)
 
 
-def _write(comparison: Comparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
+def _write(comparison: RowComparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
     from shoal.data.files import atomic_write
     from shoal.kinds import dumps
 

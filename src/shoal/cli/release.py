@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, DataPath, DemoSeed, Force, Gap, PlanSource, new_app
-from shoal.cli.outputs import check_apart, check_output
-from shoal.cli.release_places import TOGETHER, asks_for_places, place_records, print_centroids
+from shoal.cli.options import (
+    AsJson,
+    DataPath,
+    DemoSeed,
+    Force,
+    Gap,
+    PlanSource,
+    check_apart,
+    check_output,
+    new_app,
+)
 from shoal.core.errors import DataError, InputError
+from shoal.records.views import TOGETHER, asks_for_places, place_records, print_centroids
 
 if TYPE_CHECKING:
-    from shoal.cli.account import Account
-    from shoal.cli.sources import Columns
-    from shoal.core.plan import Plan
-    from shoal.core.release import Release
+    from shoal.cli.sources import Account, NamedColumns
+    from shoal.core.plan import Plan, Release
     from shoal.core.rng import Rng
-    from shoal.data.dataset import Dataset
+    from shoal.data.table import Dataset
 
 app = new_app()
 
@@ -122,10 +129,9 @@ def release(
     for all together. All data is checked before anything is charged or drawn. With --by it is a
     job: any number of files, in bounded memory, that can be resumed (`shoal job`).
     """
-    from shoal.cli.account import Account
-    from shoal.cli.sources import Columns
+    from shoal.cli.sources import Account, NamedColumns
 
-    columns = Columns(state, series, time, gap, together)
+    columns = NamedColumns(state, series, time, gap, together)
     told = {"period": period, "requester": requester}
     if key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
@@ -155,7 +161,7 @@ def _release_once(
     source: Path,
     data: str,
     out: Path,
-    columns: Columns,
+    columns: NamedColumns,
     account: Account,
     seed: int | None,
     *,
@@ -183,11 +189,11 @@ def _release_once(
         raise DataError(f"{str(out)!r} is written, but no space is left to print it") from None
 
 
-def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
+def _read(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
     """Name to checked records of a file, in the form that the plan's query asks for."""
     from shoal.cli.pauses import note_pauses
-    from shoal.cli.release_rows import has_variables, variable_records
     from shoal.cli.sources import read_data
+    from shoal.networks.views import has_variables, variable_records
 
     if asks_for_places(plan):
         return place_records(plan, data, columns)
@@ -201,11 +207,11 @@ def _read(plan: Plan, data: str, columns: Columns) -> dict[str, Any]:
     return records
 
 
-def _people_hint(plan: Plan, columns: Columns) -> str:
+def _people_hint(plan: Plan, columns: NamedColumns) -> str:
     """What is likely wrong when rows of people are told apart, but people are the entries."""
-    from shoal.models.contagion import Contagion
-    from shoal.models.dependence import Dependence
-    from shoal.models.dependence_field import PairwiseField
+    from shoal.networks.contagion import Contagion
+    from shoal.records.field import PairwiseField
+    from shoal.records.ties import Dependence
 
     model = plan.task.family[0]
     if columns.series is None or not isinstance(model, Contagion | Dependence | PairwiseField):
@@ -222,7 +228,7 @@ def _check_out(out: Path, *, force: bool) -> None:
     check_output(out, force=force)
 
 
-def _records(plan: Plan, dataset: Dataset, columns: Columns) -> dict[str, Any]:
+def _records(plan: Plan, dataset: Dataset, columns: NamedColumns) -> dict[str, Any]:
     """Name to checked records; every series is checked before the first one is released."""
     states = plan.task.query.states
     if columns.together:
@@ -241,7 +247,7 @@ def _records(plan: Plan, dataset: Dataset, columns: Columns) -> dict[str, Any]:
 def _rng(seed: int | None) -> Rng | None:
     if seed is None:
         return None
-    from shoal.noise.bits import SeededRng
+    from shoal.noise.primitives import SeededRng
 
     return SeededRng(seed)
 

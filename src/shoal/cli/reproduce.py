@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from shoal.cli.options import new_app
 from shoal.core.errors import DataError
 
 if TYPE_CHECKING:
-    from shoal.experiments.report import Report
+    from studies.report import Report
 
 app = new_app()
 
@@ -39,7 +40,9 @@ def reproduce(
     Runs on generated data always, and on real data when the variable SHOAL_DATA names its folder.
     """
     from shoal.cli import show
-    from shoal.experiments import EXPERIMENTS, row_named, run
+
+    _find_studies()
+    from studies import EXPERIMENTS, row_named, run
 
     if listed:
         rows = {name: row.summary for name, row in EXPERIMENTS.items()}
@@ -62,6 +65,18 @@ def reproduce(
         typer.echo("\n".join(report.markdown() for report in reports))
     else:
         typer.echo(f"Written to {out}: " + ", ".join(f"{report.name}.md" for report in reports))
+
+
+def _find_studies() -> None:
+    """Make `studies` importable: it lies beside `src` in a checkout and is not in the wheel."""
+    checkout = Path(__file__).parents[3]
+    if not (checkout / "studies" / "__init__.py").is_file():
+        raise DataError(
+            "the studies are not installed with the package; run this in a checkout of the "
+            "project, after `pip install --editable .`"
+        )
+    if str(checkout) not in sys.path:
+        sys.path.append(str(checkout))
 
 
 def _make_folder(out: Path) -> None:

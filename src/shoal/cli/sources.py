@@ -1,24 +1,127 @@
-"""What a release is made from: a plan, stored or calibrated from a spec, and columns of a file."""
+"""How releases are charged: to no ledger, or to one, series by series."""
 
 from __future__ import annotations
 
+import secrets
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
-from shoal.core.errors import InputError
+from shoal.core.errors import BudgetError, DataError, InputError
+from shoal.core.plan import Ledger, Plan, Release
+from shoal.core.rng import Rng
 
 if TYPE_CHECKING:
-    from shoal.core.plan import Plan
-    from shoal.data.dataset import Dataset
+    from shoal.data.table import Dataset
+
+Records = dict[str, Any]  # name of a series to its checked records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where a ledger is, if there is one, and what every charge of this command says.
+
+    With a ledger there is always a key: when something fails after a charge, repeating the command
+    with it brings the stored releases back and costs nothing more.
+    """
+
+    where: str | None
+    subject: str = ""
+    period: str = ""
+    requester: str = ""
+    key: str = ""
+
+    @classmethod
+    def of(cls, where: str | None, *, key: str | None, seeded: bool, **said: str) -> Account:
+        """The account the options name; options of a ledger without one are refused."""
+        if where is None:
+            given = [name for name, value in {**said, "key": key}.items() if value]
+            if given:
+                raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
+            return cls(where=None)
+        if seeded:
+            raise InputError("--seed is given with --ledger; a ledger takes only real releases")
+        return cls(where=where, key=key or secrets.token_hex(8), **said)
+
+    def check(self, names: list[str], *, together: bool) -> None:
+        """Refuse, before any charge, a subject that does not fit the series."""
+        if self.where is None:
+            return
+        if together and not self.subject:
+            raise InputError(
+                "a release of all series together needs --subject, under which it is charged"
+            )
+        if self.subject and len(names) > 1:
+            raise InputError(
+                f"--subject is {self.subject!r}, but the data holds {len(names)} series; drop it, "
+                "and each series is charged under its own name"
+            )
+
+    def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:
+        """One release per name, each charged first. The ledger is opened, or made, only now."""
+        if self.where is None:
+            names = show.tracked(list(records), "releasing")
+            return {name: plan.release(records[name], rng=rng) for name in names}
+        from shoal.ledger import open_ledger
+
+        with self._told_on_stop(), open_ledger(self.where) as ledger:
+            return self._charged(ledger, plan, records)
+
+    def write(self, path: Path, releases: dict[str, Release]) -> None:
+        """All releases into one file."""
+        from shoal.data.write import write_releases
+
+        try:
+            with self._told_on_stop():
+                write_releases(path, releases)
+        except DataError as error:
+            kept = "" if self.where is None else self._kept("the releases")
+            raise DataError(f"{error}{kept}") from None
+
+    def _charged(self, ledger: Ledger, plan: Plan, records: Records) -> dict[str, Release]:
+        releases: dict[str, Release] = {}
+        for name in show.tracked(list(records), "releasing"):
+            try:
+                releases[name] = plan.release(
+                    records[name],
+                    ledger=ledger,
+                    subject=self.subject or name,
+                    period=self.period,
+                    requester=self.requester,
+                    key=self.key if len(records) == 1 else f"{self.key}/{name}",
+                )
+            except BudgetError as error:
+                before = self._kept(f"{len(releases)} series before it") if releases else ""
+                error.args = (f"series {name!r}: {error}{before}",)
+                raise
+        return releases
+
+    def _told_on_stop(self) -> AbstractContextManager[None]:
+        """A made-up key would be lost with the command, and what was charged with it."""
+        if self.where is None:
+            return nullcontext()
+        return show.on_stop(
+            "What was charged so far is kept in the ledger: repeat the command with "
+            f"--key {self.key} and it costs nothing more."
+        )
+
+    def _kept(self, what: str) -> str:
+        return (
+            f"; {what} were charged and are kept in the ledger: repeat the command with "
+            f"--key {self.key} and they cost nothing more"
+        )
+
+
+# What a release is made from: a plan, stored or calibrated from a spec, and columns of a file.
 
 
 PLACES = ("state", "latitude", "longitude")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class NamedColumns:
     """Where the entries are in a data file; None where neither spec nor options say."""
 
     state: str | None = None
@@ -29,7 +132,7 @@ class Columns:
     latitude: str | None = None
     longitude: str | None = None
 
-    def over(self, other: Columns) -> Columns:
+    def over(self, other: NamedColumns) -> NamedColumns:
         """These columns, and those of `other` where these say nothing.
 
         Entries are states or coordinates: who names a column of either takes neither from `other`.
@@ -40,34 +143,36 @@ class Columns:
         return replace(self, **{name: getattr(other, name) for name in missing})
 
 
-def load_plan(path: Path) -> tuple[Plan, Columns]:
+def load_plan(path: Path) -> tuple[Plan, NamedColumns]:
     """The plan in `path`: stored by `shoal plan --save`, or calibrated from a spec."""
+    from shoal.spec.fields import parse_stored, read_text
     from shoal.spec.request import parse_request
-    from shoal.spec.stored import parse_stored, read_text
 
     text = read_text(path, "spec or plan")
     if text.lstrip().startswith("{"):
-        from shoal.engines.plans import rechecked
+        from shoal.jobs.job import rechecked
 
         stored = parse_stored(text, path, "plan")
         with show.working("checking the plan"):
-            return rechecked(stored, path), Columns()
+            return rechecked(stored, path), NamedColumns()
     request = parse_request(text, folder=path.parent, name=str(path))
-    from shoal.mechanisms import choose
+    from shoal.additive.choice import choose
 
     with show.working("calibrating"), request.limited():
         plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
     data = request.data
     if data is None:
-        return plan, Columns()
+        return plan, NamedColumns()
     together = data.release == "together"
-    return plan, Columns(data.state, data.series, data.time, data.gap, together, data.lat, data.lon)
+    return plan, NamedColumns(
+        data.state, data.series, data.time, data.gap, together, data.lat, data.lon
+    )
 
 
 def check_single(plan: Plan) -> None:
     """Refuses a plan of a stream, where a command makes one release of data at rest."""
-    from shoal.cli.stream_location import follows_places
     from shoal.core.plan import Machine
+    from shoal.places.views.stream import follows_places
 
     if isinstance(plan.body, Machine):
         also = " or `shoal locations`" if follows_places(plan) else ""
@@ -76,10 +181,10 @@ def check_single(plan: Plan) -> None:
         )
 
 
-def read_data(path: str, columns: Columns) -> Dataset:
+def read_data(path: str, columns: NamedColumns) -> Dataset:
     """The data set in `path`; refused when nothing says which column holds the states."""
-    from shoal.data.durations import parse_duration
     from shoal.data.read import read
+    from shoal.data.times import parse_duration
 
     if columns.state is None:
         raise InputError(

@@ -12,8 +12,9 @@ import typer
 
 from shoal.cli.options import PlanSource, new_app
 from shoal.cli.show import unicode_out
-from shoal.cli.stream_clock import Days, clock_of, timed
-from shoal.cli.stream_location import (
+from shoal.contexts.views.calendar import Days, clock_of, timed
+from shoal.core.errors import DataError, InputError
+from shoal.places.views.stream import (
     Purse,
     begun,
     follows_places,
@@ -21,12 +22,11 @@ from shoal.cli.stream_location import (
     place_step,
     warn_of_stored,
 )
-from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from shoal.contexts.day import DayChain
+    from shoal.contexts.stream import ContextStream
     from shoal.core.plan import Plan, Stream
-    from shoal.models.day import DayChain
-    from shoal.streams.mask import ContextStream
 
 app = new_app()
 
@@ -166,7 +166,7 @@ def filtered(
     from shoal.core.rng import Rng, SystemRng
     from shoal.data.files import atomic_write
     from shoal.kinds import dumps
-    from shoal.noise.bits import SeededRng
+    from shoal.noise.primitives import SeededRng
 
     rng: Rng = SystemRng() if seed is None else SeededRng(seed)
     doubtful, days = True, Days()
@@ -200,8 +200,8 @@ def filtered(
 def _step(
     runner: Any, reading: dict[str, Any], field: str, rng: Any, purse: Purse | None
 ) -> tuple[Any, dict[str, Any]]:
-    from shoal.streams.location import LocationStream
-    from shoal.streams.mask import ContextStream
+    from shoal.contexts.stream import ContextStream
+    from shoal.places.stream import LocationStream
 
     if isinstance(runner, LocationStream):
         return place_step(runner, reading, rng, purse)
@@ -229,9 +229,9 @@ def _step(
 
 def _doubt(runner: Any, reading: dict[str, Any], field: str) -> str:
     """Why a line is suppressed or moved whatever the plan says; empty when it is not."""
+    from shoal.contexts.stream import ContextStream
     from shoal.core.records import label
-    from shoal.streams.location import LocationStream
-    from shoal.streams.mask import ContextStream
+    from shoal.places.stream import LocationStream
 
     if isinstance(runner, LocationStream):
         return place_doubt(runner, reading)
@@ -256,10 +256,10 @@ def _doubt(runner: Any, reading: dict[str, Any], field: str) -> str:
 
 def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
     """The stream where it stood, or before its first step."""
+    from shoal.contexts.day import DayChain
+    from shoal.contexts.stream import ContextStream, goes_on
     from shoal.core.plan import Machine
-    from shoal.models.day import DayChain
-    from shoal.spec.stored import load_stored
-    from shoal.streams.mask import ContextStream, goes_on
+    from shoal.spec.fields import load_stored
 
     if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
@@ -287,7 +287,7 @@ def _purse(
 ) -> Purse | None:
     if ledger is None:
         return None
-    from shoal.models.day import DayChain
+    from shoal.contexts.day import DayChain
 
     if not (follows_places(plan) or isinstance(plan.task.family[0], DayChain)):
         raise InputError("--ledger charges streams of places and of contexts, not this one")

@@ -1,19 +1,92 @@
-"""A plan: calibrated once without data, released from many times."""
+"""What leaves: an answer, and an answer with its promise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
-from shoal.core.composition import Composition
+from shoal.core.codec import Value
 from shoal.core.errors import InputError
-from shoal.core.explain import explain
-from shoal.core.guarantee import Guarantee
-from shoal.core.ledger import Charge, Ledger
-from shoal.core.release import Answer, Error, Release
+from shoal.core.guarantee import Composition, Guarantee
+from shoal.core.numbers import significant
 from shoal.core.rng import Rng, SystemRng
-from shoal.core.task import Task
-from shoal.core.value import Value
+from shoal.core.task import Query, Task
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Error(Value):
+    """How far one released value may be from the truth because of the noise."""
+
+    expected: float
+    bound: float
+    confidence: float
+    unit: str
+
+    def describe(self) -> str:
+        return (
+            f"off by {significant(self.expected)} {self.unit} on average, within "
+            f"±{significant(self.bound)} {self.unit} with probability {self.confidence:.0%}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer(Value):
+    """Values on a lattice: integer `multiples` of `step`, one per label."""
+
+    labels: tuple[str, ...]
+    multiples: tuple[int, ...]
+    step: Fraction
+    unit: str
+
+    @property
+    def exact(self) -> tuple[Fraction, ...]:
+        return tuple(self.step * multiple for multiple in self.multiples)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values as floats, for plots and further computation."""
+        return tuple(float(value) for value in self.exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release(Value):
+    """An answer that may be published, and the promise it was made under.
+
+    `plan` is the fingerprint of the plan. `secure` is False when the randomness was seeded: such
+    a release is for tests and demos only, and no ledger takes it. `processed` names the
+    post-processing applied since, none of which costs privacy.
+    """
+
+    answer: Answer
+    plan: str
+    mechanism: str
+    guarantee: Guarantee
+    error: Error | None
+    secure: bool
+    processed: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return self.answer.values
+
+    def as_dict(self) -> dict[str, float]:
+        """Label to value."""
+        return dict(zip(self.answer.labels, self.values, strict=True))
+
+    def after(self, name: str, values: tuple[Fraction, ...]) -> Release:
+        """This release with its values replaced by a function of them, called `name`."""
+        step = math.lcm(self.answer.step.denominator, *(v.denominator for v in values))
+        answer = replace(
+            self.answer, multiples=tuple(int(v * step) for v in values), step=Fraction(1, step)
+        )
+        return replace(self, answer=answer, processed=(*self.processed, name))
+
+
+# A plan: calibrated once without data, released from many times.
+
 
 CONFIDENCE = 0.95
 
@@ -126,3 +199,130 @@ class Stream(Value):
         source = rng if rng is not None else SystemRng()
         state, shown = self.plan.body.step(self.state, observed, source)
         return Stream(self.plan, state), shown
+
+
+# A plan in plain words: what is protected, from whom, how much noise, why, and what it adds to.
+
+
+def explain(plan: Plan) -> str:
+    """Several short paragraphs, one question each, for a person who has to act on them."""
+    error = plan.error()
+    parts = [
+        ("Asked", plan.task.query.describe()),
+        ("Protected", plan.task.secrets.describe()),
+        ("From", _adversary(plan)),
+        ("Promise", plan.guarantee.describe()),
+        ("Mechanism", f"{plan.mechanism}: {plan.body.describe()}."),
+        ("Error", f"each value is {error.describe()}." if error else ""),
+        ("Why it holds", f"{plan.certificate.theorem}."),
+        ("Assumes", "; ".join(plan.certificate.assumptions) + "."),
+        ("Adding up", "; or ".join(rule.describe() for rule in plan.composition) + "."),
+    ]
+    width = max(len(title) for title, _ in parts) + 2
+    return "\n".join(f"{title + ':':<{width}}{text}" for title, text in parts if text)
+
+
+def _adversary(plan: Plan) -> str:
+    models = [model.describe() for model in plan.task.family]
+    shown = models[:3] + ([f"{len(models) - 3} more models"] if len(models) > 3 else [])
+    return "an adversary who knows everything but the data, and may believe " + "; or ".join(shown)
+
+
+# The commonest sampler: the query's answer plus independent noise on its lattice.
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """A law on a lattice, drawn exactly."""
+
+    @property
+    def step(self) -> Fraction:
+        """The lattice: every draw is an integer multiple of this."""
+        ...
+
+    @property
+    def scale(self) -> Fraction:
+        """The scale of the noise, in the query's own units."""
+        ...
+
+    def draw(self, count: int, rng: Rng) -> Any: ...
+    def expected_error(self) -> float: ...
+    def quantile(self, confidence: float) -> Fraction: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Additive(Value):
+    """query(data) + noise, coordinate by coordinate, in integers."""
+
+    query: Query
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        if (self.query.lattice / self.noise.step).denominator != 1:
+            raise InputError(
+                f"noise step is {self.noise.step}; it must divide the query's lattice "
+                f"{self.query.lattice}"
+            )
+
+    @property
+    def eta(self) -> Fraction:
+        """Entry-level DP of the release: Lipschitz constant over scale."""
+        return self.query.lipschitz / self.noise.scale
+
+    def draw(self, records: Any, rng: Rng) -> Answer:
+        """One answer. Charge the ledger before calling this."""
+        ratio = int(self.query.lattice / self.noise.step)
+        truth = self.query.evaluate(records)
+        noise = self.noise.draw(len(truth), rng)
+        multiples = tuple(ratio * t + int(z) for t, z in zip(truth, noise, strict=True))
+        return Answer(self.query.labels, multiples, self.noise.step, self.query.unit)
+
+    def error(self, confidence: float) -> Error:
+        """How far one coordinate may be off: expected, and within a bound at `confidence`."""
+        return Error(
+            expected=self.noise.expected_error(),
+            bound=float(self.noise.quantile(confidence)),
+            confidence=confidence,
+            unit=self.query.unit,
+        )
+
+    def describe(self) -> str:
+        kind = type(self.noise).__name__
+        names = {"LatticeLaplace": "discrete Laplace", "ZeroSumLaplace": "zero-sum Laplace"}
+        name = names.get(kind, kind)
+        return (
+            f"{name} noise of scale {significant(self.noise.scale)} {self.query.unit} "
+            f"on the lattice {self.noise.step}, drawn for each of "
+            f"{len(self.query.labels)} value(s)"
+        )
+
+
+# What a plan asks of a ledger: charge, then sample, in one transaction.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """One release about one subject's data, before it is made.
+
+    `key` makes a retry harmless: a second charge with the same key returns the stored release.
+    `eta` is for steps of a stream, whose noise follows from the outputs before: what this one
+    output tells between any two states, rounded up; None when there is no bound.
+    """
+
+    plan: Plan
+    subject: str
+    period: str = ""
+    requester: str = ""
+    key: str | None = None
+    eta: Fraction | None = None
+
+
+class Ledger(Protocol):
+    """Keeps account of what was spent."""
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        """Check and charge, then call `sample`, store its release, commit, and return it.
+
+        Raises before sampling when the charge is refused; then nothing has changed.
+        """
+        ...

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError
-from shoal.core.value import Ints, locked
 
 
 @dataclass(frozen=True, slots=True, eq=False)

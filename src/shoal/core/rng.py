@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.core.codec import Floats
+
 
 class Rng(Protocol):
     """A source of uniformly random 64-bit words, each used once."""
@@ -48,3 +50,18 @@ def check_count(count: int) -> None:
     """Refuse a negative number of words."""
     if count < 0:
         raise ValueError(f"count is {count}; it must be 0 or more (ask for the words you need)")
+
+
+# Random draws from a model, for synthetic data and attacks; private noise lives in `noise`.
+
+
+def uniforms(count: int, rng: Rng) -> Floats:
+    """`count` numbers in [0, 1) on the lattice of 2^-53."""
+    return (rng.words(count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def categorical(law: Floats, uniform: float) -> int:
+    """The state whose slice of [0, 1) holds `uniform`; never one of probability 0."""
+    cumulative = np.cumsum(law)
+    chosen = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    return min(chosen, int(np.flatnonzero(law)[-1]))

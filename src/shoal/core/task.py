@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
+from shoal.core.codec import Value
 from shoal.core.errors import InputError
-from shoal.core.value import Value
 
 
 @runtime_checkable
@@ -139,3 +139,29 @@ class Task(Value):
         for model in self.family:
             model.admit(records)
         return records
+
+
+# The usual secret: the value of every single entry.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EachEntry(Value):
+    """For every entry, each pair of values it can take must stay indistinguishable."""
+
+    @property
+    def notion(self) -> str:
+        return "pufferfish"
+
+    @property
+    def subject(self) -> str:
+        return "any single entry"
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Every model has entries, so nothing is refused."""
+
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
+    def describe(self) -> str:
+        return "the value of every single entry: no time or record is exempt"

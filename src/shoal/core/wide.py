@@ -15,8 +15,8 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.value import Floats
 
 Powers = npt.NDArray[np.int64]
 LEAST = sys.float_info.min  # the least double with all its digits

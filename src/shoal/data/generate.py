@@ -5,12 +5,24 @@
 
 from __future__ import annotations
 
-from shoal.data.synthetic.activity import ACTIVITIES, activity_days, activity_table
-from shoal.data.synthetic.contacts import ContactNetwork, contact_network
-from shoal.data.synthetic.friends_places import FriendsPlaces, friends_places
-from shoal.data.synthetic.phone import CONTEXTS, phone_contexts, phone_table
-from shoal.data.synthetic.power import household_power, power_table
-from shoal.data.synthetic.town import MapWalk, map_walk
+from shoal.data.synthetic.series import (
+    ACTIVITIES,
+    CONTEXTS,
+    activity_days,
+    activity_table,
+    household_power,
+    phone_contexts,
+    phone_table,
+    power_table,
+)
+from shoal.data.synthetic.towns import (
+    ContactNetwork,
+    FriendsPlaces,
+    MapWalk,
+    contact_network,
+    friends_places,
+    map_walk,
+)
 from shoal.data.write import write_table
 
 __all__ = [

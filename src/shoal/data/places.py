@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.attacks.neighbours_people import PLACES, City, People, location_vector
+from shoal.core.codec import Ints
 from shoal.core.errors import DataError
-from shoal.core.value import Ints
 from shoal.data.read import matching
 from shoal.data.table import check_columns
+from shoal.records.people import PLACES, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl

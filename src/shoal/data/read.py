@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.dataset import Dataset
-from shoal.data.table import chains_of, check_columns, check_gap, tidy
+from shoal.data.table import Dataset, chains_of, check_columns, check_gap, tidy
 from shoal.data.times import holds_seconds
 
 if TYPE_CHECKING:

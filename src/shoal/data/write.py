@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import InputError
-from shoal.core.release import Release
+from shoal.core.plan import Release
 from shoal.data.files import atomic_write
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Convex bodies around 0 on the integer lattice: what a policy must make indistinguishable."""
+"""Vertices of convex hulls on the integer lattice."""
 
 from __future__ import annotations
 
@@ -9,17 +9,149 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
-from shoal.core.value import Floats, Ints, Value, locked
-from shoal.geometry.facets import Facets, facets_of
-from shoal.geometry.hull import difference_vertices, is_canonical, symmetric_vertices
-from shoal.geometry.integers import BODY_LIMIT, check_size, integer_rows
-from shoal.geometry.moments import Moments, moments_of
-from shoal.geometry.norms import Norms, facet_norms, linear_norms, planar_norms
-from shoal.geometry.span import Span, cell_volume, span_of, trace_with
+from shoal.core.rng import Rng
+from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT, Integers, check_size, integer_rows
+from shoal.geometry.norms import Facets, Norms, facet_norms, facets_of, linear_norms, planar_norms
+from shoal.geometry.span import (
+    Moments,
+    Span,
+    cell_volume,
+    determinant,
+    moments_of,
+    span_of,
+    trace_with,
+)
 
-Bools = npt.NDArray[np.bool_]
+
+def symmetric_vertices(differences: Ints) -> Ints:
+    """The vertices of conv{±v} in canonical order; a row of zeros when every v is 0."""
+    if differences.shape[1] == 2:
+        from shoal.geometry.kernels import symmetric_outline
+
+        return np.asarray(symmetric_outline(positive_half(differences)))
+    half = positive_half(differences)
+    if not len(half):
+        return np.zeros((1, differences.shape[1]), dtype=np.int64)
+    points = np.concatenate([-half[::-1], half])
+    return _sorted_rows(points[_extreme(points)])
+
+
+def difference_vertices(points: Integers) -> Ints:
+    """The vertices of conv{p - q} in canonical order."""
+    rows = check_size(points, "points", POINT_LIMIT)
+    if not len(rows):
+        return np.zeros((1, rows.shape[1]), dtype=np.int64)
+    ordered = _sorted_rows(rows)
+    if rows.shape[1] == 2:
+        from shoal.geometry.kernels import difference_outline
+
+        return np.asarray(difference_outline(ordered))
+    corners = ordered[_extreme(ordered)]
+    differences = (corners[:, None, :] - corners[None, :, :]).reshape(-1, rows.shape[1])
+    return symmetric_vertices(differences)
+
+
+def is_canonical(vertices: Ints) -> bool:
+    """Whether `vertices` are as the functions above return them.
+
+    Beyond the plane only order and symmetry are checked: rounding inside Qhull may keep a point
+    that is not extreme, which changes nothing about the body.
+    """
+    if vertices.shape[1] == 2:
+        return np.array_equal(vertices, symmetric_vertices(vertices))
+    if len(vertices) == 1:
+        return not vertices.any()
+    ordered = _sorted_rows(vertices)
+    return np.array_equal(vertices, ordered) and np.array_equal(vertices, -ordered[::-1])
+
+
+def positive_half(vectors: Ints) -> Ints:
+    """Of each pair ±v the one whose first coordinate other than 0 is positive: sorted, distinct."""
+    rows: Ints = vectors[(vectors != 0).any(axis=1)]
+    if not len(rows):
+        return rows
+    first = rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)]
+    return _sorted_rows(np.where(first[:, None] < 0, -rows, rows))
+
+
+def _sorted_rows(rows: Ints) -> Ints:
+    """Distinct rows in lexicographic order; in the plane through one key a row."""
+    if rows.shape[1] != 2:
+        return np.unique(rows, axis=0)
+    # |y| <= 2^29, so the second coordinate fits 31 bits and the key 61
+    keys = np.unique((rows[:, 0] << 31) + (rows[:, 1] + 2**30))
+    return np.stack([keys >> 31, (keys & (2**31 - 1)) - 2**30], axis=1)
+
+
+def _extreme(points: Ints) -> Ints:
+    """Indices of points that include every vertex of their hull, in any dimension.
+
+    Exact on a line; in more dimensions Qhull's vertices in the span of the points, and all of
+    them when Qhull cannot tell. Leaving out a true vertex here would shrink the body, so those
+    that Qhull drops are checked against its facets on integers and kept when outside.
+    """
+    span = span_of(points - points[0])
+    inner, _ = span.coordinates((points - points[0]).astype(object))
+    if span.dimension == 0:
+        return np.zeros(1, dtype=np.int64)
+    if span.dimension == 1:
+        line = inner[:, 0]
+        return np.unique(np.array([line.argmin(), line.argmax()], dtype=np.int64))
+
+    return extreme_points(inner.astype(np.int64))
+
+
+# Extreme points in several dimensions, with Qhull's answer checked on integers.
+
+
+def extreme_points(points: Ints) -> Ints:
+    """Indices of points whose hull is the hull of all; full-dimensional, two dimensions or more.
+
+    Qhull names the vertices and its facets. A point it dropped stays dropped only if it lies on
+    the inner side of every facet's plane, computed on integers from d kept vertices; so rounding
+    can keep a point too many but never lose one.
+    """
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        hull = ConvexHull(points.astype(np.float64))
+    except QhullError:
+        return np.arange(len(points))
+    kept = np.zeros(len(points), dtype=bool)
+    kept[hull.vertices] = True
+    exact = points.astype(object)
+    centre = exact[hull.vertices].sum(axis=0)
+    count = len(hull.vertices)
+    for simplex in hull.simplices:
+        normal, offset = _plane(exact[simplex], centre, count)
+        kept |= (exact @ normal > offset).astype(bool)
+    return np.flatnonzero(kept)
+
+
+def _plane(
+    corners: np.ndarray[tuple[int, ...], np.dtype[np.object_]],
+    centre: np.ndarray[tuple[int, ...], np.dtype[np.object_]],
+    count: int,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.object_]], int]:
+    """Integer (n, c) with n·x = c through d corners and n·centre/count <= c."""
+    size = corners.shape[1]
+    edges = [[int(a) - int(b) for a, b in zip(row, corners[0], strict=True)] for row in corners[1:]]
+    minors = [[[row[j] for j in range(size) if j != axis] for row in edges] for axis in range(size)]
+    normal = np.array(
+        [(-1) ** axis * determinant(minor) for axis, minor in enumerate(minors)], dtype=object
+    )
+    offset = int(normal @ corners[0])
+    if int(normal @ centre) > count * offset:
+        return -normal, -offset
+    return normal, offset
+
+
+# Convex bodies around 0 on the integer lattice: what a policy must make indistinguishable.
+
+
 PLANE = span_of(np.eye(2, dtype=np.int64))
 _DERIVED = {"stored": False}
 
@@ -177,3 +309,50 @@ def _in_span(span: Span, vertices: Ints) -> Ints:
     if span.dimension == 0:
         return np.zeros((1, 0), dtype=np.int64)
     return symmetric_vertices(check_size(inner, "vertices in their span", BODY_LIMIT))
+
+
+# Uniform points in a body, as floats: for plots, references and estimates, never for noise.
+
+
+def uniform_points(body: Body, count: int, rng: Rng) -> Floats:
+    """`count` points uniform in the body, (count, d), in lattice units.
+
+    A simplex with a corner at 0 is chosen by its volume and a point in it by sorted uniforms.
+    With three dimensions or more of the hull that Qhull found.
+    """
+    d = body.dimension
+    if d == 0:
+        return np.zeros((count, body.ambient))
+    pieces = _simplices(body)
+    volumes = np.abs(np.linalg.det(pieces))
+    uniforms = (rng.words(count * (d + 1)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    rows = uniforms.reshape(count, d + 1)
+    chosen = np.searchsorted(np.cumsum(volumes) / volumes.sum(), rows[:, 0], side="right")
+    # the gaps between d sorted uniforms, with 0 in front, weigh the corners; the rest is 0's
+    ordered = np.sort(rows[:, 1:], axis=1)
+    weights = np.diff(ordered, axis=1, prepend=0.0)
+    inner = np.einsum("nk,nkj->nj", weights, pieces[np.minimum(chosen, len(pieces) - 1)])
+    return np.asarray(inner @ body.span.basis.astype(np.float64))
+
+
+def knorm_points(body: Body, epsilon: float, count: int, rng: Rng) -> Floats:
+    """Continuous K-norm noise: a uniform point of the body times Gamma(d' + 1, 1/epsilon).
+
+    The construction of Hardt & Talwar 2010 that the exact lattice sampler is compared with; the
+    Gamma variable is minus the logarithm of a product of d' + 1 uniforms.
+    """
+    d = body.dimension
+    points = uniform_points(body, count, rng)
+    words = rng.words(count * (d + 1)).reshape(count, d + 1)
+    uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return np.asarray(points * (-np.log(uniforms).sum(axis=1) / epsilon)[:, None])
+
+
+def _simplices(body: Body) -> Floats:
+    """The corners, other than 0, of simplices that tile the body, in span coordinates."""
+    corners = body.flat.astype(np.float64)
+    if body.facets is not None:
+        return np.asarray(corners[body.facets.simplices])
+    if body.dimension == 1:
+        return corners[:, None, :]
+    return np.stack([corners, np.roll(corners, -1, axis=0)], axis=1)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from shoal.ledger.rules import compose as compose
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import SqlLedger as SqlLedger, open_ledger as open_ledger
-    from shoal.ledger.total import Total as Total
+    from shoal.ledger.totals import Total as Total
 
 _HOME = {
     "Limit": "limits",
     "Session": "session",
     "SqlLedger": "store",
-    "Total": "total",
+    "Total": "totals",
     "compose": "rules",
     "open_ledger": "store",
 }

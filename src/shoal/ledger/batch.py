@@ -20,9 +20,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 
 from shoal.core.codec import SCHEMA, encode
 from shoal.core.errors import BudgetError, InputError
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Charge, Plan, Release
 from shoal.ledger import links, reading
 from shoal.ledger.charging import charged_eta, check_names, checked_release, repeated
 from shoal.ledger.limits import EACH, Limit, check
@@ -31,7 +29,7 @@ from shoal.ledger.reading import Counted, Entry
 from shoal.ledger.rules import any_total
 from shoal.ledger.schema import CHARGES, PLANS
 from shoal.ledger.store import SqlLedger, keep_plan
-from shoal.ledger.total import Conversions, Tally, from_counts, one_more
+from shoal.ledger.totals import Conversions, Tally, from_counts, one_more
 
 LOOKED_UP = 500  # names per statement: every database takes that many
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from shoal.core.errors import InputError, LedgerError, StoredError
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Charge, Plan, Release
 from shoal.kinds import dumps, loads
 from shoal.ledger.limits import EACH
 from shoal.ledger.reading import Entry
-from shoal.ledger.total import entry_eta, is_step
+from shoal.ledger.totals import entry_eta, is_step
 
 
 def check_names(charge: Charge) -> None:

@@ -13,13 +13,12 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from shoal.core.additive import Additive
 from shoal.core.errors import CannotCompose
-from shoal.core.plan import Plan
+from shoal.core.plan import Additive, Plan
 from shoal.ledger.limits import Limit
 from shoal.ledger.reading import Entry
 from shoal.ledger.store import SqlLedger
-from shoal.ledger.total import Total
+from shoal.ledger.totals import Total
 
 FORMAT = "shoal-ledger/1"
 NEIGHBOURS = "one entry replaced"

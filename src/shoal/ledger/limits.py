@@ -9,7 +9,7 @@ from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, least_total
-from shoal.ledger.total import Conversions, Tally, one_more, sum_eta
+from shoal.ledger.totals import Conversions, Tally, one_more, sum_eta
 
 EACH = "*"
 UNITS = ("eta", "epsilon")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
+from shoal.additive.queries import LinearQuery
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
-from shoal.ledger.total import Conversions, tallied
-from shoal.queries.linear import LinearQuery
+from shoal.ledger.totals import Conversions, tallied
 
 LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
 BEATEN = 3  # times that other writers may change what a conversion was prepared for

@@ -22,8 +22,7 @@ from sqlalchemy import (
 )
 
 from shoal.core.errors import LedgerError, StoredError
-from shoal.core.ledger import Charge
-from shoal.core.plan import Plan
+from shoal.core.plan import Charge, Plan
 from shoal.kinds import loads
 from shoal.ledger.limits import Limit
 from shoal.ledger.links import NO_LINK, ONE, Head, last_link

@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from shoal.core.additive import Additive
+from shoal.additive.plans import keeps_total
 from shoal.core.errors import InputError
-from shoal.core.plan import Plan
+from shoal.core.plan import Additive, Plan
 from shoal.core.task import Model, entry_of
-from shoal.ledger.total import Tally
-from shoal.mechanisms.additive import keeps_total
-from shoal.noise.zero_sum import ZeroSumLaplace
+from shoal.ledger.totals import Tally
+from shoal.noise.laplace import ZeroSumLaplace
 
 OTHER_DATA = "give independent data a subject of its own"
 

@@ -8,13 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.core.errors import InputError
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Plan, Release
 from shoal.core.rng import Rng
 
 if TYPE_CHECKING:
     from shoal.ledger.store import SqlLedger
-    from shoal.ledger.total import Total
+    from shoal.ledger.totals import Total
 
 
 @dataclass
@@ -72,8 +71,8 @@ class Session:
         contexts once a day, before the first slot, in a period named after the day (this
         session's period when the reading names none). The options are those of `stream.read`.
         """
-        from shoal.streams.location import LocationStream
-        from shoal.streams.mask import ContextStream
+        from shoal.contexts.stream import ContextStream
+        from shoal.places.stream import LocationStream
 
         if isinstance(stream, LocationStream):
             options.setdefault("period", self.period)

@@ -13,23 +13,19 @@ from typing import Self
 from sqlalchemy import Connection
 
 from shoal.core.errors import BudgetError, LedgerError
-from shoal.core.ledger import Charge
 from shoal.core.numbers import Number, exact
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Charge, Plan, Release
 from shoal.kinds import dumps, loads
 from shoal.ledger import links, reading
 from shoal.ledger.charging import check_names, checked_release, checked_text, fields, repeated
-from shoal.ledger.database import Database
+from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.limits import EACH, Limit, check
 from shoal.ledger.links import Head
 from shoal.ledger.memory import Memory, Missing
-from shoal.ledger.opening import connect, newer, prepare
 from shoal.ledger.reading import Counted, Entry, State
-from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions
+from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions, told
 from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, VERSIONS, Migration
-from shoal.ledger.theorems import told
-from shoal.ledger.total import Conversions, Tally, Total, from_counts, is_step, one_more
+from shoal.ledger.totals import Conversions, Tally, Total, from_counts, is_step, one_more
 from shoal.ledger.verify import Verdict, verify
 
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -57,7 +53,7 @@ def open_ledger(
 
 
 class SqlLedger:
-    """Charges, limits and plans in a database; implements `shoal.core.ledger.Ledger`.
+    """Charges, limits and plans in a database; implements `shoal.core.plan.Ledger`.
 
     `obstacle` says why the ledger may not be changed; None when it may.
     """
@@ -215,7 +211,7 @@ class SqlLedger:
         messages = self.database.dialect.batch
         if messages is None:
             return None
-        from shoal.ledger.quick import settle_quickly
+        from shoal.ledger.postgres import settle_quickly
 
         return settle_quickly(
             self.database, charge, sample, lambda state: self._spare(state, charge), messages

@@ -13,13 +13,12 @@ from typing import Any
 from sqlalchemy import Connection, Table, inspect, select
 
 from shoal.core.errors import BudgetError, StoredError
-from shoal.core.plan import Plan
-from shoal.core.release import Release
+from shoal.core.plan import Plan, Release
 from shoal.kinds import loads
 from shoal.ledger.database import Database
 from shoal.ledger.links import Head, link_hash
 from shoal.ledger.schema import CHARGES, PLANS, TABLES, Words
-from shoal.ledger.total import entry_eta, is_step
+from shoal.ledger.totals import entry_eta, is_step
 
 SHOWN = 20  # problems listed; one edit breaks every link after it
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core.rng import Rng
-from shoal.noise.exponential import exp_bounds
 from shoal.noise.lattice import WIDEST_RATIO
+from shoal.noise.primitives import exp_bounds
 
 WORD_BITS = 62  # bits of a word that a digit uses; the sign uses the lowest of the other two
 DIGIT_BITS = 12  # a table of 4096 entries stays in the processor's cache

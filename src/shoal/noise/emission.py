@@ -22,8 +22,8 @@ from typing import Protocol
 
 import numpy as np
 
+from shoal.core.codec import Floats, Ints
 from shoal.core.rng import Rng
-from shoal.core.value import Floats, Ints
 
 
 class LatticeNoise(Protocol):

@@ -19,11 +19,11 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import positive
 from shoal.core.rng import Rng
-from shoal.core.value import Floats, Ints
-from shoal.noise.knorm_exact import Uniform
+from shoal.noise.knorm import Uniform
 from shoal.noise.primitives import uniform_below
 
 LARGEST = 4096  # states, so that the matrix of distances stays within 128 MB

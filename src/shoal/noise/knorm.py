@@ -1,27 +1,304 @@
-"""K-norm noise on a lattice: the planar isotropic mechanism, exactly.
+"""The product law that lattice K-norm noise is drawn from, before rejection.
 
-P(z) ∝ exp(-ε |z|_K) on the lattice points of the span of K. The normaliser does not depend on
-where the noise is added, so by the triangle inequality moving the answer by v changes any
-probability by a factor of at most exp(ε |v|_K): exactly ε for every policy edge. The planar
-isotropic mechanism of Xiao & Xiong 2015 is this law: its transform T changes nothing, because
-T⁻¹ of a uniform point of TK is a uniform point of K. The proof is in KNORM.md.
+In coordinates w = y T, T unimodular, the diamond {w : Σ rate_j |w_j| <= 1} contains K, so that
+Σ rate_j |w_j| <= |y|_K everywhere, and discrete Laplace draws of rates ε rate_j dominate the law
+wanted. T reduces K's inertia form (Lagrange and Gauss in the plane, compiled in geometry; the same
+pair by pair in more dimensions), which makes the diamond fit slivers too: about half of the draws
+are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
+from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.numbers import positive, whole
 from shoal.core.rng import Rng
-from shoal.core.value import Floats, Ints, Value
 from shoal.geometry.body import Body
-from shoal.geometry.integers import VECTOR_LIMIT, largest
-from shoal.noise.knorm_batch import compiled_draws, exact_draws
-from shoal.noise.knorm_proposal import Proposal, proposal_for
-from shoal.noise.lattice_moments import lattice_mse
+from shoal.geometry.integers import VECTOR_LIMIT, Integers, largest
+from shoal.geometry.norms import facet_reach
+from shoal.noise.lattice import lattice_mse
+from shoal.noise.primitives import exp_bounds
+
+MOST_ROUNDS = 200  # of reduction; stopping early costs acceptance, never exactness
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proposal:
+    """`shares` are the rates in w coordinates, `outwards` the inverse of T: y = w @ outwards.
+
+    `exact` are the rates where floats only come near them; in the plane the shares are exact, and
+    it is None: draws seldom need the rates as fractions, and most proposals are used once.
+    """
+
+    shares: Floats
+    outwards: Ints
+    exact: tuple[Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shares", locked(self.shares))
+        object.__setattr__(self, "outwards", locked(self.outwards, np.int64))
+
+    @property
+    def rates(self) -> tuple[Fraction, ...]:
+        """The rates as fractions."""
+        return tuple(map(Fraction, self.shares.tolist())) if self.exact is None else self.exact
+
+    def outward(self, inner: Sequence[int]) -> Ints:
+        """y = w @ outwards as one row, in Python's integers when they need more than 62 bits."""
+        columns = self.outwards.T.tolist()
+        row = [sum(w * t for w, t in zip(inner, column, strict=True)) for column in columns]
+        fits = all(abs(value) < 2**62 for value in row)
+        return np.array([row], dtype=np.int64 if fits else object).reshape(1, len(row))
+
+    def height(self, inner: Sequence[int]) -> Fraction:
+        """Σ rate_j |w_j|."""
+        terms = (rate * abs(w) for rate, w in zip(self.rates, inner, strict=True))
+        return sum(terms, Fraction(0))
+
+
+def proposal_for(body: Body) -> Proposal:
+    """A proposal whose diamond contains the body in force."""
+    match body.dimension:
+        case 0:
+            return _proposal((), np.zeros((0, 0), dtype=np.int64))
+        case 1:
+            rate = Fraction(1, int(abs(body.flat[0, 0])))
+            return _proposal((rate,), np.eye(1, dtype=np.int64))
+        case 2:
+            from shoal.geometry.kernels import diamond
+
+            return Proposal(*diamond(body.flat))
+    return _several(body)
+
+
+def _several(body: Body) -> Proposal:
+    """The proposal in three dimensions or more, under the body of its facets."""
+    assert body.facets is not None
+    inertia = np.array([[float(value) for value in row] for row in body.moments.second])
+    inwards, outwards = reduced(inertia)
+    corners = body.flat.astype(object) @ np.array(inwards, dtype=object).T
+    widest = np.abs(corners).max(axis=0)
+    rates = [Fraction(1, int(width)) for width in widest]
+    reach = facet_reach(body.facets, rates, inwards)
+    return _proposal(tuple(rate / reach for rate in rates), np.array(outwards, dtype=np.int64))
+
+
+def _proposal(rates: tuple[Fraction, ...], outwards: Ints) -> Proposal:
+    return Proposal(np.array([float(rate) for rate in rates]), outwards, rates)
+
+
+def reduced(inertia: Floats) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows t_j of T, short and nearly orthogonal under t·inertia·t, and T's inverse transposed.
+
+    Lagrange's step on every pair until nothing changes. Floats only choose the steps: T is a
+    product of integer shears, unimodular whatever they are.
+    """
+    d = len(inertia)
+    rows, inverse = np.eye(d, dtype=int).tolist(), np.eye(d, dtype=int).tolist()
+    for _ in range(MOST_ROUNDS):
+        changed = False
+        for i in range(d):
+            for j in range(d):
+                times = _shear(inertia, rows[j], rows[i]) if i != j else 0
+                if times:
+                    rows[j] = [a - times * b for a, b in zip(rows[j], rows[i], strict=True)]
+                    inverse[i] = [
+                        a + times * b for a, b in zip(inverse[i], inverse[j], strict=True)
+                    ]
+                    changed = True
+        if not changed:
+            break
+    return rows, inverse
+
+
+def _shear(inertia: Floats, row: list[int], by: list[int]) -> int:
+    """How often `by` is taken from `row`; 0 unless that shortens it clearly."""
+    own = np.array(by, dtype=np.float64)
+    times = round(float(own @ inertia @ row) / float(own @ inertia @ own))
+    left = np.array(row, dtype=np.float64) - times * own
+    shorter = float(left @ inertia @ left) < (1 - 1e-9) * float(row @ inertia @ np.array(row))
+    return times if shorter else 0
+
+
+# One attempt at a K-norm draw on Python's integers: the meaning of the compiled attempts.
+#
+# An attempt has one word for each coordinate of the proposal and, beyond the line, one more that
+# decides whether it is kept. The upper 63 bits of a word begin a uniform real U, which is
+# continued with fresh words for as long as a comparison with a power of e is undecided.
+
+
+@dataclass(slots=True, eq=False)
+class Uniform:
+    """A uniform real of which `bits` bits, the integer `prefix`, have been drawn."""
+
+    prefix: int
+    bits: int
+
+    def below_exp(self, exponent: Fraction, rng: Rng) -> bool:
+        """Whether U < exp(-exponent); each round of 64 bits fails with chance below 2^-61."""
+        if exponent == 0:
+            return True
+        while True:
+            low, high = exp_bounds(exponent, self.bits)
+            if self.prefix + 1 <= low:
+                return True
+            if self.prefix >= high:
+                return False
+            self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+            self.bits += 64
+
+    def below_scaled_exp(self, share: Fraction, exponent: Fraction, rng: Rng) -> bool:
+        """Whether U < share·exp(-exponent), for a rational share > 0."""
+        if exponent == 0:
+            return self.below(share, rng)
+        while True:
+            low, high = exp_bounds(exponent, self.bits)
+            if self.prefix + 1 <= share * low:
+                return True
+            if self.prefix >= share * high:
+                return False
+            self._extend(rng)
+
+    def below(self, share: Fraction, rng: Rng) -> bool:
+        """Whether U < share."""
+        while True:
+            if self.prefix + 1 <= share * 2**self.bits:
+                return True
+            if self.prefix >= share * 2**self.bits:
+                return False
+            self._extend(rng)
+
+    def _extend(self, rng: Rng) -> None:
+        """64 more bits of U."""
+        self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+        self.bits += 64
+
+
+def exact_attempt(
+    words: Sequence[int], body: Body, epsilon: Fraction, proposal: Proposal, rng: Rng
+) -> tuple[int, ...] | None:
+    """The draw these words make, in coordinates of the span; None when the attempt is rejected.
+
+    Discrete Laplace draws w of rates ε rate_j, kept with probability exp(-γ),
+    γ = ε (|y|_K - Σ rate_j |w_j|) >= 0, because the diamond of the proposal contains K.
+    """
+    inner = []
+    for word, rate in zip(words, proposal.rates, strict=False):
+        magnitude = geometric(Uniform(word >> 1, 63), epsilon * rate, rng)
+        if word & 1 and magnitude == 0:
+            return None
+        inner.append(-magnitude if word & 1 else magnitude)
+    row = proposal.outward(inner)
+    if body.dimension >= 2:
+        gamma = epsilon * (_norm(body, row) - proposal.height(inner))
+        if not Uniform(words[-1] >> 1, 63).below_exp(gamma, rng):
+            return None
+    return tuple(int(value) for value in row[0])
+
+
+def geometric(uniform: Uniform, rate: Fraction, rng: Rng) -> int:
+    """The largest k with U < exp(-rate k): P(G >= k) = exp(-rate k). By doubling and bisection."""
+    low, high = 0, 1
+    while uniform.below_exp(rate * high, rng):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if uniform.below_exp(rate * middle, rng):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _norm(body: Body, row: Ints) -> Fraction:
+    """The exact norm of a row of the span."""
+    norms = body.inner_norm(row)
+    return Fraction(int(norms.numerators[0]), int(norms.denominators[0]))
+
+
+# Batches of K-norm draws: compiled attempts, and exact ones where those are undecided.
+
+
+SPARE = 8  # attempts asked for beyond the expected number
+MOST_ATTEMPTS = 2**15  # at once, so that the words stay in the processor's cache
+
+
+def compiled_draws(
+    body: Body, epsilon: Fraction, proposal: Proposal, count: int, rng: Rng
+) -> Integers:
+    """`count` draws in the coordinates of the span of a segment or a planar body.
+
+    Words are read in blocks; what is left of the last block is thrown away.
+    """
+    from shoal.noise import knorm_kernels
+
+    width = 1 if body.dimension == 1 else 3
+    drawn: Integers = np.empty((count, body.dimension), dtype=np.int64)
+    rate = float(epsilon * proposal.rates[0]) if width == 1 else float(epsilon)
+    filled = 0
+    while filled < count and drawn.dtype != object:
+        size = min(MOST_ATTEMPTS, 3 * (count - filled) + SPARE)
+        words = rng.words(size * width).reshape(size, width)
+        start = 0
+        while start < size and filled < count and drawn.dtype != object:
+            block = words[start:]
+            if width == 1:
+                state = knorm_kernels.line_attempts(block, rate, drawn, filled)
+            else:
+                state = knorm_kernels.plane_attempts(
+                    block,
+                    rate,
+                    proposal.shares,
+                    proposal.outwards,
+                    body.flat,
+                    drawn,
+                    filled,
+                )
+            filled, used, undecided = state
+            start += used + undecided
+            if undecided:
+                row = exact_attempt(block[used].tolist(), body, epsilon, proposal, rng)
+                drawn, filled = _put(drawn, filled, row)
+    if filled < count:  # a draw beyond 62 bits: the rest one by one, on the same terms
+        drawn[filled:] = exact_draws(body, epsilon, proposal, count - filled, rng)
+    return drawn
+
+
+def exact_draws(
+    body: Body, epsilon: Fraction, proposal: Proposal, count: int, rng: Rng
+) -> Integers:
+    """The same in any dimension, every attempt on Python's integers."""
+    drawn: Integers = np.empty((count, body.dimension), dtype=np.int64)
+    filled = 0
+    while filled < count:
+        words = rng.words(body.dimension + (body.dimension > 1)).tolist()
+        row = exact_attempt(words, body, epsilon, proposal, rng)
+        drawn, filled = _put(drawn, filled, row)
+    return drawn
+
+
+def _put(drawn: Integers, filled: int, row: tuple[int, ...] | None) -> tuple[Integers, int]:
+    """`drawn` with the row added, if there is one; widened to Python's integers if it must be."""
+    if row is None:
+        return drawn, filled
+    if drawn.dtype != object and any(abs(value) >= 2**62 for value in row):
+        drawn = drawn.astype(object)
+    drawn[filled] = row
+    return drawn, filled + 1
+
+
+# K-norm noise on a lattice: the planar isotropic mechanism, exactly.
+#
+# P(z) ∝ exp(-ε |z|_K) on the lattice points of the span of K. The normaliser does not depend on
+# where the noise is added, so by the triangle inequality moving the answer by v changes any
+# probability by a factor of at most exp(ε |v|_K): exactly ε for every policy edge. The planar
+# isotropic mechanism of Xiao & Xiong 2015 is this law: its transform T changes nothing, because
+# T⁻¹ of a uniform point of TK is a uniform point of K. The proof is in KNORM.md.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.geometry.planar_kernels import cone_of, cross
+from shoal.geometry.kernels import cone_of, cross
 
 UNDECIDED, REJECTED, ACCEPTED = -1, 0, 1
 

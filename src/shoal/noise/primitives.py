@@ -1,16 +1,77 @@
-"""The exact scalar laws on Python integers, written to be read as a proof.
-
-Every law here is a finite or almost surely finite sequence of fair comparisons between integers,
-so no probability is ever rounded. This is the reference for the batch sampler (digits.py, which
-has the same laws) and what small draws use. The time a draw takes depends on the noise itself and
-on the public scale, never on the data.
-
-Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy", Algorithms 1-2.
-"""
+"""Where the random words come from: the operating system, or a seed for tests and demos."""
 
 from __future__ import annotations
 
-from shoal.core.rng import Rng
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.core.rng import Rng, SystemRng, check_count
+
+__all__ = ["SeededRng", "SystemRng", "Unread"]
+
+
+class SeededRng:
+    """A reproducible stream, for tests and demos only: whoever knows the seed removes the noise.
+
+    Philox 4x64 in counter mode under the key SHA-256(seed), whose raw words numpy keeps stable
+    between versions. Equal seeds give equal streams.
+    """
+
+    def __init__(self, seed: int) -> None:
+        digest = hashlib.sha256(str(int(seed)).encode()).digest()
+        self._stream = np.random.Philox(key=int.from_bytes(digest[:16], "big"))
+
+    @property
+    def secure(self) -> bool:
+        """False: a ledger refuses releases drawn from this source."""
+        return False
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words of the seed's stream, read-only."""
+        check_count(count)
+        words = np.asarray(self._stream.random_raw(count), dtype=np.uint64)
+        words.setflags(write=False)  # as the system's are, so that compiled code is made once
+        return words
+
+
+class Unread:
+    """A source whose last words were looked at but not used: it gives them first, once.
+
+    For a draw that is begun in compiled code and taken again from its beginning on Python's
+    integers: the same words make the same draw. To be used within that draw and then dropped.
+    """
+
+    def __init__(self, words: NDArray[np.uint64], rng: Rng) -> None:
+        self._left = words
+        self._rng = rng
+
+    @property
+    def secure(self) -> bool:
+        """Whether the source behind it is."""
+        return self._rng.secure
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words, read-only: of those given back, then of the source."""
+        check_count(count)
+        first, self._left = self._left[:count], self._left[count:]
+        if len(first) == count:
+            return first
+        both = np.concatenate([first, self._rng.words(count - len(first))])
+        both.setflags(write=False)
+        return both
+
+
+# The exact scalar laws on Python integers, written to be read as a proof.
+#
+# Every law here is a finite or almost surely finite sequence of fair comparisons between integers,
+# so no probability is ever rounded. This is the reference for the batch sampler (digits.py, which
+# has the same laws) and what small draws use. The time a draw takes depends on the noise itself
+# and on the public scale, never on the data.
+#
+# Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy", Algorithms 1-2.
 
 
 def uniform_below(bound: int, rng: Rng) -> int:
@@ -108,3 +169,49 @@ def _check_rate(numerator: int, denominator: int, *, allow_zero: bool) -> None:
             f"rate is {numerator}/{denominator}; its numerator must be at least {least} "
             "and its denominator at least 1 (the rate is step / scale)"
         )
+
+
+# Certified bounds on exp(-r) for rational r, as integers.
+
+
+def exp_bounds(rate: Fraction, precision: int) -> tuple[int, int]:
+    """Integers (low, high) with low <= 2^precision exp(-rate) <= high, high - low at most 2.
+
+    With y = rate / 2^m <= 1: the Taylor sum of exp(y) has positive terms, so rounding each term
+    down (up, plus a bound on the tail) gives a lower (upper) bound; then 1/exp(y), squared m times.
+    Lower bounds are rounded down and upper bounds up at every step. rate must not be negative.
+    """
+    if rate < 0:
+        raise ValueError(f"rate is {rate}; it must be 0 or more (exp(-rate) is a probability)")
+    if rate >= precision:
+        return 0, 1  # exp(-rate) <= exp(-precision) < 2^-precision
+    halvings = (rate.numerator // rate.denominator).bit_length()  # floor(rate) < 2^halvings
+    guard = halvings + precision.bit_length() + 8
+    working = precision + guard
+    low, high = _reciprocal_exp(rate / 2**halvings, working)
+    for _ in range(halvings):
+        low = low * low >> working
+        high = _ceil_shift(high * high, working)
+    return low >> guard, _ceil_shift(high, guard)
+
+
+def _reciprocal_exp(exponent: Fraction, working: int) -> tuple[int, int]:
+    """Bounds on 2^working exp(-y), y = exponent in [0, 1]."""
+    scaled, divisor = exponent.numerator << working, exponent.denominator
+    low_y, high_y = scaled // divisor, -(-scaled // divisor)
+    one = 1 << working
+    low_term = high_term = low_sum = high_sum = one
+    k = 0
+    while high_term > 1:
+        k += 1
+        low_term = (low_term * low_y >> working) // k
+        high_term = -(-_ceil_shift(high_term * high_y, working) // k)
+        low_sum += low_term
+        high_sum += high_term
+    # y <= 1, so every later term is at most half the one before it: the tail is below the last.
+    high_sum += high_term
+    return (one << working) // high_sum, -(-(one << working) // low_sum)
+
+
+def _ceil_shift(value: int, bits: int) -> int:
+    return -(-value >> bits)

@@ -7,29 +7,23 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from shoal.spec.context_sections import ContextSecrets, CurrentQuery, DayModel
-from shoal.spec.dependence_sections import DependenceModel
+from shoal.contexts.spec import ContextSecrets, CurrentQuery, DayModel
+from shoal.networks.spec import ContagionModel, NetworkModel, VariableQuery
+from shoal.places.spec import GridWalkModel, LocationSecrets, MeasurementQuery, PolicySecrets
+from shoal.records.spec import DependenceModel, GroupsModel, PlacesQuery
 from shoal.spec.fields import (
     Initial,
     Number,
     Pair,
     Positive,
     Probabilities,
+    Section,
     Share,
     State,
     States,
     Text,
     Whole,
 )
-from shoal.spec.location_sections import (
-    GridWalkModel,
-    LocationSecrets,
-    MeasurementQuery,
-    PolicySecrets,
-)
-from shoal.spec.network_sections import ContagionModel, NetworkModel, VariableQuery
-from shoal.spec.places_sections import GroupsModel, PlacesQuery
-from shoal.spec.section import Section
 
 
 class DataSection(Section):

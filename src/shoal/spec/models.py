@@ -7,21 +7,21 @@ from typing import Any, cast
 
 import numpy as np
 
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.contexts.spec import DayModel, day_of
 from shoal.core.errors import SpecError
 from shoal.core.task import Model
-from shoal.models.bayesnet import BayesNet
-from shoal.models.chain import MarkovChain
-from shoal.models.contagion import Contagion
-from shoal.models.day import DayChain
-from shoal.models.dependence import Dependence
-from shoal.models.dependence_field import PairwiseField
-from shoal.models.family import AnyInitialLaw, MixingSummary
-from shoal.models.grid_chain import SparseChain
-from shoal.models.interval import IntervalChains
-from shoal.models.order import OrderChain
-from shoal.models.table import JointTable
-from shoal.spec.context_sections import DayModel, day_of
-from shoal.spec.dependence_sections import DependenceModel, dependence_of
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.spec import ContagionModel, NetworkModel, contagion_of, network_file, network_of
+from shoal.networks.table import JointTable
+from shoal.places.spec import GridWalkModel, grid_walk_of
+from shoal.places.walk import SparseChain
+from shoal.records.field import PairwiseField
+from shoal.records.spec import DependenceModel, GroupsModel, dependence_of, groups_of
+from shoal.records.ties import Dependence
 from shoal.spec.document import (
     ChainModel,
     IntervalModel,
@@ -31,16 +31,7 @@ from shoal.spec.document import (
     OrderModel,
     TableModel,
 )
-from shoal.spec.location_sections import GridWalkModel, grid_walk_of
-from shoal.spec.network_sections import (
-    ContagionModel,
-    NetworkModel,
-    contagion_of,
-    network_file,
-    network_of,
-)
-from shoal.spec.places_sections import GroupsModel, groups_of
-from shoal.spec.stored import load_stored
+from shoal.spec.fields import load_stored
 
 # the kind a section names -> what a stored model of that kind may be
 STORED: dict[str, tuple[type, ...]] = {

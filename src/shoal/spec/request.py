@@ -13,22 +13,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shoal.additive.choice import MECHANISMS, epsilon_for
+from shoal.additive.queries import count, histogram, mean, weighted_sum
+from shoal.contexts.spec import ContextSecrets, CurrentQuery, contexts_of, current_of, limited
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE
-from shoal.core.task import Model, Query, Secrets, Task
+from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.data.read import SUFFIXES
-from shoal.mechanisms import MECHANISMS
-from shoal.mechanisms.calibration import epsilon_for
-from shoal.queries.linear import count, histogram, mean, weighted_sum
-from shoal.secrets.entries import EachEntry
-from shoal.secrets.pairs import Event, SecretPairs
-from shoal.spec.context_sections import (
-    ContextSecrets,
-    CurrentQuery,
-    contexts_of,
-    current_of,
-    limited,
-)
+from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.spec import VariableQuery, variable_query_of
+from shoal.places.spec import MeasurementQuery, PolicySecrets, measurement_of, places_of
+from shoal.records.spec import PlacesQuery, places_query_of, without_states
 from shoal.spec.document import (
     CountQuery,
     DataSection,
@@ -39,18 +34,9 @@ from shoal.spec.document import (
     Spec,
     SumQuery,
 )
-from shoal.spec.location_sections import (
-    MeasurementQuery,
-    PolicySecrets,
-    measurement_of,
-    places_of,
-)
+from shoal.spec.fields import Section, read_text
 from shoal.spec.models import model_of, states_of
-from shoal.spec.network_sections import VariableQuery, variable_query_of
-from shoal.spec.places_sections import PlacesQuery, places_query_of, without_states
-from shoal.spec.section import Section
 from shoal.spec.sentences import key_path, sentence
-from shoal.spec.stored import read_text
 
 
 @dataclass(frozen=True, slots=True)

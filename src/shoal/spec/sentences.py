@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.spec.document import SECTIONS, ModelFile
-from shoal.spec.fields import PLACED
-from shoal.spec.section import Section
+from shoal.spec.fields import PLACED, Section
 
 Place = tuple[str | int, ...]
 

@@ -1,0 +1,1 @@
+"""Mechanisms that need only a model's numbers, and the choice among all of them."""

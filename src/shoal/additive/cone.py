@@ -1,0 +1,277 @@
+"""How far apart two laws can look through a function of bounded growth.
+
+    Λ(p, p'; G) = sup log (Σ p_y v_y) / (Σ p'_y v_y)  over v > 0 with v_y ≤ e^{G(y,z)} v_z
+
+is the heart of the lift: v is what a mechanism makes of the state, G how fast it may change.
+Three rules, each an upper bound, in order of tightness and work:
+
+* largest: G is replaced by its largest entry g. The best v is 1 or e^g, with e^g on a prefix of
+  the states sorted by p_y/p'_y.
+* caps: the optimum of ratio λ is large exactly on the prefix S = {p > λp'}. There v_y is at most
+  e^{max_{z∉S} G(y,z)} times the least v off S; or, mirrored, v_z off S is at least
+  e^{-max_{y∈S} G(y,z)} times the largest v on S; and λ is at most p_y/p'_y for y in S. Each prefix
+  takes the smallest of its three bounds, and the answer is the largest over prefixes.
+* cone: the linear program itself, solved on trees and certified by its dual (lift_tree).
+
+Proofs: shoal/additive/lift.md. All results round up. 0/0 is no constraint, c/0 is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.codec import Bools, Floats
+from shoal.core.errors import InputError
+
+Indices = npt.NDArray[np.int16]
+Rule = Literal["largest", "caps", "cone"]
+RULES: tuple[Rule, ...] = ("largest", "caps", "cone")
+
+FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 below it
+CEILING = 200.0  # a larger entry of G counts as infinite
+ROUND = 2.0**-52
+MANY_ROWS, FEW_STATES = 64, 64  # from when on, and up to when, pairs are ranked one by one
+UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
+
+
+class Optima:
+    """The tree on which the cone rule last found each pair's optimum, as lift_tree codes it."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self._shape = rows, rows, columns
+
+    @cached_property
+    def trees(self) -> Indices:
+        return np.full(self._shape, UNKNOWN, dtype=np.int16)
+
+
+@dataclass(frozen=True, eq=False)
+class PairLaws:
+    """The rows of a law (k×m), sorted once for every ordered pair of rows.
+
+    upper and lower bracket the probabilities; present marks the rows that may be compared.
+    ranking is (order, count): order[x,x'] lists the states that x or x' can take, by falling p/p',
+    and count[x,x'] says how many. gained and held are Σ (p-p') and Σ p' over the states with
+    p > p'. slack is what errors of the law add to a log-ratio. optima only remembers the last
+    optimum of each pair: a bound never depends on it except through a certificate.
+    """
+
+    upper: Floats
+    lower: Floats
+    present: Bools
+    gained: Floats
+    held: Floats
+    optima: Optima
+    slack: float
+
+    @cached_property
+    def ranking(self) -> tuple[Indices, Indices]:
+        return _ratio_order(self.upper, self.lower)
+
+    @property
+    def rows(self) -> tuple[Floats, Floats, Bools, Floats, Floats]:
+        return self.upper, self.lower, self.present, self.gained, self.held
+
+
+def prepare(
+    law: Floats,
+    *,
+    possible: Bools | None = None,
+    unsure: Bools | None = None,
+    error: float = 0.0,
+    like: PairLaws | None = None,
+) -> PairLaws:
+    """The law's rows bracketed and sorted for `leak` and `lower`.
+
+    error bounds |log computed - log true| of every entry. possible marks the entries that are
+    truly positive (default: those that are not 0): one that underflowed stays a possibility.
+    Rows of zeros belong to impossible values, and rows marked unsure are not known well enough:
+    both are compared with nothing. `like` lends its memory of optima.
+    """
+    possible = law > 0 if possible is None else possible
+    tiny = possible & (law < FLOOR)
+    upper = np.where(tiny, FLOOR, np.where(possible, law, 0.0))
+    lower = np.where(tiny, 0.0, upper)
+    present = np.asarray(upper.any(axis=1))
+    if unsure is not None:
+        present &= ~unsure
+    optima = Optima(*upper.shape) if like is None else like.optima
+    gained, held = _gains(upper, lower)
+    return PairLaws(upper, lower, present, gained, held, optima, 2.0 * error)
+
+
+def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
+    """States by falling upper[x]/lower[x'], ties by index, and how many either row can take.
+
+    What comes after those means nothing.
+    """
+    order = np.empty((len(upper), *lower.shape), dtype=np.int16)
+    count = np.empty(order.shape[:2], dtype=np.int16)
+    if _sparse(upper):
+        from shoal.additive.cone_kernels import rank_pairs
+
+        rank_pairs(upper, lower, order, count)
+        return order, count
+    for x, row in enumerate(upper):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = row / lower
+        ratio[np.isnan(ratio)] = -1.0
+        order[x] = np.argsort(-ratio, axis=-1, kind="stable")
+        count[x] = (ratio >= 0.0).sum(axis=-1)
+    return order, count
+
+
+def _sparse(upper: Floats) -> bool:
+    """Whether rows are many and each can take few states: two of them take few together."""
+    return len(upper) >= MANY_ROWS and 2 * int((upper > 0).sum(axis=1).max()) <= FEW_STATES
+
+
+def _gains(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
+    """`two_valued` of the rows of one law."""
+    if not _sparse(upper):
+        return two_valued(upper, lower)
+    from shoal.additive.cone_kernels import gain_pairs
+
+    gained, held = np.empty((2, len(upper), len(lower)))
+    gain_pairs(upper, lower, gained, held)
+    return gained, held
+
+
+def two_valued(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
+    """Σ (p-p') and Σ p' over the states with p > p', for every pair of rows (last two axes)."""
+    gained = np.empty((*upper.shape[:-1], lower.shape[-2]))
+    held = np.empty_like(gained)
+    for x in range(upper.shape[-2]):
+        row = upper[..., x, None, :]
+        gained[..., x, :] = np.maximum(row - lower, 0.0).sum(axis=-1)
+        held[..., x, :] = np.where(row > lower, lower, 0.0).sum(axis=-1)
+    return gained, held
+
+
+def bearable_rule(transition: Floats) -> Rule:
+    """The tightest rule that a chain of this size and density can be calibrated with in minutes.
+
+    With c states possible after a state, two rows share up to 2c; a pair costs the cone rule
+    about (2c)³ and the caps (2c)².
+    """
+    size = transition.shape[-1]
+    shared = min(size, 2 * int((transition > 0).sum(axis=-1).max()))
+    if size**2 * shared**3 <= 40**5:
+        return "cone"
+    return "caps" if size**2 * shared**2 <= 100**4 else "largest"
+
+
+def leak(laws: PairLaws, growth: Floats, rule: Rule) -> Floats:
+    """Λ(row x, row x'; growth) for all ordered pairs, as a (k,k) matrix with diagonal 0.
+
+    growth is G (m×m, 0 on the diagonal, inf for no bound). Rounds up; inf allowed.
+    """
+    best = np.full(laws.gained.shape, np.inf)
+    np.fill_diagonal(best, 0.0)
+    tighten(best, 0.0, laws, growth, rule)
+    return best
+
+
+def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rule) -> None:
+    """best becomes min(best, cost + Λ(row x, row x'; growth)), in place.
+
+    Pairs that cannot fall below best are given up early, which makes a second lag cheap.
+    """
+    from shoal.additive import cone_kernels as kernels
+
+    excess = _exponential_less_one(growth)
+    extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
+    if rule == "largest":
+        kernels.lower_largest(best, cost, extra, laws.rows, *laws.ranking, excess)
+    elif rule == "caps":
+        decay = np.exp(-growth)
+        fall = -np.expm1(-growth)
+        floor = least_off_diagonal(excess)
+        kernels.lower_caps(best, cost, extra, laws.rows, *laws.ranking, excess, decay, fall, floor)
+    elif rule == "cone":
+        _lower_cone(best, cost, extra, laws, growth)
+    else:
+        raise InputError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
+
+
+def _exponential_less_one(growth: Floats) -> Floats:
+    """e^G - 1, with entries over CEILING replaced by the kernels' HUGE."""
+    from shoal.additive.cone_kernels import HUGE
+
+    return np.where(growth > CEILING, HUGE, np.expm1(np.minimum(growth, CEILING)))
+
+
+def _lower_cone(best: Floats, cost: float, extra: float, laws: PairLaws, growth: Floats) -> None:
+    """The cone rule; pairs whose certificate fails fall back on the caps."""
+    from shoal.additive.cone_tree import lower_cone
+
+    closed = closure(growth)
+    excess = _exponential_less_one(closed)
+    floor = least_off_diagonal(excess)
+    if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.optima.trees, floor):
+        tighten(best, cost, laws, closed, "caps")
+
+
+def least_off_diagonal(matrix: Floats) -> float:
+    """Smallest entry off the diagonal; 0 for a single state."""
+    return float((matrix + np.diag(np.full(len(matrix), np.inf))).min()) if len(matrix) > 1 else 0.0
+
+
+def closure(growth: Floats) -> Floats:
+    """The shortest-path closure of G, rounded up: the same cone, with the triangle inequality."""
+    closed = growth
+    for middle in range(len(growth)):
+        closed = np.minimum(closed, closed[:, middle, None] + closed[None, middle, :])
+    return np.minimum(growth, closed * (1.0 + len(growth) * ROUND))
+
+
+# Λ of the lift as a function of eta alone, whatever was evaluated before.
+#
+# The cone rule searches from the optimum it found last. Where probabilities lie far apart a search
+# may end without a certificate from one start and with one from another: every answer is a bound,
+# but a plan must meet the same one when it is evaluated again.
+
+
+BITS = 30  # of an eta at which the lift is evaluated
+UP = 1.0 + 2.0**-50
+MAX_CONE = 10_000_000  # rows² × states³ of a law that the cone rule can bear
+MAX_CAPS = 300_000_000  # and rows² × states² for the caps
+MAX_LED = 64  # states up to which a search is led from smaller etas to the one asked for
+
+
+def raised(eta: float) -> float:
+    """The least number of BITS bits that is no smaller than eta.
+
+    What is eta-DP is so for any larger number too, and noise that was rounded up by a little is
+    evaluated where it was searched for.
+    """
+    part, power = math.frexp(eta)
+    return math.ldexp(math.ceil(math.ldexp(part, BITS)), power - BITS)
+
+
+def steady_leak(laws: PairLaws, growth: Floats, rule: Rule | None = None) -> Floats:
+    """Λ(row x, row x'; growth) for all ordered pairs, by the tightest bearable rule. Rounds up.
+
+    With a memory of its own: each optimum is sought near that of a smaller growth, from a quarter
+    of it on, because a search from nowhere fails more often.
+    """
+    fresh = replace(laws, optima=Optima(*laws.upper.shape))
+    rule = rule or bearable(fresh)
+    if rule == "cone" and laws.upper.shape[1] <= MAX_LED:
+        for part in (0.25, 0.5, 0.75):
+            leak(fresh, part * growth, rule)
+    return leak(fresh, growth, rule)
+
+
+def bearable(laws: PairLaws) -> Rule:
+    """The tightest rule that all pairs of these rows can bear: m³ or m² work each for m states."""
+    rows, states = laws.upper.shape
+    if rows**2 * states**3 <= MAX_CONE:
+        return "cone"
+    return "caps" if rows**2 * states**2 <= MAX_CAPS else "largest"

@@ -1,0 +1,314 @@
+"""Where a loss that falls with the scale comes down to a budget: by bisection, or by secants.
+
+Secants take a fifth of the evaluations where the loss is smooth. Every scale that is returned was
+itself evaluated, so that no promise rests on the loss between two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.codec import Bools, Floats
+from shoal.core.errors import InputError, Refused
+
+
+def smallest_scale(
+    loss_of_scale: Callable[[float], float], epsilon: float, lower: float, upper: float
+) -> float:
+    """The smallest scale from lower to upper with loss at most epsilon, within 1e-13, rounded up.
+
+    `loss_of_scale` must not increase (a wider Laplace is a narrower one plus independent noise).
+    The scale returned was itself evaluated and met epsilon. `lower` is returned when it is
+    enough, as when no noise is needed at all or `upper` is below it; inf when even `upper` is not.
+    """
+    if not lower > 0:
+        raise InputError(f"the least scale is {lower}; it must be positive")
+    if loss_of_scale(lower) <= epsilon:
+        return lower
+    if not (lower < upper and loss_of_scale(upper) <= epsilon):
+        return math.inf
+    while upper > lower * (1 + 1e-13):
+        middle = math.sqrt(lower) * math.sqrt(upper)
+        if not lower < middle < upper:
+            break
+        if loss_of_scale(middle) <= epsilon:
+            upper = middle
+        else:
+            lower = middle
+    return upper
+
+
+def crossing(
+    falling: Callable[[float], float], level: float, guess: float, accuracy: float
+) -> tuple[float, float]:
+    """Where a function that falls crosses `level`: a place above it and one at or below it.
+
+    They differ by at most `accuracy`, relatively, and the function was evaluated at both. The
+    first is 0 when no place above the level was found, the second inf when none below was.
+    """
+    low = high = guess
+    above = below = falling(guess)
+    while below > level:
+        low, above, high = high, below, high * 4
+        if high > guess * 2.0**60:
+            return low, math.inf
+        below = falling(high)
+    while above <= level:
+        high, below, low = low, above, low / 4
+        if low < guess * 2.0**-60:
+            return 0.0, high
+        above = falling(low)
+    return narrowed(falling, level, (low, above), (high, below), accuracy)
+
+
+def narrowed(
+    falling: Callable[[float], float],
+    level: float,
+    left: tuple[float, float],
+    right: tuple[float, float],
+    accuracy: float,
+) -> tuple[float, float]:
+    """The ends of a bracket that differ by at most `accuracy`, relatively; both were evaluated.
+
+    `left` and `right` are a place above `level` and one at or below it, each with its value. By
+    secant steps between logarithms, just beyond the root on either side in turn; every third step
+    halves the bracket, so that it shrinks whatever the function.
+    """
+    (low, above), (high, below) = left, right
+    turn = 0
+    while high > low * (1 + accuracy):
+        middle = math.sqrt(low) * math.sqrt(high)
+        if turn % 3 < 2 and 0 < below < above < math.inf:
+            share = math.log(above / level) / math.log(above / below)
+            beyond = accuracy * (0.4 if turn % 3 == 0 else -0.4)
+            middle = low * (high / low) ** share * (1 + beyond)
+        if not low < middle < high:
+            middle = math.sqrt(low) * math.sqrt(high)
+        found = falling(middle)
+        if found > level:
+            low, above = middle, found
+        else:
+            high, below = middle, found
+        turn += 1
+    return low, high
+
+
+# The loss of Laplace noise on a query with finitely many values: a finite maximum.
+
+
+# Densities are added up as plain doubles while every one of them is known to stay above
+# exp(-600); what underflow can lose is then 1e-60 of each. Beyond that, in logarithms.
+DEEPEST_LINEAR = 600.0
+
+
+class TooLarge(Refused):
+    """The laws have more values than can be computed; the message says the limit."""
+
+
+class WorstOutput(NamedTuple):
+    """The largest log-ratio of a set of laws and where it is reached, as indices."""
+
+    value: float
+    group: int = 0
+    secret: int = 0
+    other: int = 0
+    output: int = 0
+
+
+NOTHING = WorstOutput(-math.inf)
+
+
+def mixture_loss(
+    laws: npt.ArrayLike,
+    scale: float,
+    *,
+    step: float = 1.0,
+    values: npt.ArrayLike | None = None,
+    pairs: npt.ArrayLike | None = None,
+    logs: bool = False,
+) -> float:
+    """The largest log-ratio of F + Laplace(scale) between two secrets, over all outputs.
+
+    max over (x, x') in pairs and u of  log Σ_c P(c|x) K(u-c) - log Σ_c P(c|x') K(u-c), with
+    K(v) = exp(-|v|/scale) and P(c|x) = laws[x, j] at c = step·j, or at c = values[j] (increasing).
+    Between neighbouring support points the ratio is monotone, so u runs over the support; ±∞ give
+    the same as its ends. `pairs` is a boolean (m, m) table of ordered pairs, all by default; a
+    row that is all zero is not a secret. `logs` says that `laws` holds logarithms.
+
+    Rounds up: the answer is at least the true supremum of the laws as given. It costs
+    O(m n log n); sums are never truncated, so tails of any size keep their say.
+    """
+    table = np.atleast_2d(np.asarray(laws, dtype=np.float64))
+    lattice = step * np.arange(table.shape[-1], dtype=np.float64)
+    grid: Floats = lattice if values is None else np.asarray(values, np.float64)
+    _check(table, grid, scale, logs)
+    possible = np.asarray((table > (-math.inf if logs else 0.0)).any(axis=1))
+    allowed = None if pairs is None else np.where(np.asarray(pairs, np.bool_), 0.0, -math.inf)
+    positions = (grid - grid[0]) / scale
+    return worst_of(
+        table[None], positions, logs=logs, possible=possible[None], offset=allowed
+    ).value
+
+
+def lattice_loss(
+    laws: npt.ArrayLike, decay: Fraction, *, pairs: npt.ArrayLike | None = None, logs: bool = False
+) -> float:
+    """The loss of lattice noise with mass ∝ exp(-decay·|j|) on a query with values 0, 1, 2, …
+
+    The same maximum as `mixture_loss` with scale 1/decay, with equality: between two support
+    points the ratio is monotone on the lattice too, and every support point is on the lattice.
+    A noise lattice finer than the support is covered in the same way (decay per support step).
+    Rounds up, the conversion of `decay` included.
+    """
+    upward = math.nextafter(float(decay), math.inf)
+    return mixture_loss(laws, 1.0, step=upward, pairs=pairs, logs=logs)
+
+
+def worst_of(
+    laws: Floats,
+    positions: Floats,
+    *,
+    logs: bool = False,
+    possible: Bools | None = None,
+    offset: Floats | None = None,
+    roundings: float = 0.0,
+    depth: float | None = None,
+) -> WorstOutput:
+    """The largest of  offset[x, x'] + log D_x(u) - log D_x'(u)  over groups, pairs and outputs.
+
+    D is `laws` (groups, secrets, values) smoothed by exp(-|distance|) over `positions` (values
+    divided by the scale). `possible` (groups, secrets) leaves out secrets that never happen; an
+    offset of -inf leaves out a pair. 0/0 is no constraint, c/0 is infinite. Rounds up by the
+    bound of this evaluation, plus `roundings` relative errors of 2^-53 in each entry of `laws`.
+    `depth` is -log of the smallest total of a law that is not identically zero, when known.
+    """
+    span = float(max(positions[-1], -positions[0], positions[-1] - positions[0]))
+    if not logs and span + (depth_of(laws) if depth is None else depth) > DEEPEST_LINEAR:
+        with np.errstate(divide="ignore"):
+            laws, logs = np.log(laws), True
+    density = smoothed(laws, positions, logs=logs)
+    if not logs:
+        with np.errstate(divide="ignore"):
+            density = np.log(density)
+    found = steepest(density, possible, offset)
+    if not math.isfinite(found.value):
+        return found
+    slack = evaluation_slack(span, laws.shape[-1], largest_finite(density))
+    return found._replace(value=found.value + slack + roundings * 2.0**-52)
+
+
+def largest_finite(values: Floats) -> float:
+    """The largest absolute value that is finite, 0 when there is none."""
+    low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
+    if math.isfinite(low) and math.isfinite(high):
+        return max(-low, high)
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def smoothed(laws: Floats, positions: Floats, *, logs: bool = False) -> Floats:
+    """Σ_j laws[..., j] exp(-|positions[u] - positions[j]|) at every u; logarithms when `logs`.
+
+    Two sweeps, each by doubling: with S_K(u) the sum over the K nearest points on one side,
+    S_2K(u) = S_K(u) + exp(-(p_u - p_{u-K})) S_K(u-K). No subtraction: relative accuracy is kept.
+    """
+    left = _swept(laws, positions, logs)
+    right = _swept(laws[..., ::-1], -positions[::-1], logs)[..., ::-1]
+    gap = positions[1:] - positions[:-1]
+    if logs:
+        left[..., :-1] = np.logaddexp(left[..., :-1], right[..., 1:] - gap)
+    else:
+        left[..., :-1] += right[..., 1:] * np.exp(-gap)
+    return left
+
+
+def evaluation_slack(span: float, count: int, largest_log: float) -> float:
+    """What rounding inside `worst_of` can hide, with `count` values over `span` scales.
+
+    Each of the log2(count) doublings adds three roundings and one exponential whose argument is
+    at most `span`; a logarithm of size L is off by L·2^-53. The factor 2^-50 is four times that.
+    """
+    return 2.0**-50 * (1 + count.bit_length()) * (4.0 + span + largest_log)
+
+
+def depth_of(laws: Floats) -> float:
+    """-log of the smallest total of a law: how deep its smoothed density can start."""
+    totals = laws.sum(axis=-1)
+    return -math.log(float(totals[totals > 0].min(initial=1.0)))
+
+
+def _swept(laws: Floats, positions: Floats, logs: bool) -> Floats:
+    """Σ over j ≤ u of laws[..., j] exp(-(positions[u] - positions[j])), a fresh array."""
+    out = np.array(laws, dtype=np.float64)
+    reach, count = 1, out.shape[-1]
+    while reach < count:
+        gap = positions[reach:] - positions[:-reach]
+        if logs:
+            out[..., reach:] = np.logaddexp(out[..., reach:], out[..., :-reach] - gap)
+        else:
+            out[..., reach:] += out[..., :-reach] * np.exp(-gap)
+        reach *= 2
+    return out
+
+
+def steepest(density: Floats, possible: Bools | None, offset: Floats | None) -> WorstOutput:
+    """The largest difference of log densities between two possible secrets."""
+    if possible is not None and not possible.all():
+        density = np.where(possible[..., None], density, np.nan)
+    if offset is None:
+        return _widest(density)
+    best = NOTHING
+    for other in range(density.shape[1]):
+        rows = np.flatnonzero(offset[:, other] > -math.inf)
+        if rows.size == 0:
+            continue
+        gaps = _gap(density[:, rows], density[:, other : other + 1])
+        gaps += np.where(gaps > -math.inf, offset[rows, other, None], 0.0)
+        found = _largest(gaps, other)
+        if found.value > best.value:
+            best = found._replace(secret=int(rows[found.secret]))
+    return best
+
+
+def _widest(density: Floats) -> WorstOutput:
+    """The largest difference over all pairs: highest minus lowest at each output."""
+    top, bottom = np.fmax.reduce(density, axis=1), np.fmin.reduce(density, axis=1)
+    found = _largest(_gap(top, bottom)[:, None, :], 0)
+    if found.value == -math.inf:
+        return NOTHING
+    column = density[found.group, :, found.output]
+    return found._replace(secret=int(np.nanargmax(column)), other=int(np.nanargmin(column)))
+
+
+def _gap(top: Floats, bottom: Floats) -> Floats:
+    """top - bottom with 0/0 (-inf less -inf) and impossible secrets (nan) as no constraint."""
+    with np.errstate(invalid="ignore"):
+        gap = np.asarray(np.subtract(top, bottom))
+        settled = math.isfinite(float(gap.sum()))
+    if not settled:  # only then may there be something to replace
+        gap[np.isnan(gap)] = -math.inf
+    return gap
+
+
+def _largest(gaps: Floats, other: int) -> WorstOutput:
+    place = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
+    group, secret, output = (int(index) for index in place)
+    return WorstOutput(float(gaps[group, secret, output]), group, secret, other, output)
+
+
+def _check(table: Floats, grid: Floats, scale: float, logs: bool) -> None:
+    problems: list[tuple[Any, str]] = [
+        (scale > 0 and math.isfinite(scale), f"scale is {scale}; it must be positive and finite"),
+        (not np.isnan(table).any(), "laws hold nan; they must be numbers"),
+        (logs or (table >= 0).all(), "laws hold negative numbers; they must be probabilities"),
+        (grid.shape == table.shape[-1:], "values needs one number per column of laws"),
+        ((np.diff(grid) > 0).all(), "values must increase (and step be positive)"),
+    ]
+    for fine, message in problems:
+        if not fine:
+            raise InputError(message)

@@ -1,0 +1,283 @@
+"""What an external mechanism draws, and the entry-level eta its user vouches for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from shoal.additive.queries import ExternalQuery, LinearQuery
+from shoal.core.codec import Value
+from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.guarantee import AsEntryDP, Composition, Guarantee
+from shoal.core.numbers import Number, common_step, positive, significant
+from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan
+from shoal.core.records import Sequences
+from shoal.core.rng import Rng
+from shoal.core.task import Query, Task
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.lattice import round_up
+from shoal.records.numbers import sampler_for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured(Value):
+    """A mechanism from outside, called with the entries of all chains in order.
+
+    Entries are handed over as integers when every state is named by one, else as text. The
+    mechanism itself is not stored: a loaded plan releases only after `attach`.
+    """
+
+    name: str
+    eta: Fraction
+    mechanism: Callable[[list[Any]], Any] | None = field(default=None, metadata={"stored": False})
+
+    def draw(self, records: Sequences, rng: Rng) -> Answer:
+        """The mechanism's own answer, drawn with its own randomness."""
+        if self.mechanism is None:
+            raise InputError(
+                f"{self.name} is not stored with its plan; attach it again with shoal.attach"
+            )
+        if not rng.secure:
+            raise InputError(f"rng is seeded, but {self.name} draws its own randomness; omit rng")
+        answer = self.mechanism(_entries(records))
+        answer = answer.tolist() if hasattr(answer, "tolist") else answer  # NumPy's
+        values = answer if isinstance(answer, list | tuple) else [answer]
+        try:
+            exact = [Fraction(value) for value in values]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"{self.name} did not answer with a finite number, or a list of them; nothing "
+                "else can be released"
+            ) from None
+        step = common_step(exact)
+        labels = (self.name,) if len(exact) == 1 else tuple(str(i) for i in range(len(exact)))
+        multiples = tuple(int(value / step) for value in exact)
+        return Answer(labels, multiples, step, "as the mechanism gives it")
+
+    def error(self, confidence: float) -> Error | None:
+        """None: only the mechanism knows its error."""
+        return None
+
+    def describe(self) -> str:
+        return f"{self.name}, {significant(self.eta)}-DP for one entry"
+
+
+def _entries(records: Sequences) -> list[Any]:
+    names: list[Any] = list(records.states)
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        names = [int(name) for name in names]
+    return [names[index] for chain in records.chains for index in chain]
+
+
+# What all rows with additive Laplace noise share: from a scale to a plan, and back.
+
+
+NOISE_SERVES = ("entry-dp", "group", "pufferfish", "dependent")  # notions of a noisy number
+
+
+def laplace_plan(
+    task: Task,
+    mechanism: str,
+    guarantee: Guarantee,
+    scale: Fraction | float,
+    certificate: Certificate,
+    *,
+    rules: Callable[[Fraction], tuple[Composition, ...]] = lambda eta: (),
+) -> Plan:
+    """A plan that adds lattice Laplace noise of at least `scale` (in the query's units).
+
+    The scale is rounded up to a rational. Drawn on a lattice that holds every answer, the noise
+    has the density of continuous Laplace noise at a subset of its outputs, with one normaliser for
+    all answers, so its loss is at most that of the continuous noise. The plan always carries
+    `AsEntryDP(eta)`, eta = L / scale, whatever calibrated it, after its mechanism's own `rules`.
+    """
+    noise = LatticeLaplace(scale=round_up(scale), step=task.query.lattice)
+    return noisy_plan(task, mechanism, guarantee, noise, certificate, rules=rules)
+
+
+def noisy_plan(
+    task: Task,
+    mechanism: str,
+    guarantee: Guarantee,
+    noise: Noise,
+    certificate: Certificate,
+    *,
+    rules: Callable[[Fraction], tuple[Composition, ...]] = lambda eta: (),
+) -> Plan:
+    """A plan that adds `noise`, whose entry-level eta is the query's Lipschitz constant / scale."""
+    body = sampler_for(task.query, noise)
+    return Plan(
+        mechanism=mechanism,
+        task=task,
+        body=body,
+        cost=noise.expected_error() * len(task.query.labels),
+        guarantee=guarantee,
+        certificate=certificate,
+        composition=(*rules(body.eta), AsEntryDP(body.eta)),
+    )
+
+
+def task_guarantee(task: Task, epsilon: Fraction) -> Guarantee:
+    """The promise the secrets of `task` ask for, under every model of its family."""
+    return Guarantee(
+        notion=task.secrets.notion,
+        amount=epsilon,
+        over=f"{task.secrets.subject}, under every model of the family",
+    )
+
+
+def entry_dp(task: Task, epsilon: Fraction) -> Guarantee:
+    """Ordinary differential privacy for one entry, which says nothing about correlation."""
+    return Guarantee(notion="entry-dp", amount=epsilon, over="one entry when all others are fixed")
+
+
+def refuse_noise(task: Task) -> str | None:
+    """Why noise cannot serve the task: it has no number, or its secrets ask for another notion.
+
+    None when noise can; a row's own conditions come after this one.
+    """
+    if task.query.lipschitz == 0:
+        return "the query has no number to add noise to: a stream shows states as they are"
+    if task.secrets.notion not in NOISE_SERVES:
+        return f"the secrets ask for {task.secrets.notion}, which noise on one number does not give"
+    return None
+
+
+def keeps_total(query: Query) -> bool:
+    """Whether every entry adds the same to the sum of all coordinates, so that it is public."""
+    return (
+        isinstance(query, LinearQuery)
+        and len(query.labels) > 1
+        and len({sum(row) for row in query.weights}) == 1
+    )
+
+
+def entry_level(plan: Plan) -> Fraction:
+    """The entry-level eta of what a plan draws, whatever it says: L / scale, or what is vouched.
+
+    PromiseBroken where it draws no such thing. An external mechanism has the eta it is held to.
+    """
+    if isinstance(plan.body, Measured) and isinstance(plan.task.query, ExternalQuery):
+        return plan.body.eta
+    return additive_body(plan).eta
+
+
+def additive_body(plan: Plan) -> Additive:
+    """The body of a plan that draws its task's query with noise that is (L / scale)-DP on it.
+
+    PromiseBroken tells when it draws something else: nothing would follow from its scale.
+    """
+    body, query = plan.body, plan.task.query
+    if not isinstance(body, Additive):
+        raise PromiseBroken(f"{plan.mechanism} draws a {type(body).__name__}, which adds no noise")
+    if body.query != query or type(body) is not type(sampler_for(query, body.noise)):
+        raise PromiseBroken(
+            f"the plan of {plan.mechanism} draws another query than its task asks for; "
+            "its promise says nothing about that"
+        )
+    if not _entry_noise(body.noise, query):
+        raise PromiseBroken(
+            f"the plan of {plan.mechanism} draws {type(body.noise).__name__} noise, which is not "
+            "L / scale private for one entry of this query"
+        )
+    return body
+
+
+def laplace_body(plan: Plan) -> Additive:
+    """`additive_body` of a plan whose noise is independent Laplace noise; PromiseBroken else."""
+    body = additive_body(plan)
+    if not isinstance(body.noise, LatticeLaplace):
+        raise PromiseBroken(
+            f"{plan.mechanism} speaks about independent Laplace noise only, and this plan draws "
+            f"{body.describe()}"
+        )
+    return body
+
+
+def entry_rules(plan: Plan) -> tuple[Composition, ...]:
+    """What every additive plan adds by: `AsEntryDP` of what it draws."""
+    return (AsEntryDP(entry_level(plan)),)
+
+
+def _entry_noise(noise: Noise, query: Query) -> bool:
+    """Whether noise of its scale is (L / scale)-DP for one entry of `query`."""
+    if isinstance(noise, ZeroSumLaplace):
+        return keeps_total(query) and noise.dimension == len(query.labels)
+    return isinstance(noise, LatticeLaplace)
+
+
+def float_below(value: Fraction) -> float:
+    """The largest double that is not above `value`: a budget or a scale rounds down."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def eta_above(eta: Fraction) -> float:
+    """The least double that is not below `eta`, so that a loss evaluated at it rounds up."""
+    nearest = float(eta)
+    return nearest if Fraction(nearest) >= eta else math.nextafter(nearest, math.inf)
+
+
+# A mechanism is a row of pure functions; a plan is what a row makes of a task.
+
+
+class Mechanism(NamedTuple):
+    """One row of the table.
+
+    `refuse` is quick and looks only at the shape of the task; `calibrate` may still raise
+    `Refused` when its own computation shows that no finite noise is enough. `amount` is epsilon,
+    or delta for contexts. `loss` re-evaluates the promise of a finished plan in the same unit,
+    from its task and what it draws. `promise` is what a plan of this row may say for a task and an
+    amount, and `rules` the theorems that add it to others, from its task and what it draws: nothing
+    a plan says about itself is believed.
+    """
+
+    name: str
+    refuse: Callable[[Task], str | None]
+    calibrate: Callable[[Task, Fraction], Plan]
+    loss: Callable[[Plan], float]
+    promise: Callable[[Task, Fraction], Guarantee] = task_guarantee
+    rules: Callable[[Plan], tuple[Composition, ...]] = entry_rules
+
+
+# How likely a released value is close: (α, β)-accuracy, read off a plan.
+
+
+STEPS = 60
+
+
+def accuracy(plan: Plan, within: Number) -> float:
+    """The probability 1 - β that one released value is off by at most α = `within`, rounded down.
+
+    In the query's unit, over the randomness of the noise, for every data set: what
+    `plan.error(confidence)` says, turned round. For Laplace noise of scale σ it is
+    1 - exp(-α/σ), a little more on a lattice. Liu, Chakraborty & Mittal 2016, Definition 5 and
+    Theorem 10, which writes DS/ε for σ.
+    """
+    wanted = positive(within, "within")
+    if plan.error() is None:
+        raise Refused(f"a {plan.mechanism} plan cannot state its error, so it has no accuracy")
+    low, high = 0.0, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if _reached(plan, middle) <= wanted else (low, middle)
+    return low
+
+
+def accuracy_of_laplace(scale: float, within: float) -> float:
+    """1 - exp(-within/scale): the same for Laplace noise on the real line, before any plan."""
+    if not (scale > 0 and within > 0):
+        raise InputError(f"scale is {scale} and within {within}; both must be greater than 0")
+    return -math.expm1(-within / scale)
+
+
+def _reached(plan: Plan, confidence: float) -> float:
+    error = plan.error(confidence)
+    assert error is not None  # asked for once already
+    return error.bound

@@ -1,0 +1,275 @@
+"""Queries that add up one contribution per entry: counts, weighted sums, means, histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from numbers import Rational
+from typing import Any, NoReturn
+
+from shoal.chains.model import checked_states
+from shoal.core.codec import Value
+from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import Number, common_step, exact, whole
+from shoal.core.plan import Release
+from shoal.core.records import Sequences, label, sequences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearQuery(Value):
+    """F = Σ over entries of weights[value of the entry], one row of `weights` per state.
+
+    Exact: weights are rationals, so every answer is an integer multiple of `lattice`. `length` is
+    the public number of entries a mean or a relative histogram divides by (already inside the
+    weights); data with more entries is refused.
+    """
+
+    name: str
+    states: tuple[str, ...]
+    labels: tuple[str, ...]
+    weights: tuple[tuple[Fraction, ...], ...]
+    unit: str
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", checked_states(self.states))
+        if self.length is not None:
+            object.__setattr__(self, "length", whole(self.length, "length"))
+        if len(self.weights) != len(self.states):
+            raise InputError(
+                f"weights has {len(self.weights)} rows for {len(self.states)} states; "
+                "give each state its row"
+            )
+        if any(len(row) != len(self.labels) for row in self.weights):
+            raise InputError(f"each row of weights needs {len(self.labels)} numbers, one per label")
+        if not all(isinstance(weight, Rational) for row in self.weights for weight in row):
+            raise InputError("weights must be exact rationals; pass floats through weighted_sum")
+        if self.lipschitz == 0:
+            raise InputError(
+                "all states have the same weight, so the answer does not depend on the data; "
+                "publish it as it is"
+            )
+
+    @property
+    def lipschitz(self) -> Fraction:
+        """max over pairs of states of the l1 distance between their weights."""
+        return max(
+            (
+                sum((abs(a - b) for a, b in zip(x, y, strict=True)), Fraction(0))
+                for x, y in combinations(self.weights, 2)
+            ),
+            default=Fraction(0),
+        )
+
+    @property
+    def lattice(self) -> Fraction:
+        return common_step(weight for row in self.weights for weight in row)
+
+    def multiples(self) -> tuple[tuple[int, ...], ...]:
+        """The weights as integers, in units of `lattice`."""
+        step = self.lattice
+        return tuple(tuple(int(weight / step) for weight in row) for row in self.weights)
+
+    def read(self, data: Any) -> Sequences:
+        """`data` as chains of states; refused when longer than the public length."""
+        records = sequences(data, self.states)
+        if self.length is not None and records.total > self.length:
+            raise DataError(
+                f"the data holds more entries than length {self.length}, the public number the "
+                f"{self.name} divides by; raise length or release a part"
+            )
+        return records
+
+    def evaluate(self, records: Sequences) -> tuple[int, ...]:
+        """The true answer in multiples of `lattice`, in exact integers."""
+        counts = [int(count) for count in records.counts()]
+        rows = self.multiples()
+        return tuple(
+            sum(count * row[axis] for count, row in zip(counts, rows, strict=True))
+            for axis in range(len(self.labels))
+        )
+
+    def describe(self) -> str:
+        what = {
+            "count": f"how many entries are {_either(self.labels)}",
+            "histogram": f"how often each of {len(self.labels)} states occurs",
+            "sum": "the sum of a weight per entry",
+            "mean": "the mean of a weight per entry",
+        }.get(self.name, f"{self.name}, a sum of one contribution per entry")
+        share = "over" if self.name == "mean" else "as a share of"
+        of = "" if self.length is None else f", {share} {self.length} entries"
+        return f"{what}{of} (in {self.unit}; one entry moves it by at most {self.lipschitz})"
+
+
+def count(states: Sequence[Any], which: Any, *, unit: str = "entries") -> LinearQuery:
+    """How many entries are in one of the states `which` (a label, or several)."""
+    names = _labels(states)
+    several = isinstance(which, Sequence | set | frozenset) and not isinstance(which, str)
+    chosen = [label(w) for w in which] if several else [label(which)]
+    _known(chosen, names)
+    weights = tuple((Fraction(int(name in chosen)),) for name in names)
+    title = " or ".join(name for name in names if name in chosen)
+    return LinearQuery(name="count", states=names, labels=(title,), weights=weights, unit=unit)
+
+
+def weighted_sum(
+    states: Sequence[Any], weights: Mapping[Any, Number], *, unit: str = "units"
+) -> LinearQuery:
+    """Σ of a weight per entry; states without a weight count 0."""
+    names = _labels(states)
+    table = _weights(weights, names)
+    rows = tuple((table.get(name, Fraction(0)),) for name in names)
+    return LinearQuery(name="sum", states=names, labels=("sum",), weights=rows, unit=unit)
+
+
+def mean(
+    states: Sequence[Any], weights: Mapping[Any, Number], *, length: int, unit: str = "units"
+) -> LinearQuery:
+    """The mean weight over `length` entries, a public number."""
+    total = whole(length, "length")
+    names = _labels(states)
+    table = _weights(weights, names)
+    rows = tuple((table.get(name, Fraction(0)) / total,) for name in names)
+    return LinearQuery(
+        name="mean", states=names, labels=("mean",), weights=rows, unit=unit, length=total
+    )
+
+
+def histogram(
+    states: Sequence[Any],
+    *,
+    relative: bool = False,
+    length: int | None = None,
+    unit: str | None = None,
+) -> LinearQuery:
+    """How often each state occurs; with `relative`, as a share of `length` entries."""
+    names = _labels(states)
+    if relative and length is None:
+        raise InputError("a relative histogram needs length, the public number of entries")
+    if not relative and length is not None:
+        raise InputError("length is given, but the histogram is not relative; set relative=True")
+    share = Fraction(1) if length is None else Fraction(1, whole(length, "length"))
+    rows = tuple(
+        tuple(share if row == column else Fraction(0) for column in range(len(names)))
+        for row in range(len(names))
+    )
+    return LinearQuery(
+        name="histogram",
+        states=names,
+        labels=names,
+        weights=rows,
+        unit=unit or ("share of entries" if relative else "entries"),
+        length=length,
+    )
+
+
+def _either(labels: tuple[str, ...]) -> str:
+    return " or ".join(f"'{name}'" for name in labels[0].split(" or "))
+
+
+def _labels(states: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(label(state) for state in states)
+
+
+def _known(chosen: Sequence[str], names: tuple[str, ...]) -> None:
+    if not chosen:
+        raise InputError("the query names no state; name at least one")
+    for name in chosen:
+        if name not in names:
+            raise InputError(f"the query names state {name!r}; the states are {list(names)}")
+
+
+def _weights(weights: Mapping[Any, Number], names: tuple[str, ...]) -> dict[str, Fraction]:
+    table = {label(k): exact(v, f"weight of {label(k)!r}") for k, v in weights.items()}
+    _known(list(table), names)
+    return table
+
+
+# A query that lives inside somebody else's mechanism.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternalQuery(Value):
+    """Whatever an attached mechanism answers about sequences of `states`.
+
+    Its sensitivity and its lattice are inside the mechanism, so only the mechanism's own
+    entry-level eta is known.
+    """
+
+    name: str
+    states: tuple[str, ...]
+    unit: str = "as the mechanism gives it"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def lattice(self) -> Fraction:
+        self._inside("lattice")
+
+    @property
+    def lipschitz(self) -> Fraction:
+        self._inside("sensitivity")
+
+    def describe(self) -> str:
+        return f"{self.name}, computed inside an external mechanism"
+
+    def read(self, data: Any) -> Sequences:
+        return sequences(data, self.states)
+
+    def evaluate(self, records: Sequences) -> tuple[int, ...]:
+        self._inside("true answer")
+
+    def _inside(self, what: str) -> NoReturn:
+        raise InputError(
+            f"the {what} of {self.name} is inside its mechanism; noise cannot be added to it again"
+        )
+
+
+# Post-processing that is free: functions of a release alone, so no privacy is spent.
+#
+# Each takes a release and returns one with the name of what was done added to `processed`.
+
+
+def non_negative(release: Release) -> Release:
+    """The release with negative values raised to 0."""
+    return release.after("non-negative", tuple(max(v, Fraction(0)) for v in release.answer.exact))
+
+
+def consistent(release: Release, total: int) -> Release:
+    """Whole, non-negative counts that add up to the public `total`, closest to the release.
+
+    The projection onto the simplex of that size, then rounded by largest remainder.
+    """
+    total = whole(total, "total", least=0)
+    projected = project(release.answer.exact, Fraction(total))
+    floors = [value.numerator // value.denominator for value in projected]
+    left = total - sum(floors)
+    by_remainder = sorted(range(len(projected)), key=lambda i: (floors[i] - projected[i], i))
+    counts = [floor + (i in by_remainder[:left]) for i, floor in enumerate(floors)]
+    return release.after("consistent", tuple(Fraction(count) for count in counts))
+
+
+def simplex(release: Release, total: Number = 1) -> Release:
+    """Non-negative values that add up to `total`, closest to the release in squared distance."""
+    return release.after("simplex", project(release.answer.exact, exact(total, "total")))
+
+
+def project(values: tuple[Fraction, ...], total: Fraction) -> tuple[Fraction, ...]:
+    """The point of {v ≥ 0, Σv = total} nearest to `values`, in exact rationals.
+
+    v_i = max(values_i - shift, 0), the shift found by keeping the largest j values for the largest
+    j at which all kept ones stay positive.
+    """
+    if total < 0:
+        raise InputError(f"total is {total}; it must not be negative")
+    running, shift = Fraction(0), Fraction(0)
+    for kept, value in enumerate(sorted(values, reverse=True), start=1):
+        running += value
+        candidate = (running - total) / kept
+        if kept == 1 or value > candidate:
+            shift = candidate
+    return tuple(max(value - shift, Fraction(0)) for value in values)

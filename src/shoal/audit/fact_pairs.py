@@ -1,0 +1,332 @@
+"""Data drawn from a model given one fact: many sequences at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.case import table_facts
+from shoal.audit.lengths import Place
+from shoal.chains.audit.sums import admitted, members
+from shoal.chains.audit.walk import AuditedChain, walk
+from shoal.chains.families import AnyInitialLaw, OrderChain
+from shoal.chains.model import MarkovChain, time_reversal
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.task import Model, Query, Secrets
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
+
+SAME = 1e-13  # relative: probabilities no further apart than this differ by rounding
+RARELY = 0.1  # share of moves that change the state below which jumps are drawn, not moves
+SHORT = 16  # moves too few for that to pay
+
+Draw = Callable[[int, np.random.Generator], Ints]  # how many, randomness -> rows of state indices
+
+
+class Pool(NamedTuple):
+    """Data given one fact, and how many entries it has."""
+
+    fact: str
+    draw: Draw
+    entries: int
+
+
+class Leg(NamedTuple):
+    """So many moves by one matrix, of which a share of about `changes` leads to another state."""
+
+    matrix: Floats
+    moves: int
+    changes: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """How data is drawn given one entry: first the node that brings it, then onward and back.
+
+    `law` is that node's, `values` what the entry is in each of its states; onward the chain is
+    followed, backward its time reversal.
+    """
+
+    walk: AuditedChain
+    law: Floats
+    values: Ints
+    onward: tuple[Leg, ...]
+    back: tuple[Leg, ...]
+
+    def draw(self, value: int | None, count: int, rng: np.random.Generator) -> Ints:
+        """`count` sequences of value indices, (count, entries), given the entry's value if any."""
+        law = self.law if value is None else np.where(self.values == value, self.law, 0.0)
+        node = sum(leg.moves for leg in self.back)
+        states = np.empty((count, node + 1 + sum(leg.moves for leg in self.onward)), dtype=np.int64)
+        states[:, node] = _drawn(law, count, rng)
+        _travel(self.onward, states[:, node:], rng)
+        _travel(self.back, states[:, node::-1], rng)
+        walk = self.walk
+        if walk.order == 1 and np.array_equal(walk.shown, np.arange(walk.size)):
+            return states
+        first = np.stack([values[states[:, 0]] for values in walk.first], axis=1)
+        return np.hstack([first, walk.shown[states[:, 1:]]])
+
+
+def route(walk: AuditedChain, nodes: int, entry: int) -> Route:
+    """The way to draw data of `nodes` nodes given one entry."""
+    node, values = walk.place(entry)
+    laws = walk.laws(nodes)
+    law = laws[node]
+    if walk.homogeneous:
+        onward = [Leg(walk.matrix(0), nodes - 1 - node, _changes(walk.matrix(0), law))]
+    else:
+        onward = [Leg(walk.matrix(t), 1, 1.0) for t in range(node, nodes - 1)]
+    back = []
+    while node > 0:
+        matrix = time_reversal(walk.matrix(node - 1), laws[node - 1])
+        moves = _steady(laws[:node]) if walk.homogeneous else 1
+        back.append(Leg(matrix, moves, _changes(matrix, laws[node])))
+        node -= moves
+    return Route(walk, law, values, tuple(leg for leg in onward if leg.moves), tuple(back))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenEntry:
+    """Draws data given that one entry has a value."""
+
+    route: Route
+    value: int
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        return self.route.draw(self.value, count, rng)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenEvent:
+    """Draws outcomes of a table given an event; `places` says which state each value is."""
+
+    table: JointTable
+    where: dict[str, tuple[str, ...]]
+    places: tuple[Ints, ...]
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        columns = outcomes_given(self.table, self.where, count, rng).T
+        pairs = zip(self.places, columns, strict=True)
+        return np.stack([place[column] for place, column in pairs], axis=1)
+
+
+def outcomes_given(
+    table: JointTable,
+    where: dict[str, tuple[str, ...]],
+    count: int,
+    rng: np.random.Generator,
+) -> Ints:
+    """`count` outcomes of a joint law given an event, (count, variables), as value indices."""
+    law = np.where(table.event(where), table.probability, 0.0).ravel()
+    flat = _drawn(law, count, rng)
+    return np.stack(np.unravel_index(flat, table.probability.shape), axis=1).astype(np.int64)
+
+
+def _steady(laws: Floats) -> int:
+    """How many of the last laws are the same but for rounding, whatever their size."""
+    last = laws[-1]
+    if len(laws) == 1 or (np.abs(laws[-2] - last) > SAME * last).any():
+        return 1
+    other = (np.abs(laws - last) > SAME * last).any(axis=1)
+    return len(laws) - (int(np.flatnonzero(other)[-1]) + 1 if other.any() else 0)
+
+
+def _changes(matrix: Floats, law: Floats) -> float:
+    return float(law @ (1 - np.diag(matrix)))
+
+
+def _travel(legs: tuple[Leg, ...], states: Ints, rng: np.random.Generator) -> None:
+    """Fill in the states after every move of some legs; column 0 is where they start."""
+    done = 0
+    for leg in legs:
+        rarely = leg.changes < RARELY and leg.moves >= SHORT
+        reached = (_by_jumps if rarely else _by_moves)(leg, states[:, done].copy(), rng)
+        states[:, done + 1 : done + 1 + leg.moves] = reached
+        done += leg.moves
+
+
+def _by_moves(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
+    """The states after each move, one move of all sequences after the other."""
+    edges = _edges(leg.matrix)
+    rows = np.empty((leg.moves, len(states)), dtype=np.int64)  # a move is one stretch of memory
+    for row in rows:
+        row[:] = states = _moved(edges, states, rng)
+    return rows.T
+
+
+def _by_jumps(leg: Leg, states: Ints, rng: np.random.Generator) -> Ints:
+    """The states after each move, one change of state of all sequences after the other.
+
+    A state that is left with probability q is held for 1 + ⌊E / -log(1-q)⌋ entries, E a standard
+    exponential: more than m with probability P(E ≥ -m log(1-q)) = (1-q)^m. Then another state.
+    """
+    away = leg.matrix * (1 - np.eye(len(leg.matrix)))
+    with np.errstate(divide="ignore"):
+        rate = -np.log1p(-np.minimum(away.sum(axis=1), 1.0))
+    edges = _edges(away)
+    left = np.full(len(states), leg.moves + 1)  # entries still to fill, the present one too
+    held, shown = [], []
+    while left.any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            more = np.floor(rng.standard_exponential(len(states)) / rate.take(states))
+        stay = np.fmin(more, left - 1).astype(np.int64) + 1  # 0 where all is filled
+        held.append(stay)
+        shown.append(states)
+        left = left - stay
+        states = _moved(edges, states, rng)
+    runs = np.repeat(np.stack(shown, axis=1).ravel(), np.stack(held, axis=1).ravel())
+    return runs.reshape(-1, leg.moves + 1)[:, 1:]
+
+
+def _drawn(law: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """`count` indices with probabilities proportional to `law`, never one of probability 0."""
+    edges = np.cumsum(law)
+    found = np.searchsorted(edges, rng.random(count) * edges[-1], side="right")
+    last = int(np.flatnonzero(law)[-1])
+    return np.asarray(np.minimum(found, last), np.int64)
+
+
+def _edges(matrix: Floats) -> Floats:
+    """Where each column ends when a row is laid out on [0, 1]; (columns, rows).
+
+    1 exactly from the last positive column on, so that none of probability 0 is ever drawn.
+    """
+    ends = np.cumsum(matrix, axis=1)
+    total = ends[:, -1:]
+    return np.ascontiguousarray(np.divide(ends, total, out=np.ones_like(ends), where=total > 0).T)
+
+
+def _moved(edges: Floats, states: Ints, rng: np.random.Generator) -> Ints:
+    """One move from each of `states`."""
+    uniform = rng.random(len(states))
+    found = np.zeros(len(states), dtype=np.int64)
+    for column in edges[:-1]:
+        found += uniform >= column.take(states)
+    return found
+
+
+# Two facts, and data drawn from the model given each: what a black-box audit sets side by side.
+
+
+class Contrast(NamedTuple):
+    """Facts to tell apart, any two of `pools` unless `pairs` names them."""
+
+    model: int
+    law: str
+    subject: str
+    pools: tuple[Pool, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+class Chain(NamedTuple):
+    """A chain of the family, by its place there, and as the auditor walks it from one start."""
+
+    number: int
+    model: Model
+    walk: AuditedChain
+
+    def route(self, entries: int, entry: int) -> Route:
+        """How data of so many entries is drawn given one of them."""
+        return route(self.walk, entries - self.walk.order + 1, entry)
+
+
+class FactLaws(NamedTuple):
+    """What data is drawn from: chains, and what there is to tell apart in tables."""
+
+    chains: list[Chain]
+    tables: list[Contrast]
+
+
+def laws(
+    family: Sequence[Model],
+    secrets: Secrets,
+    states: tuple[str, ...],
+    query: Query | None = None,
+) -> FactLaws:
+    """The laws of a family, where need be some of its members.
+
+    Chains are never longer than a `query` with a public length takes.
+    """
+    found = FactLaws([], [])
+    for index, model in enumerate(family):
+        for member in members(model, states):
+            if isinstance(member, JointTable | BayesNet | Contagion):
+                written = member if isinstance(member, JointTable) else member.as_table()
+                found.tables.extend(_of_table(written, secrets, index, states))
+            else:
+                found.chains.append(_chain(member, index, query))
+    return found
+
+
+def contrasts(found: FactLaws, places: Sequence[Place]) -> list[Contrast]:
+    """What to compare: the values of some entries of chains, and the facts of tables."""
+    entries = [_of_entry(found.chains[place.chain], place) for place in places]
+    compared = [*found.tables, *(one for one in entries if one is not None)]
+    if not compared:
+        raise InputError("no entry can take two values, so there is nothing to tell apart")
+    return compared
+
+
+def _chain(model: Model, index: int, query: Query | None) -> Chain:
+    if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
+        raise InputError(
+            f"data cannot be drawn from {model.describe()}; choose two data sets yourself and use "
+            "audit_neighbours"
+        )
+    path = walk(model) if query is None else admitted(walk(model), query)
+    if path.initial is None:
+        path = path.starting(np.full(path.size, 1 / path.size))
+    return Chain(index, model, path)
+
+
+def _of_entry(chain: Chain, place: Place) -> Contrast | None:
+    way = chain.route(place.entries, place.entry)
+    pools = tuple(
+        Pool(repr(chain.walk.values[value]), GivenEntry(way, value), place.entries)
+        for value in np.unique(way.values[way.law > 0]).tolist()
+    )
+    if len(pools) < 2:
+        return None
+    law = f"{chain.model.describe()}, with data of {place.entries} entries"
+    pairs = tuple(combinations(range(len(pools)), 2))
+    return Contrast(chain.number, law, f"entry {place.entry + 1}", pools, pairs)
+
+
+def _of_table(
+    table: JointTable, secrets: Secrets, index: int, states: tuple[str, ...]
+) -> list[Contrast]:
+    """One contrast per pair of facts."""
+    places = _places(table, states)
+    return [
+        Contrast(
+            index,
+            table.describe(),
+            "the data",
+            tuple(
+                Pool(f"'{fact.name}'", GivenEvent(table, fact.where, places), len(places))
+                for fact in pair
+            ),
+            ((0, 1),),
+        )
+        for pair in table_facts(table, secrets)
+    ]
+
+
+def _places(table: JointTable, states: tuple[str, ...]) -> tuple[Ints, ...]:
+    """Which of `states` each value of each variable is: by place where all share them."""
+    if table.states is not None and len(table.states) == len(states):
+        return (np.arange(len(states)),) * len(table.variables)
+    for variable, domain in zip(table.variables, table.domains, strict=True):
+        lacking = [value for value in domain if value not in states]
+        if lacking:
+            raise InputError(
+                f"states is {list(states)}; variable {variable!r} also takes {lacking[0]!r}"
+            )
+    return tuple(np.array([states.index(value) for value in domain]) for domain in table.domains)

@@ -1,0 +1,204 @@
+"""Telling events: sets of outputs that one fact makes much likelier than another.
+
+Chosen on data of their own, so that what is counted afterwards proves what it seems to prove.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.audit.statistics import FEW_VALUES, LARGEST, Score, scores
+from shoal.core.codec import Floats, Ints
+from shoal.core.numbers import significant
+
+TAIL = np.array([0.0002, 0.0005, 0.001, 0.002, 0.005])
+QUANTILES = np.concatenate([TAIL, np.arange(0.01, 0.995, 0.02), 1 - TAIL[::-1]])
+CAUTION = 3.0  # standard deviations an event loses because it was chosen for looking good
+HOPE = 1e-6  # weight of what looks good without caution, where nothing does with it
+MOST_BINS = FEW_VALUES
+OFTEN = 3  # outputs that are equal: a value of its own and no coincidence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TellingEvent:
+    """{z : the score of z is in one of the half-open intervals}; with `nothing`, or no number.
+
+    `swapped` says that the event speaks for the second fact.
+    """
+
+    score: Score
+    intervals: tuple[tuple[float, float], ...]
+    nothing: bool
+    swapped: bool
+
+    def hits(self, outputs: Floats) -> int:
+        """How many outputs are in it."""
+        score = self.score.of(outputs)
+        inside = np.isnan(score) if self.nothing else np.zeros(len(score), dtype=bool)
+        for low, high in self.intervals:
+            inside |= (score >= low) & (score < high)
+        return int(inside.sum())
+
+    def describe(self, labels: tuple[str, ...], unit: str) -> str:
+        """The event in words."""
+        words = [_words(*ends, unit) for ends in self.intervals]
+        words += ["no number"] if self.nothing else []
+        return f"{self.score.describe(labels)} is {' or '.join(words)}"
+
+
+class Promise(NamedTuple):
+    """An event and the lower limit it can be expected to give when tested."""
+
+    expected: float
+    event: TellingEvent
+
+
+class _Trial(NamedTuple):
+    """Scores given either fact, and how many new ones will be tested at how many deviations."""
+
+    top: Floats
+    bottom: Floats
+    tests: int
+    spread: float
+
+
+def best_event(first: Floats, second: Floats, tests: int, *, spread: float = 2.6) -> Promise:
+    """The event that should give the largest lower limit on `tests` new outputs of each fact.
+
+    `spread` is how many standard deviations of the test a limit costs. Half-lines are scored on all
+    outputs; unions of bins are put together on one half and scored on the other.
+    """
+    found = []
+    for score in scores(first[::2], second[::2]):
+        sides = (score.of(first), score.of(second))
+        for swapped in (False, True):
+            trial = _Trial(*(sides[::-1] if swapped else sides), tests, spread)
+            found.append(_best_threshold(trial, score, swapped))
+            found.append(_best_bins(trial, score, swapped))
+    return max(found, key=lambda promise: promise.expected)
+
+
+def _best_threshold(trial: _Trial, score: Score, swapped: bool) -> Promise:
+    """The best of the half-lines, and of everything and of what is no number."""
+    over, under = np.sort(trial.top), np.sort(trial.bottom)  # nan comes last
+    counts = [int((~np.isnan(side)).sum()) for side in (over, under)]
+    everything = TellingEvent(score, ((-math.inf, math.inf),), True, swapped)
+    none = [
+        np.array([len(side) - count]) for side, count in zip((over, under), counts, strict=True)
+    ]
+    found = [
+        Promise(0.0, everything),
+        Promise(
+            float(_expected(none[0], none[1], trial)[0]), TellingEvent(score, (), True, swapped)
+        ),
+    ]
+    numbers = np.concatenate([over[: counts[0]], under[: counts[1]]])
+    if not numbers.size:
+        return max(found, key=lambda promise: promise.expected)
+    cuts = np.unique(np.quantile(numbers, QUANTILES, method="inverted_cdf"))
+    for above in (True, False):
+        hits = [_beyond(s[:n], cuts, above) for s, n in zip((over, under), counts, strict=True)]
+        value = _expected(hits[0], hits[1], trial)
+        place = int(np.argmax(value))
+        ends = (float(cuts[place]), math.inf) if above else (-math.inf, float(cuts[place]))
+        found.append(Promise(float(value[place]), TellingEvent(score, (ends,), False, swapped)))
+    return max(found, key=lambda promise: promise.expected)
+
+
+def _best_bins(trial: _Trial, score: Score, swapped: bool) -> Promise:
+    """The best union of bins, taken in the order of their likelihood ratio; nan is a bin too."""
+    top, bottom = trial.top[::2], trial.bottom[::2]
+    edges = _edges(np.concatenate([top, bottom]))
+    counts = [_binned(scores, edges) for scores in (top, bottom)]
+    ratio = np.log((counts[0] + 0.5) / (counts[1] + 0.5))
+    order = np.argsort(-ratio, kind="stable")
+    other = trial._replace(top=trial.top[1::2], bottom=trial.bottom[1::2])
+    hits = [np.cumsum(_binned(scores, edges)[order]) for scores in (other.top, other.bottom)]
+    value = _expected(hits[0], hits[1], other)
+    place = int(np.argmax(value))
+    chosen: Ints = np.sort(order[: place + 1])
+    nothing = bool(chosen[-1] == len(edges) - 1)
+    intervals = _joined(edges, chosen[: len(chosen) - nothing])
+    return Promise(float(value[place]), TellingEvent(score, intervals, nothing, swapped))
+
+
+def _expected(over: Ints, under: Ints, trial: _Trial) -> Floats:
+    """The lower limit of log p/p' a test can be expected to give, with caution for the choice.
+
+    p̂ less and p̂' plus `spread` standard deviations of the test and CAUTION of the choice, on the
+    scale of arcsin √p, where a deviation is 1/(2√n); where nothing was hit, what may have been
+    missed counts: about spread²/2 hits. Where caution leaves nothing, what hope would have.
+    """
+    cautious = _limit(over, under, trial, CAUTION)
+    return np.where(cautious > 0, cautious, HOPE * _limit(over, under, trial, 0.0))
+
+
+def _limit(over: Ints, under: Ints, trial: _Trial, caution: float) -> Floats:
+    above, below = len(trial.top), len(trial.bottom)
+    test = trial.spread / (2 * math.sqrt(trial.tests))
+    low = np.arcsin(np.sqrt(over / above)) - caution / (2 * math.sqrt(above)) - test
+    high = np.arcsin(np.sqrt(under / below)) + caution / (2 * math.sqrt(below)) + test
+    missed = trial.spread**2 / (2 * trial.tests)
+    p = np.sin(np.maximum(low, 0.0)) ** 2
+    q = np.minimum(np.sin(np.minimum(high, math.pi / 2)) ** 2 + missed, 1.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p / q))
+
+
+def _edges(scores: Floats) -> Floats:
+    """Bins: one per value when there are few, else equally many outputs in each.
+
+    Values that come again and again among many have a bin of their own.
+    """
+    numbers = scores[~np.isnan(scores)]
+    values, counts = np.unique(numbers, return_counts=True)
+    if len(values) <= MOST_BINS:
+        inner = values[1:] / 2 + values[:-1] / 2
+    else:
+        often = values[np.argsort(-counts, kind="stable")][:MOST_BINS]
+        often = often[np.sort(counts)[::-1][:MOST_BINS] >= OFTEN]
+        parts = np.quantile(numbers, np.linspace(0, 1, MOST_BINS + 1), method="inverted_cdf")
+        above = np.nextafter(often[often < LARGEST], math.inf)
+        inner = np.unique(np.concatenate([parts[1:-1], often, above]))
+    return np.concatenate([[-math.inf], inner, [math.inf]])
+
+
+def _binned(scores: Floats, edges: Floats) -> Ints:
+    """How many scores are in each bin, and last how many are no numbers."""
+    numbers = scores[~np.isnan(scores)]
+    place = np.searchsorted(edges, numbers, side="right") - 1
+    counts = np.bincount(place, minlength=len(edges) - 1)
+    return np.append(counts, len(scores) - len(numbers))
+
+
+def _joined(edges: Floats, chosen: Ints) -> tuple[tuple[float, float], ...]:
+    """Neighbouring bins as one interval."""
+    intervals: list[tuple[float, float]] = []
+    for place in chosen.tolist():
+        low, high = float(edges[place]), float(edges[place + 1])
+        if intervals and intervals[-1][1] == low:
+            low = intervals.pop()[0]
+        intervals.append((low, high))
+    return tuple(intervals)
+
+
+def _beyond(scores: Floats, cuts: Floats, above: bool) -> Ints:
+    below = np.searchsorted(scores, cuts, side="left")
+    return np.asarray(len(scores) - below if above else below)
+
+
+def _words(low: float, high: float, unit: str) -> str:
+    unit = f" {unit}" if unit else ""
+    if low == LARGEST:
+        return "infinite"
+    if math.isinf(high):
+        return "anything" if math.isinf(low) else f"at least {significant(low)}{unit}"
+    if math.isinf(low):
+        return f"below {significant(high)}{unit}"
+    if high == math.nextafter(low, math.inf):
+        return f"exactly {significant(low)}{unit}"
+    return f"from {significant(low)} to below {significant(high)}{unit}"

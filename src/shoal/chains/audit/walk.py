@@ -1,0 +1,240 @@
+"""A chain as the auditor walks it: ordinary chains and chains of higher order in one form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.chains.families import AnyInitialLaw, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuditedChain:
+    """A chain on hidden nodes, each of which shows the value of an entry.
+
+    An ordinary chain shows its own states. A chain of order m walks on m-tuples: a node shows the
+    last entry of its tuple (`shown`), and the first node holds the first m entries (`first`, one
+    array of values per entry, oldest first). `initial` is None for every initial law at once.
+    `length` counts nodes: m - 1 fewer than entries; None is any length. Shorter data is covered
+    too, unless the length is `fixed` (one matrix per step).
+    """
+
+    values: tuple[str, ...]
+    initial: Floats | None
+    matrices: Floats
+    shown: Ints
+    first: tuple[Ints, ...]
+    length: int | None
+    fixed: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.shown)
+
+    @property
+    def order(self) -> int:
+        return len(self.first)
+
+    @property
+    def homogeneous(self) -> bool:
+        return len(self.matrices) == 1
+
+    def matrix(self, step: int) -> Floats:
+        chosen: Floats = self.matrices[0 if self.homogeneous else step]
+        return chosen
+
+    def brought(self, node: int) -> tuple[tuple[int, Ints], ...]:
+        """The entries a node brings, and the value of each in every state."""
+        if node == 0:
+            return tuple(enumerate(self.first))
+        return ((node + self.order - 1, self.shown),)
+
+    def place(self, entry: int) -> tuple[int, Ints]:
+        """The node that brings an entry, and the value of that entry in each of its states."""
+        if entry < self.order:
+            return 0, self.first[entry]
+        return entry - self.order + 1, self.shown
+
+    def covers(self, nodes: int) -> bool:
+        """Whether data of so many nodes follows this law."""
+        if self.fixed or self.length is None:
+            return self.length in (nodes, None)
+        return nodes <= self.length
+
+    def at_most(self, nodes: int) -> int:
+        """The largest length covered that is no more than `nodes`, or the fixed one."""
+        if self.length is None:
+            return nodes
+        return self.length if self.fixed else min(nodes, self.length)
+
+    def cut(self, nodes: int) -> AuditedChain:
+        """The same chain, at most `nodes` long: a law the model covers as well."""
+        return self if self.at_most(nodes) == self.length else replace(self, length=nodes)
+
+    def starting(self, initial: Floats) -> AuditedChain:
+        """The member with this initial law."""
+        return replace(self, initial=initial)
+
+    def laws(self, count: int) -> Floats:
+        """The laws of the first `count` nodes, (count, states)."""
+        if self.initial is None:
+            raise InputError("every initial law at once has no single law; choose a start")
+        rows = [self.initial]
+        for node in range(count - 1):
+            rows.append(rows[-1] @ self.matrix(node))
+        return np.array(rows)
+
+
+def walk(model: MarkovChain | AnyInitialLaw | OrderChain) -> AuditedChain:
+    """`model` in the auditor's form."""
+    if isinstance(model, OrderChain):
+        tuples, digits = model.on_tuples(), model.tuples()
+        first = tuple(digits[:, i] for i in range(model.order))
+        return AuditedChain(
+            model.states,
+            tuples.initial,
+            tuples.transition[None],
+            model.entry,
+            first,
+            tuples.length,
+        )
+    shown = np.arange(len(model.states))
+    matrices = model.transition if model.transition.ndim == 3 else model.transition[None]
+    initial = model.initial if isinstance(model, MarkovChain) else None
+    fixed = model.transition.ndim == 3
+    return AuditedChain(model.states, initial, matrices, shown, (shown,), model.length, fixed)
+
+
+# How likely an output is together with each value of an entry: forward and backward in logs.
+#
+# A sum over the entries is followed as a code: an integer that determines it. Tables hold, for
+# each state and code, a logarithm; nothing underflows and no tail is dropped.
+
+
+class Coded(NamedTuple):
+    """A walk whose entries add `code` (one whole number ≥ 0 per value of an entry) to a sum.
+
+    `tilt` is the log-likelihood of what is seen of each entry by itself. Both are (values,) for
+    all entries alike or (entries, values) for each its own; nothing was seen where tilt is None.
+    """
+
+    walk: AuditedChain
+    code: Ints
+    tilt: Floats | None = None
+
+    def codes(self, node: int) -> Ints:
+        rows = [_of_entry(self.code, entry)[values] for entry, values in self.walk.brought(node)]
+        return np.asarray(sum(rows))
+
+    def tilts(self, node: int) -> Floats:
+        """The log-likelihood of what is seen of the entries a node brings, by state."""
+        if self.tilt is None:
+            return np.zeros(self.walk.size)
+        rows = [_of_entry(self.tilt, entry)[values] for entry, values in self.walk.brought(node)]
+        return np.asarray(np.sum(rows, axis=0))
+
+    def width(self, node: int) -> int:
+        """How many codes are possible before `node`, or after a whole walk of that many nodes."""
+        if node == 0:
+            return 1
+        if self.code.ndim == 2:
+            return int(self.code[: node + self.walk.order - 1].max(axis=1).sum()) + 1
+        top = int(self.codes(0).max()) + (node - 1) * int(self.codes(1).max())
+        return top + 1
+
+
+def forward(coded: Coded, initial: Floats) -> Iterator[Floats]:
+    """log P(X_t = x, code c and tilts of what came before t) for t = 0, 1, …, (states, codes)."""
+    with np.errstate(divide="ignore"):
+        table = np.log(initial)[:, None]
+    node = 0
+    while True:
+        yield table
+        seen = shifted(table + coded.tilts(node)[:, None], coded.codes(node))
+        table = pushed(seen, coded.walk.matrix(node))
+        node += 1
+
+
+def backward(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[Floats]:
+    """log P(output | X_t = x, code before t = c) for t = nodes-1, nodes-2, …, 0.
+
+    What is seen of the entries from t on is part of the output. `log_likelihood` gives the rest of
+    the output's log-likelihood for each code of the whole walk.
+    """
+    size = coded.walk.size
+    table = np.broadcast_to(log_likelihood, (size, len(log_likelihood)))
+    for node in range(nodes - 1, -1, -1):
+        if node < nodes - 1:
+            table = pushed(table, coded.walk.matrix(node).T)
+        table = _taken(table, coded.codes(node), coded.width(node))
+        table = table + coded.tilts(node)[:, None]
+        yield table
+
+
+def joint_evidence(coded: Coded, nodes: int, node: int, log_likelihood: Floats) -> Floats:
+    """log P(X_node = x, output), one row per initial law: (1, states), or from each first state.
+
+    With every initial law at once the rows are conditional on X_0 = y.
+    """
+    later = next(table for t, table in _counted(coded, nodes, log_likelihood) if t == node)
+    starts = np.eye(coded.walk.size) if coded.walk.initial is None else coded.walk.initial[None]
+    rows = []
+    for start in starts:
+        earlier = _at(forward(coded, start), node)
+        rows.append(np.logaddexp.reduce(earlier + later, axis=1))
+    return np.array(rows)
+
+
+def by_value(joint: Floats, shown: Ints, values: int) -> Floats:
+    """log-probabilities of states (…, states) added up by the value each shows: (…, values)."""
+    out = np.full((*joint.shape[:-1], values), -math.inf)
+    for state, value in enumerate(shown.tolist()):
+        out[..., value] = np.logaddexp(out[..., value], joint[..., state])
+    return out
+
+
+def pushed(table: Floats, matrix: Floats) -> Floats:
+    """One step in logs: out[y] = log Σ_x matrix[x, y] exp(table[x]), column by column."""
+    with np.errstate(divide="ignore"):
+        steps = np.log(matrix)
+    out = np.full((matrix.shape[1], *table.shape[1:]), -math.inf)
+    extra = (1,) * (table.ndim - 1)
+    for state in range(len(table)):
+        np.logaddexp(out, steps[state].reshape(-1, *extra) + table[state], out=out)
+    return out
+
+
+def shifted(table: Floats, codes: Ints) -> Floats:
+    """Each state's own code added: (states, codes) grows by the largest of them."""
+    width = table.shape[-1]
+    out = np.full((len(table), width + int(codes.max())), -math.inf)
+    for state, code in enumerate(codes.tolist()):
+        out[state, code : code + width] = table[state]
+    return out
+
+
+def _of_entry(rows: Any, entry: int) -> Any:
+    return rows if rows.ndim == 1 else rows[entry]
+
+
+def _taken(table: Floats, codes: Ints, width: int) -> Floats:
+    """Seen before each state's own code was added."""
+    return np.stack([row[code : code + width] for row, code in zip(table, codes, strict=True)])
+
+
+def _counted(coded: Coded, nodes: int, log_likelihood: Floats) -> Iterator[tuple[int, Floats]]:
+    for back, table in enumerate(backward(coded, nodes, log_likelihood)):
+        yield nodes - 1 - back, table
+
+
+def _at(tables: Iterator[Floats], place: int) -> Floats:
+    for _ in range(place):
+        next(tables)
+    return next(tables)

@@ -1,0 +1,304 @@
+"""Every node of a chain covered by blocks: the whole chain, or windows around each node.
+
+Near an end the rest of the chain is taken whole; further away than the window a state is held
+fixed instead, and the loss is taken for its worst value. What lies beyond a held state is
+independent of the node, so the cost does not depend on the length; holding facts can only raise
+the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from shoal.chains.exact.blocks import INSIDE, Block, Cell, from_start, per_node, tied, whole_nodes
+from shoal.chains.exact.offsets import Marginals, Tie, every_start_ties, follow, held_ties
+from shoal.chains.exact.past_future import PastFutureBound, affordable, separable
+from shoal.chains.exact.sums import (
+    HELD,
+    ChainSum,
+    PastOrFuture,
+    Sides,
+    beside,
+    by_secret,
+    marginal_laws,
+    supports,
+)
+from shoal.core.codec import Bools, Floats, Ints
+
+MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
+MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
+WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
+QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
+FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
+NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
+MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
+COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
+CYCLE = 256  # steps within which the supports of powers are seen to repeat, or nothing is concluded
+CHUNK = 2_000_000  # numbers one block of many nodes may hold
+
+
+class NodeBlocks:
+    """The blocks of one task; tables that several blocks share are made once."""
+
+    def __init__(self, task: ChainSum, apart: PastFutureBound | None = None) -> None:
+        self.task = task
+        self._apart = apart
+        self.sides = Sides(task)
+        self._whole: list[Cell] | None = None
+        self._windows: tuple[int, list[Cell]] = (0, [])
+
+    @property
+    def every_length(self) -> bool:
+        return self.task.length is None or self.task.shorter
+
+    def whole_work(self) -> float:
+        """Multiplications for the whole chain; inf for any length."""
+        task = self.task
+        if task.length is None:
+            return math.inf
+        count = task.reach * task.length + task.first_reach + 1
+        nodes = task.length * (task.length / 6 if task.shorter else 1)
+        return self._starts * task.states * nodes * count * count / 2
+
+    @property
+    def short(self) -> bool:
+        """Whether the whole chain costs so little that nothing else is tried."""
+        return self.whole_work() <= WHOLE_WORK
+
+    def window_work(self, size: int) -> float:
+        """What windows of `size` cost, counted in multiplications; inf when there are none.
+
+        The chain must be long enough; one matrix per step needs one length and one initial law.
+        """
+        task = self.task
+        if task.length is not None and 2 * size + 1 > task.length:
+            return math.inf
+        if not task.homogeneous and (task.shorter or task.initial is None):
+            return math.inf
+        nodes = 1 if task.homogeneous else (task.length or 1)
+        width = task.reach * size + 1.0
+        held = nodes * task.states**3 + size * (self._starts + 1) * task.states**2
+        whole = self._starts * size**2 * task.states if self.every_length else 0
+        return held * (width**2 + 2 * width * NUMBER + ROW) + whole * (
+            width**2 / 4 + width * NUMBER + ROW
+        )
+
+    def numbers(self, size: int) -> int:
+        """How many numbers the laws of windows of `size` hold on a chain with one matrix."""
+        states = self.task.states
+        rows = states**2 * (states + 2 * size * self._starts)
+        if self.every_length:
+            rows += self._starts * states * size**2
+        return rows * (2 * self.task.reach * size + 1)
+
+    def whole(self) -> list[Cell]:
+        """Every node with all that is before and after it: the loss itself."""
+        if self._whole is None:
+            self._whole = list(self._whole_cells())
+        return self._whole
+
+    def windows(self, size: int) -> list[Cell]:
+        """Every node with at most `size` - 1 entries on each side, and a state held beyond.
+
+        The nodes far from both ends come first: they are the most demanding as a rule.
+        """
+        if self._windows[0] != size:
+            cells = self._shared_windows if self.task.homogeneous else self._separate_windows
+            self._windows = (size, list(cells(size)))
+        return self._windows[1]
+
+    @cached_property
+    def hopeless(self) -> bool:
+        """Whether every window is infinite, because the chain never forgets: decided by supports.
+
+        From some state that is possible again and again one value of an entry is reached in n steps
+        and another that is possible there is not, for every n from k² on; then so it is for every
+        window, since none is better than a larger one. False where that is not known.
+        """
+        task = self.task
+        if not task.homogeneous or task.offset is not None:
+            return False
+        edges, secrets = task.matrices[0] > 0, int(task.label.max()) + 1
+        rows = supports(task, task.states**2 + 2)
+        alive = rows[-1]
+        if not np.array_equal(rows[-2], alive) or (task.length or math.inf) < 4 * task.states**2:
+            return False
+        known = by_secret(alive, task.label, secrets)
+        reached = np.eye(task.states, dtype=np.bool_)
+        seen: set[bytes] = set()
+        for steps in range(task.states**2 + CYCLE):
+            if steps >= task.states**2:
+                shown = by_secret(reached[alive], task.label, secrets)
+                if not (shown.any(axis=1) & (shown != known).any(axis=1)).any():
+                    return False
+                if reached.tobytes() in seen:
+                    return True
+                seen.add(reached.tobytes())
+            reached = (reached.astype(np.float32) @ edges.astype(np.float32)) > 0
+        return False
+
+    @cached_property
+    def apart(self) -> PastFutureBound | None:
+        """Past and future by themselves; None where the chain is short or forgets fast.
+
+        Windows with both together are quick there, and exact.
+        """
+        if self.short:
+            return None
+        if self._apart is None and separable(self.task) and self._forgetting_work() > QUICK:
+            length = self.task.length
+            if self.hopeless and (length is None or not affordable(self.task, length)):
+                return None
+            return PastFutureBound(self.task, self.marginals)
+        return self._apart
+
+    def _forgetting_work(self) -> float:
+        """What the window costs beyond which a chain with one matrix has forgotten an entry.
+
+        By the second eigenvalue: a guess, which only tells which way to try first.
+        """
+        moduli = np.sort(np.abs(np.linalg.eigvals(self.task.matrices[0])))
+        second = float(moduli[-2]) if len(moduli) > 1 else 0.0
+        if not 0 < second < 1:
+            return math.inf if second else 0.0
+        return self.window_work(max(1, math.ceil(math.log(FORGOTTEN) / math.log(second))))
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        return follow(self.task)
+
+    @cached_property
+    def _own_marginals(self) -> tuple[Floats, Bools]:
+        """The law of every node of a chain with one matrix per step, and what is possible."""
+        task = self.task
+        assert task.length is not None
+        return marginal_laws(task, task.length), supports(task, task.length)
+
+    @property
+    def _starts(self) -> int:
+        return self.task.states if self.task.initial is None else 1
+
+    def _whole_cells(self) -> Iterator[Cell]:
+        length, keep = self.task.length, self.whole_work() <= MAX_KEPT * 100
+        assert length is not None
+        for node in range(length if self.task.shorter else 1):
+            rests = range(length - node) if self.task.shorter else range(length - 1, length)
+            yield from self._start_cells(node, length, rests, None, keep)
+        if self.task.shorter:
+            return
+        width = self.task.states * (self.task.reach * length + self.task.first_reach + 1)
+        chunk = max(1, CHUNK // (self._starts * width))
+        for first in range(1, length, chunk):
+            nodes = range(first, min(first + chunk, length))
+            yield self._cell(self._whole_block, nodes, keep=keep)
+
+    def _shared_windows(self, size: int) -> Iterator[Cell]:
+        last = None if self.task.length is None else self.task.length - 1
+        ends = range(size if self.every_length else 0)
+        keep = self.numbers(size) <= MAX_KEPT
+        for rest in (HELD, *range(size)):
+            first, stop = size, last
+            if last is not None and not self.every_length:
+                first, stop = (size, last - size) if rest == HELD else (last - rest, last - rest)
+            for tie in self._ties(size, first, stop):
+                if (tie.offset > -math.inf).any():
+                    place = INSIDE if rest == HELD else ("end", rest)
+                    yield self._cell(self._tied_block, size, tie, rest, keep=keep, place=place)
+        for node in range(size):
+            yield from self._start_cells(node, size, ends, size, keep)
+
+    def _separate_windows(self, size: int) -> Iterator[Cell]:
+        length = self.task.length
+        assert length is not None
+        width = self.task.states**3 * (2 * size * self.task.reach + 1)
+        chunk = max(1, CHUNK // width)
+        keep = length * width <= MAX_KEPT
+        for first in range(size, length - size, chunk):
+            nodes = np.arange(first, min(first + chunk, length - size))
+            yield self._cell(self._node_block, size, nodes, HELD, keep=keep)
+        for rest in range(size):
+            nodes = np.array([length - 1 - rest])
+            yield self._cell(self._node_block, size, nodes, rest, keep=keep)
+        for node in range(size):
+            yield from self._start_cells(node, size, range(0), size, True)
+
+    def _cell(
+        self,
+        make: Callable[..., Block],
+        *arguments: object,
+        keep: bool,
+        place: tuple[str, int] = INSIDE,
+    ) -> Cell:
+        return Cell(lambda logs: make(*arguments, logs=logs), keep=keep, place=place)
+
+    def _start_cells(
+        self, node: int, count: int, rests: range, size: int | None, keep: bool
+    ) -> Iterator[Cell]:
+        """A node whose past is taken whole: each of its secrets, with each of its futures."""
+        labels = (self.task.label, *(self.task.first_labels if node == 0 else ()))
+        for label in labels:
+            parts = (node, count, rests, size, label)
+            yield self._cell(self._start_block, *parts, keep=keep, place=("start", node))
+
+    def _ties(self, lag: int, first: int, last: int | None) -> tuple[Tie, ...]:
+        if self.task.initial is None:
+            return every_start_ties(self.task, lag)
+        return held_ties(self.task, self.marginals, lag, first, last)
+
+    def _whole_block(self, nodes: range, *, logs: bool) -> Block:
+        """Nodes of the whole chain side by side."""
+        length = self.task.length
+        assert length is not None
+        sides = [
+            (
+                self.sides.past(node, length, logs=logs),
+                self.sides.future(node, [length - 1 - node], length, logs=logs),
+            )
+            for node in nodes
+        ]
+        return whole_nodes(self.task, sides, np.array(nodes), logs=logs)
+
+    def _start_block(
+        self, node: int, count: int, rests: range, size: int | None, label: Ints, *, logs: bool
+    ) -> Block:
+        """One node with its whole past; the futures `rests` whole, and one held by a window."""
+        futures: list[PastOrFuture] = []
+        if size is not None:
+            futures.append(self.sides.held_after(np.array([node]), size, logs=logs))
+        if len(rests):
+            futures.append(self.sides.future(node, rests, count, logs=logs))
+        right, left = beside(futures, logs=logs), self.sides.past(node, count, logs=logs)
+        compiled = size is not None and self.numbers(size) > COMPILED
+        return from_start(self.task, left, right, node, label, logs=logs, compiled=compiled)
+
+    def _tied_block(self, size: int, tie: Tie, rest: int, *, logs: bool) -> Block:
+        """All nodes with a state held before them, and after them too unless `rest` are left."""
+        left = self.sides.held_before(np.zeros(1, np.int64), size, logs=logs).holding(tie.held)
+        right = self._after(np.zeros(1, np.int64), size, rest, logs)
+        compiled = self.numbers(size) > COMPILED
+        return tied(self.task, left, right, tie.offset, logs=logs, compiled=compiled)
+
+    def _node_block(self, size: int, nodes: Ints, rest: int, *, logs: bool) -> Block:
+        """The same for nodes that each have their own matrices."""
+        left = self.sides.held_before(nodes - size, size, logs=logs)
+        right = self._after(nodes, size, rest, logs)
+        laws, possible = self._own_marginals
+        return per_node(
+            self.task,
+            left,
+            right,
+            nodes,
+            laws[nodes],
+            possible[nodes],
+            possible[nodes - size],
+            logs=logs,
+        )
+
+    def _after(self, nodes: Ints, size: int, rest: int, logs: bool) -> PastOrFuture:
+        if rest == HELD:
+            return self.sides.held_after(nodes, size, logs=logs)
+        return self.sides.future(int(nodes[0]), [rest], size, logs=logs)

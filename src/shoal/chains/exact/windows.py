@@ -1,0 +1,323 @@
+"""Windows around every node of a chain, grown until they gain no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.additive.mixture import WorstOutput
+from shoal.chains.exact.blocks import INSIDE, MANY, Cell, scale_for, step_over, worst_cell
+from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
+from shoal.chains.exact.past_future import CLOSE, ApartScale, apart_loss, apart_scale
+from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum
+from shoal.chains.model import communicating_classes
+from shoal.core.errors import InputError
+
+FIRST_SIZE = 2
+SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a bound at hand
+
+
+class WindowLoss(NamedTuple):
+    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides."""
+
+    amount: float
+    worst: WorstOutput
+    cell: Cell | None
+    scale: float = math.nan
+
+
+class Goal(NamedTuple):
+    """Where windows may stop: at an amount that is enough, or at the least one possible.
+
+    They also end before a size above `widest`; without one, by their work alone.
+    """
+
+    enough: float
+    least: float
+    widest: int | None
+
+
+class Grown(NamedTuple):
+    """The tightest cover found: its measure, its window (None: the whole chain), settled or not."""
+
+    measured: WindowLoss
+    size: int | None
+    settled: bool
+
+
+def grow(
+    cover: NodeBlocks,
+    measure: Callable[[Sequence[Cell]], WindowLoss],
+    tolerance: float,
+    goal: Goal,
+) -> Grown | None:
+    """The whole chain when it is cheap, else windows that grow until they gain no more.
+
+    The cells that decided smaller windows tell how tight a larger one is. All cells are measured
+    once those gain less than `tolerance`, or come down to the goal, or no larger window can be
+    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
+    """
+    enough, least, widest = goal
+    if cover.short:
+        return Grown(measure(cover.whole()), None, True)
+    best: Grown | None = None
+    watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
+    while not cover.hopeless and _affordable(cover, size, widest):
+        larger = size + (size + 1) // 2
+        amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
+        settled = last - amount <= tolerance or amount - least <= tolerance
+        due = best is None or settled or amount <= enough or not _affordable(cover, larger, widest)
+        if due and amount < math.inf:
+            measured = measure(cover.windows(size))
+            if settled and measured.amount - amount > tolerance:  # some other cell decides
+                before = _at_place(cover, smaller, measured)
+                settled = bool(before) and measure(before).amount - measured.amount <= tolerance
+                settled = settled or measured.amount - least <= tolerance
+            if measured.cell is not None:
+                watched.add(measured.cell.place)
+            amount = measured.amount
+            if best is None or amount <= best.measured.amount + tolerance:
+                best = Grown(measured, size, settled)
+            near = enough < amount <= enough + 10 * tolerance
+            if amount <= enough or (settled and not near):
+                return best
+        last, size, smaller = amount, larger, size
+    short = best is None or best.measured.amount > enough > -math.inf
+    if short and widest is None and cover.whole_work() <= MAX_WHOLE:
+        return Grown(measure(cover.whole()), None, True)
+    return None if best is None or best.measured.amount == math.inf else best
+
+
+def _affordable(cover: NodeBlocks, size: int, widest: int | None) -> bool:
+    """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
+    if widest is None:
+        return cover.window_work(size) <= MAX_WORK
+    return size <= widest and cover.window_work(size) <= SECOND_WORK
+
+
+def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
+    """The cells of smaller windows that cover the nodes of the cell that decides."""
+    if measured.cell is None:
+        return []
+    return [cell for cell in cover.windows(size) if cell.place == measured.cell.place]
+
+
+# The exact loss of noise on a sum over a chain, and the least scale for a budget.
+#
+# A short chain is taken whole. On a long one that forgets slowly, past and future are bounded
+# apart first; windows with both together serve where that is not close to the least possible.
+
+
+TOLERANCE = 1e-6
+NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumLoss:
+    """The loss of one scale, and where it is reached.
+
+    `node` counts from 0 and is None when it stands for many nodes; `pair` are the two secrets,
+    the likelier one first; `output` is the answer at which they differ most, when the whole chain
+    was taken at one length; `window` is None when the whole chain was taken; `settled` says that a
+    larger window gained less than the tolerance, or that the bound is within it of the least
+    possible; `reason` says why `value` is infinite.
+    """
+
+    value: float
+    node: int | None = None
+    pair: tuple[int, int] | None = None
+    output: float | None = None
+    window: int | None = None
+    settled: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastScale:
+    """The smallest scale found for a budget, and its loss; scale inf when there is none.
+
+    `near_least` says that it settled, or is within a thousand tolerances of the least possible.
+    """
+
+    scale: float
+    loss: SumLoss
+    near_least: bool = True
+
+
+def sum_loss(
+    task: ChainSum,
+    scale: float,
+    *,
+    enough: float | None = None,
+    tolerance: float = TOLERANCE,
+    cover: NodeBlocks | None = None,
+) -> SumLoss:
+    """The largest log-ratio of Σ w(X_t) + Laplace(scale) between two values of one entry.
+
+    max over nodes i, pairs x, x' and outputs u of log P(u | X_i = x) / P(u | X_i = x'). Values
+    an entry never takes are not secrets. Exact for the whole chain; a window is an upper bound,
+    grown until it gains less than `tolerance`, and where past and future apart come within a
+    thousand tolerances of the loss no other is tried. With `enough`, windows stop at the first
+    that is no higher, and go on past the tolerance while they are just above: so the promise of a
+    scale from `least_scale` is met again. Rounds up. inf, with a reason, when every window the work
+    limit allows is infinite. MATHS section 2; `additive/exact.md` holds the proof.
+    """
+    _check_positive("scale", scale)
+    if task.constant:
+        return SumLoss(value=0.0)
+    cover = cover or NodeBlocks(task)
+    decay = step_over(task.step, scale)
+
+    def measure(cells: Sequence[Cell]) -> WindowLoss:
+        found, cell = worst_cell(cells, decay)
+        return WindowLoss(max(found.value, 0.0), found, cell)
+
+    wanted = -math.inf if enough is None else enough
+    apart = cover.apart
+    least = -math.inf if apart is None else apart.ends.loss(decay)
+    found = None if apart is None else apart_loss(apart, scale, least, wanted, tolerance)
+    if found is not None:
+        close = wanted <= least and found.excess <= CLOSE * tolerance
+        if close or found.bound.value <= wanted:
+            return _told_apart(found, tolerance)
+    grown = grow(cover, measure, tolerance, Goal(wanted, least, _widest(task, found)))
+    if found is not None and (grown is None or found.bound.value < grown.measured.amount):
+        return _told_apart(found, tolerance)
+    return _refused(cover) if grown is None else _told(task, decay, grown)
+
+
+def least_scale(
+    task: ChainSum,
+    epsilon: float,
+    *,
+    lower: float | None = None,
+    tolerance: float = TOLERANCE,
+    cover: NodeBlocks | None = None,
+) -> LeastScale:
+    """The smallest scale whose `sum_loss` is at most epsilon, within 1e-13 of its cover.
+
+    Windows grow until they save less than `tolerance` of the scale; where past and future apart
+    come within a thousand times that of the least possible scale, theirs is taken, within 1e-7 of
+    what they allow. `lower` is the smallest
+    scale worth returning: step/64 by default, at which lattice noise is as good as none. Rounds
+    up: the scale was evaluated and met epsilon. inf, with a reason, when no window does.
+    """
+    _check_positive("epsilon", epsilon)
+    floor = task.step / NO_NOISE if lower is None else lower
+    if task.constant:
+        return LeastScale(scale=floor, loss=SumLoss(value=0.0))
+    cover = cover or NodeBlocks(task)
+    guess = max(floor, task.reach * task.step / epsilon)
+
+    def measure(cells: Sequence[Cell]) -> WindowLoss:
+        scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
+        return WindowLoss(math.log(scale), found, cell, scale)
+
+    apart = cover.apart
+    least = floor if apart is None else max(apart.ends.least_scale(epsilon), floor)
+    found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
+    if found is not None and found.excess <= CLOSE * tolerance:
+        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
+    goal = Goal(-math.inf, math.log(least), _widest(task, found))
+    grown = grow(cover, measure, tolerance, goal)
+    if found is not None and (grown is None or found.scale < grown.measured.scale):
+        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance), near_least=False)
+    if grown is None:
+        return LeastScale(scale=math.inf, loss=_refused(cover))
+    scale = grown.measured.scale
+    told = _told(task, step_over(task.step, scale), grown)
+    return LeastScale(scale=scale, loss=told, near_least=grown.settled)
+
+
+def window_loss(
+    task: ChainSum, scale: float, size: int, *, cover: NodeBlocks | None = None
+) -> SumLoss:
+    """The bound from windows of one size: at most `size` - 1 entries on each side, a state beyond.
+
+    Never below the loss, and never above the bound of a smaller size. Rounds up. The chain must
+    have at least 2·size + 1 entries, or any length.
+    """
+    _check_positive("scale", scale)
+    cover = cover or NodeBlocks(task)
+    if size < 1 or cover.window_work(size) == math.inf:
+        raise InputError(f"size is {size}; a chain of length {task.length} has no such window")
+    decay = step_over(task.step, scale)
+    found, cell = worst_cell(cover.windows(size), decay)
+    return _told(task, decay, Grown(WindowLoss(found.value, found, cell), size, False))
+
+
+def _check_positive(field: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(f"{field} is {value}; it must be positive and finite")
+
+
+def _widest(task: ChainSum, found: ApartScale | None) -> int | None:
+    """The widest window plain doubles are deep enough for, when a bound is already at hand."""
+    if found is None:
+        return None
+    return math.floor(DEEPEST_TABLE / 2 * found.scale / (task.step * max(task.reach, 1)))
+
+
+def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
+    _, found, cell, _ = grown.measured
+    if cell is None:
+        return SumLoss(value=0.0, window=grown.size, settled=grown.settled)
+    node = int(cell.at(decay).nodes[found.group])
+    return SumLoss(
+        value=max(found.value, 0.0),
+        node=None if node == MANY else node,
+        pair=(found.secret, found.other),
+        output=_answer(task, found.output) if grown.size is None else None,
+        window=grown.size,
+        settled=grown.settled,
+    )
+
+
+def _told_apart(found: ApartScale, tolerance: float) -> SumLoss:
+    return SumLoss(
+        value=max(found.bound.value, 0.0),
+        pair=found.bound.pair,
+        window=found.size,
+        settled=found.excess <= tolerance,
+    )
+
+
+def _answer(task: ChainSum, index: int) -> float | None:
+    """The value of the query at a place of its lattice."""
+    if task.length is None or task.shorter:
+        return None
+    first, each = task.lowest
+    return first + (task.length - 1) * each + index * task.step
+
+
+def _refused(cover: NodeBlocks) -> SumLoss:
+    """Infinite, and why."""
+    task = cover.task
+    if not task.homogeneous and task.shorter:
+        reason = "one matrix per step and every shorter length need the whole chain, too long here"
+    elif cover.window_work(FIRST_SIZE) > MAX_WORK:
+        reason = "the sum has too many values for the laws to be computed"
+    else:
+        reason = f"{_why_slow(task)}, so every window that could be tried reveals too much"
+    return SumLoss(value=math.inf, settled=False, reason=reason)
+
+
+def _why_slow(task: ChainSum) -> str:
+    """What keeps a chain from forgetting its entries."""
+    if not task.homogeneous:
+        return "the chain forgets its entries too slowly for its length"
+    edges = task.matrices[0] > 0
+    alive = np.ones(task.states, np.bool_) if task.initial is None else task.initial > 0
+    for _ in range(task.states):
+        alive = alive | (edges[alive]).any(axis=0)
+    inner = edges[np.ix_(alive, alive)]
+    if len(communicating_classes(inner.astype(np.float64))) > 1:
+        return "the chain has states it never comes back to"
+    reached = inner
+    for _ in range((len(inner) - 1) ** 2):  # a chain without a period connects all states by then
+        reached = (reached.astype(np.float64) @ inner.astype(np.float64)) > 0
+    return "the chain forgets its entries too slowly" if reached.all() else "the chain has a period"

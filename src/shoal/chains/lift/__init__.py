@@ -1,0 +1,1 @@
+"""What an entry-level DP release tells about one entry of a chain."""

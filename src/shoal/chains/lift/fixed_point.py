@@ -1,0 +1,186 @@
+"""The lift of chains of any length: a bound that its own step maps below itself.
+
+D_n grows with n. Iterates from below only guess its limit; what is returned has been checked:
+either image(bound) ≤ bound, or bound is the image of such a bound. Anything else is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.additive.cone import CEILING, Rule, tighten
+from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.step import LAGS, EntryMetric, image, off_diagonal
+from shoal.chains.walk import Kernel
+from shoal.core.codec import Bools, Floats
+
+WINDOW = 8  # plain steps between two extrapolations
+CYCLES = 60  # extrapolations before giving up
+CLOSE = 1e-9  # relative change at which iterates count as settled
+MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
+WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
+ROUNDS = 6  # times the set of useful lags may grow
+
+Step = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedPoint:
+    """A bound of D_n for all n, inf where none was certified, and the lags it rests on."""
+
+    bound: Floats
+    lags: tuple[int, ...]
+
+    @classmethod
+    def unknown(cls, size: int) -> FixedPoint:
+        """No bound at all."""
+        return cls(off_diagonal(size, np.inf), (1,))
+
+    def scaled(self, factor: float) -> FixedPoint:
+        """A guess at the limit for a metric `factor` times as large."""
+        return FixedPoint(self.bound * factor, self.lags)
+
+
+def limit(
+    ahead: Ahead,
+    entry: EntryMetric,
+    rule: Rule,
+    start: FixedPoint | None = None,
+    enough: float = CEILING,
+) -> FixedPoint:
+    """sup over n of D_n for a homogeneous side: certified, inf where it is not.
+
+    `start` is a guess that may save time. Entries that grow past `enough` are given up as
+    infinite, and so are pairs with an impossible value. Rounds up.
+    """
+
+    def with_lags(lags: tuple[int, ...]) -> Step:
+        return lambda bound: image(bound, lags, ahead, entry, rule)
+
+    guess = np.where(ahead.pairs, 0.0, np.inf)
+    np.fill_diagonal(guess, 0.0)
+    lags: tuple[int, ...] = (1,)
+    if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
+        guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
+    bound = certified_fixed_point(with_lags(lags), guess, enough)
+    for _ in range(ROUNDS):
+        useful, bound = _scan(bound, lags, ahead, entry, rule)
+        if useful == lags:
+            break
+        lags = useful
+        bound = np.minimum(bound, certified_fixed_point(with_lags(lags), bound, np.inf))
+    return FixedPoint(bound, lags)
+
+
+def certified_fixed_point(step: Step, start: Floats, enough: float) -> Floats:
+    """A bound near the least fixed point of an increasing step that lies above its image, or the
+    image of one; inf where none was found. `start` is where the search begins."""
+    return _certified_near(step, _settle(step, start, enough))
+
+
+def _settle(step: Step, start: Floats, enough: float) -> Floats:
+    """A guess at the least fixed point from below, inf where it seems to have none."""
+    path = [start]
+    current, safe = start, start
+    for _ in range(CYCLES):
+        moved = _change(path)
+        path = [current, step(current)]
+        if current is not safe and _change(path) > moved:
+            path = [safe, step(safe)]  # the extrapolation led away
+        while len(path) <= WINDOW:
+            path.append(step(path[-1]))
+        safe = path[-1]
+        endless = (safe > enough) & (safe >= path[-2]) & np.isfinite(path[0])
+        if endless.any():
+            safe = current = np.where(endless, np.inf, safe)
+            path = [safe]
+        elif _change(path) <= CLOSE:
+            break
+        else:
+            current = _extrapolated(path)
+    return safe
+
+
+def _change(path: Sequence[Floats]) -> float:
+    """Largest relative change of the last step, over finite entries; inf before any step."""
+    if len(path) < 2:
+        return np.inf
+    finite = np.isfinite(path[-1]) & np.isfinite(path[-2])
+    moved = np.abs(path[-1][finite] - path[-2][finite]).max()
+    scale = path[-1][finite].max()
+    return float(moved / scale) if moved > 0.0 else 0.0
+
+
+def _extrapolated(path: Sequence[Floats]) -> Floats:
+    """Where the path seems to lead: reduced rank extrapolation, kept within sane reach."""
+    finite = np.isfinite(path).all(axis=0)
+    points = np.array([point[finite] for point in path])
+    moves = np.diff(points, axis=0)
+    weights = np.linalg.lstsq(np.diff(moves, axis=0).T, -moves[0], rcond=1e-9)[0]
+    target = points[0] + weights @ moves[:-1]
+    least = points[-1] if (moves >= 0.0).all() else np.zeros_like(target)
+    target = np.clip(target, least, 3.0 * points[-1])
+    straight = (moves[-1] > 1e-6 * points[-1]) & (moves[-1] >= (1.0 - 1e-9) * moves[0])
+    result = path[-1].copy()
+    result[finite] = np.where(straight, 3.0 * points[-1], target)
+    return result
+
+
+def _certified_near(step: Step, guess: Floats) -> Floats:
+    """The image of a bound near the guess that lies above its image; inf where none was found.
+
+    The fixed point of step + margin lies above its image by exactly that margin, in whatever
+    direction the step expands; so that is what is sought, with ever larger margins.
+    """
+    scale = float(guess[np.isfinite(guess)].max())
+    bound = guess
+    for margin in MARGINS:
+        extra = off_diagonal(len(guess), margin * scale)
+        for _ in range(2):
+            path = [bound]
+            for _ in range(WINDOW):
+                mapped = step(path[-1])
+                if (mapped <= path[-1]).all():
+                    return _lowered(step, mapped)
+                path.append(mapped + extra)
+            bound = _extrapolated(path)
+    return off_diagonal(len(guess), np.inf)
+
+
+def _lowered(step: Step, valid: Floats) -> Floats:
+    """A valid bound after as many steps as still lower it: each step keeps it valid."""
+    for _ in range(WINDOW * WINDOW):
+        before, valid = valid, np.minimum(valid, step(valid))
+        if _change([before, valid]) <= CLOSE:
+            break
+    return valid
+
+
+def _scan(
+    bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
+) -> tuple[tuple[int, ...], Floats]:
+    """The lags known to help and those found to, with a valid bound lowered by all of them."""
+    best = bound.copy()
+    useful = set(lags)
+    for lag in range(1, LAGS + 1):
+        metric, price = entry.at(lag)
+        endless = np.isinf(best) & ahead.pairs
+        if price >= best[np.isfinite(best)].max():
+            if not endless.any():
+                break
+            if not (endless & _nested(ahead.kernel(lag))).any():
+                continue
+        before = best.copy()
+        tighten(best, price, ahead.laws(lag), metric + bound, rule)
+        if (best < before * (1.0 - WORTH)).any():
+            useful.add(lag)
+    return tuple(sorted(useful)), best
+
+
+def _nested(kernel: Kernel) -> Bools:
+    """Pairs x, x' such that everything x can lead to, x' can lead to as well."""
+    possible = kernel.possible.astype(np.float32)
+    return np.asarray(possible @ (1.0 - possible).T < 0.5)

@@ -1,0 +1,387 @@
+"""Markov chains: the law of a time series whose next entry depends on the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import whole
+from shoal.core.records import Sequences, label
+from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.wide import LEAST, TooUnlikely, held
+
+SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
+EXACT_TOLERANCE = 1e-12  # rows closer to 1 than this are kept bit for bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MarkovChain(Value):
+    """X_1, X_2, … with P(X_{t+1} = y | X_t = x) = transition[x, y].
+
+    `transition` is (k, k), or (length - 1, k, k) for one matrix per step. `length` is the longest
+    sequence the law covers, and every shorter one is covered too (with one matrix per step only
+    that very length); None covers every length. Arrays are checked, copied and locked.
+    """
+
+    states: tuple[str, ...]
+    transition: Floats
+    initial: Floats
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        transition = checked_transition(self.transition, len(states))
+        initial = checked_rows(self.initial, "initial", (len(states),))
+        length = checked_length(self.length)
+        if transition.ndim == 3 and length != len(transition) + 1:
+            raise InputError(
+                f"transition holds {len(transition)} matrices and length is {length}; "
+                f"one matrix per step needs length {len(transition) + 1}"
+            )
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "transition", transition)
+        object.__setattr__(self, "initial", initial)
+        object.__setattr__(self, "length", length)
+
+    @classmethod
+    def of(
+        cls,
+        transition: npt.ArrayLike,
+        *,
+        states: Sequence[Any] | None = None,
+        initial: npt.ArrayLike | Literal["stationary"] = "stationary",
+        length: int | None = None,
+    ) -> Self:
+        """A chain from plain lists: states named 0, 1, … and a stationary start by default."""
+        matrix = numbers(transition, "transition")
+        labels = named(states, matrix)
+        if isinstance(initial, str):
+            if initial != "stationary":
+                raise InputError(f"initial is {initial!r}; it must be a list or 'stationary'")
+            checked = checked_transition(matrix, len(labels))
+            if checked.ndim != 2:
+                raise InputError("initial is 'stationary', but there is one matrix per step")
+            law = stationary_law(checked)
+        else:
+            law = numbers(initial, "initial")
+        return cls(states=labels, transition=matrix, initial=law, length=length)
+
+    @classmethod
+    def normalised(
+        cls, weights: npt.ArrayLike, *, states: Sequence[Any] | None = None, **rest: Any
+    ) -> Self:
+        """A chain from non-negative weights: each row is divided by its sum."""
+        matrix = numbers(weights, "weights")
+        totals = matrix.sum(axis=-1, keepdims=True)
+        if not (np.isfinite(matrix).all() and (matrix >= 0).all() and (totals > 0).all()):
+            raise InputError("weights must be finite and non-negative with a positive row sum")
+        return cls.of(matrix / totals, states=states, **rest)
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
+    def tied(self) -> int | None:
+        return self.length
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether every step uses the same matrix."""
+        return self.transition.ndim == 2
+
+    @property
+    def stationary(self) -> bool:
+        """Whether every entry has the same law: initial P = initial, within 1e-12."""
+        if not self.homogeneous:
+            return False
+        moved = self.initial @ self.transition
+        return bool(np.abs(moved - self.initial).max() <= EXACT_TOLERANCE)
+
+    def matrix(self, step: int) -> Floats:
+        """P(X_{step+1} | X_step), counted from 0."""
+        chosen: Floats = self.transition if self.homogeneous else self.transition[step]
+        return chosen
+
+    def power(self, steps: int) -> Floats:
+        """The law `steps` later, from each state; homogeneous chains only."""
+        matrix = self._one_matrix("power")
+        powered: Floats = np.linalg.matrix_power(matrix, whole(steps, "steps", least=0))
+        return powered
+
+    def marginals(self, count: int) -> Floats:
+        """The laws of the first `count` entries, one row each."""
+        rows = np.empty((count, self.size))
+        law = self.initial
+        for t in range(count):
+            rows[t] = law
+            if t + 1 < count:
+                law = law @ self.matrix(t)
+        return rows
+
+    def marginal(self, t: int) -> Floats:
+        """The law of entry t, counted from 0."""
+        whole(t, "t", least=0)
+        if self.homogeneous:
+            return np.asarray(self.initial @ self.power(t))
+        law: Floats = self.marginals(t + 1)[t]
+        return law
+
+    def support(self, t: int) -> npt.NDArray[np.bool_]:
+        """Which values entry t can take; followed as booleans, so underflow hides nothing."""
+        possible = np.asarray(self.initial > 0)
+        for step in range(t):
+            possible = np.asarray((self.matrix(step)[possible] > 0).any(axis=0))
+        return possible
+
+    def stationary_law(self) -> Floats:
+        """The one law that the transition matrix keeps."""
+        return stationary_law(self._one_matrix("stationary_law"))
+
+    def reversed_law(self, t: int, lag: int = 1) -> Floats:
+        """R(x, y) = P(X_{t-lag} = y | X_t = x); rows of impossible x are 0."""
+        if not 1 <= lag <= t:
+            raise InputError(f"lag is {lag} at entry {t}; it must be between 1 and {t}")
+        forward = np.eye(self.size)
+        for step in range(t - lag, t):
+            forward = forward @ self.matrix(step)
+        return time_reversal(forward, self.marginal(t - lag))
+
+    @property
+    def reversible(self) -> bool:
+        return self.homogeneous and is_reversible(self.transition)
+
+    @property
+    def gap(self) -> float:
+        """How fast the chain forgets, counted with multiplicity; 0 when it does not mix."""
+        return spectral_gap(self._one_matrix("gap"))
+
+    def communicating_classes(self) -> tuple[tuple[int, ...], ...]:
+        """The classes of states that reach each other, in order of their first state."""
+        return communicating_classes(self._one_matrix("communicating_classes"))
+
+    def sample(self, length: int, rng: Rng) -> Ints:
+        """State indices of one random sequence. Model data only: not a private release."""
+        if self.length is not None and length > self.length:
+            raise InputError(f"length is {length}; this chain covers at most {self.length} entries")
+        draws = uniforms(length, rng)
+        path = np.empty(length, dtype=np.int64)
+        row = self.initial
+        for t in range(length):
+            path[t] = categorical(row, draws[t])
+            if t + 1 < length:
+                row = self.matrix(t)[path[t]]
+        return path
+
+    def _one_matrix(self, asked: str) -> Floats:
+        if not self.homogeneous:
+            raise InputError(
+                f"{asked} needs one matrix for all steps, and this chain has one per step; "
+                "look at matrix(step) instead"
+            )
+        return self.transition
+
+    def admit(self, records: Sequences) -> None:
+        """Refuse sequences longer than the law covers; one matrix per step fixes the length."""
+        admit_length(records, self.length)
+        if not self.homogeneous and any(len(chain) != self.length for chain in records.chains):
+            raise DataError(
+                f"a chain of the data is shorter than length {self.length} of the model; with one "
+                "matrix per step every chain must have exactly that many entries"
+            )
+
+    def describe(self) -> str:
+        length = "of any length" if self.length is None else f"of at most {self.length} entries"
+        start = "stationary" if self.stationary else "given initial law"
+        steps = "" if self.homogeneous else ", one matrix per step"
+        return f"a Markov chain {length} on {self.size} states ({start}{steps})"
+
+
+def admit_length(records: Sequences, length: int | None) -> None:
+    """Refuse data whose longest chain exceeds `length`."""
+    if length is not None and records.longest > length:
+        raise DataError(
+            f"the longest chain of the data exceeds length {length} of the model; "
+            "cut the data at a gap or calibrate for a longer model"
+        )
+
+
+def checked_length(length: int | None) -> int | None:
+    """The longest sequence a law covers, as a Python integer; None covers every length."""
+    return None if length is None else whole(length, "length")
+
+
+def named(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
+    """Labels of the given states, or 0, 1, … for the columns of `matrix`."""
+    if states is not None:
+        return tuple(label(state) for state in states)
+    return tuple(str(column) for column in range(matrix.shape[-1] if matrix.ndim else 0))
+
+
+def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:
+    """Labels as text: at least one, none twice."""
+    labels = tuple(label(state) for state in states)
+    if not labels:
+        raise InputError(f"{field} is empty; name at least one")
+    if len(set(labels)) < len(labels):
+        twice = next(name for name in labels if labels.count(name) > 1)
+        raise InputError(f"{field} names {twice!r} twice; each one needs its own name")
+    return labels
+
+
+def checked_transition(transition: npt.ArrayLike, size: int) -> Floats:
+    """A locked (size, size) stochastic matrix, or a stack of them."""
+    array = numbers(transition, "transition")
+    if array.ndim not in (2, 3) or array.shape[-2:] != (size, size):
+        raise InputError(
+            f"transition has shape {array.shape}; {size} states need ({size}, {size}), "
+            f"or (length - 1, {size}, {size}) for one matrix per step"
+        )
+    return checked_rows(array, "transition", array.shape)
+
+
+def checked_rows(values: npt.ArrayLike, field: str, shape: tuple[int, ...]) -> Floats:
+    """A locked array of the given shape whose last axis sums to 1, within 1e-9."""
+    array = numbers(values, field)
+    if array.shape != shape:
+        raise InputError(f"{field} has shape {array.shape}; it must have shape {shape}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{field} holds a number that is not finite; probabilities are in [0, 1]")
+    if (array < 0).any():
+        raise InputError(f"{field} holds {array.min():g}; probabilities must not be negative")
+    totals = array.sum(axis=-1)
+    off = np.abs(totals - 1.0)
+    if off.max() > SUM_TOLERANCE:
+        place = np.unravel_index(int(off.argmax()), off.shape)
+        row = " row " + ", ".join(str(int(i)) for i in place) if place else ""
+        raise InputError(
+            f"{field}{row} sums to {float(totals[place]):.12g}; each row must be non-negative and "
+            "sum to 1 (rescale with MarkovChain.normalised)"
+        )
+    if off.max() > EXACT_TOLERANCE:
+        array = array / totals[..., None]
+    return locked(array + 0.0)  # a negative zero would have its own fingerprint
+
+
+def numbers(values: npt.ArrayLike, field: str) -> Floats:
+    """`values` as floats; refused when they are not a rectangular table of numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{field} must be a rectangular table of numbers") from None
+
+
+# What a transition matrix implies: stationary law, classes, reversibility, gap.
+
+
+REVERSIBLE_TOLERANCE = 1e-9  # relative: flows between rare states count as much as others
+GAP_TOLERANCE = 1e-12  # eigenvalues closer to the unit circle than this count as on it
+
+
+def communicating_classes(transition: Floats) -> tuple[tuple[int, ...], ...]:
+    """The classes of states that reach each other, each sorted, in order of their first state."""
+    from scipy.sparse.csgraph import connected_components
+
+    _, names = connected_components(transition > 0, directed=True, connection="strong")
+    groups: dict[int, list[int]] = {}
+    for state, name in enumerate(names.tolist()):
+        groups.setdefault(name, []).append(state)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def recurrent_classes(transition: Floats) -> tuple[tuple[int, ...], ...]:
+    """The communicating classes no chain leaves."""
+    closed = []
+    for group in communicating_classes(transition):
+        inside = np.array(group)
+        outside = np.setdiff1d(np.arange(len(transition)), inside)
+        if not transition[np.ix_(inside, outside)].any():
+            closed.append(group)
+    return tuple(closed)
+
+
+def stationary_law(transition: Floats) -> Floats:
+    """The one law pi with pi P = pi; refused when there are several.
+
+    Solved on the recurrent class without subtractions (Grassmann, Taksar & Heyman), so that small
+    probabilities keep their relative accuracy. Transient states get exactly 0. Refused when a
+    recurrent state is less likely than 2.2e-308: as a 0 it would count as impossible.
+    """
+    classes = recurrent_classes(transition)
+    if len(classes) > 1:
+        raise InputError(
+            f"the chain has {len(classes)} separate recurrent classes, so its stationary law is "
+            "not unique; give the initial law explicitly"
+        )
+    members = list(classes[0])
+    law = np.zeros(len(transition))
+    law[members] = _eliminated(transition[np.ix_(members, members)])
+    if not held(law, np.isin(np.arange(len(law)), members)):
+        raise TooUnlikely(
+            f"the stationary law of a state is below {LEAST:.2g}, which no double holds; leave "
+            "such states out, or give the initial law explicitly"
+        )
+    return law
+
+
+def time_reversal(transition: Floats, law: Floats) -> Floats:
+    """The law a step earlier, R(x, y) = law(y) P(y, x) / (law P)(x); rows of impossible x are 0."""
+    joint = (law[:, None] * transition).T
+    total = joint.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(joint, total, out=np.zeros_like(joint), where=total > 0))
+
+
+def is_reversible(transition: Floats) -> bool:
+    """Whether pi(x) P(x, y) = pi(y) P(y, x) in every recurrent class, within 1e-9 of either."""
+    return all(_balanced(transition[np.ix_(g, g)]) for g in recurrent_classes(transition))
+
+
+def spectral_gap(transition: Floats) -> float:
+    """How fast the chain forgets: 2(1 - |λ2|) when reversible, else 1 - λ2 of P P*.
+
+    λ2 is the second largest eigenvalue counted WITH multiplicity: a repeated eigenvalue 1 gives
+    gap 0, "does not mix", and so do several recurrent classes. As printed (distinct eigenvalues
+    only) the bound built on it is not private. Transient states are left out.
+    Song, Wang & Chaudhuri 2017, Eq. (7) and (14), corrected. Rounds down.
+    """
+    classes = recurrent_classes(transition)
+    if len(classes) > 1:
+        return 0.0
+    members = list(classes[0])
+    within = transition[np.ix_(members, members)]
+    if len(members) == 1:
+        return 1.0
+    law = _eliminated(within)
+    if not (law >= LEAST).all():
+        return 0.0  # some state is too unlikely for a double, so nothing is known of mixing
+    root = np.sqrt(law)
+    balanced = root[:, None] * within / root[None, :]
+    # singular values: equal to |λ| when reversible, and sound when it is so only nearly
+    second = float(np.linalg.svd(balanced, compute_uv=False)[1])
+    gap = 2.0 * (1.0 - second) if _balanced(within) else 1.0 - second**2
+    return float(gap) - GAP_TOLERANCE if gap > 2 * GAP_TOLERANCE else 0.0
+
+
+def _balanced(transition: Floats) -> bool:
+    flow = _eliminated(transition)[:, None] * transition
+    return bool((np.abs(flow - flow.T) <= REVERSIBLE_TOLERANCE * np.maximum(flow, flow.T)).all())
+
+
+def _eliminated(transition: Floats) -> Floats:
+    """The stationary law of an irreducible matrix by state reduction, no subtraction."""
+    work = np.array(transition, dtype=np.float64)
+    size = len(work)
+    law: npt.NDArray[np.float64] = np.ones(size)
+    with np.errstate(all="ignore"):  # what no double holds comes out as 0, inf or nan
+        for last in range(size - 1, 0, -1):
+            work[:last, last] /= work[last, :last].sum()
+            work[:last, :last] += np.outer(work[:last, last], work[last, :last])
+        for state in range(1, size):
+            law[state] = law[:state] @ work[:state, state]
+        return np.asarray(law / law.sum())

@@ -1,0 +1,1 @@
+"""Markov quilts, mixing times and influences on a chain."""

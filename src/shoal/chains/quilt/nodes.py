@@ -1,0 +1,359 @@
+"""Where the law of a chain's entries stops changing, with a proved bound on what still moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.chains.quilt.influence import (
+    Indices,
+    future_at,
+    future_log_ratio,
+    future_top,
+    largest,
+    law_log_ratios,
+    past_at,
+    past_log_ratio,
+)
+from shoal.chains.walk import (
+    TINY,
+    UNIT,
+    KernelSegments,
+    LogBounds,
+    Powers,
+    PowerWalk,
+    kernel_logs,
+    log_bounds,
+    next_support,
+)
+from shoal.core.codec import Bools, Floats
+
+CLOSE = 2.0  # a many-step law this narrow (projective diameter) contracts by tanh(1/2) < 0.47
+
+
+def contraction(chain: ChainNodes, farthest: int = 1 << 26) -> tuple[int, float] | None:
+    """A number of steps n and tanh(D/4) < 0.47, D the projective diameter of the n-step law.
+
+    Between entries whose supports have settled. None when no number of steps has a finite D: a
+    power that is not positive by (k-1)²+1 periods never is (Wielandt). None, too, when the chain
+    is slower than `farthest` steps.
+    """
+    if chain.cycle is None:
+        return None
+    start, size = chain.cycle, len(chain.secrets(chain.cycle))
+    steps = chain.period
+    while steps <= farthest:
+        diameter = future_top(chain.logs(start, steps), chain.secrets(start))
+        if diameter <= CLOSE:
+            future = chain.future(start, steps)
+            diameter = float((future + future.T).max())
+        if diameter <= CLOSE:
+            return steps, math.tanh(diameter / 4.0)
+        if math.isinf(diameter) and steps >= chain.period * ((size - 1) ** 2 + 1):
+            return None
+        steps *= 2
+    return None
+
+
+def settle(chain: ChainNodes, tolerance: float, last: int | None) -> Settled | None:
+    """Where the laws stop changing: the first entry from which `slack` is at most `tolerance`.
+
+    Let H be Hilbert's metric, H(u, v) = max over x, x' of log u(x)v(x') / (u(x')v(x)), which is
+    the largest difference between two law ratios. A step never increases H, and n steps multiply
+    it by at most tau (Birkhoff); (n, tau) = chain.mixing, from `contraction`. With π the limit law,
+    H(m, π) <= H(m, mPⁿ)/(1 - tau), so every later entry of the same phase is within
+    2 H(m, mPⁿ)/(1 - tau). When rounding keeps that above the tolerance the value reached is
+    returned. None when the laws do not settle by `last`.
+    """
+    if chain.mixing is None:
+        return None
+    steps, factor = chain.mixing
+    previous, node = math.inf, chain.cycle or 0
+    while last is None or node <= last:
+        slack = _slack(chain, node, steps, factor)
+        if slack <= tolerance or (slack < 1e-6 and slack > 0.9 * previous):
+            return Settled(node, slack)
+        previous, node = slack, node + steps
+    return None
+
+
+def _slack(chain: ChainNodes, node: int, steps: int, factor: float) -> float:
+    law = chain.law(node)
+    moved = law @ chain.walk.kernel(node, steps).values
+    values = chain.secrets(node)
+    if min(law[values].min(), moved[values].min()) < TINY:
+        return math.inf
+    width = len(law) + 2
+    present = log_bounds(law[values], law[values] > 0, 1)
+    later = log_bounds(moved[values], moved[values] > 0, (steps + 1) * width)
+    change = later.upper - present.upper
+    spread = float(change.max() - change.min()) + 2.0 * (present.error + later.error)
+    return 2.0 * spread / (1.0 - factor) + 4.04 * (chain.roundings(node) + 1) * width * UNIT
+
+
+# The nodes of one chain as quilt problems: influences of every quilt, shared between nodes.
+
+
+LONGEST_CYCLE = 4096  # steps after which supports that do not repeat count as never repeating
+FEW = 8  # values up to which all pairs are compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """From entry `first` on, law ratios a period apart differ by at most `slack`."""
+
+    first: int
+    slack: float
+
+
+class ChainNodes:
+    """One chain (transition, initial law): supports, laws and influences, each computed once.
+
+    `transition` is (k, k), or one matrix per step. Supports of a homogeneous chain repeat from
+    entry `cycle` on with period `period`; `cycle` is None when no repetition was found.
+    """
+
+    def __init__(self, transition: Floats, initial: Floats) -> None:
+        self.homogeneous = transition.ndim == 2
+        self.walk: PowerWalk = (
+            Powers(transition) if self.homogeneous else KernelSegments(transition)
+        )
+        self.mixing: tuple[int, float] | None = None
+        self.settled: Settled | None = None
+        self.cycle: int | None = None
+        self.period = 1
+        self._transition = transition
+        self._laws = [initial]
+        self._supports = self._follow(initial > 0)
+        self._keys = [support.tobytes() for support in self._supports]
+        self._values = [np.flatnonzero(support) for support in self._supports]
+        self._logs: dict[int, LogBounds] = {}
+        self._paths: dict[tuple[int, bool], Floats] = {}
+        self._future: dict[tuple[int, bytes], Floats] = {}
+        self._past: dict[tuple[int, bytes, bytes], Floats] = {}
+
+    def secrets(self, node: int) -> Indices:
+        """The values entry `node` can take."""
+        return self._values[self._place(node)]
+
+    def law(self, node: int) -> Floats:
+        """The law of entry `node`, which may underflow to 0 on possible values."""
+        while len(self._laws) <= node:
+            self._laws.append(self._laws[-1] @ self._matrix(len(self._laws) - 1))
+        return self._laws[node]
+
+    def roundings(self, node: int) -> int:
+        """How many steps of rounding the law of entry `node` can show.
+
+        Steps n and factor tau of `mixing`: an error of the law shrinks by tau in n steps, so that
+        never more than about n(1 + 1/(1-tau)) steps of it are left.
+        """
+        if self.mixing is None:
+            return node
+        steps, factor = self.mixing
+        return min(node, (self.cycle or 0) + math.ceil(steps * (1.0 + 1.0 / (1.0 - factor))))
+
+    def law_ratio(self, node: int) -> Floats:
+        """log P(X_i = x') - log P(X_i = x) over the values of i = node. Rounds up."""
+        ratio: Floats = self.law_ratios(range(node, node + 1))[0]
+        return ratio
+
+    def law_ratios(self, nodes: range) -> Floats:
+        """The law ratio of each of some consecutive nodes with the same values. Rounds up."""
+        slack = 0.0
+        if self.settled is not None and nodes[-1] >= self.settled.first:
+            if nodes[0] < self.settled.first:
+                middle = self.settled.first - nodes[0]
+                parts = self.law_ratios(nodes[:middle]), self.law_ratios(nodes[middle:])
+                return np.concatenate(parts)
+            first, slack = self.settled.first, self.settled.slack
+            places = [first + (node - first) % self.period for node in nodes]
+        else:
+            places = list(nodes)
+        laws = np.array([self.law(place) for place in places])
+        support = self._supports[self._place(nodes[0])]
+        return law_log_ratios(laws, support, self.roundings(max(places))) + slack
+
+    def future(self, node: int, lag: int) -> Floats:
+        """F of the end-point `lag` steps after `node`."""
+        where = lag, self._keys[self._place(node)]
+        found = self._future.get(where)
+        if found is None:
+            found = future_log_ratio(self.logs(node, lag), self.secrets(node))
+            if self.homogeneous:
+                self._future[where] = found
+        return found
+
+    def past(self, node: int, lag: int) -> Floats:
+        """L of the end-point `lag` steps before `node`."""
+        origin, place = self._place(node - lag), self._place(node)
+        where = lag, self._keys[origin], self._keys[place]
+        found = self._past.get(where)
+        if found is None:
+            logs = self.logs(node - lag, lag)
+            found = past_log_ratio(logs, self._values[origin], self._values[place])
+            if self.homogeneous:
+                self._past[where] = found
+        return found
+
+    def logs(self, start: int, steps: int) -> LogBounds:
+        """Logarithms of the law of entry start+steps given entry `start`."""
+        found = self._logs.get(steps)
+        if found is None:
+            found = kernel_logs(self.walk.kernel(start, steps))
+            if self.homogeneous:
+                self._logs[steps] = found
+        return found
+
+    def log_paths(self, state: int, lags: int, *, forward: bool) -> Floats:
+        """log P^n(state, y), or log P^n(y, state), for n = 1..lags (rows) and y (columns).
+
+        Homogeneous chains only. -inf where the probability is 0 or lost to underflow.
+        """
+        found = self._paths.get((state, forward))
+        if found is None or len(found) < lags:
+            paths = self._transition[[state]] if forward else self._transition[:, [state]].T
+            while len(paths) < lags:
+                power = self.walk.kernel(0, len(paths)).values
+                paths = np.concatenate((paths, paths @ (power if forward else power.T)))
+            with np.errstate(divide="ignore"):
+                found = np.log(np.where(paths >= TINY, paths, 0.0))
+            self._paths[state, forward] = found
+        return found[:lags]
+
+    def certain(self, length: int) -> int | None:
+        """The last entry before `length` that is known to take one value, where supports repeat."""
+        known = [t for t, values in enumerate(self._values[:length]) if len(values) == 1]
+        return max(known, default=None)
+
+    def _matrix(self, step: int) -> Floats:
+        matrix: Floats = self._transition if self.homogeneous else self._transition[step]
+        return matrix
+
+    def _follow(self, support: Bools) -> list[Bools]:
+        """Supports of the entries, up to the first repetition on a homogeneous chain."""
+        supports, seen = [support], {support.tobytes(): 0}
+        steps = LONGEST_CYCLE if self.homogeneous else len(self._transition)
+        for step in range(steps):
+            support = next_support(support, self._matrix(step))
+            first = seen.setdefault(support.tobytes(), step + 1)
+            if self.homogeneous and first <= step:
+                self.cycle, self.period = first, step + 1 - first
+                break
+            supports.append(support)
+        return supports
+
+    def _place(self, node: int) -> int:
+        """The stored entry with the same support as `node`."""
+        if self.cycle is None or node < self.cycle:
+            return node
+        return self.cycle + (node - self.cycle) % self.period
+
+
+class NodeInfluence:
+    """e({i-a, i+b} | X_i) of one node i as a function of the lags; None is an absent end-point.
+
+    max over x, x' of B_a(x, x') + F_b(x, x'), with B_a = L_a + law ratio. Rounds up.
+    """
+
+    def __init__(self, chain: ChainNodes, node: int) -> None:
+        self._chain, self._node = chain, node
+        self._secrets = chain.secrets(node)
+        self._law_ratio: Floats | None = None
+        self._past: dict[int, Floats] = {}
+        self._future: dict[int, Floats] = {}
+        self._sides: dict[int, tuple[Floats, Floats]] = {}
+        self._witnesses: list[int] = []  # flat indices of pairs that attained some influence
+
+    def __call__(self, left: int | None, right: int | None) -> float:
+        if left is None:
+            return 0.0 if right is None else self._right_only(right)
+        moved = self._before(left)
+        if right is not None:
+            moved = moved + self._after(right)
+        if moved.size:
+            pair = int(moved.argmax())
+            if pair not in self._witnesses:
+                self._witnesses.append(pair)
+        return largest(moved)
+
+    def at_least(self, left: int | None, right: int | None) -> float:
+        """A lower bound on e, by a few pairs (x, x') that were worst for other quilts."""
+        if len(self._secrets) <= FEW or left is None or right is None:
+            return self(left, right)
+        if not self._witnesses:
+            return self._right_only(right)
+        pairs = np.array(self._witnesses)
+        first, second = np.divmod(pairs, len(self._secrets))
+        return largest(self._before_at(left, first, second) + self._after_at(right, first, second))
+
+    def witnessed(self, left: int, right: int) -> tuple[Floats, Floats] | None:
+        """B and F at the first lags, for the pairs (columns) that were worst for some quilt.
+
+        None where comparing all pairs is as fast, or where supports differ from lag to lag.
+        """
+        chain, few = self._chain, len(self._secrets) <= FEW
+        settled = chain.cycle is not None and chain.period == 1 and self._node - left >= chain.cycle
+        if few or not settled or not self._witnesses:
+            return None
+        for pair in self._witnesses:
+            known = self._sides.get(pair)
+            if known is None or len(known[0]) < left or len(known[1]) < right:
+                self._sides[pair] = self._pair_sides(pair, left, right)
+        sides = [self._sides[pair] for pair in self._witnesses]
+        before, after = zip(*((b[:left], f[:right]) for b, f in sides), strict=True)
+        return np.column_stack(before), np.column_stack(after)
+
+    def _pair_sides(self, pair: int, left: int, right: int) -> tuple[Floats, Floats]:
+        first, second = divmod(pair, len(self._secrets))
+        x, other = int(self._secrets[first]), int(self._secrets[second])
+        paths, origins = self._chain.log_paths, self._chain.secrets(self._node)
+        with np.errstate(invalid="ignore"):  # 0/0 is no constraint: fmax passes over it
+            after = paths(x, right, forward=True) - paths(other, right, forward=True)
+            before = paths(x, left, forward=False) - paths(other, left, forward=False)
+        before = np.fmax.reduce(before[:, origins], axis=1, initial=-math.inf)
+        after = np.fmax.reduce(after, axis=1, initial=0.0)
+        if left:
+            before = np.maximum(before + self._ratio()[first, second], 0.0)
+        return before + self._rounding(left), after + self._rounding(right)
+
+    def _rounding(self, lags: int) -> Floats:
+        """What F and L are raised by at lags 1..lags, so that the bounds by pairs are as close."""
+        return np.asarray(2.02 * (self._chain.walk.size + 2) * UNIT * np.arange(1.0, lags + 1.0))
+
+    def _right_only(self, lag: int) -> float:
+        top = future_top(self._chain.logs(self._node, lag), self._secrets)
+        return top * (1.0 + 4.0 * UNIT)
+
+    def _after(self, lag: int) -> Floats:
+        found = self._future.get(lag)
+        if found is None:
+            found = self._future[lag] = self._chain.future(self._node, lag)
+        return found
+
+    def _before(self, lag: int) -> Floats:
+        found = self._past.get(lag)
+        if found is None:
+            found = self._past[lag] = self._chain.past(self._node, lag) + self._ratio()
+        return found
+
+    def _after_at(self, lag: int, first: Indices, second: Indices) -> Floats:
+        if lag in self._future:
+            return np.asarray(self._future[lag][first, second])
+        logs = self._chain.logs(self._node, lag)
+        return future_at(logs, self._secrets[first], self._secrets[second])
+
+    def _before_at(self, lag: int, first: Indices, second: Indices) -> Floats:
+        if lag in self._past:
+            return np.asarray(self._past[lag][first, second])
+        origin = self._node - lag
+        logs, values = self._chain.logs(origin, lag), self._chain.secrets(origin)
+        past = past_at(logs, values, self._secrets[first], self._secrets[second])
+        return past + self._ratio()[first, second]
+
+    def _ratio(self) -> Floats:
+        if self._law_ratio is None:
+            self._law_ratio = self._chain.law_ratio(self._node)
+        return self._law_ratio

@@ -1,0 +1,276 @@
+"""The least noise scale by Markov quilts on a chain, and the loss of a given scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.chains.quilt.influence import past_log_ratio
+from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence
+from shoal.chains.quilt.search import FARTHEST, Quilt, QuiltLoss, Scale, least_quilt
+from shoal.chains.quilt.survey import (
+    NEVER,
+    UNSEEN,
+    QuiltRun,
+    Survey,
+    SurveyGoal,
+    cost_of,
+    joined,
+    one_by_one,
+    survey,
+    worse,
+    worst_where_they_meet,
+)
+from shoal.core.codec import Floats
+from shoal.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class QuiltResult:
+    """sigma = max over nodes of min over quilts |N|/(epsilon - e), where and by which quilt.
+
+    Nodes count from 0. `left`, `right` are the lags of the active quilt of the worst node (None =
+    absent), `nearby` its |N|, `influence` its e. `runs` covers the nodes, each by a quilt that is
+    enough at scale sigma; empty where one certain entry cuts a long chain that never mixes.
+    `scores` is the least scale of each node on short chains, else empty. sigma is inf, and node
+    None, only when a chain of any length has no finite quilt.
+    """
+
+    sigma: float
+    node: int | None
+    left: int | None
+    right: int | None
+    nearby: int
+    influence: float
+    runs: tuple[QuiltRun, ...]
+    scores: tuple[float, ...]
+
+    @classmethod
+    def of(cls, found: Survey) -> QuiltResult:
+        node, quilt = found.worst
+        return cls(
+            sigma=quilt.cost,
+            node=node,
+            left=quilt.left,
+            right=quilt.right,
+            nearby=quilt.nearby,
+            influence=quilt.influence,
+            runs=found.runs,
+            scores=found.scores,
+        )
+
+
+def quilt_scale(
+    transition: Floats,
+    initial: Floats,
+    length: int | None,
+    epsilon: float,
+    reach: int | None = None,
+) -> QuiltResult:
+    """The noise scale that makes a 1-Lipschitz query epsilon-Pufferfish on one chain.
+
+    max over nodes i of min over quilts Q of |N| / (epsilon - e(X_Q | X_i)), over all quilts whose
+    end-points are at distance at most `reach` (no limit by default), absent end-points included.
+    `transition` is (k, k), or one matrix per step; `length` None takes the supremum over every
+    length. Rounds up, and within 1e-9 of the true value for epsilon of at least 1e-3; the work does
+    not grow with `length` once the law of the entries has settled. A chain longer than 4096 whose
+    law never settles gets max(j, length-1-j)/epsilon, j its last certain entry, or length/epsilon.
+    Song, Wang & Chaudhuri 2017, Algorithm 3, with the true minimum and every node.
+    """
+    chain = ChainNodes(transition, initial)
+    return QuiltResult.of(survey(chain, SurveyGoal(length, Scale(epsilon), reach)))
+
+
+def quilt_loss(
+    transition: Floats,
+    initial: Floats,
+    length: int | None,
+    eta: float,
+    reach: int | None = None,
+) -> float:
+    """The loss of noise that is eta-private for one entry: max_i min_Q (|N|·eta + e(X_Q | X_i)).
+
+    For a 1-Lipschitz query with Laplace noise eta = 1/scale; for several releases the sum of their
+    etas (Theorem 4.4 with the scales known). Rounds up; at eta = 1/sigma, with sigma from
+    `quilt_scale` and the same other arguments, it is at most epsilon.
+    """
+    chain = ChainNodes(transition, initial)
+    return survey(chain, SurveyGoal(length, QuiltLoss(eta), reach)).worst.quilt.cost
+
+
+def node_scales(
+    transition: Floats,
+    initial: Floats,
+    length: int,
+    epsilon: float,
+    nodes: range,
+    reach: int | None = None,
+) -> Floats:
+    """The least scale of each node: min over quilts of |N| / (epsilon - e). Rounds up."""
+    chain, setting = ChainNodes(transition, initial), SurveyGoal(length, Scale(epsilon), reach)
+    return np.array([setting.least(NodeInfluence(chain, node), node).cost for node in nodes])
+
+
+# Markov quilts against every initial law at once, for one transition matrix.
+#
+# For node t (counted from 0) and the quilt at lags (a, b), the largest influence over all initial
+# laws q is
+#
+#     max over x, x' of  F_b(x, x') + max_y log P^t(y, x')/P^t(y, x)
+#                        + max_y log P^a(y, x)/P^a(y, x').
+#
+# It is a supremum, approached as q tends to a single state, and not a maximum: at q = e_y itself
+# the third term collapses when a = t. Song, Wang & Chaudhuri 2017, Appendix C.4.
+
+
+def any_initial_scale(
+    transition: Floats, length: int | None, epsilon: float, reach: int | None = None
+) -> QuiltResult:
+    """The noise scale that makes a 1-Lipschitz query epsilon-Pufferfish for every initial law.
+
+    max over nodes of min over quilts of |N| / (epsilon - e), e the supremum over initial laws.
+    `length` None: every length. Rounds up; exact otherwise. The work grows with log(length).
+    """
+    return QuiltResult.of(_survey(transition, SurveyGoal(length, Scale(epsilon), reach)))
+
+
+def any_initial_loss(
+    transition: Floats, length: int | None, eta: float, reach: int | None = None
+) -> float:
+    """The loss of noise that is eta-private for one entry, over every initial law. Rounds up."""
+    return _survey(transition, SurveyGoal(length, QuiltLoss(eta), reach)).worst.quilt.cost
+
+
+class _AnyInitialNodes(ChainNodes):
+    """The nodes of a chain whose law ratio is the supremum over initial laws."""
+
+    def __init__(self, transition: Floats) -> None:
+        size = len(transition)
+        super().__init__(transition, np.full(size, 1.0 / size))  # every value is possible at first
+        self._all = np.arange(size)
+
+    def law_ratios(self, nodes: range) -> Floats:
+        """sup over q of log P(X_i = x') - log P(X_i = x): the largest over single states."""
+        return np.stack(
+            [past_log_ratio(self.logs(0, node), self._all, self.secrets(node)).T for node in nodes]
+        )
+
+
+def _survey(transition: Floats, setting: SurveyGoal) -> Survey:
+    """The worst node. Possible values only shrink, and from `cycle` on they stay the same.
+
+    There the cost of a quilt without left end-point rises with the node and that of every other
+    quilt falls, because the influence falls: rows of P^(t+1) are mixtures of rows of P^t.
+    """
+    chain = _AnyInitialNodes(transition)
+    first = chain.cycle or 0
+    end = setting.length
+    if end is None:
+        end = _crossing(chain, setting, first)
+        if end is None:
+            return NEVER
+    early = one_by_one(chain, setting, range(min(first, end)), UNSEEN)
+    nodes = range(first, end)
+    worst, runs = worst_where_they_meet(
+        nodes,
+        lambda node, below: _without_left(chain, setting, node, below),
+        lambda node: _with_left(chain, setting, node),
+        end if setting.length is not None else FARTHEST * 2,
+    )
+    if setting.length is None and runs:
+        runs[-1] = runs[-1]._replace(last=None)
+    return Survey(worse(early.worst, worst), joined(early.runs, runs))
+
+
+def _without_left(chain: ChainNodes, setting: SurveyGoal, node: int, below: float) -> Quilt:
+    reach = (0, setting.reach)
+    return setting.least(NodeInfluence(chain, node), node, reach=reach, below=below)
+
+
+def _with_left(chain: ChainNodes, setting: SurveyGoal, node: int) -> Quilt:
+    """The cheapest quilt with a left end-point; on a finite chain also the trivial one."""
+    influence = NodeInfluence(chain, node)
+    farthest = node if setting.reach is None else min(node, setting.reach)
+    # an endless right side: a right end-point beyond the chain may be dropped at no cost
+    quilt = least_quilt(influence, None, None, setting.cost, reach=(farthest, setting.reach))
+    if setting.length is None:
+        return quilt
+    one_sided = setting.least(influence, node, reach=(farthest, 0), below=quilt.cost)
+    return min(quilt, one_sided, key=cost_of)
+
+
+def _crossing(chain: ChainNodes, setting: SurveyGoal, first: int) -> int | None:
+    """One past a node from which quilts with a left end-point win; None when there is none."""
+    node = first + 1
+    while node <= FARTHEST:
+        falling = _with_left(chain, setting, node).cost
+        if _without_left(chain, setting, node, falling).cost >= falling:
+            return node + 1 if falling < math.inf else None
+        node *= 2
+    return None
+
+
+# Markov quilts for a whole rectangle of two-state chains: a proved supremum, not a grid.
+
+
+Pair = tuple[float, float]
+
+
+class IntervalResult(NamedTuple):
+    """The quilt result at the worst chain of the family, and that chain's (p0, p1)."""
+
+    result: QuiltResult
+    corner: Pair
+
+
+def interval_scale(
+    low: Pair, high: Pair, length: int | None, epsilon: float, reach: int | None = None
+) -> IntervalResult:
+    """The least quilt scale for all chains with stay probabilities in a rectangle, any initial law.
+
+    p0 = P(0→0) in [low[0], high[0]], p1 = P(1→1) in [low[1], high[1]]. Where p0 + p1 >= 1 every
+    influence of every quilt of every node grows with p0 and with p1; where p0 + p1 <= 1 it falls
+    with both. So the supremum is attained at a corner, and the answer is exact: rounding up only.
+    Proof: additive/markov_quilt.md, "Rectangles of two-state chains".
+    """
+    found = [
+        IntervalResult(any_initial_scale(two_state(*corner), length, epsilon, reach), corner)
+        for corner in worst_corners(low, high)
+    ]
+    return max(found, key=lambda item: item.result.sigma)
+
+
+def interval_loss(
+    low: Pair, high: Pair, length: int | None, eta: float, reach: int | None = None
+) -> float:
+    """The loss of eta-private noise over the same family: the larger of the two corners."""
+    return max(
+        any_initial_loss(two_state(*corner), length, eta, reach)
+        for corner in worst_corners(low, high)
+    )
+
+
+def worst_corners(low: Pair, high: Pair) -> tuple[Pair, ...]:
+    """The chains that between them attain every supremum: (high, high) and (low, low).
+
+    The first only when some chain of the rectangle has p0 + p1 >= 1, the second only when some has
+    p0 + p1 <= 1.
+    """
+    if not all(0.0 <= a <= b <= 1.0 for a, b in zip(low, high, strict=True)):
+        raise InputError(
+            f"low is {low} and high is {high}; stay probabilities need 0 <= low <= high <= 1"
+        )
+    corners = []
+    if sum(high) >= 1.0:
+        corners.append(high)
+    if sum(low) <= 1.0:
+        corners.append(low)
+    return tuple(dict.fromkeys(corners))
+
+
+def two_state(stay_0: float, stay_1: float) -> Floats:
+    """The transition matrix with these probabilities of staying in state 0 and in state 1."""
+    return np.array([[stay_0, 1.0 - stay_0], [1.0 - stay_1, stay_1]])

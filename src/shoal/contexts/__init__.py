@@ -1,0 +1,1 @@
+"""Streams of contexts: days, sensitive contexts, checks that show or suppress."""

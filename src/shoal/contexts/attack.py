@@ -1,0 +1,371 @@
+"""What an adversary believes about a day of which some slots were suppressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shoal.attacks.bayes import attack
+from shoal.attacks.seen import suppressed
+from shoal.chains.model import MarkovChain
+from shoal.contexts.audit.tables import Tables, tables_of
+from shoal.contexts.checks import sensitive
+from shoal.contexts.checks.task import days_of, in_order, machine_states, members_in, parts, rise_of
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import HistoryMask
+from shoal.contexts.search.beliefs import Day
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Machine, Plan
+from shoal.core.rng import Rng
+from shoal.noise.primitives import SeededRng
+
+Output = Sequence[str | None]
+Origin = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCurves:
+    """Beliefs in each sensitive context over one day: before, after naive masking, after the plan.
+
+    `before`, `naive` and `after` are (slots, contexts), for an adversary who knows the chain; one
+    who knew only frequencies believes the same once the chain is published with the output.
+    `weak` is for one who knows only frequencies and never learns more; None when what was shown is
+    impossible to such a person. `outputs` and `naive_outputs` are what was shown, None where
+    suppressed; `truth` is the day itself. `labelled` holds, for secrets with labels, the belief in
+    each sensitive context of one to whom every label of a state is alike: before and after.
+    """
+
+    clock: tuple[str, ...]
+    contexts: tuple[str, ...]
+    truth: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    naive_outputs: tuple[str | None, ...]
+    before: Floats
+    naive: Floats
+    after: Floats
+    weak: Floats | None = None
+    labelled: tuple[tuple[str, Floats, Floats], ...] = ()
+
+    def weak_rise(self) -> float | None:
+        """The highest rise of a belief of somebody who knows frequencies alone."""
+        return None if self.weak is None else float((self.weak - self.before).max())
+
+    def labelled_rise(self) -> float:
+        """The highest rise of a belief of somebody who is unsure of labels."""
+        return max((float((b - a).max()) for _, a, b in self.labelled), default=0.0)
+
+    def highest_rise(self) -> tuple[float, float]:
+        """The highest rise of a belief under naive masking and under the plan."""
+        return float((self.naive - self.before).max()), float((self.after - self.before).max())
+
+
+def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0) -> ContextCurves:
+    """One day run through the plan and through naive masking, and what each gives away.
+
+    `adversary` is the chain of the family that is held.
+    """
+    secrets = parts(plan.task)[1]
+    day = members_in(plan.task, plan.task.query.states)[adversary]
+    if len(contexts) != day.slots:
+        raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
+    naive = sensitive.calibrate(plan.task, plan.guarantee.amount)
+    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    after = context_beliefs(plan, outputs, adversary)
+    weak = _weak(plan, outputs, adversary)
+    columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
+    return ContextCurves(
+        tuple(day.clock(slot) for slot in range(day.slots)),
+        tuple(day.states[column] for column in columns),
+        tuple(contexts),
+        outputs,
+        naive_outputs,
+        day.marginals()[:, columns],
+        context_beliefs(naive, naive_outputs, adversary)[:, columns],
+        after[:, columns],
+        None if weak is None else weak[:, columns],
+        _labelled(day, secrets, after),
+    )
+
+
+def _labelled(
+    day: DayChain, secrets: SensitiveContexts, after: Floats
+) -> tuple[tuple[str, Floats, Floats], ...]:
+    """The belief in each fact when every label of a state is alike, before and after."""
+    if not secrets.labels:
+        return ()
+    found = []
+    for names, _ in secrets.facts(day.slots):
+        own = [secrets.stands_for(state) for state in day.states]
+        fair = np.array([len(set(names) & set(labels)) / len(labels) for labels in own])
+        found.append((" or ".join(names), day.marginals() @ fair, after @ fair))
+    return tuple(found)
+
+
+def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
+    """What a day's contexts become."""
+    machine = plan.body
+    if not isinstance(machine, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases, not streams")
+    state, shown = machine.init(), []
+    for context in contexts:
+        state, out = machine.step(state, context, rng)
+        shown.append(out)
+    return tuple(shown)
+
+
+def _weak(plan: Plan, output: Output, adversary: int) -> Floats | None:
+    try:
+        return context_beliefs(plan, output, adversary, frequencies_only=True)
+    except InputError:
+        return None  # such a person cannot explain what was shown
+
+
+def context_beliefs(
+    plan: Plan, output: Output, adversary: int = 0, *, frequencies_only: bool = False
+) -> Floats:
+    """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
+
+    `adversary` is the chain of the family that is held; with `frequencies_only` its slots are
+    taken for independent. Refused when the output cannot occur under the model.
+    """
+    known, task = tables(plan.body), plan.task
+    order = known.states
+    if frequencies_only:
+        alone = tuple(day.without_memory() for day in members_in(task, task.query.states))
+        task = replace(task, family=alone)
+    day = days_of(task, plan.guarantee.amount, states=order)[adversary]
+    index = {name: place for place, name in enumerate(order)}
+    shown = [-1 if item is None else index[item] for item in output]
+    beliefs = np.zeros((day.slots, day.size))
+    origin: Origin = (-1, 0)
+    for slot, state in [*enumerate(shown), (day.slots, 0)]:
+        if state < 0:
+            continue
+        beliefs[origin[0] + 1 : slot] = between(
+            day, origin, slot, state, known.after(*origin), known.digits
+        )
+        if slot < day.slots:
+            beliefs[slot, state] = 1.0
+            origin = (slot, state)
+    return beliefs[:, [order.index(name) for name in plan.task.query.states]]
+
+
+def between(
+    day: Day, origin: Origin, until: int, state: int, hidden: list[Floats], digits: Ints
+) -> Floats:
+    """Beliefs in the slots strictly between two releases, forward and backward over histories.
+
+    hidden[k][h, j] suppresses state j, k slots after the release, with history h before it.
+    """
+    slot, base = origin[0], int(digits.max(initial=0)) + 1
+    law = day.initial if slot < 0 else day.moves[slot, origin[1]]
+    forward = [law[None, :]]
+    for k in range(until - slot - 1):
+        kept = forward[-1] * hidden[k]
+        fresh = np.zeros((len(kept) * base, day.size))
+        for j in range(day.size):
+            rows = np.arange(len(kept)) * base + digits[j]
+            fresh[rows] += np.outer(kept[:, j], day.moves[slot + 1 + k, j])
+        if k + 1 >= len(hidden) or len(hidden[k + 1]) == 1:
+            fresh = fresh.sum(axis=0, keepdims=True)  # nothing later looks at the history
+        total = fresh.sum()
+        if total <= 0:
+            raise InputError("the output cannot occur under the model")
+        forward.append(fresh / total)
+    onward = np.zeros(forward[-1].shape)
+    last = hidden[until - slot - 1][:, state] if until < day.slots else 0.0
+    onward[:, state] = 1.0 - last
+    found = np.zeros((until - slot - 1, day.size))
+    for k in range(until - slot - 2, -1, -1):
+        rows = np.arange(len(forward[k]))[:, None] * base + digits[None, :]
+        rows = rows if len(onward) > 1 else np.zeros_like(rows)
+        onward = hidden[k] * np.einsum("hjl,jl->hj", onward[rows], day.moves[slot + 1 + k])
+        joint = (forward[k] * onward).sum(axis=0)
+        if joint.sum() <= 0:
+            raise InputError("the output cannot occur under the model")
+        onward /= onward.max()
+        found[k] = joint / joint.sum()
+    return found
+
+
+def suppression_after(body: Any, origin: Origin) -> list[Floats]:
+    """The probabilities of the slots after a release, each (histories, states)."""
+    return tables(body).after(*origin)
+
+
+def tables(body: Any) -> Tables:
+    """What the machine does after each release, as the auditor reads it."""
+    found = tables_of(body)
+    if found is None:
+        raise TypeError(f"no way is known to attack a {type(body).__name__}")
+    return found
+
+
+# A weak adversary who learns a chain from what is released of it, day after day.
+#
+# The paper's second learning challenge (LC2): somebody who begins with frequencies and has only
+# the outputs to learn from. Götz, Nath & Gehrke 2012, Section 6.
+
+
+STATES = ("home", "bus", "clinic", "work")
+TRANSITION = np.array(
+    [
+        [0.55, 0.40, 0.00, 0.05],
+        [0.30, 0.30, 0.20, 0.20],
+        [0.00, 0.90, 0.10, 0.00],
+        [0.1, 0.3, 0, 0.6],
+    ]
+)
+HIDDEN = {"clinic": 1.0, "home": 0.25, "bus": 0.25, "work": 0.25}
+MOMENT = ("bus", None, "bus")  # what the adversary looks at, somewhere in a day
+DAY = 48
+ROUNDS = 60  # of fitting
+
+
+def learning_curve(days: Sequence[int], seed: int) -> tuple[list[float], float, float]:
+    """Belief that the hidden moment was the clinic after each number of days, and when knowing.
+
+    The adversary starts from the frequencies alone (entries independent) and fits a chain to the
+    days watched so far; the third number is the belief before anything is seen.
+    """
+    chain = MarkovChain.of(TRANSITION, states=STATES)
+    law = chain.stationary_law()
+    rng, chance = SeededRng(seed), np.random.default_rng(seed)
+    hidden = np.array([HIDDEN[state] for state in STATES])
+    paths = np.array([chain.sample(DAY, rng) for _ in range(max(days, default=0))], np.int64)
+    shown = chance.random(paths.shape) >= hidden[paths]
+    likelihood = np.where(shown[..., None], paths[..., None] == np.arange(len(STATES)), hidden)
+    curve = [_belief(_fitted(likelihood[:count], law), law) for count in days]
+    return curve, _belief(chain.transition, law), float(law[STATES.index("clinic")])
+
+
+def _fitted(likelihood: Floats, law: Floats) -> Floats:
+    """The transitions that fit the days watched, by expectation and maximisation.
+
+    `likelihood` (days, entries, states) is that of what was shown. One day of independent entries
+    is counted in, so that no transition is ruled out for want of data.
+    """
+    independent = np.tile(law, (len(law), 1))
+    matrix = independent
+    prior = DAY * law[:, None] * independent
+    for _ in range(ROUNDS if len(likelihood) else 0):
+        counts = prior + _expected_moves(likelihood, law, matrix)
+        matrix = counts / counts.sum(axis=1, keepdims=True)
+    return matrix
+
+
+def _expected_moves(likelihood: Floats, law: Floats, matrix: Floats) -> Floats:
+    """Σ over days and entries of P(X_t = x, X_{t+1} = y | shown): forward and backward, scaled."""
+    entries = likelihood.shape[1]
+    forward = [_scaled(law * likelihood[:, 0])]
+    for t in range(1, entries):
+        forward.append(_scaled((forward[-1] @ matrix) * likelihood[:, t]))
+    backward = np.ones_like(forward[0])
+    total = np.zeros_like(matrix)
+    for t in range(entries - 2, -1, -1):
+        ahead = likelihood[:, t + 1] * backward
+        moves = forward[t][:, :, None] * matrix * ahead[:, None, :]
+        total += (moves / moves.sum(axis=(1, 2), keepdims=True)).sum(axis=0)
+        backward = _scaled(ahead @ matrix.T)
+    return total
+
+
+def rises_while_learning(
+    plan: Plan, days: Sequence[int], seed: int, *, truth: int = 0
+) -> list[tuple[float, float]]:
+    """The highest rise of a belief after so many days of watching, as believed and in truth.
+
+    The adversary begins with the frequencies of the chain `truth` of the family, slots taken for
+    independent, watches days of the plan's outputs and fits a chain to them. The first number of
+    each pair is LC2's: belief after an output less belief before it, both by the chain fitted so
+    far. It is not bounded by the promise until the fitted chain is the true one; the second
+    number, that of the true chain, is. Publishing the chain makes the two the same at once.
+    """
+    names = plan.task.query.states
+    day = members_in(plan.task, names)[truth]
+    rng = SeededRng(seed)
+    outputs = [
+        run(plan, [names[i] for i in day.sample(rng)], rng) for _ in range(max(days, default=0))
+    ]
+    known = rise_of(replace(plan.task, family=(day,)), plan.guarantee.amount, plan.body)
+    found = []
+    for count in days:
+        held = learned_day(plan, outputs[:count], day.without_memory())
+        task = replace(plan.task, family=(held,))
+        found.append((rise_of(task, plan.guarantee.amount, plan.body), known))
+    return found
+
+
+def learned_day(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayChain:
+    """The day chain that fits outputs of a plan, by expectation and maximisation from `start`.
+
+    One day of `start` is counted in, so that nothing is ruled out for want of data; the first slot
+    keeps its law. Plans whose suppression depends on hidden visits are refused: an observer
+    cannot tell their probabilities.
+    """
+    if isinstance(plan.body, HistoryMask):
+        raise Refused(f"nobody can follow {plan.mechanism} from outside; learn from another check")
+    order = machine_states(plan.body)
+    held = in_order(start, order)
+    laws = held.marginals()
+    prior = laws[:-1, :, None] * held.transition
+    likelihood = np.array([_likelihood(plan, output) for output in outputs])
+    matrices = held.transition
+    for _ in range(ROUNDS if len(likelihood) else 0):
+        counts = prior + expected_steps(likelihood, held.initial, matrices)
+        total = counts.sum(axis=2, keepdims=True)
+        matrices = np.where(total > 0, counts / np.where(total > 0, total, 1.0), matrices)
+    return in_order(replace(held, transition=matrices), start.states)
+
+
+def expected_steps(likelihood: Floats, initial: Floats, matrices: Floats) -> Floats:
+    """Σ over days of P(X_t = x, X_{t+1} = y | shown), (slots - 1, states, states).
+
+    `likelihood` (days, slots, states) is that of what was shown in each slot given its state.
+    """
+    forward = [_scaled(initial * likelihood[:, 0])]
+    for t in range(1, likelihood.shape[1]):
+        forward.append(_scaled((forward[-1] @ matrices[t - 1]) * likelihood[:, t]))
+    backward = np.ones_like(forward[0])
+    total = np.zeros_like(matrices)
+    for t in range(likelihood.shape[1] - 2, -1, -1):
+        ahead = likelihood[:, t + 1] * backward
+        moves = forward[t][:, :, None] * matrices[t] * ahead[:, None, :]
+        total[t] = (moves / moves.sum(axis=(1, 2), keepdims=True)).sum(axis=0)
+        backward = _scaled(ahead @ matrices[t].T)
+    return total
+
+
+def _likelihood(plan: Plan, output: Output) -> Floats:
+    """P(what a slot shows | its state), given what was shown before it, (slots, states)."""
+    order = machine_states(plan.body)
+    day = days_of(plan.task, plan.guarantee.amount, states=order)[0]
+    rows = np.zeros((day.slots, day.size))
+    origin, hidden = -1, suppression_after(plan.body, (-1, 0))
+    for slot, shown in enumerate(output):
+        chance = hidden[slot - origin - 1][0]
+        if shown is None:
+            rows[slot] = chance
+        else:
+            place = order.index(shown)
+            rows[slot, place] = 1.0 - chance[place]
+            origin, hidden = slot, suppression_after(plan.body, (slot, place))
+    return rows
+
+
+def _scaled(rows: Floats) -> Floats:
+    total = rows.sum(axis=1, keepdims=True)
+    if not (total > 0).all():
+        raise InputError("a day that was shown is impossible under the chain to begin with")
+    return np.asarray(rows / total)
+
+
+def _belief(transition: Floats, law: Floats) -> float:
+    held = MarkovChain.of(transition, states=STATES, initial=law)
+    found = attack(held, [suppressed(MOMENT, STATES, HIDDEN)], len(MOMENT))
+    return float(found.after[1, STATES.index("clinic")])

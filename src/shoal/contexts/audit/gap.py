@@ -1,0 +1,378 @@
+"""One slot of a suppressed day: laws of the context, and beliefs given each context, moved on.
+
+A law is P(X_t = j | last release, suppressed since) up to a factor, one column per release. A
+belief is q[j] = P(fact | the same, X_t = j), one column per release and fact. Given suppression at
+slot t, with h the probability of that and A the moves,
+
+    law'[j] = Σ_k law[k] h[k] A[k, j],    q'[j] = Σ_k law[k] h[k] A[k, j] q[k] / law'[j],
+
+so q' is an average of q: no later belief in the fact exceeds the largest q of today.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shoal.contexts.audit.facts import END, HALF_ULP, TINY, rounding
+from shoal.contexts.audit.tables import Window
+from shoal.core.codec import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from shoal.contexts.audit.sweep import Sweep
+
+THIN = 1e-100  # below it a plain product of law, probability and move might lose digits
+WIDE = 4096  # columns moved on together in logarithms
+
+
+class Moved(NamedTuple):
+    """Laws and beliefs one slot later, and the relative error this added for each release."""
+
+    law: Floats
+    beliefs: Floats
+    error: Floats
+
+
+def plain_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> Moved:
+    """In plain numbers: right as long as no possible entry of law and moves is below THIN.
+
+    Laws come back with their largest entry in [1/2, 1); all zero where suppression is impossible.
+    """
+    kept = law * hidden
+    after = moves.T @ kept
+    carried = moves.T @ (beliefs * np.take(kept, owner, axis=1))
+    with np.errstate(divide="ignore"):
+        inverse = np.where(after > 0, 1.0 / after, 0.0)
+    carried *= np.take(inverse, owner, axis=1)
+    power = np.frexp(after.max(axis=0, initial=0.0))[1]
+    added = np.full(law.shape[1], rounding(1, len(law)))
+    return Moved(np.ldexp(after, -power), carried, added)
+
+
+def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> Moved:
+    """The same with laws as logarithms, of any size; -inf is impossible. No factor is taken out."""
+    with np.errstate(divide="ignore"):
+        parts = law, np.log(hidden), np.log(moves)
+    terms = (parts[0] + parts[1])[:, None, :] + parts[2][:, :, None]
+    after = log_sum(terms)
+    safe = np.where(np.isfinite(after), after, 0.0)
+    weight = np.exp(terms - safe)
+    carried = np.empty_like(beliefs)
+    for first in range(0, len(owner), WIDE):
+        some = slice(first, first + WIDE)
+        carried[:, some] = np.einsum("kjp,kp->jp", weight[:, :, owner[some]], beliefs[:, some])
+    digits = sum(np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in parts)
+    added = np.full(law.shape[1], rounding(1, len(law)) + 8 * (digits + 1) * HALF_ULP)
+    return Moved(after, carried, added)
+
+
+def log_sum(terms: Floats) -> Floats:
+    """log Σ e^terms over the first axis; -inf where there is nothing."""
+    top = terms.max(axis=0)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", under="ignore"):
+        return np.asarray(np.log(np.exp(terms - safe).sum(axis=0)) + safe)
+
+
+def in_logarithms(law: Floats) -> Floats:
+    """Plain laws as logarithms."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(law))
+
+
+def levelled(law: Floats) -> Floats:
+    """Laws in logarithms, the largest entry of each 0."""
+    top = law.max(axis=0)
+    return np.asarray(law - np.where(np.isfinite(top), top, 0.0))
+
+
+def in_plain(law: Floats) -> Floats:
+    """Laws in logarithms as plain ones; what vanishes is below 1e-300 of the largest entry."""
+    return np.asarray(np.exp(levelled(law)))
+
+
+# The first slots after a release of a machine that remembers what was visited since.
+#
+# Each history is followed as if it were a release of its own: its law, and the beliefs given its
+# contexts. Where something is shown, and where the memory ends, histories are averaged by their
+# masses. In logarithms throughout: windows are short.
+
+
+class Visits:
+    """What is followed in a window: laws (contexts, histories) and beliefs (facts, …) in them."""
+
+    def __init__(self, sweep: Sweep, origin: tuple[int, int], law: Floats) -> None:
+        self.sweep, self.origin = sweep, origin
+        self.law = in_logarithms(law)[:, None]
+        self.facts: list[int] = []
+        self.beliefs = np.zeros((0, len(law), 1))
+        self.error = 0.0
+
+    def shown(self, t: int, hidden: Floats) -> None:
+        """The beliefs after each context that may be shown at t."""
+        with np.errstate(divide="ignore"):
+            masses = self.law + np.log(1 - hidden)
+        for context in np.flatnonzero(np.isfinite(masses).any(axis=1)).tolist():
+            self.sweep.note_release(t, context, self.origin)
+            self._note(masses[context], self.beliefs[:, context], t, context)
+
+    def begin(self, t: int) -> None:
+        """The facts of slot t, which its context decides, whatever came before."""
+        here = list(self.sweep.here(t))
+        fresh = self.sweep.facts.weight[here][:, :, None]
+        self.facts += here
+        several = np.repeat(fresh, self.law.shape[1], axis=2)
+        self.beliefs = np.concatenate([self.beliefs, several])
+
+    def ended(self, hidden: Floats) -> None:
+        """Nothing is shown at the last slot of the day either."""
+        with np.errstate(divide="ignore"):
+            masses = (self.law + np.log(hidden)).ravel()
+        if np.isfinite(masses).any():
+            beliefs = self.beliefs.reshape(len(self.facts), masses.size)
+            self._note(masses, beliefs, self.sweep.day.slots, END)
+
+    def hide(self, t: int, hidden: Floats, window: Window) -> None:
+        """Every history goes on as one for each digit, with the contexts that have this digit."""
+        base, (size, histories) = window.base, self.law.shape
+        digit = window.digits[:, None] == np.arange(base)[None, :]
+        split = (hidden[:, :, None] * digit[:, None, :]).reshape(size, -1)
+        columns = np.repeat(self.beliefs, base, axis=2).transpose(1, 0, 2).reshape(size, -1)
+        owner = np.tile(np.arange(histories * base), len(self.facts))
+        laws = np.repeat(self.law, base, axis=1)
+        self.law, moved, added = log_step(laws, split, columns, owner, self.sweep.moves[t])
+        shape = (size, len(self.facts), histories * base)
+        self.beliefs = moved.reshape(shape).transpose(1, 0, 2)
+        self.error += float(added.max())
+
+    def hand_on(self, t: int, gap: Gap) -> None:
+        """From slot t on histories no longer count."""
+        law = log_sum(self.law.T)
+        safe = np.where(np.isfinite(law), law, 0.0)
+        beliefs = (self.beliefs * np.exp(self.law - safe[:, None])).sum(axis=2)
+        origins = np.array([self.origin])
+        error = np.array([self.error + self._average()])
+        owner = np.zeros(len(self.facts), dtype=np.int64)
+        facts = np.array(self.facts, dtype=np.int64)
+        gap.wait(t, origins, law[:, None], error, (beliefs.T, owner, facts))
+
+    def _note(self, masses: Floats, beliefs: Floats, until: int, shown: int) -> None:
+        """The average of beliefs (facts, …) by their masses, which are logarithms."""
+        weight = np.exp(masses - log_sum(masses[:, None]))
+        error = self.error + self._average()
+        for fact, belief in zip(self.facts, (beliefs @ weight).tolist(), strict=True):
+            rise = self.sweep.rise(fact, belief, error)
+            self.sweep.note(fact, rise, self.origin, until, shown)
+
+    def _average(self) -> float:
+        """The relative error of one more average over contexts and histories."""
+        top = np.abs(self.law[np.isfinite(self.law)]).max(initial=0.0)
+        return rounding(1, self.law.size) + 8 * (float(top) + 50) * HALF_ULP
+
+
+def follow_window(
+    sweep: Sweep, gap: Gap, origin: tuple[int, int], law: Floats, window: Window
+) -> None:
+    """Notes what the slots of the window may show, and hands the release on to what follows.
+
+    `law` is that of the slot after the release.
+    """
+    visits = Visits(sweep, origin, law)
+    t = origin[0] + 1
+    for hidden in window.hidden:
+        visits.shown(t, hidden.T)
+        visits.begin(t)
+        if t == sweep.day.slots - 1:
+            visits.ended(hidden.T)
+            return
+        visits.hide(t, hidden.T, window)
+        if not np.isfinite(visits.law).any():
+            return
+        t += 1
+    visits.hand_on(t, gap)
+
+
+# The gaps after many releases, followed together slot by slot.
+
+
+CONVERSION = 8 * (1 - math.log(THIN)) * HALF_ULP  # relative error of logarithms made plain
+Columns = tuple[Floats, Ints, Ints]  # beliefs, the releases they belong to, their facts
+
+
+class GapGroup:
+    """Releases whose laws are kept in one way, and the beliefs that are still followed.
+
+    Columns of `law` belong to releases, those of `beliefs` to (release, fact) pairs.
+    """
+
+    def __init__(self, size: int, *, logs: bool) -> None:
+        self.logs = logs
+        self.origins = np.zeros((0, 2), dtype=np.int64)
+        self.law, self.error = np.zeros((size, 0)), np.zeros(0)
+        self.beliefs = np.zeros((size, 0))
+        self.owner, self.fact = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.origins)
+
+    def add(self, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
+        """Further releases; `columns` are beliefs, their owners among these, and their facts."""
+        beliefs, owner, fact = columns
+        self.owner = np.concatenate([self.owner, owner + len(self.origins)])
+        self.origins = np.concatenate([self.origins, origins])
+        self.law = np.concatenate([self.law, law], axis=1)
+        self.error = np.concatenate([self.error, error])
+        self.beliefs = np.concatenate([self.beliefs, beliefs], axis=1)
+        self.fact = np.concatenate([self.fact, fact])
+
+    def part(self, which: Bools) -> tuple[Ints, Floats, Floats, Columns]:
+        """Some releases with their columns, as `add` takes them."""
+        number = np.cumsum(which) - 1
+        columns = which[self.owner]
+        owner = number[self.owner[columns]]
+        own = self.beliefs[:, columns], owner, self.fact[columns]
+        return self.origins[which], self.law[:, which], self.error[which], own
+
+    def keep(self, which: Bools) -> None:
+        """Drops the other releases."""
+        if not which.all():
+            kept = self.part(which)
+            self.origins, self.law, self.error = kept[:3]
+            self.beliefs, self.owner, self.fact = kept[3]
+
+    def keep_columns(self, which: Bools) -> None:
+        """Drops the other beliefs."""
+        if not which.all():
+            self.beliefs, self.owner = self.beliefs[:, which], self.owner[which]
+            self.fact = self.fact[which]
+
+    def follow(self, facts: range, weight: Floats) -> None:
+        """Begins to follow the facts of today, which the context of today decides."""
+        if facts:
+            count = len(self)
+            fresh = np.repeat(weight.T, count, axis=1)
+            self.beliefs = np.concatenate([self.beliefs, fresh], axis=1)
+            self.owner = np.concatenate([self.owner, np.tile(np.arange(count), len(facts))])
+            self.fact = np.concatenate([self.fact, np.repeat(np.array(facts), count)])
+
+    def possible(self) -> Bools:
+        """Which contexts today can have, for each release."""
+        return np.asarray(np.isfinite(self.law) if self.logs else self.law > 0)
+
+    def suppressed(self, hidden: Floats) -> Floats:
+        """The laws of today given that nothing is shown, as plain numbers up to a factor each."""
+        return in_plain(self.law + in_logarithms(hidden)) if self.logs else self.law * hidden
+
+
+class Gap:
+    """Everything that is followed at one slot: in plain numbers, or in logarithms if need be."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        size = sweep.day.size
+        self.plain, self.logs = GapGroup(size, logs=False), GapGroup(size, logs=True)
+        self.waiting: dict[int, list[tuple[Ints, Floats, Floats, Columns]]] = {}
+
+    def empty(self) -> bool:
+        """Whether nothing is left to follow."""
+        return not (len(self.plain) or len(self.logs) or self.waiting)
+
+    def join(self, t: int, origins: Ints, law: Floats) -> None:
+        """Takes up releases whose laws at slot t are given, unless nothing is shown after them."""
+        mute = self.sweep.tables.last(*origins.T) < t
+        begun = np.full(len(mute), rounding(1, len(law)))
+        self.sweep.silence(t, law[:, mute], origins[mute], begun[mute])
+        none = np.zeros((len(law), 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        error, law = np.zeros(int((~mute).sum())), law[:, ~mute]
+        if self.sweep.thin:
+            self.logs.add(origins[~mute], in_logarithms(law), error, none)
+        else:
+            self.plain.add(origins[~mute], law, error, none)
+
+    def wait(self, t: int, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
+        """Releases that join at slot t, laws in logarithms, with beliefs in what came before."""
+        self.waiting.setdefault(t, []).append((origins, levelled(law), error, columns))
+
+    def _rejoin(self, origins: Ints, law: Floats, error: Floats, columns: Columns) -> None:
+        """In plain numbers, unless something is too small for them."""
+        thin = np.isfinite(law) & (law < np.log(THIN))
+        if self.sweep.thin or thin.any():
+            self.logs.add(origins, law, error, columns)
+        else:
+            self.plain.add(origins, np.exp(law), error + CONVERSION, columns)
+
+    def step(self, t: int) -> None:
+        """What slot t may show, and what is believed when it shows nothing."""
+        for part in self.waiting.pop(t, []):
+            self._rejoin(*part)
+        for group in (self.plain, self.logs):
+            if len(group):
+                self._step(t, group)
+        law = self.plain.law
+        thin = np.asarray(((law > 0) & (law < THIN)).any(axis=0))
+        if thin.any():
+            origins, thin_law, error, columns = self.plain.part(thin)
+            self.logs.add(origins, in_logarithms(thin_law), error, columns)
+            self.plain.keep(~thin)
+
+    def _step(self, t: int, group: GapGroup) -> None:
+        tables = self.sweep.tables
+        hidden = tables.hidden(t, *group.origins.T)
+        self._released(t, group, group.possible() & (hidden < 1))
+        here = self.sweep.here(t)
+        group.follow(here, self.sweep.facts.weight[here.start : here.stop])
+        mute = tables.last(*group.origins.T) <= t
+        mute |= t == tables.slots - 1
+        if mute.any():
+            self._finish(t, group, hidden, mute)
+            hidden = hidden[:, ~mute]
+            group.keep(~mute)
+        if len(group):
+            self._hide(t, group, hidden)
+
+    def _released(self, t: int, group: GapGroup, shown: Bools) -> None:
+        """The beliefs after each context that may be shown at t."""
+        sweep = self.sweep
+        for context in np.flatnonzero(shown.any(axis=1)).tolist():
+            origin = group.origins[int(np.argmax(shown[context]))]
+            sweep.note_release(t, context, (int(origin[0]), int(origin[1])))
+        if not len(group.owner):
+            return
+        beliefs = np.where(np.take(shown, group.owner, axis=1), group.beliefs, -1.0)
+        highest = beliefs.max(axis=0)
+        told = np.flatnonzero(highest > sweep.floors(group.fact) * (1 - 1e-8))
+        own = group.owner[told]
+        shown_there = beliefs[:, told].argmax(axis=0)
+        sweep.note_all(
+            group.fact[told], highest[told], group.error[own], group.origins[own], t, shown_there
+        )
+
+    def _finish(self, t: int, group: GapGroup, hidden: Floats, mute: Bools) -> None:
+        """After t nothing can be shown: a belief is then the average over today's context."""
+        sweep = self.sweep
+        origins, _, error, (beliefs, owner, fact) = group.part(mute)
+        kept = group.suppressed(hidden)[:, mute]
+        total = kept.sum(axis=0)
+        there = total > 0
+        kept = kept / np.where(there, total, 1.0)
+        averages = (beliefs * np.take(kept, owner, axis=1)).sum(axis=0)
+        error = error + rounding(2, len(kept))
+        end = np.full(len(fact), END)
+        sweep.note_all(fact, averages, error[owner], origins[owner], sweep.day.slots, end)
+        after = sweep.moves[t].T @ kept
+        sweep.silence(t + 1, after[:, there], origins[there], error[there])
+
+    def _hide(self, t: int, group: GapGroup, hidden: Floats) -> None:
+        """Nothing is shown at t: laws and beliefs move on to the next slot."""
+        sweep = self.sweep
+        step = log_step if group.logs else plain_step
+        law, group.beliefs, added = step(
+            group.law, hidden, group.beliefs, group.owner, sweep.moves[t]
+        )
+        group.law = levelled(law) if group.logs else law
+        group.error = group.error + added
+        top = group.beliefs.max(axis=0, initial=0.0) * (1 + group.error[group.owner]) + TINY
+        group.keep_columns(top > sweep.floors(group.fact))
+        group.keep(np.asarray(group.possible().any(axis=0)))

@@ -1,0 +1,1 @@
+"""The rows for context streams, one file a check."""

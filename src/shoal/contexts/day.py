@@ -1,0 +1,341 @@
+"""The law of one day: a Markov chain from "start" to "end" with a matrix of its own per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.model import admit_length, checked_rows, checked_states, numbers
+from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import Number, exact, whole
+from shoal.core.records import Sequences, label
+from shoal.core.rng import Rng, categorical, uniforms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DayChain(Value):
+    """X_1 … X_T with P(X_1 = x) = initial[x], P(X_{t+1} = y | X_t = x) = transition[t-1, x, y].
+
+    `transition` is (T - 1, n, n): slots may differ, so "at work at 9:00" can be likely and "at
+    work at 3:00" impossible. A week or a month is the same type with more slots. Different days
+    are independent of each other: what one day tells about another is outside the model, and a
+    longer chain is the way to say that they are not.
+
+    Slot t begins `start_minute + (t - 1) * slot_minutes` minutes after midnight; both are only
+    for people who read a calendar, and slot_minutes = 0 says that slots have no clock.
+    Götz, Nath & Gehrke 2012, Section 2.2.
+    """
+
+    states: tuple[str, ...]
+    initial: Floats
+    transition: Floats
+    slot_minutes: int = 0
+    start_minute: int = 0
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        size = len(states)
+        initial = checked_rows(self.initial, "initial", (size,))
+        array = numbers(self.transition, "transition")
+        if array.size == 0:
+            array = np.empty((0, size, size))  # a day of one slot
+        if array.ndim != 3 or array.shape[1:] != (size, size):
+            raise InputError(
+                f"transition has shape {array.shape}; a day of T slots on {size} states needs "
+                f"(T - 1, {size}, {size}), one matrix per step"
+            )
+        array = _with_idle_rows(array, initial)
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "initial", initial)
+        checked = checked_rows(array, "transition", array.shape) if len(array) else locked(array)
+        object.__setattr__(self, "transition", checked)
+        minutes = whole(self.slot_minutes, "slot_minutes", least=0)
+        object.__setattr__(self, "slot_minutes", minutes)
+        start = whole(self.start_minute, "start_minute", least=0)
+        object.__setattr__(self, "start_minute", start)
+
+    @classmethod
+    def of(
+        cls,
+        transition: Any,
+        *,
+        initial: npt.ArrayLike,
+        states: Sequence[Any] | None = None,
+        slots: int | None = None,
+        **rest: Any,
+    ) -> Self:
+        """A day from plain lists or sparse matrices, one per step.
+
+        A single matrix with `slots` is used for every step.
+        """
+        law = numbers(initial, "initial")
+        names = tuple(str(i) for i in range(law.size)) if states is None else states
+        size = len(names)
+        matrices = _stacked(transition, size)
+        if slots is not None:
+            if matrices.ndim != 2:
+                raise InputError("slots is given together with one matrix per step; give one only")
+            matrices = np.broadcast_to(matrices, (whole(slots, "slots") - 1, size, size))
+        elif matrices.ndim == 2:
+            raise InputError("transition is a single matrix; give slots, the length of the day")
+        return cls(
+            states=tuple(label(name) for name in names), initial=law, transition=matrices, **rest
+        )
+
+    @property
+    def slots(self) -> int:
+        """T, the number of steps of the day."""
+        return len(self.transition) + 1
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
+    def tied(self) -> int:
+        return self.slots
+
+    def marginals(self) -> Floats:
+        """P(X_t = x), one row per slot: an adversary's belief before any output."""
+        rows = np.empty((self.slots, self.size))
+        rows[0] = self.initial
+        for t, matrix in enumerate(self.transition):
+            rows[t + 1] = rows[t] @ matrix
+        return rows
+
+    def without_memory(self) -> Self:
+        """The same law of every slot, slots independent: all that frequencies tell."""
+        laws = self.marginals()
+        rows = np.repeat(laws[1:, None, :], self.size, axis=1)
+        return replace(self, transition=rows / rows.sum(axis=2, keepdims=True))
+
+    def support(self) -> Bools:
+        """Which states each slot can take; followed as booleans, so underflow hides nothing."""
+        possible = np.zeros((self.slots, self.size), dtype=np.bool_)
+        possible[0] = self.initial > 0
+        for t, matrix in enumerate(self.transition):
+            possible[t + 1] = (matrix[possible[t]] > 0).any(axis=0)
+        return possible
+
+    def sample(self, rng: Rng) -> Ints:
+        """State indices of one random day. Model data only: not a private release."""
+        draws = uniforms(self.slots, rng)
+        path = np.empty(self.slots, dtype=np.int64)
+        row = self.initial
+        for t in range(self.slots):
+            path[t] = categorical(row, draws[t])
+            if t + 1 < self.slots:
+                row = self.transition[t, path[t]]
+        return path
+
+    def clock(self, slot: int) -> str:
+        """When slot `slot` (from 0) begins, as "09:30"; its number when slots have no clock."""
+        if not self.slot_minutes:
+            return str(slot + 1)
+        day, minute = divmod(self.start_minute + slot * self.slot_minutes, 1440)
+        time = f"{minute // 60:02d}:{minute % 60:02d}"
+        return f"day {day + 1} {time}" if day else time
+
+    def admit(self, records: Sequences) -> None:
+        """Refuse days longer than the law covers."""
+        admit_length(records, self.slots)
+
+    def describe(self) -> str:
+        span = f" of {self.slot_minutes} minutes" if self.slot_minutes else ""
+        return (
+            f"a day chain of {self.slots} slots{span} on {self.size} contexts, one matrix per "
+            "step, days independent"
+        )
+
+
+def _with_idle_rows(transition: Floats, initial: Floats) -> Floats:
+    """`transition` with the empty rows of states that cannot occur set to "stay".
+
+    Such a row is never used; a state that can occur still needs a law.
+    """
+    empty = ~(transition != 0).any(axis=-1)
+    if not empty.any():
+        return transition
+    filled = transition.copy()
+    possible = initial > 0
+    for t in range(len(filled)):
+        idle = np.flatnonzero(empty[t] & ~possible)
+        filled[t, idle, idle] = 1.0
+        possible = (filled[t][possible] > 0).any(axis=0)
+    return filled
+
+
+def _stacked(transition: Any, size: int) -> Floats:
+    """Dense matrices from a nested list, an array, or scipy's sparse matrices."""
+    if hasattr(transition, "toarray"):
+        return np.asarray(transition.toarray(), dtype=np.float64)
+    if not isinstance(transition, np.ndarray) and any(hasattr(m, "toarray") for m in transition):
+        return np.array([m.toarray() for m in transition], dtype=np.float64)
+    array = numbers(transition, "transition")
+    return array if array.size else np.empty((0, size, size))
+
+
+# Day chains from traces: one slot at a time, with smoothing that can be explained.
+#
+# What smoothing does. Without it, what was never seen is impossible: chains from few days are
+# nearly deterministic, the simulatable check shows a lot, and a day that is different from all
+# seen ones leaves the model (such contexts are suppressed). An adversary who thinks the unseen
+# possible is not bounded by the promise. With it every context can follow every other at every
+# slot: the promise then holds against such an adversary too, days never leave the model, and the
+# simulatable check shows next to nothing, because some sensitive context is always within reach.
+# Smoothing over neighbouring slots (`spread`) borrows days instead of inventing them, and is the
+# better cure where slots are short. How much of either is a question for days that were left out:
+# `smoothing="auto"` asks it.
+
+
+AMOUNTS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of smoothing, among which "auto" chooses
+Trace = Sequence[Any]  # a context per slot; None where there is no reading
+
+
+def fit_day(
+    days: Sequence[Trace],
+    *,
+    states: Sequence[Any] | None = None,
+    smoothing: Number | Literal["auto"] = 0,
+    spread: int = 0,
+    slot_minutes: int = 0,
+    start_minute: int = 0,
+) -> DayChain:
+    """The chain with P_t(x, y) = (n_t(x, y) + s·m(x, y)) / (n_t(x) + s): s = smoothing.
+
+    n_t(x, y) counts the days on which y followed x after slot t, added up over `spread` slots to
+    either side; pairs with a missing reading do not count. m(x, ·) mixes, half and half, the law
+    of what follows x at any slot and the uniform law, so that s > 0 gives every transition a
+    chance. Rows never seen take m(x, ·), with s = 0 too: they cannot be reached then, unless a
+    reading was missing. With "auto" s is what `likeliest_smoothing` finds.
+    """
+    names, coded = _coded(days, states)
+    if smoothing == "auto":
+        smoothing = likeliest_smoothing(days, states=names, spread=spread)
+    amount = float(exact(smoothing, "smoothing"))
+    if amount < 0:
+        raise InputError(f"smoothing is {smoothing}; it must be 0 or more")
+    counts = _spread(_counts(coded, len(names)), whole(spread, "spread", least=0))
+    firsts = np.bincount(coded[:, 0][coded[:, 0] >= 0], minlength=len(names)).astype(np.float64)
+    if firsts.sum() == 0:
+        raise DataError("no day has a reading in its first slot; begin the day later")
+    anywhere = _rows(counts.sum(axis=0), np.full((len(names), len(names)), 1 / len(names)), 0.0)
+    prior = (anywhere + 1 / len(names)) / 2
+    transition = _rows(counts, np.broadcast_to(prior, counts.shape), amount)
+    uniform = np.full(len(names), 1 / len(names))
+    initial = (firsts + amount * uniform) / (firsts.sum() + amount)
+    return DayChain(
+        states=names,
+        initial=initial,
+        transition=transition,
+        slot_minutes=slot_minutes,
+        start_minute=start_minute,
+    )
+
+
+def likeliest_smoothing(
+    days: Sequence[Trace], *, states: Sequence[Any] | None = None, spread: int = 0
+) -> float:
+    """Which of AMOUNTS makes days likeliest under the chain of the others; the first of equals.
+
+    Days are left out in turn, in at most 20 groups. Needs two days.
+    """
+    if len(days) < 2:
+        raise DataError(
+            f"smoothing is 'auto' and {len(days)} day is given; leaving one out needs two days "
+            "(give a number)"
+        )
+    names, coded = _coded(days, states)
+    groups = np.arange(len(days)) % min(len(days), 20)
+
+    def likelihood(amount: float) -> float:
+        total = 0.0
+        for group in range(int(groups.max()) + 1):
+            rest = [day for day, own in zip(days, groups, strict=True) if own != group]
+            chain = fit_day(rest, states=names, smoothing=amount, spread=spread)
+            total += log_likelihood(chain, coded[groups == group])
+        return total
+
+    return max(AMOUNTS, key=likelihood)
+
+
+def log_likelihood(day: DayChain, coded: Any) -> float:
+    """log P of several days of indices (-1: no reading), -inf when one of them is impossible.
+
+    Slots without a reading, and the moves into and out of them, are left out.
+    """
+    firsts = coded[:, 0][coded[:, 0] >= 0]
+    with np.errstate(divide="ignore"):
+        total = np.log(day.initial[firsts]).sum()
+        for t in range(day.slots - 1):
+            before, after = coded[:, t], coded[:, t + 1]
+            both = (before >= 0) & (after >= 0)
+            total += np.log(day.transition[t, before[both], after[both]]).sum()
+    return float(total)
+
+
+def fit_day_kinds(
+    days: Mapping[Any, Trace], kind: Callable[[Any], str], **options: Any
+) -> dict[str, DayChain]:
+    """One chain per kind of day, such as weekday and weekend; all on the same states.
+
+    `kind` must be public: which chain is used may depend on the date, never on the contexts.
+    """
+    groups: dict[str, list[Trace]] = {}
+    for day, trace in days.items():
+        groups.setdefault(kind(day), []).append(trace)
+    if not groups:
+        raise DataError("no day is given; give at least one")
+    states = options.pop("states", None)
+    if states is None:
+        found = {label(c) for trace in days.values() for c in trace if c is not None}
+        states = sorted(found)
+    return {name: fit_day(traces, states=states, **options) for name, traces in groups.items()}
+
+
+def _coded(days: Sequence[Trace], states: Sequence[Any] | None) -> tuple[tuple[str, ...], Any]:
+    """Names, and a (days, slots) table of indices, -1 where there is no reading."""
+    if not days:
+        raise DataError("no day is given; give at least one")
+    lengths = {len(day) for day in days}
+    if len(lengths) > 1 or 0 in lengths:
+        raise DataError(
+            f"days have {sorted(lengths)} slots; every day needs the same number of slots "
+            "(fill gaps with None)"
+        )
+    texts = [[None if c is None else label(c) for c in day] for day in days]
+    if states is None:
+        states = sorted({c for day in texts for c in day if c is not None})
+    names = checked_states(states)
+    index: dict[str | None, int] = {name: i for i, name in enumerate(names)}
+    unknown = {c for day in texts for c in day if c is not None and c not in index}
+    if unknown:
+        raise DataError(f"a day holds {sorted(unknown)[0]!r}, which is not one of {list(names)}")
+    return names, np.array([[index.get(c, -1) for c in day] for day in texts])
+
+
+def _counts(coded: Any, size: int) -> Floats:
+    counts = np.zeros((coded.shape[1] - 1, size, size))
+    for t in range(coded.shape[1] - 1):
+        before, after = coded[:, t], coded[:, t + 1]
+        both = (before >= 0) & (after >= 0)
+        np.add.at(counts[t], (before[both], after[both]), 1.0)
+    return counts
+
+
+def _spread(counts: Floats, slots: int) -> Floats:
+    padded = np.pad(counts, ((slots, slots), (0, 0), (0, 0)))
+    shifted = [padded[k : k + len(counts)] for k in range(2 * slots + 1)]
+    return np.asarray(np.sum(shifted, axis=0))
+
+
+def _rows(counts: Floats, prior: Floats, amount: float) -> Floats:
+    """(counts + amount·prior) / total, and prior where nothing was counted."""
+    total = counts.sum(axis=-1, keepdims=True)
+    mixed = (counts + amount * prior) / np.where(total + amount > 0, total + amount, 1.0)
+    return np.asarray(np.where(total + amount > 0, mixed, prior))

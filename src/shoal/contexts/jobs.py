@@ -1,0 +1,172 @@
+"""Context streams of many people: each day of each person is one release, all its slots at once.
+
+A live stream answers slot by slot; a job over days that are past answers with the whole day, by
+the same machine step by step, so it tells what the live stream would have told and no more. A
+slot without a reading shows nothing, and the stream goes on as a live one would after it
+(contexts/checks/mask_missing.md); the answer has all slots of the day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.contexts.day import DayChain
+from shoal.contexts.stream import advance
+from shoal.core.codec import Ints
+from shoal.core.errors import BudgetError, InputError, OverBudget
+from shoal.core.plan import Answer, Machine, Plan, Release
+from shoal.core.rng import Rng
+from shoal.jobs.census import Census
+from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
+from shoal.jobs.report import guarantee_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MICROSECONDS = 1_000_000
+MINUTE = 60 * MICROSECONDS
+SUPPRESSED = -1
+OUTSIDE = "a reading outside the slots of the day"
+
+
+def release_days(
+    plan: Plan,
+    census: Census,
+    units: Sequence[int],
+    states: tuple[str, ...],
+    *,
+    by_clock: bool,
+    seed: int | None = None,
+    charging: Charging | None = None,
+) -> tuple[pl.DataFrame, list[int], dict[int, str]]:
+    """One row per day, the units released, and the units refused with the reason.
+
+    `by_clock`: times are of the calendar, and the model says how long a slot is; else a time is
+    the number of its slot. The first reading of a slot counts, as in a live stream.
+    """
+    model = day_of(plan)
+    slots = _slots(census, model, by_clock=by_clock)
+    refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
+    outside = _outside(census, slots, model.slots)
+    refused |= {unit: OUTSIDE for unit in units if unit in outside and unit not in refused}
+    kept = [unit for unit in units if unit not in refused]
+
+    def shown(unit: int) -> list[int]:
+        rng = source_of(seed, plan, census.subjects[unit], census.periods[unit])
+        mine = slice(census.bounds[unit], census.bounds[unit + 1])
+        return through_day(plan, slots[mine], census.values[mine], states, rng)
+
+    if charging is None:
+        days = {unit: shown(unit) for unit in kept}
+    else:
+        days = _charged(plan, census, kept, shown, charging, refused)
+    return _table(plan, census, days, secure=seed is None), list(days), refused
+
+
+def through_day(
+    plan: Plan, slots: Ints, contexts: Ints, states: tuple[str, ...], rng: Rng
+) -> list[int]:
+    """What each slot of a day shows: the index of the context, or SUPPRESSED."""
+    machine = plan.body
+    assert isinstance(machine, Machine)
+    own = {name: place for place, name in enumerate(plan.task.query.states)}
+    first: dict[int, int] = {}
+    for slot, context in zip(slots.tolist(), contexts.tolist(), strict=True):
+        first.setdefault(slot, context)
+    state = machine.init()
+    answers = []
+    for slot in range(day_of(plan).slots):
+        context = first.get(slot, SUPPRESSED)
+        observed = states[context] if context >= 0 else None
+        state, answer = advance(plan, state, observed, rng)
+        answers.append(SUPPRESSED if answer is None else own[answer])
+    return answers
+
+
+def day_of(plan: Plan) -> DayChain:
+    """The model of a day; refused when the plan has none."""
+    model = plan.task.family[0]
+    if not isinstance(model, DayChain):
+        raise InputError(f"{plan.mechanism} is not a plan for the contexts of a day")
+    return model
+
+
+def _slots(census: Census, model: DayChain, *, by_clock: bool) -> Ints:
+    """The slot of every row."""
+    if census.times is None:
+        raise InputError("context streams need a time column: a clock time, or the slot's number")
+    if not by_clock:
+        return census.times // MICROSECONDS
+    if not model.slot_minutes:
+        raise InputError(
+            "the model does not say how many minutes a slot has; give slot_minutes, or number "
+            "the slots and name the column of the day"
+        )
+    minutes = census.times % (24 * 60 * MINUTE) // MINUTE
+    return np.asarray((minutes - model.start_minute) // model.slot_minutes)
+
+
+def _outside(census: Census, slots: Ints, most: int) -> set[int]:
+    wrong = np.flatnonzero((slots < 0) | (slots >= most))
+    return set((np.searchsorted(census.bounds, wrong, side="right") - 1).tolist())
+
+
+def _charged(
+    plan: Plan,
+    census: Census,
+    kept: Sequence[int],
+    shown: Any,
+    charging: Charging,
+    refused: dict[int, str],
+) -> dict[int, list[int]]:
+    """The days as the ledger stored them; those it refuses are noted in `refused`."""
+    from shoal.ledger.batch import settle_many
+
+    charges = [charging.charge(plan, census.subjects[u], census.periods[u]) for u in kept]
+    outcomes = settle_many(
+        charging.ledger,
+        charges,
+        lambda places: [_day(plan, shown(kept[place])) for place in places],
+    )
+    days: dict[int, list[int]] = {}
+    for unit, outcome in zip(kept, outcomes, strict=True):
+        if isinstance(outcome, BudgetError):
+            refused[unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED
+        else:
+            days[unit] = list(outcome.answer.multiples)
+    return days
+
+
+def _day(plan: Plan, answers: list[int]) -> Release:
+    """A day as a release: for each slot the index of the context shown, or -1."""
+    labels = tuple(str(slot) for slot in range(len(answers)))
+    return Release(
+        answer=Answer(labels, tuple(answers), Fraction(1), "context"),
+        plan=plan.fingerprint,
+        mechanism=plan.mechanism,
+        guarantee=plan.guarantee,
+        error=None,
+        secure=True,
+    )
+
+
+def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bool) -> pl.DataFrame:
+    """One row per day; `shown` lists the context of each slot, null where it is suppressed."""
+    import polars as pl
+
+    names = [*plan.task.query.states, None]  # SUPPRESSED is the last
+    shown = [[names[answer] for answer in answers] for answers in days.values()]
+    return pl.DataFrame(
+        {
+            "subject": pl.Series([census.subjects[unit] for unit in days], dtype=pl.String),
+            "period": pl.Series([census.periods[unit] for unit in days], dtype=pl.String),
+            "shown": pl.Series(shown, dtype=pl.List(pl.String)),
+        }
+    ).with_columns(
+        *(pl.lit(value).alias(name) for name, value in guarantee_of(plan).items()),
+        pl.lit(secure).alias("secure"),
+    )

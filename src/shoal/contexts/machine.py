@@ -1,0 +1,581 @@
+"""The machines that suppression plans run: a state in, the same state or nothing out.
+
+All of them draw 16 bits per step whether they need them or not, suppress what the model does not
+know, and begin a new day after the last slot. Showing `None` means "suppressed".
+
+A reading of `None` is a slot that was not read. `step` knows no more than the tables do, which are
+for days on which every slot was read; so where that matters it shows nothing for the rest of the
+day. `resume`, which streams use, is also told the model, and goes on (mask_missing.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from shoal.contexts.day import DayChain
+from shoal.contexts.search.adaptive import Origin
+from shoal.contexts.search.beliefs import LEVELS, Codes, Day, decoded, jointly_releasable, prepare
+from shoal.contexts.search.families import next_for_all
+from shoal.contexts.search.memory import FINE, FineCodes, Remembering, fine_decoded
+from shoal.contexts.search.missing import (
+    AfterGaps,
+    Belief,
+    log_sums,
+    logs_of,
+    onward,
+    opening,
+    pushed,
+)
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.codec import Ints, Value, locked
+from shoal.core.errors import InputError
+from shoal.core.records import label
+from shoal.core.rng import Rng
+
+ALWAYS = LEVELS - 1  # the code of probability 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskState(Value):
+    """Where a day stands: the next slot, and the last release (slot -1 is "start").
+
+    `note` is what a machine adds to that: when the simulatable check shows a state again, or the
+    sensitive visits since the last release. It can tell about suppressed contexts, so a state is
+    as private as the day itself. `gaps` are the slots that were not read, as boundaries: from
+    gaps[0] up to gaps[1], and so on; a release forgets all but the last of them.
+    """
+
+    slot: int = 0
+    origin: int = -1
+    context: int = 0
+    note: int = 0
+    gaps: tuple[int, ...] = field(default=(), metadata={"later": True})
+
+    @property
+    def unread(self) -> bool:
+        """Whether a slot was not read since the last release."""
+        return bool(self.gaps) and self.gaps[-1] > self.origin + 1
+
+    def suppressed(self, note: int = 0) -> MaskState:
+        """The state after a slot that showed nothing."""
+        return replace(self, slot=self.slot + 1, note=note)
+
+    def released(self, context: int, note: int = 0) -> MaskState:
+        """The state after a slot that showed its context."""
+        return MaskState(self.slot + 1, self.slot, context, note, self.gaps[-2:])
+
+    def missed(self, until: int | None = None) -> MaskState:
+        """The state after a slot that was not read, nor will be any before `until`."""
+        end = self.slot + 1 if until is None else until
+        joined = bool(self.gaps) and self.gaps[-1] >= self.slot
+        gaps = (*self.gaps[:-1], end) if joined else (*self.gaps, self.slot, end)
+        return replace(self, slot=self.slot + 1, note=0, gaps=gaps)
+
+
+START = MaskState()
+
+
+class Mask(Value):
+    """What the machines share: names to indices and releases to tables, not stored but rebuilt."""
+
+    __slots__ = ("_index", "_tables")
+    _index: dict[str, int]
+    _tables: dict[Origin, tuple[int, int]]
+
+    def remember(self, states: tuple[str, ...], tables: dict[Origin, tuple[int, int]]) -> None:
+        """Keeps what every step looks up."""
+        object.__setattr__(self, "_index", {name: place for place, name in enumerate(states)})
+        object.__setattr__(self, "_tables", tables)
+
+    def context_of(self, observed: Any) -> int:
+        """The index of a context; -1 for a missing or unknown one, which is suppressed."""
+        if observed is None:
+            return -1
+        return self._index.get(observed if isinstance(observed, str) else label(observed), -1)
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        raise NotImplementedError
+
+    def resume(
+        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
+    ) -> tuple[MaskState, str | None]:
+        """As `step`, by somebody who knows the model and so can go on after a slot not read."""
+        return self.step(state, observed, rng)
+
+
+class Tabled(Mask):
+    """A machine whose probabilities depend on the last release: tables that assume all readings."""
+
+    __slots__ = ()
+
+    def listed(self, origin: Origin) -> bool:
+        """Whether there is a table for what follows a release."""
+        return origin in self._tables
+
+    def length(self) -> int:
+        """The slots of a day."""
+        raise NotImplementedError
+
+    def names(self) -> tuple[str, ...]:
+        """The contexts, in the order of the tables."""
+        raise NotImplementedError
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        None when that cannot happen.
+        """
+        raise NotImplementedError
+
+    def resume(
+        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
+    ) -> tuple[MaskState, str | None]:
+        """As `step`; after a slot that was not read, up to the next release, by the filter.
+
+        Also after a release that has no table on a day with such slots: releases that cannot come
+        up when every slot is read have none.
+        """
+        state = START if state.slot >= self.length() else state
+        if observed is None:
+            rng.words(1)
+            return state.missed(), None
+        origin = (state.origin, state.context)
+        filtered = bool(state.gaps) and not self.listed(origin)
+        if not (filtered or state.unread):
+            return self.step(state, observed, rng)
+        since = [gap for gap in state.gaps[::2] if gap > state.origin]
+        first = state.origin + 1 if filtered and state.gaps[0] <= state.origin else since[0]
+        context, code = self.context_of(observed), ALWAYS
+        if context >= 0 and state.slot >= state.gaps[-1]:
+            codes = model().codes(origin, state.gaps, state.slot, first, self.begun)
+            code = int(codes[context])
+        if hides(code, rng):
+            return state.suppressed(), None
+        return state.released(context), self.names()[context]
+
+
+def hides(code: int, rng: Rng) -> bool:
+    """True with probability code/65536, and always for 65535; one word is drawn in any case."""
+    return (int(rng.words(1)[0]) & ALWAYS) < code or code == ALWAYS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorMask(Mask):
+    """Suppresses state j at slot t with probability `codes[t, j]`, whatever happened before."""
+
+    states: tuple[str, ...]
+    codes: Codes
+
+    def __post_init__(self) -> None:
+        codes = np.asarray(self.codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.states) or codes.dtype != np.uint16:
+            raise InputError(
+                f"codes has shape {codes.shape}; a day on {len(self.states)} contexts needs 16-bit "
+                f"codes of shape (slots, {len(self.states)})"
+            )
+        object.__setattr__(self, "states", tuple(self.states))
+        object.__setattr__(self, "codes", locked(codes, np.uint16))
+        self.remember(self.states, {})
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        slot = state.slot % len(self.codes)
+        context = self.context_of(observed)
+        code = int(self.codes[slot, context]) if context >= 0 else ALWAYS
+        if hides(code, rng):
+            return MaskState(slot + 1), None
+        return MaskState(slot + 1), self.states[context]
+
+    def describe(self) -> str:
+        mean = float((self.codes < ALWAYS).mean())
+        return (
+            "each context is suppressed with a probability of its own at every slot "
+            f"({mean:.0%} of the {self.codes.size} can be shown at all)"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentMask(Tabled):
+    """Suppression that depends on the last release: a table of its own after each of them.
+
+    `origins[k]` = (slot, context) of a release, `codes[starts[k]:starts[k + 1]]` its table, one
+    row of n codes for each slot after it. After a release that is not listed the rest of the day
+    is suppressed, and so is everything after the rows of a table.
+    """
+
+    states: tuple[str, ...]
+    slots: int
+    origins: Ints
+    starts: Ints
+    codes: Codes
+
+    def __post_init__(self) -> None:
+        origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
+        starts = locked(self.starts, np.int64)
+        if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
+            raise InputError("starts must hold one more number than origins, up to the last code")
+        object.__setattr__(self, "states", tuple(self.states))
+        object.__setattr__(self, "origins", origins)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "codes", locked(self.codes, np.uint16))
+        check_origins(origins, self.slots, len(self.states))
+        rows, rest = np.divmod(np.diff(starts), len(self.states))
+        if (
+            starts[0] != 0
+            or rest.any()
+            or ((rows < 0) | (rows > self.slots - 1 - origins[:, 0])).any()
+        ):
+            raise InputError(
+                "starts must cut codes into one table per origin, of whole rows, one for each slot "
+                "after it at most"
+            )
+        places = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        pairs = [(slot, context) for slot, context in origins.tolist()]
+        self.remember(self.states, dict(zip(pairs, places, strict=True)))
+
+    @classmethod
+    def of(cls, states: tuple[str, ...], slots: int, hidden: dict[Origin, Codes]) -> SegmentMask:
+        """From one table per release; rows that suppress everything at their end are dropped."""
+        kept = sorted(hidden)
+        tables = [_trimmed(hidden[origin]).ravel() for origin in kept]
+        sizes = [0, *(table.size for table in tables)]
+        flat = np.concatenate([np.empty(0, np.uint16), *tables])
+        return cls(states, slots, np.array(kept, dtype=np.int64), np.cumsum(sizes), flat)
+
+    def policies(self) -> dict[Origin, Codes]:
+        """The table after each release that has one."""
+        size = len(self.states)
+        return {
+            origin: self.codes[first:last].reshape(-1, size)
+            for origin, (first, last) in self._tables.items()
+        }
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        if state.slot >= self.slots:
+            state = START
+        slot, context = state.slot, self.context_of(observed)
+        code = ALWAYS
+        if observed is None:
+            rng.words(1)
+            return state.missed(self.slots), None
+        if context >= 0 and not state.unread:
+            first, last = self._tables.get((state.origin, state.context), (0, 0))
+            place = first + (slot - state.origin - 1) * len(self.states) + context
+            code = int(self.codes[place]) if place < last else ALWAYS
+        if hides(code, rng):
+            return state.suppressed(), None
+        return state.released(context), self.states[context]
+
+    def length(self) -> int:
+        return self.slots
+
+    def names(self) -> tuple[str, ...]:
+        return self.states
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        None when that cannot happen.
+        """
+        return self.onward_from(day, origin, origin[0] + 1, opening(day, origin), until)
+
+    def onward_from(
+        self, day: Day, origin: Origin, slot: int, belief: Belief | None, until: int
+    ) -> Belief | None:
+        """`belief` before `slot`, followed to slot `until` while the table suppresses."""
+        size = len(self.states)
+        start, last = self._tables.get(origin, (0, 0))
+        for t in range(slot, until):
+            place = start + (t - origin[0] - 1) * size
+            hidden = decoded(self.codes[place : place + size]) if place < last else np.ones(size)
+            belief = None if belief is None else onward(day, origin, t, belief, hidden)
+        return belief
+
+    def describe(self) -> str:
+        return (
+            "suppression probabilities that depend on the last release: "
+            f"{len(self.origins)} tables, {self.codes.nbytes / 1e6:.3g} MB"
+        )
+
+
+def check_origins(origins: Ints, slots: int, size: int) -> None:
+    """Refuses releases that are not of this day, or listed twice: one table would hide another."""
+    slot, context = origins[:, 0], origins[:, 1]
+    inside = (slot >= -1) & (slot < slots) & (context >= 0) & (context < size)
+    if not (inside & ((slot >= 0) | (context == 0))).all():
+        raise InputError(
+            f"origins names a release outside the day; slots are 0 to {slots - 1} and contexts 0 "
+            f"to {size - 1}, and (-1, 0) is the start"
+        )
+    if len({(int(t), int(j)) for t, j in origins}) < len(origins):
+        raise InputError("origins names a release twice; each has one table")
+
+
+def _trimmed(codes: Codes) -> Codes:
+    """The table without the rows at its end that suppress everything."""
+    shown = np.flatnonzero((codes < ALWAYS).any(axis=1))
+    return codes[: int(shown[-1]) + 1] if len(shown) else codes[:0]
+
+
+# The machine of the optimal check: it also remembers the sensitive visits since a release.
+
+
+ALWAYS_HIDDEN = FINE - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HistoryMask(Tabled):
+    """Suppression by the last release and, for some slots after it, by the sensitive visits since.
+
+    `origins[k]` is a release with a window of `windows[k]` slots, `codes[starts[k]:starts[k + 1]]`
+    its tables in multiples of 2^-32: for slot m of the window one row per history of m visits.
+    `digits[j]` is what a visit to state j adds to a history. After the window `tail` takes over.
+    """
+
+    tail: SegmentMask
+    digits: Ints
+    origins: Ints
+    windows: Ints
+    starts: Ints
+    codes: FineCodes
+
+    def __post_init__(self) -> None:
+        origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
+        if not len(origins) == len(self.windows) == len(self.starts) - 1:
+            raise InputError("windows must hold one number per origin, starts one more")
+        object.__setattr__(self, "origins", origins)
+        for name in ("digits", "windows", "starts"):
+            object.__setattr__(self, name, locked(getattr(self, name), np.int64))
+        object.__setattr__(self, "codes", locked(self.codes, np.uint32))
+        self._check()
+        places = zip(self.starts[:-1].tolist(), self.windows.tolist(), strict=True)
+        pairs = [(slot, context) for slot, context in origins.tolist()]
+        self.remember(self.tail.states, dict(zip(pairs, places, strict=True)))
+
+    def _check(self) -> None:
+        """Refuses tables that do not fit the windows: a step would read another table's codes."""
+        size = len(self.tail.states)
+        check_origins(self.origins, self.tail.slots, size)
+        if self.digits.shape != (size,) or (self.digits < 0).any():
+            raise InputError(f"digits must hold a number of 0 or more for each of {size} contexts")
+        if ((self.windows < 0) | (self.windows > self.tail.slots - 1 - self.origins[:, 0])).any():
+            raise InputError("windows holds one that is negative or goes beyond the day")
+        base = int(self.digits.max()) + 1
+        sizes = [size * sum(base**m for m in range(window)) for window in self.windows.tolist()]
+        if self.starts.tolist() != list(accumulate(sizes, initial=0)) or sum(sizes) != len(
+            self.codes
+        ):
+            raise InputError("starts must cut codes into one row per history of each window")
+
+    @classmethod
+    def of(
+        cls,
+        states: tuple[str, ...],
+        slots: int,
+        policies: dict[Origin, Remembering],
+        digits: Ints,
+    ) -> HistoryMask:
+        """From what follows each release."""
+        tail = SegmentMask.of(states, slots, {o: plan.tail for o, plan in policies.items()})
+        kept = [origin for origin in sorted(policies) if policies[origin].codes]
+        tables = [np.concatenate([c.ravel() for c in policies[o].codes]) for o in kept]
+        return cls(
+            tail,
+            digits,
+            np.array(kept, dtype=np.int64),
+            np.array([len(policies[origin].codes) for origin in kept], dtype=np.int64),
+            np.cumsum([0, *(table.size for table in tables)]),
+            np.concatenate([np.empty(0, np.uint32), *tables]),
+        )
+
+    def policies(self) -> dict[Origin, Remembering]:
+        """What follows each release; those not listed suppress the rest of the day."""
+        size, base = len(self.tail.states), int(self.digits.max()) + 1
+        tails = self.tail.policies()
+        empty = np.empty((0, size), dtype=np.uint16)
+        found = {origin: Remembering((), tail) for origin, tail in tails.items()}
+        for origin, (first, window) in self._tables.items():
+            ends = first + np.cumsum([0, *(base**m * size for m in range(window))])
+            tables = [self.codes[a:b].reshape(-1, size) for a, b in pairwise(ends)]
+            found[origin] = Remembering(tuple(tables), tails.get(origin, empty))
+        return found
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        if state.slot >= self.tail.slots:
+            state = START
+        first, window = self._tables.get((state.origin, state.context), (0, 0))
+        past = state.slot - state.origin - 1
+        if past >= window or observed is None or state.unread:
+            return self.tail.step(state, observed, rng)
+        base, size = int(self.digits.max()) + 1, len(self.tail.states)
+        context = self.context_of(observed)
+        code = ALWAYS_HIDDEN
+        if context >= 0:
+            skipped = (base**past - 1) // (base - 1) if base > 1 else past
+            code = int(self.codes[first + (skipped + state.note) * size + context])
+        visit = int(self.digits[context]) if context >= 0 else 0
+        if (int(rng.words(1)[0]) & ALWAYS_HIDDEN) < code or code == ALWAYS_HIDDEN:
+            return state.suppressed(state.note * base + visit), None
+        return state.released(context), self.tail.states[context]
+
+    def listed(self, origin: Origin) -> bool:
+        return origin in self._tables or self.tail.listed(origin)
+
+    def length(self) -> int:
+        return self.tail.slots
+
+    def names(self) -> tuple[str, ...]:
+        return self.tail.states
+
+    def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
+        """The belief before slot `until`, when all slots since a release were read and suppressed.
+
+        Summed over the histories of visits, which the filter does not look at. None when that
+        cannot happen.
+        """
+        first, window = self._tables.get(origin, (0, 0))
+        steps = min(window, until - origin[0] - 1)
+        size = len(self.tail.states)
+        logs, held = opening(day, origin)
+        logs, held = logs[None], held[None]  # [history, j] and [history, j, secret]
+        for k in range(steps):
+            codes = self.codes[first : first + len(logs) * size].reshape(-1, size)
+            first += codes.size
+            kept = logs + logs_of(fine_decoded(codes))
+            logs, held = pushed(day, origin, origin[0] + 1 + k, kept, held, self.digits)
+        law = log_sums(logs)
+        share = np.exp(logs - np.where(np.isfinite(law), law, 0.0))
+        merged = Belief(law, (share[..., None] * held).sum(axis=0))
+        begin = origin[0] + 1 + steps
+        alive = merged if np.isfinite(law).any() else None
+        return self.tail.onward_from(day, origin, begin, alive, until)
+
+    def describe(self) -> str:
+        return (
+            "suppression probabilities that depend on the last release and, for up to "
+            f"{int(self.windows.max(initial=0))} slots after it, on the sensitive visits since"
+        )
+
+
+# The machines of the simulatable check: with a table, or computed as the day goes on.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatableMask(Mask):
+    """Shows the slot `table[origin + 1, context]` after a release, whatever its state is.
+
+    T stands for never again on this day, -1 marks contexts that are never shown.
+    """
+
+    states: tuple[str, ...]
+    table: Ints
+
+    def __post_init__(self) -> None:
+        table = np.asarray(self.table)
+        if table.ndim != 2 or table.shape[1] != len(self.states):
+            raise InputError(
+                f"table has shape {table.shape}; it must be (slots + 1, {len(self.states)})"
+            )
+        object.__setattr__(self, "states", tuple(self.states))
+        narrow = table.max(initial=0) <= np.iinfo(np.int16).max  # as days of any length once were
+        object.__setattr__(self, "table", locked(table, np.int16 if narrow else np.int32))
+        self.remember(self.states, {})
+
+    def init(self) -> MaskState:
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        rng.words(1)  # as many as the other machines take
+        if state.slot >= len(self.table) - 1:
+            state = START
+        slot, context = state.slot, self.context_of(observed)
+        due = int(self.table[state.origin + 1, state.context]) == slot
+        if due and not state.gaps and context >= 0 and self.table[slot + 1, context] >= 0:
+            return state.released(context), self.states[context]
+        return state.suppressed(state.note), None
+
+    def resume(
+        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
+    ) -> tuple[MaskState, str | None]:
+        """As `step`; once a slot that was due is not read, the model says which is due instead.
+
+        From then on `note` is that slot, for the rest of the day.
+        """
+        if state.slot >= len(self.table) - 1:
+            state = START
+        origin, slot, context = (state.origin, state.context), state.slot, self.context_of(observed)
+        due = state.note if state.gaps else int(self.table[state.origin + 1, state.context])
+        if due != slot or (observed is not None and not state.gaps):
+            return self.step(state, observed, rng)
+        rng.words(1)
+        days = model().days
+        if observed is None:
+            left = state.missed()
+            return replace(left, note=next_for_all(days, origin, slot + 1)), None
+        if context < 0 or not jointly_releasable(days)[slot, context]:
+            return state.suppressed(state.note), None
+        note = next_for_all(days, (slot, context), slot + 1)
+        return state.released(context, note), self.states[context]
+
+    def describe(self) -> str:
+        return (
+            "after each release the slot of the next one is fixed, before its context is known; "
+            "all slots between are suppressed"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveSimulatable(Mask):
+    """The simulatable check without a table: each release computes when the next one is due.
+
+    Starts at once, where every other check needs a calibration; a release costs milliseconds.
+    """
+
+    day: DayChain
+    secrets: SensitiveContexts
+    delta: float
+
+    def __post_init__(self) -> None:
+        self.remember(self.day.states, {})
+
+    def init(self) -> MaskState:
+        return MaskState(note=self._next(-1, 0, 0))
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+        """The state after this slot, and the context or None."""
+        rng.words(1)
+        if state.slot >= self.day.slots:
+            state = self.init()
+        slot, context = state.slot, self.context_of(observed)
+        if state.note == slot and observed is None:
+            return state.suppressed(self._next(state.origin, state.context, slot + 1)), None
+        if state.note == slot and context >= 0 and self.day.support()[slot, context]:
+            due = self._next(slot, context, slot + 1)
+            return state.released(context, due), self.day.states[context]
+        return state.suppressed(state.note), None
+
+    def describe(self) -> str:
+        return "after each release the slot of the next one is computed, all between suppressed"
+
+    def _next(self, slot: int, context: int, earliest: int) -> int:
+        shares = self.secrets.shares(self.day)
+        arrays = prepare(self.day.initial, self.day.transition, shares, self.delta)
+        return next_for_all((arrays,), (slot, context), earliest)

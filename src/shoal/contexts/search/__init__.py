@@ -1,0 +1,1 @@
+"""Searches for the suppression that shows most within a promise."""

@@ -1,0 +1,329 @@
+"""Greedy and exhaustive searches for one suppression probability per slot and state.
+
+Privacy is monotone here (raising a probability never hurts; Götz, Nath & Gehrke 2012, Theorem 1),
+so both searches start from suppressing everything and lower one probability at a time. The cache
+of Lemma 3 is not used: it is unsound (ERRATA 003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.contexts.search.beliefs import (
+    Day,
+    jointly_releasable,
+    memoryless_rise,
+    released_fraction,
+)
+from shoal.contexts.search.pacing import Effort
+from shoal.core.codec import Floats, Ints
+
+CALL = 1e4  # multiplications that calling a compiled loop stands for
+MEMORY = 1 << 30  # bytes of rows; what would need more stays suppressed
+
+
+def greedy(
+    days: Day | Sequence[Day],
+    order: Iterable[int],
+    levels: Floats,
+    *,
+    work: float | Effort = np.inf,
+) -> Floats:
+    """Suppression probabilities that are private and that no single lowering improves.
+
+    Coordinates t·n + j are lowered once, in the given order, to the least of `levels` (ascending,
+    the last is 1) that keeps every bound: one pass is enough, because a coordinate that could not
+    be lowered then cannot be lowered later. With several days (the members of a family) a level
+    must keep the bounds of each: the highest of their least levels does, by monotonicity. `work`
+    limits what is spent; coordinates not reached stay at 1, and what is found is private whenever
+    it ends.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    effort = Effort.of(work)
+    searches = [_Search(day, effort) for day in family]
+    shown = jointly_releasable(family)
+    for place in order:
+        if effort.over():
+            break
+        if shown.flat[place]:
+            _lower(searches, divmod(int(place), family[0].size), levels)
+    return searches[0].hidden
+
+
+def _lower(searches: Sequence[_Search], place: tuple[int, int], levels: Floats) -> None:
+    """Lowers one probability to the least level that keeps every bound of every member."""
+    first = 0
+    for search in searches:
+        first = max(first, search.least(place, levels))
+        if first >= len(levels) - 1:
+            return
+    for level in levels[first : first + 2]:  # the second when rounding spoiled the first
+        if level < 1 and all(search.settles(place, float(level)) for search in searches):
+            for search in searches:
+                search.keep(place)
+            return
+    for search in searches:
+        search.restore(place)
+
+
+def prior_order(days: Day | Sequence[Day]) -> Ints:
+    """Likely states first: the paper's heuristic, ties in order of slot and state.
+
+    Of several days the mean counts.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    prior = sum(day.prior for day in family) / len(family)
+    return np.argsort(-np.asarray(prior).ravel(), kind="stable")
+
+
+def orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
+    """Prior order, forward in time, backward, then random ones, the same at every call."""
+    first = days if isinstance(days, Day) else days[0]
+    count = first.slots * first.size
+    rng = np.random.default_rng(2012)
+    listed = [prior_order(days), np.arange(count), np.arange(count)[::-1]]
+    listed += [rng.permutation(count) for _ in range(max(0, restarts - len(listed)))]
+    return listed[:restarts]
+
+
+def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
+    """The private vector of highest utility on the grid, by exhaustive search.
+
+    Coordinates are fixed one after the other. A branch is cut when it is not private with all
+    later coordinates suppressed (then nothing below it is, by monotonicity), or when releasing
+    all later ones would not beat the best vector found. Of several days the one on which least is
+    shown counts. Exponential: for tiny chains.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    shown = jointly_releasable(family)
+    places = [int(p) for p in prior_order(family) if shown.flat[p]]
+    gain = np.array([day.prior.ravel()[places] for day in family])
+    rest = np.zeros((len(family), len(places) + 1))
+    rest[:, :-1] = np.cumsum(gain[:, ::-1], axis=1)[:, ::-1]
+    best: list[tuple[float, Floats]] = [(-1.0, np.ones(shown.shape))]
+
+    def follow(depth: int, hidden: Floats, reached: Floats) -> None:
+        if (reached + rest[:, depth]).min() <= best[0][0] + 1e-12:
+            return
+        if not all(private(day, hidden) for day in family):
+            return
+        if depth == len(places):
+            # in logarithms: the rows of `private` lose what is 1e-300 times less likely
+            if all(memoryless_rise(day, hidden) <= _allowed(day) for day in family):
+                best[0] = (float(reached.min()), hidden.copy())
+            return
+        for level in sorted(levels):
+            hidden.flat[places[depth]] = level
+            follow(depth + 1, hidden, reached + gain[:, depth] * (1 - level))
+        hidden.flat[places[depth]] = 1.0
+
+    follow(0, np.ones(shown.shape), np.zeros(len(family)))
+    return best[0][1]
+
+
+def private(day: Day, hidden: Floats) -> bool:
+    """The whole check without division: no output of `hidden` breaks a bound."""
+    from shoal.contexts.search import greedy_kernels as kernels
+
+    if (hidden < 1)[day.when, day.who].any():
+        return False
+    table = np.zeros((day.slots + 1, day.size, len(day.when)))
+    scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
+    kernels.extend_secrets(day.moves, hidden, day.when, day.who, -1, table, scale)
+    shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
+    shown[:-1] = (hidden < 1) & day.possible
+    shown[-1, 0] = True
+    secrets = day.when, day.who, day.bound, table, scale
+    return not kernels.any_breach(day.initial, day.moves, hidden, shown, day.possible, *secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What a restart of the greedy search uses: an order of coordinates and a set of levels."""
+
+    order: Ints
+    levels: Floats
+
+
+def best_of(
+    days: Day | Sequence[Day], grids: Sequence[Grid], *, work: float | Effort = np.inf
+) -> Floats:
+    """The vector of highest expected utility among several greedy searches, each looked at again.
+
+    Of several days the one on which least is shown counts. The first search may take half of
+    `work`, each later one an even share of what is left.
+    """
+    family = (days,) if isinstance(days, Day) else tuple(days)
+    effort = Effort.of(work)
+    best, value = np.ones((family[0].slots, family[0].size)), 0.0
+    for turn, grid in enumerate(grids):
+        if effort.over():
+            break
+        part = effort.part(1 / (len(grids) - turn) if turn else 1 / 2)
+        found = greedy(family, grid.order, grid.levels, work=part)
+        reached = min(released_fraction(day, found) for day in family)
+        if reached > value * (1 + 1e-12):
+            part.spend(sum(_cost(day, found) for day in family))
+            if all(memoryless_rise(day, found) <= _allowed(day) for day in family):
+                best, value = found, reached
+        effort.spend(part.spent)
+    return best
+
+
+def _cost(day: Day, hidden: Floats) -> float:
+    """Multiplications, nearly, of looking at a vector again."""
+    rows = 1 + int((hidden < 1).sum()) + len(day.when)
+    return rows * day.slots * day.size * (day.size + 20) / 2 + CALL
+
+
+def _allowed(day: Day) -> float:
+    """The rise that every bound stands for: the same for all secrets, by construction."""
+    if not len(day.bound):
+        return np.inf
+    return float((day.share * (day.bound - day.prior[day.when, day.who])).max())
+
+
+class _Search:
+    """The rows of a greedy search: one per releasable origin, and one per secret."""
+
+    def __init__(self, day: Day, effort: Effort) -> None:
+        from shoal.contexts.search import greedy_kernels as kernels
+
+        self.kernels, self.effort = kernels, effort
+        self.day = day
+        self.hidden = np.ones((day.slots, day.size))
+        self.shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
+        self.shown[-1, 0] = True
+        self.table = np.zeros((day.slots + 1, day.size, len(day.when)))
+        self.scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
+        self._extend_secrets(-1)
+        start = self.row(-1, 0)
+        self.origins = [(-1, 0)]
+        self.asked = [0]
+        self.rows = [start]
+        self.star, self.lift = start  # the row of the candidate looked at last
+
+    def row(self, slot: int, state: int) -> tuple[Floats, Ints]:
+        """K(origin → ·) under the current probabilities."""
+        values = np.zeros((self.day.slots + 1, self.day.size))
+        powers = np.zeros(self.day.slots + 1, dtype=np.int64)
+        self._extend(values, powers, (slot, state), -1)
+        self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
+        return values, powers
+
+    def least(self, place: tuple[int, int], levels: Floats) -> int:
+        """Which of `levels` is the least that keeps every bound of this day; the last when none.
+
+        A state that cannot occur bounds nothing.
+        """
+        last = len(levels) - 1
+        if not self.day.possible[place]:
+            return 0
+        if (len(self.rows) + 1) * self.rows[0][0].nbytes > MEMORY:
+            return last
+        self.star, self.lift = self.row(*place)
+        if self.breaches(self.star, self.lift, place[0], place[0]):
+            return last
+        least = 1.0 - levels[-2] if last else 2.0
+        room = self._room(place, self.star, self.lift, least * (1 - 1e-9))
+        if room < least * (1 - 1e-9):
+            return last
+        return min(last, int(np.searchsorted(levels, (1.0 - room) * (1 - 1e-12))))
+
+    def _room(self, place: tuple[int, int], star: Floats, lift: Ints, least: float) -> float:
+        """The largest release probability of `place`; below `least` as soon as that is certain.
+
+        The origin that turned the last candidate down is asked first: it often does again.
+        """
+        room = 1.0
+        each = float(self.shown[place[0] + 1 :].sum() * len(self.day.when))
+        for turn, which in enumerate(self.asked):
+            origin, (row, power) = self.origins[which][0], self.rows[which]
+            if origin >= place[0]:
+                continue
+            if not self.kernels.released_here(
+                row, power, origin, place, self.hidden, *self._secrets()
+            ):
+                room = 0.0
+            else:
+                room = self.kernels.room(
+                    row,
+                    power,
+                    origin,
+                    place,
+                    star,
+                    lift,
+                    self.hidden,
+                    self.shown,
+                    *self._secrets(),
+                    room,
+                    least,
+                )
+            self.effort.spend(each + CALL)
+            if room < least:
+                self.asked.insert(0, self.asked.pop(turn))
+                return room
+        return room
+
+    def breaches(self, row: Floats, power: Ints, slot: int, after: int) -> bool:
+        return bool(
+            self.kernels.breached(
+                row, power, slot, after, self.hidden, self.shown, *self._secrets()
+            )
+        )
+
+    def settles(self, place: tuple[int, int], level: float) -> bool:
+        """Takes the level, recomputes every row it changes, and looks again at those outputs."""
+        slot = place[0]
+        self.hidden[place] = level
+        self.shown[place] = self.day.possible[place]
+        if not self.shown[place]:
+            return True
+        self._refresh(slot)
+        outputs = float(self.shown[slot + 1 :].sum() * len(self.day.when)) + CALL
+        self.effort.spend(outputs * len(self.rows))
+        return not any(
+            origin < slot and row[place] > 0 and self.breaches(row, power, origin, slot)
+            for (origin, _), (row, power) in zip(self.origins, self.rows, strict=True)
+        )
+
+    def keep(self, place: tuple[int, int]) -> None:
+        """What was settled stays: from now on outputs begin there too."""
+        if self.shown[place]:
+            self.asked.insert(0, len(self.origins))
+            self.origins.append(place)
+            self.rows.append((self.star, self.lift))
+
+    def restore(self, place: tuple[int, int]) -> None:
+        """Back to suppressing the state always."""
+        self.hidden[place] = 1.0
+        if self.shown[place]:
+            self.shown[place] = False
+            self._refresh(place[0])
+
+    def _refresh(self, slot: int) -> None:
+        """Recomputes, never subtracts: a difference would leave 1e-17 where nothing is left."""
+        for origin, (row, power) in zip(self.origins, self.rows, strict=True):
+            if origin[0] < slot:
+                self._extend(row, power, origin, slot)
+                self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
+        self._extend_secrets(slot)
+        later = (self.day.slots - slot) * self.day.size**2
+        self.effort.spend(later * len(self.day.when) / 2)
+
+    def _extend(self, row: Floats, power: Ints, origin: tuple[int, int], since: int) -> None:
+        self.kernels.extend_row(
+            self.day.initial, self.day.moves, self.hidden, origin, since, row, power
+        )
+
+    def _extend_secrets(self, since: int) -> None:
+        self.kernels.extend_secrets(
+            self.day.moves, self.hidden, self.day.when, self.day.who, since, self.table, self.scale
+        )
+
+    def _secrets(self) -> tuple[Ints, Ints, Floats, Floats, Ints]:
+        day = self.day
+        return day.when, day.who, day.bound, self.table, self.scale

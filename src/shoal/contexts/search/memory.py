@@ -1,0 +1,370 @@
+"""Suppression that also remembers the sensitive visits since the last release.
+
+After a release, the first `window` slots are decided by the current state and by which sensitive
+contexts were visited in the slots since; later slots by a table without memory. A visit is a
+digit: 0 for a context that is not sensitive, 1 + its rank otherwise; the history of k slots is
+the number those digits spell. `Remembering.codes[k]` has one row per history of k slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.contexts.search.adaptive import Origin, full, listed_origins
+from shoal.contexts.search.beliefs import LEVELS, Codes, Day, decoded, segment_rise
+from shoal.core.codec import Floats, Ints
+
+FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
+FineCodes = npt.NDArray[np.uint32]
+UNIT = 2.0**-53  # the relative error of one rounding
+TINY = 1e-290  # more than a belief can lose to underflow
+NEVER = -(1 << 40)  # the exponent of what is impossible
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """What follows one release: a table per slot of the window, and the slots after it.
+
+    `codes[k][h, j]` is for the slot k + 1 after the release, history h and state j; `tail` holds
+    a row per slot after the release, of which those inside the window are not used.
+    """
+
+    codes: tuple[FineCodes, ...]
+    tail: Codes
+
+
+def digits_of(day: Day) -> Ints:
+    """Each state's digit in a history: 0, or 1 + its rank among the sensitive states."""
+    digits = np.zeros(day.size, dtype=np.int64)
+    sensitive = np.unique(day.who)
+    digits[sensitive] = 1 + np.arange(len(sensitive))
+    return digits
+
+
+def fine_encoded(suppression: Floats) -> FineCodes:
+    """Probabilities rounded up to multiples of 2^-32; the largest code stands for 1."""
+    level = np.ceil(np.asarray(suppression, dtype=np.float64) * FINE)
+    return np.where(level >= FINE - 1, FINE - 1, level).astype(np.uint32)
+
+
+def fine_decoded(codes: FineCodes) -> Floats:
+    """The suppression probabilities behind `codes`, exactly."""
+    level = codes.astype(np.float64)
+    return np.where(level == FINE - 1, 1.0, level / FINE)
+
+
+def seen_by(day: Day, slot: int, digits: Ints, window: int) -> tuple[npt.NDArray[np.bool_], ...]:
+    """For k = 0 … window: which secrets each history of k slots after `slot` has visited."""
+    base = int(digits.max()) + 1
+    found = [np.zeros((1, len(day.when)), dtype=np.bool_)]
+    for k in range(window):
+        table = np.repeat(found[-1], base, axis=0)
+        here = np.flatnonzero(day.when == slot + 1 + k)
+        for c in here:
+            table[np.arange(len(table)) % base == digits[day.who[c]], c] = True
+        found.append(table)
+    return tuple(found)
+
+
+def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> list[Floats]:
+    """arriving[k][h, j]: P(suppressed so far, history h, state j | release), for each slot.
+
+    One entry more than the window has slots: the last is the law with which the tail begins.
+    """
+    base = int(digits.max()) + 1
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    arriving = [law[None, :].copy()]
+    for k, codes in enumerate(plan.codes):
+        t = slot + 1 + k
+        kept = arriving[-1] * fine_decoded(codes)
+        fresh = np.zeros((len(kept) * base, day.size))
+        for j in range(day.size):
+            rows = np.arange(len(kept)) * base + digits[j]
+            fresh[rows] += kept[:, j : j + 1] * day.moves[t, j][None, :]
+        arriving.append(fresh)
+    return arriving
+
+
+def histories_rise(
+    day: Day, policies: dict[Origin, Remembering], digits: Ints
+) -> tuple[float, float]:
+    """max over outputs and secrets of share·(posterior - prior), over all releases that occur.
+
+    Follows what the tables let a machine emit, from "start" on: a release without a policy, after
+    which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
+    with a window (`certified`); as `segment_rise` after one without. The second number also counts
+    releases that only slots not read lead to: those with a policy, and what follows them.
+    """
+    from shoal.contexts.search import kernels
+
+    seen = np.zeros((day.slots, day.size), dtype=np.bool_)
+    also = listed_origins(day, policies)
+    nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
+    worst, unread = 0.0, 0.0
+    for slot in range(-1, day.slots):
+        for state in range(day.size) if slot >= 0 else (0,):
+            occurs = slot < 0 or bool(seen[slot, state])
+            if not (occurs or also[slot, state]):
+                continue
+            plan = policies.get((slot, state), nothing)
+            emitted = np.zeros_like(seen)
+            if plan.codes:
+                rise, emitted = certified(day, (slot, state), plan, digits)
+            else:
+                hidden = full(day, slot, {(slot, state): plan.tail}, state)
+                rise = segment_rise(day, slot, state, hidden, worst)
+                law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+                kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
+            unread, also = max(unread, rise), also | emitted
+            if occurs:
+                worst, seen = max(worst, rise), seen | emitted
+    return worst, max(worst, unread)
+
+
+def certified(
+    day: Day, origin: Origin, plan: Remembering, digits: Ints
+) -> tuple[float, npt.NDArray[np.bool_]]:
+    """An upper bound of the rise of belief after one release, and what may be shown next.
+
+    Masses, and masses together with each secret, are followed through window and tail as sums of
+    products of numbers that are not negative, each with an exponent of its own: nothing cancels,
+    nothing underflows, and a state is possible exactly when its exponent says so. So a belief is
+    off by a factor of at most 1 ± `_factor`, which is added; priors are rounded down. What a
+    history means is read off the states, not off `digits`: those say only which table row a
+    machine takes.
+    """
+    slot, state = origin
+    law = day.initial if slot < 0 else day.moves[slot, state]
+    mass, power = _split(law[None, :])
+    joint = np.zeros((1, day.size, 0))
+    highest = np.zeros(len(day.when))
+    highest[(day.when == slot) & (day.who == state)] = 1.0
+    emitted = np.zeros((day.slots, day.size), dtype=np.bool_)
+    first = int(np.searchsorted(day.when, slot, side="right"))
+    tail = decoded(plan.tail)
+    moves = [_split(matrix) for matrix in day.moves[slot + 1 :]]
+    for t in range(slot + 1, day.slots + 1):
+        k = t - slot - 1
+        here = np.flatnonzero(day.when == t)
+        entering = np.zeros((*mass.shape, len(here)))
+        entering[:, day.who[here], np.arange(len(here))] = mass[:, day.who[here]]
+        joint = np.concatenate([joint, entering], axis=2)
+        hidden = np.ones((1, day.size)) if k >= len(tail) else tail[k : k + 1]
+        if k < len(plan.codes):
+            hidden = fine_decoded(plan.codes[k])
+        gone = np.ones((1, day.size)) if t == day.slots else 1.0 - hidden
+        shown, _, told = _merged(mass * gone, power, joint * gone[..., None])
+        states = np.flatnonzero(shown > 0)
+        if len(states):
+            beliefs = (told[states] / shown[states, None]).max(axis=0)
+            span = slice(first, first + joint.shape[2])
+            highest[span] = np.maximum(highest[span], beliefs)
+        if t == day.slots:
+            break
+        emitted[t, states] = True
+        kept, together = mass * hidden, joint * hidden[..., None]
+        if k + 1 >= len(plan.codes):
+            merged = _merged(kept, power, together)
+            kept, power, together = merged[0][None], merged[1][None], merged[2][None]
+        base = digits if k + 1 < len(plan.codes) else np.zeros_like(digits)
+        mass, power, joint = _advanced(kept, power, together, moves[k], base)
+    rows = max(len(codes) for codes in plan.codes)
+    upper = np.minimum(1.0, highest * (1.0 + _factor(day, rows)) + TINY)
+    return _rounded_up(day, upper), emitted
+
+
+def allowed(day: Day, delta: float, rows: int) -> Floats:
+    """Beliefs up to which `certified` says at most delta, when a window has so many histories."""
+    room = delta / day.share + least_prior(day)
+    return np.asarray((room - TINY) / (1.0 + _factor(day, rows)) * (1.0 - 16 * UNIT))
+
+
+def least_prior(day: Day) -> Floats:
+    """A lower bound of the prior of each secret: sums of products, slots·(states + 1) roundings."""
+    steps = (day.when + 1) * (day.size + 2)
+    return np.asarray(day.prior[day.when, day.who] * (1.0 - 1.01 * UNIT * steps))
+
+
+def _factor(day: Day, rows: int) -> float:
+    """By how much a belief of `certified` may be off, relatively.
+
+    A step multiplies twice and adds up `size` terms; histories are added up when an output is
+    shown, and once more where the window ends. Numerator and denominator both err.
+    """
+    steps = (day.slots + 1) * (day.size + 4) + 2 * rows + 8
+    return 2.02 * UNIT * steps
+
+
+def _rounded_up(day: Day, upper: Floats) -> float:
+    if not len(upper):
+        return 0.0
+    rise = day.share * (upper - least_prior(day))
+    return max(0.0, float(rise.max())) * (1.0 + 8 * UNIT)
+
+
+def _split(values: Floats) -> tuple[Floats, Ints]:
+    """Numbers as mantissa · 2^exponent; 0 has the exponent NEVER."""
+    mantissa, power = np.frexp(values)
+    return mantissa, np.where(mantissa > 0, power.astype(np.int64), NEVER)
+
+
+def _powers(exponents: Ints) -> Floats:
+    """2^exponents for exponents of 0 or less; 0 below 2^-2000."""
+    return np.ldexp(1.0, np.maximum(exponents, -2000).astype(np.int32))
+
+
+def _merged(mass: Floats, power: Ints, joint: Floats) -> tuple[Floats, Ints, Floats]:
+    """The histories of each state added up: mass [j], its exponent, and mass with each secret."""
+    power = np.where(mass > 0, power, NEVER)
+    top = power.max(axis=0)
+    scale = _powers(power - top) * (mass > 0)
+    return (mass * scale).sum(axis=0), top, (joint * scale[..., None]).sum(axis=0)
+
+
+def _advanced(
+    mass: Floats, power: Ints, joint: Floats, move: tuple[Floats, Ints], digits: Ints
+) -> tuple[Floats, Ints, Floats]:
+    """One slot later: histories get the digit of the state that was left."""
+    base, (rows, size) = int(digits.max()) + 1, mass.shape
+    power = np.where(mass > 0, power, NEVER)
+    after = np.zeros((rows, base, size))
+    exponents = np.full((rows, base, size), NEVER)
+    together = np.zeros((rows, base, size, joint.shape[2]))
+    for digit in range(base):
+        group = np.flatnonzero(digits == digit)
+        if not len(group):
+            continue
+        reached = (mass[:, group, None] > 0) & (move[0][None, group] > 0)
+        exponent = np.where(reached, power[:, group, None] + move[1][None, group], NEVER)
+        top = exponent.max(axis=1)
+        weight = _powers(exponent - top[:, None, :]) * move[0][None, group] * reached
+        total = (mass[:, group, None] * weight).sum(axis=1)
+        with_secret = np.matmul(weight.transpose(0, 2, 1), joint[:, group])
+        mantissa, shift = np.frexp(total)
+        after[:, digit] = mantissa
+        exponents[:, digit] = np.where(total > 0, top + shift, NEVER)
+        together[:, digit] = with_secret * np.ldexp(1.0, -shift)[..., None]
+    shape = (rows * base, size)
+    return after.reshape(shape), exponents.reshape(shape), together.reshape(*shape, joint.shape[2])
+
+
+def histories_value(day: Day, policies: dict[Origin, Remembering], digits: Ints) -> float:
+    """The mean number of releases of a day, backwards from the last release that has a policy."""
+    value = np.zeros((day.slots, day.size))
+    for origin in sorted(policies, reverse=True):
+        reached = history_value(day, origin, policies[origin], digits, value)
+        if origin[0] < 0:
+            return reached
+        value[origin] = reached
+    return 0.0
+
+
+def history_value(
+    day: Day, origin: Origin, plan: Remembering, digits: Ints, value: Floats
+) -> float:
+    """Expected releases after one release, value[t, j] following a release of j at t."""
+    slot, state = origin
+    arriving = flow(day, slot, state, plan, digits)
+    total = 0.0
+    for k, codes in enumerate(plan.codes):
+        shown = (arriving[k] * (1.0 - fine_decoded(codes))).sum(axis=0)
+        total += float(shown @ (1.0 + value[slot + 1 + k]))
+    law = arriving[-1].sum(axis=0)
+    tail = decoded(plan.tail)
+    for t in range(slot + 1 + len(plan.codes), min(day.slots, slot + 1 + len(tail))):
+        hidden = tail[t - slot - 1]
+        total += float((law * (1.0 - hidden)) @ (1.0 + value[t]))
+        law = (law * hidden) @ day.moves[t]
+    return total
+
+
+# What follows the window of a segment: a table without memory, and the beliefs it leads to.
+#
+# Everything is linear in the masses with which the tail begins: `law[j]` of the state, and of the
+# state together with each secret visited before.
+
+
+SLACK = 1e-11  # of a belief: solutions of a linear program are no more exact than that
+MOST_BROKEN = 400  # bounds reported by one look
+
+
+class Tail:
+    """The slots from `begin` on of the segment that follows a release at `slot`.
+
+    `hidden` suppresses state j at slot t with probability hidden[t, j]; value[t, j] is what
+    follows a release of j at t. An outcome is (t, j), the next release, or (T, 0), the end.
+    """
+
+    def __init__(self, day: Day, slot: int, begin: int, hidden: Floats, value: Floats) -> None:
+        self.day, self.slot, self.begin, self.hidden = day, slot, begin, hidden
+        self.reach = self._reach()
+        self.worth = self._worth(value)
+        self._onward: dict[tuple[int, int], list[Floats]] = {}
+
+    def _reach(self) -> list[Floats]:
+        """reach[t - begin][i, j]: P(suppressed since, X_t = j | X_begin = i)."""
+        table = [np.eye(self.day.size)]
+        for t in range(self.begin, self.day.slots):
+            table.append((table[-1] * self.hidden[t]) @ self.day.moves[t])
+        return table
+
+    def _worth(self, value: Floats) -> Floats:
+        """Expected releases when the tail begins in each state."""
+        worth = np.zeros(self.day.size)
+        for t in range(self.day.slots - 1, self.begin - 1, -1):
+            hidden = self.hidden[t]
+            later = self.day.moves[t] @ worth if t + 1 < self.day.slots else 0.0
+            worth = (1 - hidden) * (1 + value[t]) + hidden * later
+        return np.asarray(worth)
+
+    def broken(self, law: Floats, joint: Floats, bound: Floats) -> list[tuple[int, int, int]]:
+        """(slot, state, secret) of bounds that beginning with these masses breaks, worst first."""
+        day = self.day
+        when, later = day.when, day.when > self.slot
+        found: list[tuple[float, int, int, int]] = []
+        joint = joint.copy()
+        for t in range(self.begin, day.slots + 1):
+            for c in np.flatnonzero(when == t):
+                joint[:, c] = 0.0
+                joint[day.who[c], c] = law[day.who[c]]
+            shown = law > 0 if t == day.slots else (law > 0) & (self.hidden[t] < 1)
+            states: Ints = np.flatnonzero(shown)
+            known = later & (when <= t)
+            excess = joint[states] / law[states, None] - bound
+            rows, secrets = np.nonzero((excess > SLACK) & known)
+            amounts = excess[rows, secrets]
+            found += zip(
+                (-amounts).tolist(),
+                [t] * len(rows),
+                states[rows].tolist(),
+                secrets.tolist(),
+                strict=True,
+            )
+            if t < day.slots:
+                kept = self.hidden[t]
+                law = (law * kept) @ day.moves[t]
+                joint = day.moves[t].T @ (joint * kept[:, None])
+        return [(t, state, secret) for _, t, state, secret in sorted(found)[:MOST_BROKEN]]
+
+    def outcome(self, slot: int, state: int, secret: int) -> tuple[Floats, Floats | None]:
+        """P(outcome | begins in i), and together with the secret; None when it came before."""
+        onward = self._backwards(slot, state)
+        when, who = int(self.day.when[secret]), int(self.day.who[secret])
+        if when < self.begin:
+            return onward[0], None
+        inside = self.reach[when - self.begin][:, who] * onward[when - self.begin][who]
+        return onward[0], np.asarray(inside)
+
+    def _backwards(self, slot: int, state: int) -> list[Floats]:
+        """u[t - begin][i]: P(suppressed from t on, then state at slot | X_t = i)."""
+        if (slot, state) not in self._onward:
+            unit = np.zeros(self.day.size)
+            unit[state] = 1.0
+            table = [unit]
+            for t in range(slot - 1, self.begin - 1, -1):
+                table.append(self.hidden[t] * (self.day.moves[t] @ table[-1]))
+            self._onward[slot, state] = table[::-1]
+        return self._onward[slot, state]

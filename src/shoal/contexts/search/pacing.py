@@ -1,0 +1,308 @@
+"""How much a search may still do: multiplications, counted, and seconds, if there is a clock.
+
+Counted work makes equal calls give equal answers on every machine. A clock, when one is given, ends
+a search that the machine is too slow or too busy to finish in time: whoever searches asks `left`
+before every unit of work and ends with what was found so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from shoal.contexts.search.beliefs import Arrays
+from shoal.core.codec import Bools, Floats
+
+Clock = Callable[[], float]  # seconds since some moment, never going back
+
+SPEED = 1e9  # multiplications a nominal second stands for; a machine of 2024 does somewhat more
+
+
+class OutOfTime(Exception):
+    """A search that the clock ended before there was anything to hand out."""
+
+
+class Gauge:
+    """How many multiplications a second this machine does now, as far as was seen."""
+
+    def __init__(self) -> None:
+        self.speed = SPEED
+        self.seen = False
+
+    def note(self, work: float, seconds: float) -> None:
+        """Work that was timed: the geometric mean of what was known and of this.
+
+        One pause of the machine does not count for too much that way. What is quicker than SPEED
+        is left over, not planned with.
+        """
+        if work <= 0:
+            return
+        speed = min(SPEED, work / seconds) if seconds > 0 else SPEED
+        self.speed = math.sqrt(self.speed * speed) if self.seen else speed
+        self.seen = True
+
+
+class Effort:
+    """Work that may be spent, until a moment of `clock` that must not be passed."""
+
+    def __init__(
+        self,
+        work: float = math.inf,
+        *,
+        clock: Clock | None = None,
+        ends: float = math.inf,
+        gauge: Gauge | None = None,
+    ) -> None:
+        self.work, self.clock, self.ends = work, clock, ends
+        self.gauge = Gauge() if gauge is None else gauge
+        self.spent = 0.0
+        self.kept = 0.0  # work to be done after the search, in the same time
+
+    @classmethod
+    def of(cls, given: float | Effort) -> Effort:
+        """The effort itself, or one of so many multiplications without a clock."""
+        return given if isinstance(given, Effort) else cls(given)
+
+    def spend(self, work: float) -> None:
+        """Counts what was done."""
+        self.spent += work
+
+    def left(self) -> float:
+        """Multiplications that may still be spent, also in the seconds left at this speed."""
+        counted = self.work - self.spent
+        return counted if self.clock is None else min(counted, self.seconds() * self.gauge.speed)
+
+    def over(self) -> bool:
+        """Whether nothing more may be done."""
+        return self.left() <= 0
+
+    def seconds(self) -> float:
+        """Seconds left; infinite without a clock."""
+        if self.clock is None:
+            return math.inf
+        return max(0.0, self.ends - self.kept / self.gauge.speed - self.clock())
+
+    def late(self) -> bool:
+        """Whether the clock, and not the count of work, ended it."""
+        return self.seconds() <= 0
+
+    def on_time(self) -> None:
+        """Raises OutOfTime once the clock has ended it."""
+        if self.late():
+            raise OutOfTime
+
+    def part(self, share: float) -> Effort:
+        """A share of what is left, work and seconds. What it spends is not counted here."""
+        work = max(0.0, self.work - self.spent) * share
+        if self.clock is None:
+            return Effort(work)
+        now = self.clock()
+        ends = now + share * max(0.0, self.ends - self.kept / self.gauge.speed - now)
+        return Effort(work, clock=self.clock, ends=ends, gauge=self.gauge)
+
+    def without(self, work: float) -> Effort:
+        """All that is left, but for the seconds that `work` takes afterwards, at the speed then."""
+        rest = Effort(self.work - self.spent, clock=self.clock, ends=self.ends, gauge=self.gauge)
+        rest.kept = self.kept + work
+        return rest
+
+
+# How the work of a search is shared out over the releases of a day, as it goes.
+#
+# What a forward pass costs depends on how many secrets limit the slots it crosses, which is seen
+# only on the way: the passes of all releases still to come are worked out anew from time to time,
+# from what those before them cost.
+
+
+MOST_PASSES = 800  # per segment; more gains next to nothing
+LEAST_PASSES = (9, 3, 1)  # each segment has, the first that the work allows
+KEPT = 17  # passes kept for the last origin, "start", on which everything depends
+AFTER_ALL = 3  # passes of it when the time is over
+OPEN = 40  # slots after which a past secret limits nothing any more, to begin with
+TIMES = 24  # that the passes still to come are worked out
+CALL = 1e5  # multiplications that the rest of the work on a segment stands for
+LOOK = 5  # multiplications per move and slot of looking at a segment again
+ROOMY = 0.8  # of the time for what must be done
+LOOKS = 1.5  # at each segment of a finished plan: its value, and its promise
+
+PACES = 8  # ways to spend, those of `paces_of`
+Origin = tuple[int, int]
+
+
+def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
+    """Multiplications, nearly, of looking at the segment after each of `origins`."""
+    slots = np.array([slot for slot, _ in origins], dtype=np.float64)
+    return (length - slots) * LOOK * size**2 + CALL
+
+
+def likeliest(prior: Floats, shown: Bools, effort: Effort) -> Bools:
+    """The likeliest of the states that may be shown: as many as can be looked at in time.
+
+    Each costs its search, a pass as dear as a look, and the looks at the finished plan. A state
+    that is left out is never shown, so that nothing follows it.
+    """
+    places = np.argwhere(shown)
+    places = places[np.argsort(-prior[shown], kind="stable")]
+    origins = [(-1, 0), *((int(t), int(j)) for t, j in places)]
+    costs = np.cumsum(look_costs(origins, *shown.shape))
+    kept = int(np.searchsorted(costs * (2 + LOOKS), ROOMY * effort.seconds() * effort.gauge.speed))
+    few = np.zeros_like(shown)
+    few[tuple(places[: max(0, kept - 1)].T)] = True
+    return few
+
+
+class Pacing:
+    """Forward passes of each origin: λ·√prior, λ such that the work is spent.
+
+    `prior` is that of the origins, in the order in which they are treated; `edges` is the number
+    of moves a slot has. At least 9 passes each, or 3, or 1, or none, when the work left does not
+    allow more. Where counted work does not even begin to suffice, each origin has one pass all the
+    same: only a clock leaves them without. `days` is the number of chains side by side.
+    """
+
+    def __init__(
+        self,
+        origins: Sequence[Origin],
+        prior: Floats,
+        shape: tuple[int, int],
+        edges: float,
+        effort: Effort,
+        days: int = 1,
+    ) -> None:
+        length, size = shape
+        later = length - np.array([slot for slot, _ in origins], dtype=np.float64)
+        self.effort = effort
+        self.cost = later * (edges * np.minimum(later, OPEN) / 2 + 40 * size)
+        self.fixed = days * look_costs(origins, length, size // days)
+        self.weight = np.sqrt(prior)
+        self.every = max(1, len(origins) // TIMES)
+        self.passes = np.zeros(len(origins), dtype=np.int64)
+        self.counted = self.modelled = 1.0
+        self.timed: tuple[float, float] | None = None
+        poor = effort.work < float((self.fixed + self.cost).sum())
+        self.floor = int(poor and effort.clock is None)
+
+    def at(self, place: int) -> int:
+        """How many passes the origin at `place` gets."""
+        last = place == len(self.passes) - 1
+        if self.effort.clock is not None and place % self.every == 0:
+            self._time(self.effort.clock())
+        if place % self.every == 0 or last:
+            left = self.effort.left() - float(self.fixed[place:].sum())
+            costs = self.cost[place:] * (self.counted / self.modelled)
+            kept = 0.0 if last else KEPT * float(costs[-1])
+            given = affordable(costs, self.weight[place:], left - kept)
+            self.passes[place:] = np.maximum(given, self.floor)
+            if last:
+                least = AFTER_ALL if self.effort.late() else KEPT
+                self.passes[place] = max(self.passes[place], least)
+        return int(self.passes[place])
+
+    def _time(self, now: float) -> None:
+        """How fast the last stretch went is how fast the next one is taken to be."""
+        if self.timed is not None:
+            work, moment = self.timed
+            self.effort.gauge.note(self.effort.spent - work, now - moment)
+        self.timed = (self.effort.spent, now)
+
+    def note(self, place: int, spent: float) -> None:
+        """What the origin at `place` cost."""
+        self.counted += spent
+        self.modelled += float(self.passes[place] * self.cost[place])
+        self.effort.spend(spent + float(self.fixed[place]))
+
+
+def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
+    """The passes of each origin when one costs `costs` and all may cost `work`."""
+    least = next((k for k in LEAST_PASSES if k * costs.sum() <= work), 0)
+    if work <= 0:
+        return np.zeros(len(costs))
+
+    def passes(rate: float) -> Floats:
+        return np.clip(np.floor(rate * weights), least, MOST_PASSES)
+
+    low, high = 1e-3, 1e9
+    for _ in range(40):
+        rate = np.sqrt(low * high)
+        low, high = (rate, high) if passes(rate) @ costs <= work else (low, rate)
+    return passes(low)
+
+
+def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+    """Pace, caps and worth of waiting to begin with; each state hands them to the slot before."""
+    return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
+
+
+def paces_of(slots: int) -> Callable[[int], Floats]:
+    """How fast to spend after a release at each slot, worked out once a slot.
+
+    All at once, half, evenly over what is left, and every other slot.
+    """
+    t = np.arange(slots)
+    left = np.maximum(slots - t, 1)
+
+    @lru_cache(maxsize=1)
+    def paces(origin: int) -> Floats:
+        table = [
+            np.ones(slots),
+            np.full(slots, 0.5),
+            np.minimum(1.0, 2.0 / left),
+            (t - origin) % 2 == 0,
+            1.0 / left,
+            np.full(slots, 0.2),
+            (t - origin) % 2 == 1,
+            (t - origin) % 3 == 0,
+        ]
+        return np.array(table, dtype=np.float64)
+
+    return paces
+
+
+# The search for one segment after the other, each beginning with what the last ones taught.
+
+
+NEGLIGIBLE = 1e-6  # expected releases not worth another slot of search
+
+
+class Climb:
+    """Segments of one day, or of several side by side, in the order of `origins`.
+
+    `prior` (slots, contexts) says how likely each release is; likelier ones get more of `effort`.
+    """
+
+    def __init__(
+        self, arrays: Arrays, origins: Sequence[Origin], prior: Floats, effort: Effort
+    ) -> None:
+        slots, size, _ = arrays.moves.shape
+        edges = float((arrays.moves > 0).sum()) / slots
+        self._arrays = arrays
+        self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
+        self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
+        self._found, self._spent = np.ones((slots, size)), np.zeros(1)
+        self._habits = [habit_of((slots, size)) for _ in range(size // arrays.copies)]
+        self._paces, self._wins = paces_of(slots), np.zeros(PACES)
+
+    def segment(self, place: int, origin: Origin, value: Floats) -> Floats | None:
+        """Probabilities to hide, for the slots after `origin`; None when no work is left for it.
+
+        `value` (slots, states) is what each later release is worth. Good until the next call.
+        """
+        from shoal.contexts.search.segment_kernels import best_segment
+
+        slot, state = origin
+        passes = self._pacing.at(place)
+        self._spent[0] = 0.0
+        if not passes:
+            return None
+        stop = NEGLIGIBLE / max(float(self._weights[place]), NEGLIGIBLE)
+        paces, habits = self._paces(slot), self._habits[state]
+        kept = (self._wins, self._found, self._spent)
+        best_segment(self._arrays, slot, state, value, paces, passes, stop, place, *habits, *kept)
+        return self._found[slot + 1 :]
+
+    def note(self, place: int) -> None:
+        """Tells what the segment cost, looks at it included."""
+        self._pacing.note(place, float(self._spent[0]))

@@ -1,0 +1,458 @@
+"""One segment of the optimal check as a linear program, its tail bounds generated when broken.
+
+In masses r(t, j, h) shown and u(t, j, h) suppressed, r + u = Σ u before · moves, the expected
+number of releases is linear, and so is every bound: Σ_{h ∋ c} r(t, j, h) ≤ b(c) Σ_h r(t, j, h).
+After the window a table without memory takes over; its outcomes are linear in the masses with
+which it begins. There are (slots · states · secrets) bounds of that kind, nearly all of them slack,
+so they are added to the program only once a solution breaks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shoal.contexts.search.adaptive import Origin
+from shoal.contexts.search.beliefs import Codes, Day, decoded
+from shoal.contexts.search.memory import (
+    FINE,
+    FineCodes,
+    Remembering,
+    Tail,
+    allowed,
+    fine_decoded,
+    fine_encoded,
+    flow,
+    seen_by,
+)
+from shoal.core.codec import Bools, Floats, Ints
+
+NOISE = 1e-10  # of the most a node can hold: less is rounding of the solver
+ROUNDS = 8  # of solving and adding broken bounds
+AT_ONCE = 60  # broken bounds added in a round, the worst first
+# tolerances of the solver, the least it takes first, and whether it may simplify: at the least
+# one it sometimes takes a program for infeasible that is not
+ATTEMPTS = ((1e-10, True), (1e-10, False), (1e-9, True), (1e-7, True))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Bounds Σ (held - b(secret)·mass)·x ≤ 0 in coordinates: each row has a secret of its own."""
+
+    row: Ints
+    column: Ints
+    held: Floats
+    mass: Floats
+    secret: Ints
+
+    def matrix(self, bound: Floats, count: int) -> Any:
+        """The rows as a sparse matrix, for these bounds."""
+        from scipy.sparse import csr_array
+
+        amounts = self.held - bound[self.secret[self.row]] * self.mass
+        return csr_array((amounts, (self.row, self.column)), shape=(len(self.secret), count))
+
+    def joined(self, other: Rows) -> Rows:
+        """These rows and then the other ones."""
+        return Rows(
+            np.concatenate([self.row, other.row + len(self.secret)]),
+            np.concatenate([self.column, other.column]),
+            np.concatenate([self.held, other.held]),
+            np.concatenate([self.mass, other.mass]),
+            np.concatenate([self.secret, other.secret]),
+        )
+
+
+def rows_of(parts: list[tuple[Ints, Floats, Floats, int]]) -> Rows:
+    """One row from each (columns, held, mass, secret)."""
+    sizes = [len(columns) for columns, *_ in parts]
+    empty: list[Any] = [np.empty(0)]
+    return Rows(
+        np.repeat(np.arange(len(parts)), sizes),
+        np.concatenate([*empty, *(part[0] for part in parts)]).astype(np.int64),
+        np.concatenate([*empty, *(part[1] for part in parts)]),
+        np.concatenate([*empty, *(part[2] for part in parts)]),
+        np.array([part[3] for part in parts], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The variables of an optimum, and what no policy whatever exceeds: weak duality."""
+
+    x: Floats
+    most: float
+
+
+class Program:
+    """One segment as a linear program in release fractions and suppressed fractions of arrivals.
+
+    Variables are masses divided by the largest they can be (all suppressed before), so that the
+    solver sees numbers near 1 even where the masses are tiny.
+    """
+
+    def __init__(
+        self,
+        day: Day,
+        origin: Origin,
+        tail: Codes,
+        window: int,
+        digits: Ints,
+        value: Floats,
+        shown: Any,
+        delta: float,
+        seconds: float = np.inf,
+    ) -> None:
+        self.day, self.origin, self.window, self.digits = day, origin, window, digits
+        self.codes = tail
+        self.slot = origin[0]
+        self.seconds = seconds  # of one solution, at most
+        base = int(digits.max()) + 1
+        never = tuple(
+            np.full((base**k, day.size), 2**32 - 1, dtype=np.uint32) for k in range(window)
+        )
+        self.most = flow(day, *origin, Remembering(never, tail), digits)
+        self.secrets = seen_by(day, self.slot, digits, window)
+        self.bound = allowed(day, delta, base ** (window - 1))
+        hidden = np.ones((day.slots, day.size))
+        hidden[self.slot + 1 : self.slot + 1 + len(tail)] = decoded(tail)
+        self.value, self.shown = value, shown
+        self.index = self._number()
+        self.tail = Tail(day, self.slot, self.slot + 1 + window, hidden, value)
+        self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
+
+    def _number(self) -> list[Ints]:
+        """The number of each node's suppressed variable; its shown variable is one higher."""
+        count, found = 0, []
+        for mass in self.most[:-1]:
+            numbers = np.full(mass.shape, -1, dtype=np.int64)
+            alive = mass > LEAST
+            numbers[alive] = count + 2 * np.arange(int(alive.sum()))
+            count += 2 * int(alive.sum())
+            found.append(numbers)
+        self.count = count
+        return found
+
+    def solve(self, margin: float | None) -> Solution | None:
+        """The optimum under bounds lowered by a part `margin`; None when the solver fails.
+
+        Without a margin under the bounds as they are, to know what no policy exceeds.
+        """
+        bound = self.day.bound if margin is None else self.bound * (1 - margin)
+        solution = self._solution(bound)
+        for _ in range(ROUNDS):
+            if solution is None:
+                return None
+            broken = self.tail.broken(*self._entering(solution.x), bound)
+            fresh = [outcome for outcome in broken if outcome not in self.asked][:AT_ONCE]
+            if not fresh:
+                break
+            self.asked += fresh
+            solution = self._solution(bound)
+        return solution
+
+    def _solution(self, bound: Floats) -> Solution | None:
+        """The optimum with the bounds asked for so far."""
+        rows = self._bounds.joined(self._tail_bounds())
+        for tolerance, simplify in ATTEMPTS:
+            found = self._solved(rows, bound, tolerance, simplify)
+            if found.status == 0:
+                return Solution(found.x, self._dual(found, rows))
+            if found.status == 1:  # out of time
+                break
+        return None
+
+    def _solved(self, rows: Rows, bound: Floats, tolerance: float, simplify: bool) -> Any:
+        from scipy.optimize import linprog
+
+        limits = rows.matrix(bound, self.count) if len(rows.secret) else None
+        options = {
+            "primal_feasibility_tolerance": tolerance,
+            "dual_feasibility_tolerance": tolerance,
+            "presolve": simplify,
+        }
+        return linprog(
+            -self._gains,
+            A_ub=limits,
+            b_ub=None if limits is None else np.zeros(len(rows.secret)),
+            A_eq=self._flows[0],
+            b_eq=self._flows[1],
+            bounds=np.stack([np.zeros(self.count), self._upper], axis=1),
+            method="highs",
+            options=options | ({"time_limit": self.seconds} if self.seconds < np.inf else {}),
+        )
+
+    def _dual(self, found: Any, rows: Rows) -> float:
+        """What no policy exceeds under the bounds as they are, from the solver's multipliers.
+
+        max g·x ≤ y·right + Σ upper·max(0, g - y·flows - z·rows) for all y and all z ≥ 0.
+        """
+        prices = -found.eqlin.marginals
+        rest = self._gains - self._flows[0].T @ prices
+        if len(rows.secret):
+            true = self.day.bound
+            rest = rest - rows.matrix(true, self.count).T @ np.maximum(0, -found.ineqlin.marginals)
+        return float(self._flows[1] @ prices + self._upper @ np.maximum(0, rest))
+
+    def _entering(self, solution: Floats) -> tuple[Floats, Floats]:
+        """The masses with which the tail begins: of each state, and of each with each secret."""
+        histories, states, past = self._last
+        kept = self.most[-2][histories, states] * np.clip(
+            solution[self.index[-1][histories, states]], 0, 1
+        )
+        onward = self.day.moves[self.tail.begin - 1]
+        law = np.bincount(states, kept, self.day.size) @ onward
+        joint = np.zeros((self.day.size, len(self.day.when)))
+        np.add.at(joint, states, kept[:, None] * past)
+        return law, onward.T @ joint
+
+    @cached_property
+    def _last(self) -> tuple[Ints, Ints, Floats]:
+        """History and state of each node of the window's last slot, and the secrets visited."""
+        base = int(self.digits.max()) + 1
+        histories, states = np.nonzero(self.index[-1] >= 0)
+        past = self.secrets[-1][histories * base + self.digits[states]].astype(np.float64)
+        return histories, states, past
+
+    @cached_property
+    def _gains(self) -> Floats:
+        gains = np.zeros(self.count)
+        for k, numbers in enumerate(self.index):
+            alive = numbers >= 0
+            t = self.slot + 1 + k
+            worth = self.most[k] * (1 + self.value[t])[None, :]
+            gains[numbers[alive] + 1] = worth[alive]
+        last = self.index[-1]
+        for j in range(self.day.size):
+            rows = np.flatnonzero(last[:, j] >= 0)
+            onward = float(self.day.moves[self.slot + self.window, j] @ self.tail.worth)
+            gains[last[rows, j]] += self.most[len(self.index) - 1][rows, j] * onward
+        return gains
+
+    @cached_property
+    def _upper(self) -> Floats:
+        """1, and 0 for what is never shown."""
+        upper = np.ones(self.count)
+        for k, numbers in enumerate(self.index):
+            closed = (numbers >= 0) & ~self.shown[self.slot + 1 + k][None, :]
+            upper[numbers[closed] + 1] = 0.0
+        return upper
+
+    @cached_property
+    def _flows(self) -> tuple[Any, Floats]:
+        """suppressed + shown = what arrives, each divided by the most that can arrive."""
+        from scipy.sparse import csr_array
+
+        base = int(self.digits.max()) + 1
+        rows, columns, amounts = [], [], []
+        right = np.zeros(self.count // 2)
+        right[: int((self.index[0] >= 0).sum())] = 1.0
+        for k, numbers in enumerate(self.index):
+            histories, states = np.nonzero(numbers >= 0)
+            here = numbers[histories, states]
+            for shift in (0, 1):
+                rows.append(here // 2)
+                columns.append(here + shift)
+                amounts.append(np.ones(len(here)))
+            if not k:
+                continue
+            before, digit = np.divmod(histories, base)
+            for i in range(self.day.size):
+                number = self.index[k - 1][before, i]
+                move = self.day.moves[self.slot + k, i, states]
+                share = self.most[k - 1][before, i] * move / self.most[k][histories, states]
+                fits = (self.digits[i] == digit) & (number >= 0) & (share > 0)
+                rows.append(here[fits] // 2)
+                columns.append(number[fits])
+                amounts.append(-share[fits])
+        entries = np.concatenate(amounts), (np.concatenate(rows), np.concatenate(columns))
+        return csr_array(entries, shape=(len(right), self.count)), right
+
+    @cached_property
+    def _bounds(self) -> Rows:
+        """The rows Σ (belief - bound)·mass ≤ 0 of every outcome and secret inside the window."""
+        parts = []
+        for k, numbers in enumerate(self.index):
+            for j in np.flatnonzero(self.shown[self.slot + 1 + k]):
+                alive = np.flatnonzero(numbers[:, j] >= 0)
+                if not len(alive):
+                    continue
+                mass = self.most[k][alive, j] / self.most[k][alive, j].sum()
+                for c in np.flatnonzero(self.secrets[k][alive].any(axis=0)):
+                    held = mass * self.secrets[k][alive, c]
+                    parts.append((numbers[alive, j] + 1, held, mass, int(c)))
+        return rows_of(parts)
+
+    def _tail_bounds(self) -> Rows:
+        """The same for the outcomes of the tail asked for."""
+        histories, states, past = self._last
+        columns = self.index[-1][histories, states]
+        onward = self.day.moves[self.tail.begin - 1]
+        parts = []
+        for slot, state, secret in self.asked:
+            law, inside = self.tail.outcome(slot, state, secret)
+            reached = onward @ law  # from each state of the window's last slot
+            mass = self.most[-2][histories, states] * reached[states]
+            if mass.sum() <= LEAST:
+                continue
+            belief = past[:, secret]
+            if inside is not None:
+                safe = np.where(reached > 0, reached, 1.0)
+                belief = ((onward @ inside) / safe)[states]
+            mass = mass / mass.sum()
+            parts.append((columns, mass * belief, mass, secret))
+        return rows_of(parts)
+
+    def tables(self, solution: Solution, margin: float, mix: float) -> tuple[FineCodes, ...]:
+        """Suppression tables of the solution's masses, `mix` of them replaced by another policy's.
+
+        That is suppressing everything, or using the table without memory from the start when it
+        takes over after the window. Both are private and every bound is linear in the masses, so
+        their mixture is private too; and where the solver leaves next to nothing, so that its
+        rounding would decide a belief, the mixture has the masses of the other.
+        """
+        found = []
+        for k, numbers in enumerate(self.index):
+            alive = numbers >= 0
+            masses = []
+            for shift in (0, 1):
+                fraction = np.zeros(numbers.shape)
+                fraction[alive] = np.clip(solution.x[numbers[alive] + shift], 0, 1)
+                masses.append(np.where(fraction > NOISE, fraction, 0.0) * self.most[k])
+            plain = self._plain[k] * self._table[k]
+            kept = (1 - mix) * masses[0] + mix * plain
+            gone = (1 - mix) * masses[1] + mix * (self._plain[k] - plain)
+            total = kept + gone
+            found.append(np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1.0))
+        bound = self.bound * (1 - margin / 2)
+        return repaired(self.day, self.origin, found, self.digits, self.secrets, bound)
+
+    @cached_property
+    def _table(self) -> Floats:
+        """What the policy mixed in suppresses in the slots of the window."""
+        begin = self.slot + 1
+        if self.tail.begin >= self.day.slots:
+            return np.ones((self.window, self.day.size))
+        return self.tail.hidden[begin : begin + self.window]
+
+    @cached_property
+    def _plain(self) -> list[Floats]:
+        """The masses that arrive when that policy is used from the first slot on."""
+        rows = tuple(
+            fine_encoded(np.broadcast_to(hidden, mass.shape))
+            for hidden, mass in zip(self._table, self.most, strict=False)
+        )
+        return flow(self.day, *self.origin, Remembering(rows, self.codes), self.digits)
+
+
+# Tables of a window made private where a linear program was only nearly so.
+#
+# A solver keeps its rows to 1e-10 or so. Where an outcome is rare that can be everything: a
+# history of mass 1e-9 that is shown alone tells all. Such outcomes are shown less, slot by slot,
+# in the masses that the rounded tables before them really lead to.
+
+
+LEAST = 1e-200  # histories of less mass are never shown: their masses may have lost digits
+NEARLY = 1 - 1e-7  # of an outcome: when plain scaling keeps as much, nothing better is looked for
+MARGINS = (1e-8, 1e-6, 1e-4)  # of a bound, given up by the program of one outcome
+
+
+def repaired(
+    day: Day,
+    origin: Origin,
+    tables: list[Floats],
+    digits: Ints,
+    secrets: tuple[Bools, ...],
+    bound: Floats,
+) -> tuple[FineCodes, ...]:
+    """`tables` in codes, with less shown wherever an outcome inside the window breaks a bound.
+
+    tables[k][h, j] suppresses state j with history h, k + 1 slots after the release; secrets[k]
+    says which secrets a history holds.
+    """
+    slot, state = origin
+    base = int(digits.max()) + 1
+    arriving = (day.initial if slot < 0 else day.moves[slot, state])[None, :]
+    found = []
+    for k, hidden in enumerate(tables):
+        codes = fine_encoded(np.where(arriving > LEAST, hidden, 1.0))
+        for j in np.flatnonzero((codes < FINE - 1).any(axis=0)):
+            codes[:, j] = bounded(codes[:, j], arriving[:, j], secrets[k], bound)
+        found.append(codes)
+        kept = arriving * fine_decoded(codes)
+        arriving = np.zeros((len(kept) * base, day.size))
+        for i in range(day.size):
+            rows = np.arange(len(kept)) * base + digits[i]
+            arriving[rows] += kept[:, i : i + 1] * day.moves[slot + 1 + k, i][None, :]
+    return tuple(found)
+
+
+def bounded(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+    """The codes of one outcome's histories, raised so that no belief exceeds its bound.
+
+    Of secret c the masses N that hold it and D of all must satisfy N ≤ b·D.
+    """
+    counted = holds.any(axis=0)
+    holds, bound = holds[:, counted], bound[counted]
+    if _kept(codes, arriving, holds, bound):
+        return codes
+    scaled = _scaled(codes, arriving, holds, bound)
+    before, after = (_shown(c, arriving).sum() for c in (codes, scaled))
+    if after >= NEARLY * before:
+        return scaled
+    best = _programmed(codes, arriving, holds, bound)
+    return best if _shown(best, arriving).sum() > after else scaled
+
+
+def _kept(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> bool:
+    shown = _shown(codes, arriving)
+    return bool((shown @ holds <= bound * shown.sum()).all())
+
+
+def _shown(codes: FineCodes, arriving: Floats) -> Floats:
+    return np.asarray(arriving * (1.0 - fine_decoded(codes)))
+
+
+def _never(codes: FineCodes) -> FineCodes:
+    return np.full_like(codes, FINE - 1)
+
+
+def _scaled(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+    """Histories with a secret all shown less by one factor, those without stay as they are.
+
+    s·N ≤ b(D₀ + s·R - roundings), D₀ shown without any secret, R with some: all bounds at once.
+    """
+    shown, some = _shown(codes, arriving), holds.any(axis=1)
+    lost = 2.0 / FINE * arriving[some].sum()
+    over = shown @ holds - bound * shown[some].sum()
+    room = bound * (shown[~some].sum() - lost)
+    if (room <= 0).any():
+        return _never(codes)
+    scale = min(1.0, float(np.min(room[over > 0] / over[over > 0], initial=1.0)))
+    part = (1.0 - fine_decoded(codes)) * np.where(some, scale * (1 - 1e-12), 1.0)
+    lowered = np.where(some, fine_encoded(1.0 - part), codes)
+    return lowered if _kept(lowered, arriving, holds, bound) else _never(codes)
+
+
+def _programmed(codes: FineCodes, arriving: Floats, holds: Bools, bound: Floats) -> FineCodes:
+    """The most of the outcome's mass that keeps its bounds, by a linear program of its own."""
+    from scipy.optimize import linprog
+
+    share = 1.0 - fine_decoded(codes)
+    some = np.flatnonzero(share > 0)
+    mass = arriving[some] * share[some]
+    mass = mass / mass.sum()
+    for margin in MARGINS:
+        rows = (holds[some].T - (bound * (1 - margin))[:, None]) * mass
+        found = linprog(-mass, A_ub=rows, b_ub=np.zeros(len(rows)), bounds=(0, 1), method="highs")
+        if found.status != 0:
+            continue
+        part = np.zeros(len(share))
+        part[some] = share[some] * np.clip(found.x, 0, 1)
+        lowered = np.maximum(fine_encoded(1.0 - part), codes)
+        if _kept(lowered, arriving, holds, bound):
+            return lowered
+    return _never(codes)

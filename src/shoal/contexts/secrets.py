@@ -1,0 +1,268 @@
+"""Contexts nobody may become surer of: at every time, or at some times, alone or in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NoReturn, Self
+
+import numpy as np
+
+from shoal.chains.model import checked_states
+from shoal.contexts.day import DayChain
+from shoal.core.codec import Floats, Value
+from shoal.core.errors import InputError
+from shoal.core.numbers import Number, exact
+from shoal.core.records import Sequences, label, sequences
+from shoal.core.task import Model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensitiveContexts(Value):
+    """P(X_t = s | output) - P(X_t = s) ≤ δ for every output, and every sensitive s and t.
+
+    `contexts` are sensitive at every slot, `moments` are (context, slots) pairs sensitive at those
+    slots (counted from 0) only, and for each group G in `groups` the belief that X_t is *some*
+    context of G may not rise by more than δ either: its members are then held to δ/|G| each,
+    which is enough because the beliefs of the members add up (the paper's remark in Section 2.1).
+
+    Nothing is said about a window of time: the belief of having been in s at *some* slot between
+    two can rise although that of every single slot does not. The paper's remark that δ/(length of
+    the window) is enough is false: a chain of five contexts whose every belief rises by 0 lets
+    that of a window of three slots rise from .5025 to .75 (ERRATA 003, tests/golden).
+    With `labels`, (state, contexts) pairs, the states of the chain are not contexts themselves but
+    stand for one of several: the adversary knows the day only up to such sets. Promised is then δ
+    for the contexts, to that adversary and to everybody who knows more, however they weigh the
+    labels (the paper's Theorem 7): a state that may be sensitive is held to δ/μ, μ being how many
+    states the same secret may hide in at that slot. A state without labels stands for itself.
+    Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
+    """
+
+    contexts: tuple[str, ...] = ()
+    moments: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.contexts or self.moments or self.groups):
+            raise InputError("contexts is empty; name at least one sensitive context")
+        for group in self.groups:
+            if len(set(group)) < 2:
+                raise InputError(
+                    f"groups holds {list(group)}; a group needs two different contexts or more "
+                    "(name a single one in contexts)"
+                )
+        if any(slot < 0 for _, slots in self.moments for slot in slots):
+            raise InputError("moments holds a negative slot; slots are counted from 0")
+        for state, several in self.labels:
+            if not several:
+                raise InputError(
+                    f"labels has no context for {state!r}; name those it may stand for, or leave "
+                    "it out when it stands for itself"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        contexts: str | Iterable[str] = (),
+        *,
+        moments: Mapping[str, Sequence[int]] | None = None,
+        groups: Iterable[Iterable[str]] = (),
+        labels: Mapping[str, Sequence[str]] | None = None,
+    ) -> Self:
+        """From a name or several, contexts to slots, groups of names, and states to contexts."""
+        names = (contexts,) if isinstance(contexts, str) else tuple(dict.fromkeys(contexts))
+        at = tuple((name, tuple(sorted(set(s)))) for name, s in (moments or {}).items())
+        sets = tuple((state, tuple(dict.fromkeys(s))) for state, s in (labels or {}).items())
+        return cls(names, at, tuple(tuple(dict.fromkeys(group)) for group in groups), sets)
+
+    @property
+    def notion(self) -> str:
+        return "delta-privacy"
+
+    @property
+    def subject(self) -> str:
+        return "being in a sensitive context at any single slot"
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Contexts need day chains that know them, and slots that exist."""
+        for model in family:
+            if not isinstance(model, DayChain):
+                raise InputError(
+                    f"secrets are contexts of a day, but the model is {model.describe()}; "
+                    "give a day chain"
+                )
+            known = [name for state in model.states for name in self.stands_for(state)]
+            for name in self._names():
+                if name not in known:
+                    raise InputError(
+                        f"secrets name the context {name!r}; the contexts of the model are "
+                        f"{list(dict.fromkeys(known))}"
+                    )
+            for state, _ in self.labels:
+                if state not in model.states:
+                    raise InputError(
+                        f"labels names the state {state!r}; the states of the model are "
+                        f"{list(model.states)}"
+                    )
+            latest = max((slot for _, slots in self.moments for slot in slots), default=0)
+            if latest >= model.slots:
+                raise InputError(
+                    f"moments names slot {latest}; the day has slots 0 to {model.slots - 1}"
+                )
+
+    def shares(self, day: DayChain) -> Floats:
+        """w[t, s]: how many times the rise of belief in s at t counts; 0 where it is not secret.
+
+        1 for a context alone; otherwise how many states of that slot a secret may hide in: those
+        that may stand for it, or for a member of a group. The largest where several apply.
+        """
+        weight = np.zeros((day.slots, day.size))
+        possible = day.support()
+        for names, slots in self.facts(day.slots):
+            places = [i for i, s in enumerate(day.states) if set(self.stands_for(s)) & set(names)]
+            for slot in slots:
+                count = max(1, int(possible[slot, places].sum()))
+                weight[slot, places] = np.maximum(weight[slot, places], count)
+        return weight
+
+    def facts(self, slots: int) -> list[tuple[tuple[str, ...], Sequence[int]]]:
+        """What must stay hidden: being in one of some contexts, and at which of `slots` slots."""
+        alone = [((name,), range(slots)) for name in self.contexts]
+        moments = [((name,), at) for name, at in self.moments]
+        return [*alone, *moments, *((group, range(slots)) for group in self.groups)]
+
+    def stands_for(self, state: str) -> tuple[str, ...]:
+        """The contexts a state of the chain may be: itself, unless it has labels."""
+        return dict(self.labels).get(state, (state,))
+
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
+    def describe(self) -> str:
+        parts = [f"whether one is in {name!r}" for name in self.contexts]
+        parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]
+        parts += [f"whether one is in one of {list(group)}" for group in self.groups]
+        unsure = f", for somebody unsure of {len(self.labels)} states" if self.labels else ""
+        return (
+            ", ".join(parts)
+            + f", at each single slot of the day (not: at some slot of a longer window){unsure}"
+        )
+
+    def _names(self) -> set[str]:
+        return {
+            *self.contexts,
+            *(name for name, _ in self.moments),
+            *(name for group in self.groups for name in group),
+        }
+
+
+def for_set_labels(
+    secrets: SensitiveContexts, labels: Mapping[str, Sequence[str]], delta: Number
+) -> tuple[SensitiveContexts, Fraction]:
+    """What protects from an adversary who knows the day only up to sets of contexts.
+
+    `labels` maps each state of the generalised chain to the contexts it may stand for. Sensitive
+    are then the states whose set holds a sensitive context, at δ/μ, μ being the most states one
+    sensitive context may hide in. Promised is δ for the contexts themselves, to everybody between
+    that adversary and one who knows all. Götz, Nath & Gehrke 2012, Theorem 7.
+    """
+    if secrets.moments or secrets.groups:
+        raise InputError("set labels are for contexts sensitive at every slot, without groups")
+    hidden_in = {
+        name: [state for state, several in labels.items() if name in several]
+        for name in secrets.contexts
+    }
+    for name, states in hidden_in.items():
+        if not states:
+            raise InputError(f"labels has no state that may stand for {name!r}; add it to a set")
+    most = max(len(states) for states in hidden_in.values())
+    chosen = [state for state, several in labels.items() if set(several) & set(secrets.contexts)]
+    return SensitiveContexts.of(chosen), exact(delta, "delta") / most
+
+
+def jointly(
+    wishes: Iterable[tuple[SensitiveContexts, Number]],
+) -> tuple[SensitiveContexts, Fraction]:
+    """What several applications of one user may see together: all their secrets, the least delta.
+
+    Applications talk to each other, so one user has one stream. A stream that keeps the union of
+    the sensitive contexts at the least δ keeps every application's own wish, whoever else it
+    shares outputs with; streams of their own would not add up to any promise. A state may stand
+    for whatever one of them says it may, and for itself where one names it as a secret: more
+    states are then sensitive, each held to a smaller share, which keeps all of them.
+    """
+    listed = [(secrets, exact(delta, "belief_delta")) for secrets, delta in wishes]
+    if not listed:
+        raise InputError("no application has a wish; give at least one (secrets, delta) pair")
+    moments: dict[str, set[int]] = {}
+    for secrets, _ in listed:
+        for name, slots in secrets.moments:
+            moments.setdefault(name, set()).update(slots)
+    states = dict.fromkeys(state for secrets, _ in listed for state, _ in secrets.labels)
+    labels = {
+        state: [
+            name
+            for secrets, _ in listed
+            for name in dict(secrets.labels).get(state, {state} & secrets._names())
+        ]
+        for state in states
+    }
+    union = SensitiveContexts.of(
+        dict.fromkeys(name for secrets, _ in listed for name in secrets.contexts),
+        moments={name: sorted(slots) for name, slots in moments.items()},
+        groups=dict.fromkeys(group for secrets, _ in listed for group in secrets.groups),
+        labels=labels,
+    )
+    return union, min(delta for _, delta in listed)
+
+
+# The query of a context stream: the current state, at every step.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurrentState(Value):
+    """Which state one is in, asked at every step of a stream and released as it is or not at all.
+
+    There is no number to add noise to: `lipschitz` is 0, which no numeric query has, and
+    `evaluate` refuses. Mechanisms that add noise refuse this query by it.
+    """
+
+    states: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", checked_states(self.states))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("current",)
+
+    @property
+    def unit(self) -> str:
+        return "states"
+
+    @property
+    def lattice(self) -> Fraction:
+        return Fraction(1)
+
+    @property
+    def lipschitz(self) -> Fraction:
+        return Fraction(0)
+
+    def read(self, data: Any) -> Sequences:
+        """`data` as chains of states."""
+        return sequences(data, self.states)
+
+    def evaluate(self, records: Any) -> NoReturn:
+        """Refused: a stream shows states, not numbers."""
+        raise InputError("the current state is not a number; run the plan with plan.start()")
+
+    def describe(self) -> str:
+        return f"which of {len(self.states)} states one is in, at every step"
+
+
+def current_state(states: Sequence[Any]) -> CurrentState:
+    """The query of a stream on these states."""
+    return CurrentState(tuple(label(state) for state in states))

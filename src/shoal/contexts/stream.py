@@ -1,0 +1,273 @@
+"""One step of a suppression plan by somebody who may not have read every slot.
+
+Proof: mask_missing.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Any
+
+from shoal.additive.choice import LOSS_TOLERANCE, recheck
+from shoal.contexts.checks.task import days_of, machine_states
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import Mask, MaskState
+from shoal.contexts.search.missing import AfterGaps
+from shoal.core.codec import Value
+from shoal.core.errors import InputError
+from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release
+from shoal.core.rng import Rng, SystemRng
+
+
+def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+    """The state after a slot, and the context or None; `observed` is None when it was not read.
+
+    All that runs a plan through a day comes through here. That a slot was not read is taken for
+    public: it must not depend on the contexts, given what was shown before.
+    """
+    body = plan.body
+    if isinstance(body, Mask):
+        return body.resume(state, observed, rng, lambda: _model(plan))
+    if not isinstance(body, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases; use plan.release(data)")
+    after: tuple[MaskState, str | None] = body.step(state, observed, rng)
+    return after
+
+
+@lru_cache(maxsize=8)
+def _model(plan: Plan) -> AfterGaps:
+    """The day chains of a plan and their secrets, prepared when a first slot is missing."""
+    return AfterGaps(days_of(plan.task, plan.guarantee.amount, states=machine_states(plan.body)))
+
+
+# A context stream through a day: late, missing and repeated readings, new days, one charge a day.
+#
+# A machine (`shoal.contexts.machine`) knows slots one after the other; this knows the clock.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextStream(Value):
+    """One person's stream: all applications see this one, and nothing else about the day.
+
+    `state` is where the day stands, `shown` what the last slot showed (None: nothing), `earlier`
+    what those before it did, as far back as the stream remembers. Reading returns the next stream,
+    so that it can be stored and taken up again in the middle of a day.
+    Days that are named only go forward; those without a name follow each other by themselves.
+    The state can tell what was suppressed: keep it as private as the contexts themselves.
+    """
+
+    plan: Plan
+    state: MaskState
+    day: str = ""
+    shown: str | None = None
+    earlier: tuple[str | None, ...] = field(default=(), metadata={"later": True})
+
+    @classmethod
+    def begin(cls, plan: Plan, day: str = "") -> ContextStream:
+        """The stream before the first slot of a day."""
+        _check_names(None, day)
+        return cls(plan, _machine(plan).init(), day)
+
+    @property
+    def slots(self) -> int:
+        """The length of the day."""
+        model = self.plan.task.family[0]
+        if not isinstance(model, DayChain):
+            raise InputError(f"{self.plan.mechanism} is not a plan for the contexts of a day")
+        return model.slots
+
+    def read(
+        self,
+        context: Any,
+        *,
+        slot: int | None = None,
+        day: str | None = None,
+        rng: Rng | None = None,
+        ledger: Ledger | None = None,
+        subject: str = "",
+        requester: str = "",
+    ) -> tuple[ContextStream, str | None]:
+        """The stream after a reading, and what may be shown: the context, or None.
+
+        Without `slot` it is the next one. `context` is None when there is no reading; slots that
+        were left out have none either. They show nothing and tell nothing, provided that whether a
+        slot is read does not depend on the contexts given what was shown before. Applications that
+        ask when they like get this stream, never more: a slot that is past gives what it showed
+        then, whatever is handed in now, and is never drawn again, nor for the first time. A
+        context the model does not know is suppressed. Another `day` begins a new one, independent
+        of the last; days only go forward (`comes_after`), so that none is ever begun again, however
+        long ago it was left. With a ledger every day has a name and is charged before its first
+        slot; a day that another stream began is refused, because two streams of one day tell more
+        than either may.
+        """
+        _check_names(slot, day)
+        if day is not None and day != self.day:
+            if self.state.slot > 0 and not comes_after(day, self.day):
+                raise InputError(
+                    f"day is {day!r}, which does not come after {self.day!r}; a day that was left "
+                    "cannot be begun again, so name days in order, such as '2024-03-05' after "
+                    "'2024-03-04'"
+                )
+            fresh = ContextStream.begin(self.plan, day)
+            return fresh.read(
+                context, slot=slot, rng=rng, ledger=ledger, subject=subject, requester=requester
+            )
+        current = self.state.slot
+        wanted = current % self.slots if slot is None else slot
+        if not 0 <= wanted < self.slots:
+            raise InputError(f"slot is {wanted}; the day has slots 0 to {self.slots - 1}")
+        over = current == self.slots
+        if (
+            slot is not None
+            and wanted < current
+            and (wanted == current - 1 or not over or self.day)
+        ):
+            return self, self._at(wanted)
+        if slot is not None and over:
+            raise InputError(f"slot is {wanted} after the end of the day; name the next day")
+        if over and (self.day or ledger is not None):
+            raise InputError(f"day {self.day!r} is over; name the next day")
+        source = rng if rng is not None else SystemRng()
+        if ledger is not None:
+            if not source.secure:
+                raise InputError("rng is seeded; a ledger takes only releases of system randomness")
+            charge = open_day if current == 0 else known_day
+            charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
+        state, outputs = self.state, [] if over else self._outputs()
+        for t in range(current % self.slots, wanted + 1):
+            state, shown = advance(self.plan, state, context if t == wanted else None, source)
+            outputs.append(shown)
+        return ContextStream(self.plan, state, self.day, shown, tuple(outputs[:-1])), shown
+
+    def _outputs(self) -> list[str | None]:
+        """What the slots up to the last one showed, as far back as the stream remembers."""
+        return [*self.earlier, self.shown] if self.state.slot > 0 else []
+
+    def _at(self, slot: int) -> str | None:
+        """What a slot that is past showed."""
+        outputs, back = self._outputs(), self.state.slot - slot
+        if back > len(outputs):
+            raise InputError(
+                f"slot is {slot}, which is past, and this stream was stored without what it "
+                f"showed; the next one is {self.state.slot}"
+            )
+        return outputs[-back]
+
+
+def _check_names(slot: object, day: object) -> None:
+    if slot is not None and (not isinstance(slot, int) or isinstance(slot, bool)):
+        raise InputError(f"slot is {slot!r}; it must be a whole number")
+    if day is not None and not isinstance(day, str):
+        raise InputError(f"day is {day!r}; it must be text, such as '2024-03-04'")
+
+
+def comes_after(day: str, other: str) -> bool:
+    """Whether a stream may leave `other` for `day`: in order of their names, strictly.
+
+    As text, but with numbers in names compared as numbers, so that "day 10" comes after "day 9".
+    Dates such as 2024-03-04 come in their order; everything comes after a day without a name. A
+    stream that only goes forward needs to remember no day but its own.
+    """
+    return day_order(day) > day_order(other)
+
+
+def day_order(day: str) -> tuple[object, ...]:
+    """Text and numbers in turns; numbers by how many digits they have, then digit by digit."""
+    parts = re.split("([0-9]+)", day)
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    numbers = [(len(number), number) for number in digits]
+    turns = zip_longest(parts[::2], numbers, fillvalue=(-1, ""))
+    return tuple(item for pair in turns for item in pair)
+
+
+def goes_on(stored: Plan, plan: Plan) -> bool:
+    """Whether a stream begun with `stored` may go on where `plan` is asked for.
+
+    It is the same plan, or one for the same task, check and promise, and keeps it: a search that a
+    time limit ended may end elsewhere the next time, and a day goes on with the plan it began with.
+    """
+    if stored == plan:
+        return True
+    same = (stored.task, stored.mechanism, stored.guarantee) == (
+        plan.task,
+        plan.mechanism,
+        plan.guarantee,
+    )
+    amount = float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE)
+    return same and stored.mechanism.startswith("mask-") and recheck(stored) <= amount
+
+
+def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:
+    """Charges one day for one stream of it, before its first slot; refused when it has begun.
+
+    Who lost the state of a stream cannot begin its day again: what was shown cannot be unshown.
+    """
+    charge, begun = _first_charge(plan, subject, day, requester), []
+
+    def begin() -> Release:
+        begun.append(_beginning(plan))
+        return begun[-1]
+
+    release = ledger.settle(charge, begin)
+    if not begun:
+        raise InputError(
+            f"day {day!r} of subject {subject!r} has begun already; go on from the stored state of "
+            "that stream, or begin with the next day"
+        )
+    return release
+
+
+def known_day(
+    plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
+) -> Release:
+    """What `open_day` stored for a day in progress; refused when this ledger knows none."""
+
+    def unknown() -> Release:
+        raise InputError(
+            f"day {day!r} of subject {subject!r} was begun without this ledger; go on without it, "
+            "or begin the next day with it"
+        )
+
+    return ledger.settle(_first_charge(plan, subject, day, requester), unknown)
+
+
+def charge_day(
+    plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = ""
+) -> Release:
+    """Charges one day of a stream before its first slot; the same day is charged once.
+
+    Beliefs do not add up, so the ledger refuses anything else about the same subject and day. For
+    a caller that keeps the state itself; `open_day` also refuses a second stream of the day.
+    """
+    charge = _first_charge(plan, subject, day, requester)
+    return ledger.settle(charge, lambda: _beginning(plan))
+
+
+def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
+    if not subject:
+        raise InputError("subject is empty; a ledger needs to know whose day is charged")
+    if not day:
+        raise InputError("day is empty; a ledger needs to know which day is charged")
+    key = f"{subject}/{day}/{plan.fingerprint}"
+    return Charge(plan=plan, subject=subject, period=day, requester=requester, key=key)
+
+
+def _beginning(plan: Plan) -> Release:
+    return Release(
+        answer=Answer(("day begun",), (1,), Fraction(1), "days"),
+        plan=plan.fingerprint,
+        mechanism=plan.mechanism,
+        guarantee=plan.guarantee,
+        error=None,
+        secure=True,
+    )
+
+
+def _machine(plan: Plan) -> Machine:
+    if not isinstance(plan.body, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases; use plan.release(data)")
+    return plan.body

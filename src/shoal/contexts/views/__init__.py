@@ -1,0 +1,1 @@
+"""How the commands show and read days of contexts."""

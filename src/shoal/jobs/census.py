@@ -1,0 +1,205 @@
+"""One shard of rows, counted: who is in it, how often each state occurs, how long chains are.
+
+All of a subject's rows are in one shard, whatever files they came from, so the chains are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.core.codec import Floats, Ints
+from shoal.core.records import Sequences
+from shoal.jobs.inputs import Layout
+from shoal.jobs.tidy import NO_DEGREES, NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN, coded
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Truths = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+PROBLEMS = {
+    UNKNOWN: "a state the model does not know",
+    NO_STATE: "a row without a state",
+    NO_TIME: "a row without a time",
+    NO_NUMBER: "a row without a number",
+    NO_DEGREES: "a latitude or longitude that is not in degrees",
+}
+TWICE = "two rows at the same time"
+GROUPS = "rows in more than one group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """What the rows say, unit by unit; a unit is one subject in one period.
+
+    `rows` are the rows of each unit, `counts[u, s]` how many are in state s. The rows themselves
+    are in `values`, `times` and `numbers`, ordered by unit, series and time: unit u has
+    values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
+    first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released.
+    """
+
+    subjects: list[str]
+    periods: list[str]
+    groups: list[str]
+    rows: Ints
+    counts: Ints
+    values: Ints
+    times: Ints | None
+    numbers: Floats | None
+    bounds: Ints
+    starts: Ints
+    first_chain: Ints
+    problems: dict[int, str]
+
+    @property
+    def units(self) -> int:
+        return len(self.subjects)
+
+    def lengths(self) -> Ints:
+        """The number of entries of every chain."""
+        return np.diff(np.append(self.starts, len(self.values)))
+
+    def unusable(self, *codes: int) -> dict[int, str]:
+        """The units with a row of one of these codes, and what is wrong with it."""
+        return _unusable(np.repeat(np.arange(self.units), self.rows), self.values, codes)
+
+    def sequences(self, unit: int, states: tuple[str, ...]) -> Sequences:
+        """The chains of one unit."""
+        own = self.starts[self.first_chain[unit] : self.first_chain[unit + 1]]
+        ends = [*own.tolist(), int(self.bounds[unit + 1])]
+        return Sequences(states, tuple(self.values[a:b] for a, b in pairwise(ends)))
+
+
+def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool = False) -> Census:
+    """The census of tidy rows (see `tidy`) over `size` states.
+
+    `lenient`: only a missing time is a problem of any plan; streams know what to do without a
+    state, and say themselves what else they refuse.
+    """
+    unit, subjects, periods = _units(rows)
+    total = len(subjects)
+    series = coded(rows["series"])[0] if "series" in rows.columns else None
+    time = rows["time"].to_numpy() if "time" in rows.columns else None
+    order, times, waits = _order(unit, series, time)
+    each = np.bincount(unit, minlength=total)
+    bounds = np.concatenate([[0], np.cumsum(each)])
+    unit = np.repeat(np.arange(total), each)  # sorted: the order is by unit first
+    values = rows["state"].to_numpy()[order].astype(np.int64)
+    key_changes = _key_changes(bounds, None if series is None else series[order])
+    problems = _twice(unit, key_changes, waits)
+    breaks = key_changes
+    if waits is not None and layout.gap_microseconds is not None:
+        breaks = key_changes | (waits > layout.gap_microseconds)
+    starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]) if len(unit) else np.empty(0, int)
+    problems |= _unusable(unit, values, (NO_TIME,) if lenient else tuple(PROBLEMS))
+    groups = _groups(rows, unit, order, total, problems)
+    return Census(
+        subjects=subjects,
+        periods=periods,
+        groups=groups,
+        rows=each,
+        counts=_counts(unit, values, total, size),
+        values=values,
+        times=times,
+        numbers=_numbers(rows, order),
+        bounds=bounds,
+        starts=starts,
+        first_chain=np.searchsorted(starts, bounds),
+        problems=problems,
+    )
+
+
+def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:
+    """How many rows of each unit are in each state; rows without a state are in none."""
+    places = unit * size
+    places += values
+    if values.min(initial=0) < 0:
+        places = places[values >= 0]
+    return np.bincount(places, minlength=total * size).reshape(total, size)
+
+
+def _key_changes(bounds: Ints, series: Ints | None) -> Truths:
+    """Whether a row is followed by one of another unit or series, for all rows but the last."""
+    changes = np.zeros(max(int(bounds[-1]) - 1, 0), dtype=np.bool_)
+    changes[bounds[1:-1] - 1] = True
+    if series is not None:
+        changes |= np.diff(series) != 0
+    return changes
+
+
+def _numbers(rows: pl.DataFrame, order: Ints) -> Floats | None:
+    """One row of numbers per record, in the order of the census."""
+    names = [name for name in rows.columns if name.startswith("number ")]
+    return rows.select(names).to_numpy()[order] if names else None
+
+
+def _units(rows: pl.DataFrame) -> tuple[Ints, list[str], list[str]]:
+    """The unit of each row, and the subject and period of each unit, in their order."""
+    subject, names = coded(rows["subject"])
+    if "period" not in rows.columns:
+        return subject, names, [""] * len(names)
+    period, labels = coded(rows["period"])
+    both = subject * len(labels) + period
+    distinct, unit = np.unique(both, return_inverse=True)
+    owners, parts = np.divmod(distinct, max(len(labels), 1))
+    return unit, [names[i] for i in owners], [labels[i] for i in parts]
+
+
+def _order(
+    unit: Ints, series: Ints | None, time: Ints | None
+) -> tuple[Ints, Ints | None, Ints | None]:
+    """The rows by unit, series and time, their times, and how long after each the next comes.
+
+    Stable, so that without a time the order of the rows counts.
+    """
+    key = unit if series is None else unit * (int(series.max(initial=0)) + 1) + series
+    # numpy sorts 16-bit keys by radix, several times faster
+    narrow = key.astype(np.uint16) if key.max(initial=0) < 2**16 else key
+    order = np.argsort(narrow, kind="stable")
+    if time is None:
+        return order, None, None
+    times = time[order]
+    waits = np.diff(times)
+    backwards = np.flatnonzero(waits < 0)
+    if (key[order[backwards]] == key[order[backwards + 1]]).any():
+        order = np.lexsort((time, key))
+        times = time[order]
+        waits = np.diff(times)
+    return order, times, waits
+
+
+def _twice(unit: Ints, key_changes: Truths, waits: Ints | None) -> dict[int, str]:
+    """The units with two rows of one series at one time; `waits` lie between rows."""
+    if waits is None:
+        return {}
+    twice = np.flatnonzero(waits == 0)
+    twice = twice[~key_changes[twice]]
+    return dict.fromkeys(np.unique(unit[twice]).tolist(), TWICE)
+
+
+def _unusable(unit: Ints, values: Ints, codes: tuple[int, ...]) -> dict[int, str]:
+    """The units with a row of one of these codes, and what is wrong with it."""
+    found: dict[int, str] = {}
+    for code in codes if values.min(initial=0) < 0 else ():
+        found |= dict.fromkeys(np.unique(unit[values == code]).tolist(), PROBLEMS[code])
+    return found
+
+
+def _groups(
+    rows: pl.DataFrame, unit: Ints, order: Ints, total: int, problems: dict[int, str]
+) -> list[str]:
+    """The group of each unit; a unit in two is a problem."""
+    if "group" not in rows.columns:
+        return [""] * total
+    group, names = coded(rows["group"])
+    ordered = group[order]
+    least = np.full(total, len(names), dtype=np.int64)
+    most = np.full(total, -1, dtype=np.int64)
+    np.minimum.at(least, unit, ordered)
+    np.maximum.at(most, unit, ordered)
+    problems |= dict.fromkeys(np.flatnonzero(least != most).tolist(), GROUPS)
+    return [names[i] for i in least]

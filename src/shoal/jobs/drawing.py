@@ -1,0 +1,348 @@
+"""Noise for many releases of one plan, drawn together: the same exact laws, a fraction of the time.
+
+Releases are independent and so are their draws, so one batch of n·d words serves n releases. The
+laws are those of `noise.laplace` and `noise.zero_sum`; nothing is rounded here either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shoal.additive.queries import LinearQuery
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
+from shoal.chains.model import MarkovChain
+from shoal.contexts.day import DayChain
+from shoal.core.codec import Ints
+from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
+from shoal.core.plan import CONFIDENCE, Additive, Answer, Charge, Noise, Plan, Release, Sampler
+from shoal.core.records import Sequences
+from shoal.core.rng import Rng, SystemRng
+from shoal.jobs.census import Census
+from shoal.noise.digits import digits_of, geometric_batch, laplace_batch
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.lattice import WIDEST_RATIO
+from shoal.noise.primitives import SeededRng
+
+if TYPE_CHECKING:
+    from shoal.ledger.store import SqlLedger
+
+BATCH = 2**16  # draws at a time, so that their arrays stay in the processor's cache
+
+
+def draw_many(noise: Noise, count: int, dimension: int, rng: Rng) -> Ints:
+    """`count` independent draws of the noise of one release, one row each, in lattice steps."""
+    if isinstance(noise, LatticeLaplace):
+        flat = _in_batches(noise, count * dimension, rng)
+        return flat.reshape(count, dimension)
+    if isinstance(noise, ZeroSumLaplace):
+        return _zero_sum(noise, count, rng)
+    drawn = [noise.draw(dimension, rng) for _ in range(count)]
+    return fitting(np.array(drawn, dtype=object).reshape(count, dimension))
+
+
+def check_width(noise: Noise) -> None:
+    """Refuse noise that 64-bit columns may not hold."""
+    if noise.scale / noise.step > WIDEST_RATIO:
+        raise Refused(
+            f"the noise is {float(noise.scale / noise.step):.3g} lattice steps wide, more than a "
+            "table of 64-bit numbers holds; use weights with fewer digits, or plan.release"
+        )
+
+
+def fitting(values: Any) -> Ints:
+    """`values` as 64-bit integers; refused, never wrapped, when one does not fit."""
+    try:
+        return np.asarray(values).astype(np.int64, casting="unsafe", copy=False)
+    except OverflowError:
+        raise Refused("a value does not fit 64 bits; use weights with fewer digits") from None
+
+
+def _in_batches(noise: LatticeLaplace, total: int, rng: Rng) -> Ints:
+    sizes = [min(BATCH, total - done) for done in range(0, total, BATCH)]
+    parts = [laplace_batch(noise.rate, size, rng) for size in sizes]
+    return fitting(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
+def _zero_sum(noise: ZeroSumLaplace, count: int, rng: Rng) -> Ints:
+    """Rows of independent discrete Laplace draws closed by minus their sum, kept or drawn again.
+
+    A row is kept with probability exp(-r |last|), which is P(G >= |last|) for a geometric G of the
+    same rate r; so G is drawn instead of a coin. Rows that are not kept are drawn again whole.
+    """
+    rows = np.empty((count, noise.dimension), dtype=np.int64)
+    left = np.arange(count)
+    digits = digits_of(noise.rate)
+    while left.size:
+        here = left[: max(1, BATCH // noise.dimension)]
+        size = here.size * (noise.dimension - 1)
+        free = fitting(laplace_batch(noise.rate, size, rng)).reshape(here.size, -1)
+        last = -free.sum(axis=1)
+        words = (rng.words(here.size) >> np.uint64(2)).astype(np.int64)
+        kept = fitting(geometric_batch(words, digits, rng)) >= np.abs(last)
+        rows[here[kept]] = np.column_stack([free, last])[kept]
+        left = np.concatenate([here[~kept], left[here.size :]])
+    return rows
+
+
+# From a census to releases: who is admitted, the true answers, the noise, and the charges.
+
+
+# models that admit data by the lengths of its chains alone
+BY_LENGTH = (MarkovChain, DayChain, AnyInitialLaw, MixingSummary, IntervalChains, OrderChain)
+LARGEST = 2**62  # true answers beyond it are not added in 64 bits
+OVER_LIMIT = "the ledger's limit does not allow it"
+NOT_ADDED = "no theorem adds it to what the ledger already holds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charging:
+    """How releases are charged: the ledger, and the names every charge of the job carries."""
+
+    ledger: SqlLedger
+    job: str
+    period: str = ""
+    requester: str = ""
+
+    def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
+        """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
+        when = period or self.period
+        key = json.dumps([self.job, subject, when, plan.fingerprint, *step], ensure_ascii=False)
+        return Charge(plan=plan, subject=subject, period=when, requester=self.requester, key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Releases of one plan: the units they are of, and one row of lattice multiples for each."""
+
+    plan: Plan
+    units: list[int]
+    multiples: Ints
+    secure: bool
+
+
+def draw(
+    plan: Plan,
+    census: Census,
+    units: Sequence[int],
+    states: tuple[str, ...],
+    *,
+    seed: int | None = None,
+    charging: Charging | None = None,
+) -> tuple[Drawn, dict[int, str]]:
+    """The releases of `units`, all under `plan`, and the units refused with the reason.
+
+    `states` is what the census counts. With `charging` every release is charged in one
+    transaction first, and a key that was used brings its stored value back. A `seed` gives every
+    unit a source of its own, so that engines can be compared; it protects nothing.
+    """
+    if not isinstance(plan.body, Sampler):
+        raise InputError(f"{plan.mechanism} is a stream plan; a job of it reads a stream")
+    if charging is not None and seed is not None:
+        raise InputError("seed is given with a ledger; a ledger takes only real releases")
+    fast = _by_counts(plan)
+    own = OwnStates.of(plan, states)
+    refused, records = _admitted(plan, census, units, own, fast=fast)
+    kept = [unit for unit in units if unit not in refused]
+    truths = own.answers(plan, census, kept) if fast else None
+
+    def values(places: Sequence[int]) -> Ints:
+        chosen = [kept[place] for place in places]
+        if truths is not None and seed is None:
+            return truths[list(places)] + _noise(plan, len(chosen))
+        rows = []
+        for place, unit in zip(places, chosen, strict=True):
+            rng = source_of(seed, plan, census.subjects[unit], census.periods[unit])
+            if truths is None:
+                rows.append(_one(plan, records[unit], rng))
+            else:
+                rows.append(truths[place] + _noise_of_one(plan, rng))
+        return fitting(np.array(rows).reshape(len(rows), len(plan.task.query.labels)))
+
+    if charging is None:
+        multiples = values(range(len(kept)))
+        return Drawn(plan=plan, units=kept, multiples=multiples, secure=seed is None), refused
+    return _charged(plan, census, kept, values, charging, refused)
+
+
+def _charged(
+    plan: Plan,
+    census: Census,
+    kept: list[int],
+    values: Any,
+    charging: Charging,
+    refused: dict[int, str],
+) -> tuple[Drawn, dict[int, str]]:
+    """The releases as the ledger stored them, and all refusals."""
+    from shoal.ledger.batch import settle_many
+
+    charges = [charging.charge(plan, census.subjects[unit], census.periods[unit]) for unit in kept]
+    make = release_maker(plan, secure=True)
+    outcomes = settle_many(
+        charging.ledger, charges, lambda places: [make(row) for row in values(places).tolist()]
+    )
+    good: list[int] = []
+    rows: list[tuple[int, ...]] = []
+    for unit, outcome in zip(kept, outcomes, strict=True):
+        if isinstance(outcome, BudgetError):
+            refused[unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED
+            continue
+        good.append(unit)
+        rows.append(outcome.answer.multiples)
+    multiples = fitting(np.array(rows).reshape(len(rows), len(plan.task.query.labels)))
+    return Drawn(plan=plan, units=good, multiples=multiples, secure=True), refused
+
+
+def release_maker(plan: Plan, *, secure: bool) -> Any:
+    """A function from lattice multiples to the release of `plan` that holds them."""
+    assert isinstance(plan.body, Sampler)
+    error = plan.body.error(CONFIDENCE)
+    query = plan.task.query
+    step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
+
+    def make(multiples: Sequence[int]) -> Release:
+        return Release(
+            answer=Answer(query.labels, tuple(multiples), step, query.unit),
+            plan=plan.fingerprint,
+            mechanism=plan.mechanism,
+            guarantee=plan.guarantee,
+            error=error,
+            secure=secure,
+        )
+
+    return make
+
+
+def seeded_source(seed: int, plan: Plan, subject: str, period: str) -> SeededRng:
+    """A source of its own for each release, the same on every engine; for tests only."""
+    text = json.dumps([seed, plan.fingerprint, subject, period])
+    return SeededRng(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
+
+
+def source_of(seed: int | None, plan: Plan, subject: str, period: str) -> Rng:
+    return SystemRng() if seed is None else seeded_source(seed, plan, subject, period)
+
+
+def _by_counts(plan: Plan) -> bool:
+    """Whether counts and chain lengths are all the plan looks at."""
+    return (
+        type(plan.body) is Additive  # queries in rounds have a body of their own
+        and isinstance(plan.task.query, LinearQuery)
+        and all(type(model) in BY_LENGTH for model in plan.task.family)
+    )
+
+
+def _admitted(
+    plan: Plan, census: Census, units: Sequence[int], own: OwnStates, *, fast: bool
+) -> tuple[dict[int, str], dict[int, Any]]:
+    """Units refused with the reason, and the records of the others (none when counts do)."""
+    refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
+    refused |= own.outside(census, [unit for unit in units if unit not in refused])
+    records: dict[int, Any] = {}
+    told: dict[tuple[int, ...], str] = {}
+    shapes = _shapes(census) if fast else None
+    for unit in units:
+        if unit in refused:
+            continue
+        shape = None if shapes is None else tuple(shapes[unit].tolist())
+        if shape is not None and shape in told:
+            reason = told[shape]
+        else:
+            reason, found = _read(plan, census, unit, own, fast=fast)
+            if shape is None:
+                records[unit] = found
+            else:
+                told[shape] = reason
+        if reason:
+            refused[unit] = reason
+    return refused, records
+
+
+def _shapes(census: Census) -> Ints:
+    """Per unit: longest and shortest chain, number of chains, entries; all that is looked at."""
+    lengths, first = census.lengths(), census.first_chain[:-1]
+    if not len(first):
+        return np.empty((0, 4), dtype=np.int64)
+    return np.column_stack(
+        [
+            np.maximum.reduceat(lengths, first),
+            np.minimum.reduceat(lengths, first),
+            np.diff(census.first_chain),
+            census.rows,
+        ]
+    )
+
+
+def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) -> tuple[str, Any]:
+    """Why the task refuses the unit's data ("" when it does not), and the data as it is read."""
+    try:
+        if census.numbers is not None:
+            mine = slice(census.bounds[unit], census.bounds[unit + 1])
+            return "", plan.task.read(census.numbers[mine])
+        found = census.sequences(unit, own.states)
+        if fast:  # only the lengths are looked at, so the states need no recoding
+            chains = tuple(np.broadcast_to(np.int64(0), len(chain)) for chain in found.chains)
+            return "", plan.task.read(Sequences(own.states, chains))
+        return "", plan.task.read(own.recoded(found))
+    except DataError as error:
+        return str(error), None
+
+
+def _noise(plan: Plan, count: int) -> Ints:
+    assert isinstance(plan.body, Additive)
+    check_width(plan.body.noise)
+    return draw_many(plan.body.noise, count, len(plan.task.query.labels), SystemRng())
+
+
+def _noise_of_one(plan: Plan, rng: Rng) -> Ints:
+    assert isinstance(plan.body, Additive)
+    return fitting(plan.body.noise.draw(len(plan.task.query.labels), rng))
+
+
+def _one(plan: Plan, records: Any, rng: Rng) -> tuple[int, ...]:
+    assert isinstance(plan.body, Sampler)
+    return plan.body.draw(records, rng).multiples
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStates:
+    """A plan's own states among those the census counts (the states of all plans of the job)."""
+
+    states: tuple[str, ...]
+    place: Ints  # of each counted state in `states`; -1 when the plan does not know it
+
+    @classmethod
+    def of(cls, plan: Plan, counted: tuple[str, ...]) -> OwnStates:
+        own = {state: place for place, state in enumerate(plan.task.query.states)}
+        return cls(plan.task.query.states, np.array([own.get(name, -1) for name in counted]))
+
+    def outside(self, census: Census, units: Sequence[int]) -> dict[int, str]:
+        """The units with a state that only other plans know."""
+        foreign = self.place < 0
+        if not foreign.any() or not units or census.numbers is not None:
+            return {}
+        found = census.counts[np.array(units)][:, foreign].any(axis=1)
+        reason = "a state the model does not know"
+        return dict.fromkeys(np.array(units)[found].tolist(), reason)
+
+    def recoded(self, found: Sequences) -> Sequences:
+        return Sequences(self.states, tuple(self.place[chain] for chain in found.chains))
+
+    def answers(self, plan: Plan, census: Census, units: Sequence[int]) -> Ints:
+        """The true answers in steps of the noise, exactly; refused when 64 bits may not do."""
+        assert isinstance(plan.task.query, LinearQuery)
+        assert isinstance(plan.body, Additive)
+        ratio = int(plan.task.query.lattice / plan.body.noise.step)
+        rows = plan.task.query.multiples()
+        weights = [[ratio * value for value in rows[at]] if at >= 0 else None for at in self.place]
+        known = [row if row is not None else [0] * len(rows[0]) for row in weights]
+        most = max((abs(value) for row in known for value in row), default=0)
+        if most * int(census.rows.max(initial=0)) >= LARGEST:
+            raise InputError("the weights have too many digits for 64-bit sums; use fewer")
+        table = np.array(known, dtype=np.int64).reshape(len(known), -1)
+        return census.counts[np.array(units, dtype=np.int64)] @ table

@@ -1,0 +1,92 @@
+"""One call for a job over many files, on one machine or on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from shoal.contexts.day import DayChain
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.data.times import parse_duration
+from shoal.jobs.inputs import Layout
+from shoal.jobs.job import MEMORY, Job
+from shoal.jobs.report import JobReport
+
+
+def release_files(
+    plans: Plan | Mapping[str, Plan],
+    data: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str],
+    by: str,
+    state: str | None = None,
+    latitude: str | None = None,
+    longitude: str | None = None,
+    numbers: tuple[str, ...] = (),
+    series: str | None = None,
+    time: str | None = None,
+    gap: str | timedelta | None = None,
+    group: str | None = None,
+    period_column: str | None = None,
+    engine: str = "local",
+    ledger: str | None = None,
+    name: str | None = None,
+    period: str = "",
+    requester: str = "",
+    skip_bad: bool = False,
+    memory: int = MEMORY,
+    seed: int | None = None,
+) -> JobReport:
+    """The report of a job that releases every subject of many files, into the new folder `out`.
+
+    `data` is a file, a folder or a pattern such as "in/**/*.parquet" of Parquet, CSV or JSON Lines
+    files; columns may also come from hive folders such as day=2024-05-01. `by` names the column of
+    the subject, `state` that of the state (on a map perhaps `latitude` and `longitude`; for K-means
+    `numbers`, those of each record), `series` what tells chains apart inside a subject, `time`
+    their order, `group` and `period_column` the group and period of a row; a pause longer than
+    `gap` starts a new chain. `plans` is one plan, or one per value of `group`. A subject's rows may
+    be in any number of files. Streams are answered row by row (locations) or day by day (contexts);
+    a location row without a state or coordinates is a step at which nothing is released.
+
+    With a ledger each release is charged before it is drawn, under the key (name, subject, period,
+    plan): the same `name` brings stored values back. A job that was stopped is taken up again by
+    `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the report.
+    """
+    layout = Layout(
+        by=by,
+        state=state,
+        latitude=latitude,
+        longitude=longitude,
+        numbers=numbers,
+        series=series,
+        time=time,
+        gap=parse_duration(gap) if isinstance(gap, str) else gap,
+        group=group,
+        period=period_column,
+        daily=_of_days(plans) and period_column is None and time is not None,
+    )
+    rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
+    rest |= {"skip_bad": skip_bad, "seed": seed}
+    return _run(
+        Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
+    )
+
+
+def _of_days(plans: Plan | Mapping[str, Plan]) -> bool:
+    made = [plans] if isinstance(plans, Plan) else list(plans.values())
+    return any(isinstance(plan.task.family[0], DayChain) for plan in made)
+
+
+def _run(job: Job, engine: str) -> JobReport:
+    if engine == "spark":
+        from shoal.jobs.spark import run as run_on_spark
+
+        return run_on_spark(job)
+    if engine != "local":
+        raise InputError(f"engine is {engine!r}; it must be 'local' or 'spark'")
+    from shoal.jobs.local import run
+
+    return run(job)

@@ -1,0 +1,266 @@
+"""Which columns of the input say whose row it is, when it happened and what it says."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import unquote
+
+from shoal.core.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The columns of a job.
+
+    `by` names the subject: each one gets a release of its own. `series` tells chains apart inside
+    a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
+    a new one, `group` says which plan a subject is under, `period` which part of its data a row
+    belongs to: a subject gets one release per period. With `daily` the period is the date of the
+    time. A period is a claim of independence. Plans about numbers (K-means) have no `state` but
+    `numbers`, the columns of each record; location plans on a map may have `latitude` and
+    `longitude` instead.
+    """
+
+    by: str
+    state: str | None = None
+    series: str | None = None
+    time: str | None = None
+    gap: timedelta | None = None
+    group: str | None = None
+    period: str | None = None
+    daily: bool = False
+    numbers: tuple[str, ...] = ()
+    latitude: str | None = None
+    longitude: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", tuple(self.numbers))
+        if (self.latitude is None) != (self.longitude is None):
+            raise InputError("latitude and longitude go together; name both columns, or neither")
+        if [self.state is None, not self.numbers, self.latitude is None].count(False) != 1:
+            raise InputError(
+                "name the column of the state, those of latitude and longitude, or columns of "
+                "numbers, but not more than one of them"
+            )
+        if self.gap is not None and self.time is None:
+            raise InputError(f"gap is {self.gap}, but no time column is named; name it")
+        if self.gap is not None and self.gap <= timedelta(0):
+            raise InputError(f"gap is {self.gap}; it must be longer than 0")
+        if self.daily and (self.time is None or self.period is not None):
+            raise InputError("daily needs a time column, and no column of periods beside it")
+        if self.series == self.by:
+            object.__setattr__(self, "series", None)
+        single = (self.state, self.series, self.time, self.latitude, self.longitude)
+        roles = [self.by, *filter(None, single), *self.numbers]
+        twice = next((name for name in roles if roles.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"column {twice!r} is named for two purposes; name another column")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Role to column, of every role that has one; `by` is the role "subject"."""
+        named = {
+            "subject": self.by,
+            "period": self.period,
+            "group": self.group,
+            "series": self.series,
+            "time": self.time,
+            "state": self.state,
+            "latitude": self.latitude,
+            "longitude": self.longitude,
+        }
+        named |= {f"number {place}": column for place, column in enumerate(self.numbers)}
+        return {role: column for role, column in named.items() if column is not None}
+
+    @property
+    def owners(self) -> list[str]:
+        """The roles of text that say whose a row is; all of them must be there."""
+        told = {"period": self.daily, **dict.fromkeys(self.columns, True)}
+        return [role for role in ("subject", "period", "group", "series") if told.get(role)]
+
+    @property
+    def gap_microseconds(self) -> int | None:
+        return None if self.gap is None else self.gap // MICROSECOND
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON data; `of` reads it again."""
+        named = {name: getattr(self, name) for name in self.__slots__ if name != "gap"}
+        return {**named, "gap_microseconds": self.gap_microseconds}
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Self:
+        """The layout stored by `as_dict`."""
+        rest = {name: value for name, value in data.items() if name != "gap_microseconds"}
+        gap = data.get("gap_microseconds")
+        return cls(gap=None if gap is None else gap * MICROSECOND, **rest)
+
+
+# The files of a job: found once, read in pieces, and named with the reason when they are bad.
+
+
+SUFFIXES = (".parquet", ".csv", ".jsonl", ".ndjson")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+LARGE = 64 * 2**20  # bytes of a file that is read in pieces
+TEXT_ROW = 24  # bytes a row of text takes at least, to guess how many rows a file holds
+
+
+class InputFile(NamedTuple):
+    """A file as it was when the job began; a changed one would be another job's data."""
+
+    path: str
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Self:
+        found = os.stat(path)
+        return cls(str(path), found.st_size, found.st_mtime_ns)
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.path).suffix.lower()
+
+    @property
+    def folders(self) -> dict[str, str | None]:
+        """What hive folders such as day=2024-05-01 say about every row."""
+        found: dict[str, str | None] = {}
+        for part in Path(self.path).parts[:-1]:
+            name, equals, value = part.partition("=")
+            if equals and name:
+                found[unquote(name)] = None if value == NO_VALUE else unquote(value)
+        return found
+
+
+class BadFile(NamedTuple):
+    """A file that could not be used, why, and how many rows it holds (None: nobody knows)."""
+
+    path: str
+    reason: str
+    rows: int | None
+
+
+def find_inputs(pattern: str | os.PathLike[str], out: Path) -> tuple[InputFile, ...]:
+    """The files a pattern, a folder or a path names, sorted; never the job's own output.
+
+    Names that begin with "_" or "." are other programs' notes and left out, as Spark does.
+    """
+    text = str(pattern)
+    search = os.path.join(text, "**", "*") if os.path.isdir(text) else text
+    # a path that exists is meant literally, also when it holds a star
+    names = [text] if os.path.isfile(text) else glob.glob(search, recursive=True)
+    inside = os.path.join(os.path.realpath(out), "")
+    files = sorted(
+        name
+        for name in set(names)
+        if os.path.isfile(name)
+        and not Path(name).name.startswith(("_", "."))
+        and not os.path.realpath(name).startswith(inside)
+    )
+    if not files:
+        raise DataError(f"no file matches {text!r}; check the path, or name a folder of data files")
+    return tuple(InputFile.of(os.path.abspath(name)) for name in files)
+
+
+def changed(files: tuple[InputFile, ...]) -> str | None:
+    """The first file that is not what it was; None when all are."""
+    for file in files:
+        if not os.path.isfile(file.path) or InputFile.of(file.path) != file:
+            return file.path
+    return None
+
+
+def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame]:
+    """The columns of the layout, at most about `piece` rows at a time.
+
+    A CSV has no types: its values are the text between the commas. Raises DataError with the
+    reason when the file is bad, perhaps after some pieces.
+    """
+    import polars as pl
+
+    try:
+        scan = _scan(file)
+        present = scan.collect_schema().names() if file.size else []
+        wanted = _located(file, layout, present)
+        if file.suffix != ".csv":  # of a CSV whole rows, so that one with too many fields is seen
+            scan = scan.select(wanted)
+        pieces = scan.collect_batches(chunk_size=piece) if file.size > LARGE else [scan.collect()]
+        for frame in pieces:
+            for part in frame.iter_slices(piece) if frame.height else [frame]:
+                yield _with_folders(part.select(wanted), file, layout)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise DataError(
+            f"it cannot be read as {file.suffix[1:]}: {_first_line(error)}; it may be cut short or "
+            "of another format"
+        ) from None
+
+
+def rows_in(file: InputFile) -> int | None:
+    """How many rows the file holds, from a Parquet footer; None when only reading it would tell."""
+    if file.suffix != ".parquet":
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(file.path).num_rows)
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def guessed_rows(file: InputFile) -> int:
+    """An upper guess of the rows, to decide how many shards a job needs."""
+    known = rows_in(file)
+    return file.size // TEXT_ROW + 1 if known is None else known
+
+
+def _scan(file: InputFile) -> pl.LazyFrame:
+    import polars as pl
+
+    # the name is taken literally, although polars would expand * and [ in it
+    match file.suffix:
+        case ".csv":
+            return pl.scan_csv(file.path, infer_schema=False, glob=False)
+        case ".parquet":
+            return pl.scan_parquet(file.path, glob=False, hive_partitioning=False)
+        case ".jsonl" | ".ndjson":
+            return pl.scan_ndjson(glob.escape(file.path), infer_schema_length=None)
+    raise DataError(f"it ends in {file.suffix!r}; data files end in one of {', '.join(SUFFIXES)}")
+
+
+def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
+    """The columns to read; refused when one is neither in the file nor in its folders."""
+    folders = file.folders
+    if not file.size:
+        raise DataError("it is empty; a data file has at least its column names")
+    for role, column in layout.columns.items():
+        if column not in present and column not in folders:
+            shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
+            raise DataError(f"it has no column {column!r}, named as the {role}; it has: {shown}")
+    return list(dict.fromkeys(name for name in layout.columns.values() if name in present))
+
+
+def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.DataFrame:
+    """The frame with the columns that only the folders' names tell."""
+    import polars as pl
+
+    folders: dict[str, Any] = file.folders
+    told = [name for name in layout.columns.values() if name not in frame.columns]
+    return frame.with_columns(
+        pl.lit(folders[name], dtype=pl.String).alias(name) for name in dict.fromkeys(told)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0].rstrip(".") if text else type(error).__name__

@@ -1,0 +1,281 @@
+"""Plans for a job: one for everybody or one per group, each distinct task calibrated once."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from shoal.additive.choice import LOSS_TOLERANCE, choose, recheck
+from shoal.core.codec import digest
+from shoal.core.errors import DataError, InputError, StoredError
+from shoal.core.plan import Plan
+from shoal.data.files import atomic_write
+from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
+from shoal.kinds import dumps, loads
+from shoal.spec.document import DataSection
+from shoal.spec.fields import load_stored, parse_stored, read_text
+from shoal.spec.request import Request, parse_request
+
+if TYPE_CHECKING:
+    from shoal.places.jobs.traces import Maps
+
+
+class PlanCache:
+    """Calibrated plans by the fingerprint of what was asked: task, amount and mechanism.
+
+    With a `folder` they are kept for later jobs too; a plan from there is evaluated again before
+    it is used, because somebody may have changed the file.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._known: dict[str, Plan] = {}
+        self.calibrations = 0
+
+    def plan(self, request: Request) -> Plan:
+        """The plan of a request, calibrated only when nobody asked for the same before."""
+        amount = request.epsilon()
+        asked = digest([request.task.fingerprint, str(amount), request.mechanism])
+        if asked not in self._known:
+            self._known[asked] = self._stored(asked) or self._calibrated(request, asked)
+        return self._known[asked]
+
+    def _calibrated(self, request: Request, asked: str) -> Plan:
+        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+        self.calibrations += 1
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            atomic_write(self._folder / f"{asked}.json", dumps(plan) + "\n")
+        return plan
+
+    def _stored(self, asked: str) -> Plan | None:
+        if self._folder is None or not (self._folder / f"{asked}.json").exists():
+            return None
+        path = self._folder / f"{asked}.json"
+        return rechecked(load_stored(path, "cached plan"), path)
+
+
+def job_plans(
+    source: Path, cache: PlanCache | None = None
+) -> tuple[dict[str, Plan], DataSection | None]:
+    """Group to plan, and where the first spec says the data is.
+
+    `source` is a spec or a stored plan, for everybody (the group ""), or a folder of them, each
+    named after its group.
+    """
+    cache = cache or PlanCache()
+    if not source.is_dir():
+        plan, data = _load(source, cache)
+        return {"": plan}, data
+    files = sorted(path for path in source.iterdir() if path.suffix in (".toml", ".json"))
+    if not files:
+        raise InputError(
+            f"{str(source)!r} holds no spec; put one GROUP.toml or GROUP.json there per group"
+        )
+    loaded = {path.stem: _load(path, cache) for path in files}
+    if len(loaded) < len(files):
+        raise InputError(f"{str(source)!r} holds two files for one group; keep one of them")
+    data = next((section for _, section in loaded.values() if section is not None), None)
+    return {group: plan for group, (plan, _) in loaded.items()}, data
+
+
+def rechecked(stored: object, path: Path) -> Plan:
+    """A stored plan whose promise still holds when evaluated again."""
+    if not isinstance(stored, Plan):
+        raise StoredError(
+            f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
+            "store one with `shoal plan SPEC --save FILE`"
+        )
+    measured = recheck(stored)
+    if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
+        raise StoredError(
+            f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "
+            f"{measured:g}: the file was changed; make it again with `shoal plan`"
+        )
+    return stored
+
+
+def _load(path: Path, cache: PlanCache) -> tuple[Plan, DataSection | None]:
+    text = read_text(path, "spec or plan")
+    if text.lstrip().startswith("{"):
+        return rechecked(parse_stored(text, path, "plan"), path), None
+    request = parse_request(text, folder=path.parent, name=str(path))
+    return cache.plan(request), request.data
+
+
+# A job: a plan for everybody or one per group, the files, the columns, and where it all goes.
+
+
+NOTES = "_shoal"  # the folder inside the output that holds what is not for publication
+SCHEMA = "shoal-job/1"
+MEMORY = 160 * 2**20  # bytes a shard may take; larger ones outgrow the processor's cache
+ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
+MOST_SHARDS = 512
+MANY_STEPS = 50_000  # steps of streams from which it pays to share them among threads
+ALL = ""  # the group of everybody when there are none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything that decides what a job releases; stored before it begins.
+
+    `plans` maps each group to its plan, or "" to the one for all. `name` is the first part of
+    every ledger key: the same name brings stored values back, another name is another release.
+    """
+
+    out: Path
+    name: str
+    plans: Mapping[str, Plan]
+    layout: Layout
+    inputs: tuple[InputFile, ...]
+    shards: int
+    ledger: str | None = None
+    period: str = ""
+    requester: str = ""
+    skip_bad: bool = False
+    seed: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plans: Plan | Mapping[str, Plan],
+        data: str | os.PathLike[str],
+        *,
+        out: str | os.PathLike[str],
+        layout: Layout,
+        name: str | None = None,
+        memory: int = MEMORY,
+        **rest: Any,
+    ) -> Self:
+        """A job over the files `data` names; `memory` bounds what a shard of subjects may take."""
+        folder = Path(out)
+        files = find_inputs(data, folder)
+        rows = sum(map(guessed_rows, files))
+        by_group = {ALL: plans} if isinstance(plans, Plan) else dict(plans)
+        shards = max(1, -(-rows * ROW_BYTES // memory))
+        if rows >= MANY_STEPS and any(map(_is_stream, by_group.values())):
+            shards = max(shards, 4 * (os.cpu_count() or 1))
+        return cls(
+            out=folder,
+            name=name or secrets.token_hex(8),
+            plans=by_group,
+            layout=layout,
+            inputs=files,
+            shards=min(MOST_SHARDS, shards),
+            **rest,
+        )
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise InputError("the job has no plan; give one, or one per group")
+        if (ALL in self.plans) != (self.layout.group is None):
+            raise InputError(
+                "plans per group need the column that names the group, and one plan for all needs "
+                "none; give both or neither"
+            )
+        if self.seed is not None and self.ledger is not None:
+            raise InputError("seed is given with a ledger; a ledger takes only real releases")
+        streams = {_is_stream(plan) for plan in self.plans.values()}
+        if len(streams) > 1:
+            raise InputError("some plans are for streams and some for single releases; split them")
+        self.maps()
+
+    @property
+    def notes(self) -> Path:
+        """The folder of the journal, the stored plans and the refusals: for the curator only."""
+        return self.out / NOTES
+
+    @property
+    def stream(self) -> bool:
+        """Whether the plans answer row by row."""
+        return any(_is_stream(plan) for plan in self.plans.values())
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The states of all plans, each once."""
+        named = (state for plan in self.plans.values() for state in plan.task.query.states)
+        return tuple(dict.fromkeys(named)) or ("",)  # rows of numbers have none: one stands for all
+
+    def maps(self) -> Maps | None:
+        """What turns coordinates into states; None when the rows name states."""
+        if self.layout.latitude is None:
+            return None
+        from shoal.places.jobs.traces import Maps
+
+        return Maps(self.plans, self.states)
+
+    def store(self) -> None:
+        """Write the definition and the plans into the notes; refused when a job is there."""
+        if (self.notes / "job.json").exists():
+            raise DataError(
+                f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
+                f"{self.out}`, or choose another folder"
+            )
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise DataError(f"{str(self.out)!r} is not an empty folder; choose another one")
+        (self.notes / "plans").mkdir(parents=True)
+        self.notes.chmod(0o700)  # refusals and intermediate rows are as private as the data
+        for plan in self.plans.values():
+            atomic_write(self.notes / "plans" / f"{plan.fingerprint}.json", dumps(plan))
+        text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
+        atomic_write(self.notes / "job.json", text + "\n")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON data, without the plans themselves and without a password of the ledger."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "plans": {group: plan.fingerprint for group, plan in self.plans.items()},
+            "layout": self.layout.as_dict(),
+            "inputs": [list(file) for file in self.inputs],
+            "shards": self.shards,
+            "ledger": None if self.ledger is None else _without_password(self.ledger),
+            "period": self.period,
+            "requester": self.requester,
+            "skip_bad": self.skip_bad,
+            "seed": self.seed,
+        }
+
+
+def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
+    """The job stored in a folder; `ledger` is given again when its address holds a password."""
+    notes = Path(out) / NOTES
+    try:
+        found = json.loads((notes / "job.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{str(out)!r} holds no job; check the folder") from None
+    except ValueError:
+        raise StoredError(f"the job in {str(out)!r} is damaged; start it again elsewhere") from None
+    if found.pop("schema", None) != SCHEMA:
+        raise StoredError(f"the job in {str(out)!r} was made by another version of this program")
+    stored = {
+        group: loads((notes / "plans" / f"{name}.json").read_text(encoding="utf-8"))
+        for group, name in found.pop("plans").items()
+    }
+    return Job(
+        out=Path(out),
+        plans=stored,
+        layout=Layout.of(found.pop("layout")),
+        inputs=tuple(InputFile(*file) for file in found.pop("inputs")),
+        ledger=ledger or found.pop("ledger"),
+        **{name: value for name, value in found.items() if name != "ledger"},
+    )
+
+
+def _is_stream(plan: Plan) -> bool:
+    from shoal.core.plan import Sampler
+
+    return not isinstance(plan.body, Sampler)
+
+
+def _without_password(url: str) -> str:
+    if "://" not in url:
+        return os.path.abspath(url)
+    from sqlalchemy.engine import make_url
+
+    return make_url(url).set(password=None).render_as_string(hide_password=False)

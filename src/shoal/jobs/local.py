@@ -1,0 +1,199 @@
+"""Jobs on one machine: read once, shard by subject, release shard by shard, go on after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import DataError, InputError
+from shoal.data.files import atomic_write
+from shoal.jobs.drawing import Charging
+from shoal.jobs.inputs import changed
+from shoal.jobs.job import NOTES, Job, load_job
+from shoal.jobs.journal import Journal, alone
+from shoal.jobs.report import JobReport, part_name, report_of, write_lines, write_parquet
+from shoal.jobs.rows import Notify, Scan, Store, read_all, store_for
+from shoal.jobs.shard import Outcome, Recipe, release_shard
+from shoal.jobs.tidy import tidy_schema
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Attempt = tuple[int, str, dict[str, Any]]  # the shard, the folder of its files, the counts
+
+
+def run(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
+    """The report of a new job, done to its end; its folder must not exist or be empty."""
+    job.store()
+    with undone_if_empty(job):
+        return resume(job, notify=notify)
+
+
+def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> JobReport:
+    """The report of a stored job after doing what is left of it.
+
+    Finished shards are not done again. With a ledger, subjects of an unfinished shard that were
+    charged before the crash get their stored values; without one, nothing of that shard was ever
+    visible, so drawing it again tells nothing twice.
+    """
+    with alone(job.notes):
+        journal = Journal(job.notes)
+        done = journal.recover()
+        if not any(event["event"] == "finished" for event in journal.events()):
+            if len(done) < job.shards:
+                check_unchanged(job)
+                _finish(job, journal, set(done), notify)
+            journal.close()
+            store_for(job).clear()
+        return reported(job, journal)
+
+
+def status(job: Job) -> JobReport:
+    """How far a job is, from its journal alone."""
+    return _report(job, Journal(job.notes))
+
+
+@contextmanager
+def undone_if_empty(job: Job) -> Iterator[None]:
+    """Forgets a job that bad input stopped before it released anything."""
+    try:
+        yield
+    except InputError:
+        if not status(job).shards_done:
+            shutil.rmtree(job.notes)
+        raise
+
+
+def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
+    store = store_for(job)
+    scan = _scanned(journal, store) if done and job.shards > 1 else None
+    if scan is None:
+        scan = read_all(job, store, notify)
+        journal.write(
+            "scanned",
+            durable=False,  # what is lost of it is read again
+            rows=scan.rows,
+            unowned=scan.unowned,
+            shard_rows=scan.shard_rows,
+            bad=[list(file) for file in scan.bad],
+            off_map=scan.off_map,
+        )
+    left = [shard for shard in range(job.shards) if shard not in done]
+    finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
+    total = sum(scan.shard_rows)
+    for shard, name, event in _attempts(job, journal, store, left):
+        journal.commit(shard, name, **event)
+        finished += scan.shard_rows[shard]
+        notify("releasing", finished, total)
+
+
+def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iterator[Attempt]:
+    """What came of each shard, as they get ready; threads share the cores.
+
+    The work is that of numpy and polars, which let other threads run. Processes took longer:
+    each has to load the compiled kernels and build the plan's tables again.
+    """
+    workers = max(1, min(len(left), os.cpu_count() or 1))
+    with charging_of(job) as charging, ThreadPoolExecutor(workers) as threads:
+        if len(left) == 1:  # a new thread would ask for all its memory anew
+            yield _one(job, journal, store, left[0], charging)
+            return
+        tasks = [threads.submit(_one, job, journal, store, shard, charging) for shard in left]
+        try:
+            yield from (task.result() for task in as_completed(tasks))
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+
+def _one(
+    job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None
+) -> Attempt:
+    return attempt(job, journal, shard, store.shard(shard), charging)
+
+
+@lru_cache(maxsize=4)
+def stored_job(out: Path, ledger: str | None) -> Job:
+    """The job as it was stored, with its plans, built once per worker."""
+    return load_job(out, ledger=ledger)
+
+
+def attempt(
+    job: Job, journal: Journal, shard: int, rows: pl.DataFrame, charging: Charging | None
+) -> Attempt:
+    """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
+    outcome = outcome_of(job, rows, charging)
+    folder = journal.attempt(shard)
+    stage(job, folder, shard, outcome)
+    return shard, folder.name, outcome.event
+
+
+def stage(job: Job, folder: Path, shard: int, outcome: Outcome) -> None:
+    """Write the files of a shard where nobody looks for them yet, laid out as in the output."""
+    for group, table in outcome.releases.items():
+        write_parquet(folder / part_name(shard, job.layout.group, group), table)
+    if outcome.refused.height:
+        write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
+
+
+def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -> Outcome:
+    """What comes of the rows of one shard; None is a shard without any."""
+    recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
+    if rows is None or not rows.height:
+        import polars as pl
+
+        rows = pl.DataFrame(schema=tidy_schema(job.layout))
+    return release_shard(rows, recipe, charging)
+
+
+def _scanned(journal: Journal, store: Store) -> Scan | None:
+    """What an earlier run read, when all of it is still on the disk; None when not."""
+    events = [event for event in journal.events() if event["event"] == "scanned"]
+    if not events:
+        return None
+    last = events[-1]
+    done = journal.recover()
+    for shard, rows in enumerate(last["shard_rows"]):
+        if shard not in done and store.shard(shard).height != rows:
+            return None
+    off_map = last.get("off_map", 0)  # journals of earlier versions do not tell
+    return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"], off_map)
+
+
+@contextmanager
+def charging_of(job: Job) -> Iterator[Charging | None]:
+    """The ledger of the job, open while it runs."""
+    if job.ledger is None:
+        yield None
+        return
+    from shoal.ledger.store import open_ledger
+
+    with open_ledger(job.ledger) as ledger:
+        yield Charging(ledger=ledger, job=job.name, period=job.period, requester=job.requester)
+
+
+def check_unchanged(job: Job) -> None:
+    path = changed(job.inputs)
+    if path is not None:
+        raise DataError(
+            f"{path!r} changed since the job began, so it is other data now; start a new job in "
+            "another folder"
+        )
+
+
+def _report(job: Job, journal: Journal) -> JobReport:
+    return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
+
+
+def reported(job: Job, journal: Journal) -> JobReport:
+    """The report, also written into the notes."""
+    report = _report(job, journal)
+    text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
+    atomic_write(job.notes / "report.json", text, durable=False)  # the journal tells it again
+    return report

@@ -1,0 +1,214 @@
+"""From the columns of a file to the columns of a job: text, microseconds and state codes."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import DataError
+from shoal.core.records import label
+from shoal.data.times import holds_seconds, microseconds
+from shoal.jobs.inputs import Layout
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from shoal.places.jobs.traces import Maps
+
+# codes of rows that say nothing usable
+UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
+
+
+class Tidied(NamedTuple):
+    """The rows with a subject, how many rows had none, and how many points lie off the map."""
+
+    rows: pl.DataFrame
+    unowned: int
+    off_map: int
+
+
+def tidy(
+    frame: pl.DataFrame,
+    layout: Layout,
+    states: tuple[str, ...],
+    source: str,
+    maps: Maps | None = None,
+) -> Tidied:
+    """The rows of a file in the columns of a job.
+
+    Columns are those of `tidy_schema`: text, `time` in whole microseconds, numbers, and `state`: an
+    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER or
+    NO_DEGREES. A row with an empty subject, series, period or group belongs to nobody. `source`
+    names the file in refusals of whole columns; `maps` turn coordinates into states.
+    """
+    import polars as pl
+
+    columns = {
+        role: texts(frame[column], source)
+        for role, column in layout.columns.items()
+        if role in layout.owners
+    }
+    off_map = 0
+    if layout.state is not None:
+        codes = state_codes(texts(frame[layout.state], source), states)
+    elif layout.latitude is not None:
+        assert maps is not None  # a job makes them from its plans
+        codes, off_map = maps.codes(frame, layout, source)
+    else:
+        codes = _numbers(frame, layout, columns, source)
+    if layout.time is not None:
+        columns["time"], missing = _times(frame[layout.time], source)
+        if missing is not None:
+            codes = codes.set(missing, NO_TIME)
+        if layout.daily:
+            columns["period"] = columns["time"].cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d")
+    whole = pl.DataFrame({**columns, "state": codes}).select(list(tidy_schema(layout)))
+    empty = any(whole[role].null_count() for role in layout.owners)
+    kept = whole.drop_nulls(layout.owners) if empty else whole
+    return Tidied(kept, whole.height - kept.height, off_map)
+
+
+def tidy_schema(layout: Layout) -> dict[str, Any]:
+    """Name to polars type of the columns of tidy rows, in their order."""
+    import polars as pl
+
+    schema: dict[str, Any] = dict.fromkeys(layout.owners, pl.String)
+    if layout.time is not None:
+        schema["time"] = pl.Int64
+    schema |= {role: pl.Float64 for role in layout.columns if role.startswith("number ")}
+    return {**schema, "state": pl.Int32}
+
+
+def _numbers(
+    frame: pl.DataFrame, layout: Layout, columns: dict[str, pl.Series], source: str
+) -> pl.Series:
+    """The code of each row, after adding the columns of numbers (0 where there is none)."""
+    import polars as pl
+
+    codes = pl.Series("state", np.zeros(frame.height, dtype=np.int32))
+    for place, name in enumerate(layout.numbers):
+        column = frame[name]
+        if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
+            raise DataError(f"{source}: column {name!r} holds {column.dtype} values, not numbers")
+        found = column.cast(pl.Float64, strict=False)
+        missing = ~found.is_finite().fill_null(False)
+        codes = codes.set(missing, NO_NUMBER)
+        columns[f"number {place}"] = found.set(missing, 0.0)
+    return codes
+
+
+def texts(column: pl.Series, source: str) -> pl.Series:
+    """Each value as its label, as `core.records.label` writes it; nulls and NaN stay null."""
+    import polars as pl
+
+    kind = column.dtype
+    if kind == pl.String:
+        return column
+    if kind.is_integer() or kind in (pl.Categorical, pl.Enum, pl.Date):
+        return column.cast(pl.String)
+    if kind == pl.Null:
+        return column.cast(pl.String)
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        raise DataError(
+            f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
+            "a number or a truth value"
+        )
+    filled = column.fill_nan(None) if kind.is_float() else column
+    distinct = filled.drop_nulls().unique()
+    written = pl.Series([label(value) for value in distinct.to_numpy()], dtype=pl.String)
+    return filled.replace_strict(distinct, written, default=None, return_dtype=pl.String)
+
+
+def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
+    """The index of each state; UNKNOWN for one that is not in `states`, NO_STATE for none."""
+    import polars as pl
+
+    # a cast to a fixed list of texts takes half the time of a replacement
+    found = column.cast(pl.Enum(states), strict=False).to_physical()
+    codes = found.cast(pl.Int32).fill_null(UNKNOWN)
+    return codes.set(column.is_null(), NO_STATE) if column.null_count() else codes
+
+
+def shard_of(subjects: pl.Series, shards: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The shard of each subject: CRC-32 of its name modulo `shards`, the same on every machine."""
+    # finding the distinct names pays when each has several rows
+    distinct: Any = subjects.approx_n_unique() if len(subjects) else 0
+    if distinct > len(subjects) // 4:
+        return _hashed(subjects.to_list()) % shards
+    codes, names = coded(subjects)
+    return (_hashed(names) % shards)[codes]
+
+
+def _hashed(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.fromiter(
+        (zlib.crc32(name.encode()) for name in names), dtype=np.int64, count=len(names)
+    )
+
+
+def coded(
+    column: pl.Series,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[str]]:
+    """Each row as an index into the distinct texts, and those, sorted; no row may be empty."""
+    import polars as pl
+
+    distinct = column.unique().sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical().to_numpy()
+    return codes.astype(np.int64), distinct.to_list()
+
+
+def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
+    """Column to the kind of its values; files of one job must agree on them.
+
+    Whole numbers of any width are one kind, and so are text and categories. Numbers of seconds
+    and calendar times cannot be compared, nor can times with an offset and without.
+    """
+    found = {column: _kind(frame[column]) for column in layout.columns.values()}
+    if layout.time is not None:
+        found[layout.time] = _time_kind(frame[layout.time])
+    for name in (*layout.numbers, *filter(None, (layout.latitude, layout.longitude))):
+        found[name] = "numbers" if frame[name].dtype.is_numeric() else found[name]
+    return found
+
+
+def _kind(column: pl.Series) -> str:
+    import polars as pl
+
+    kind = column.dtype
+    if kind.is_integer():
+        return "whole numbers"
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        return "text"
+    return "nothing" if kind == pl.Null or column.null_count() == len(column) else str(kind)
+
+
+def _time_kind(column: pl.Series) -> str:
+    import polars as pl
+
+    present = column.drop_nulls()
+    if not len(present):
+        return "nothing"
+    if holds_seconds(present):
+        return "numbers of seconds"
+    if column.dtype == pl.String:
+        zoned = present.head(1).str.contains(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\s*$").item()
+    else:
+        zoned = getattr(column.dtype, "time_zone", None) is not None
+    return "times with an offset" if zoned else "times without an offset"
+
+
+def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]:
+    """Microseconds (0 where there is no time), and where there is none; None when all have one."""
+    import polars as pl
+
+    missing = column.is_null()
+    if column.dtype.is_float():
+        missing = missing | column.is_nan().fill_null(False)
+    if not missing.any():
+        return microseconds(column, source), None
+    parsed = np.zeros(len(column), dtype=np.int64)
+    present = column.filter(~missing)
+    if len(present):
+        parsed[(~missing).to_numpy()] = microseconds(present, source).to_numpy()
+    return pl.Series(parsed), missing

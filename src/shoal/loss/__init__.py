@@ -1,1 +1,0 @@
-"""Privacy losses as pure functions of arrays: shared by mechanisms, ledger and audit."""

@@ -1,1 +1,0 @@
-"""Laws of the data: what an adversary may know."""

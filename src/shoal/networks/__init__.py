@@ -1,0 +1,1 @@
+"""Joint tables, Bayesian networks and contagion: laws of named variables."""

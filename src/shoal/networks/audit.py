@@ -1,0 +1,317 @@
+"""The loss of noise on a query about a joint law that is written out: exact, by enumeration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from shoal.additive.mixture import evaluation_slack, smoothed
+from shoal.audit.bounds import entry_bound
+from shoal.audit.case import AuditCase, table_facts, table_secrets
+from shoal.audit.result import Finding, Witness, same
+from shoal.audit.suprema import VectorPeak, plane_peak, plane_size, product_peak, product_size
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import Refused
+from shoal.core.task import EachEntry
+from shoal.networks.exact import affordable, whole_laws
+from shoal.networks.laws import Independent, Part, Parted, added, independent
+from shoal.networks.pairs import SecretPairs
+from shoal.networks.secret_laws import SecretLaws, table_laws
+from shoal.networks.table import JointTable
+from shoal.noise.laplace import ZeroSumLaplace
+
+MOST_POINTS = 20_000_000
+TOO_WIDE = (
+    "the weights of the query span too many steps of its lattice to add up answers one by one; "
+    "round the weights to a coarser lattice"
+)
+
+
+def table_finding(setting: AuditCase) -> Finding:
+    """The loss itself, over all outputs and pairs of secrets."""
+    table = setting.model
+    assert isinstance(table, JointTable)
+    if setting.wide:
+        raise Refused(TOO_WIDE)
+    if not table_facts(table, setting.secrets):  # nothing that can be told apart ever holds
+        return Finding(lower=0.0, upper=0.0)
+    laws = table_laws(table, setting.query, setting.secrets)
+    laws = replace(laws, values=setting.finer * laws.values)
+    zero_sum = isinstance(setting.noise, ZeroSumLaplace)
+    size = plane_size(laws.values) * len(laws.values) if zero_sum else product_size(laws.values)
+    if size * len(laws.laws) > MOST_POINTS:
+        raise Refused(
+            f"the table's answers span {size} outputs, more than are tried; ask for fewer numbers"
+        )
+    with np.errstate(divide="ignore"):
+        logs = np.log(laws.laws)
+    evaluate = plane_peak if zero_sum else product_peak
+    peak = evaluate(laws.values, logs, 1 / setting.scale, laws.pairs)
+    if peak.value == -math.inf:
+        return Finding(lower=0.0, upper=0.0)
+    told = _witness(setting, table, laws, logs, peak)
+    lower = max(told.log_ratio - peak.slack, 0.0)
+    return Finding(lower=lower, upper=max(peak.value + peak.slack, lower), witness=told)
+
+
+def _witness(
+    setting: AuditCase, table: JointTable, laws: SecretLaws, logs: Floats, peak: VectorPeak
+) -> Witness:
+    low, high = laws.values.min(axis=0), laws.values.max(axis=0)
+    output = np.where(np.isposinf(peak.output), high, peak.output)
+    output = np.where(np.isneginf(peak.output), low, output)
+    noise = -np.abs(laws.values - output).sum(axis=1) / setting.scale
+    seen = np.logaddexp.reduce(logs + noise, axis=1)
+    everything = np.logaddexp.reduce(_all_outcomes(table, setting) + noise)
+    facts = table_secrets(table, setting.secrets)
+    before = [facts[s].probability for s in peak.pair]
+    after = [b * math.exp(seen[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
+    first, second = (laws.names[s] for s in peak.pair)
+    told = Witness(
+        model=setting.index,
+        law=setting.model.describe(),
+        subject="the data",
+        facts=(f"'{first}'", f"'{second}'"),
+        labels=setting.query.labels,
+        output=tuple(float(v) * float(setting.step) for v in peak.output),
+        unit=setting.query.unit,
+        before=(before[0], before[1]),
+        after=(min(after[0], 1.0), min(after[1], 1.0)),
+        log_ratio=float(seen[peak.pair[0]] - seen[peak.pair[1]]),
+    )
+    if not (setting.curve and laws.values.shape[1] == 1):
+        return told
+    return replace(told, curve=_curve(setting, laws, logs, peak))
+
+
+def _all_outcomes(table: JointTable, setting: AuditCase) -> Floats:
+    """log P(answer), whatever the secret."""
+    total = table_laws(table, setting.query, _certainty(table))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(total.laws[0]))
+
+
+def _certainty(table: JointTable) -> SecretPairs:
+    """A pair of facts that always hold, whose law is that of the answer itself."""
+    from shoal.networks.pairs import Event
+
+    sure = Event.of("anything", {table.variables[0]: table.domains[0]})
+    return SecretPairs(((sure, sure),))
+
+
+def _curve(
+    setting: AuditCase, laws: SecretLaws, logs: Floats, peak: VectorPeak
+) -> tuple[tuple[float, float, float], ...]:
+    """(output, log density given the first secret, given the second) at the answers."""
+    values = laws.values[:, 0].astype(np.float64)
+    density = smoothed(logs[list(peak.pair)], values / setting.scale, logs=True)
+    density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
+    step = float(setting.query.lattice)
+    return tuple(
+        (float(v) * step, float(a), float(b))
+        for v, a, b in zip(values, density[0], density[1], strict=True)
+    )
+
+
+# The loss of noise on a sum over a network or a crowd: part by part, then over everything.
+
+
+RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
+MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
+TOO_RARE = (
+    "outcomes of probability below 1e-290: so little noise shows them, and doubles do not hold them"
+)
+BETWEEN = "outputs at which what other, independent parts add would have to be averaged over"
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySum:
+    """The laws of an answer given the secrets of a part, and without them, in logs.
+
+    `exact` says that the answer is all that was released, not only this part's share of it.
+    """
+
+    values: Ints
+    logs: Floats
+    anyway: Floats
+    part: Part
+    exact: bool
+
+
+def network_finding(setting: AuditCase) -> Finding:
+    """lower ≤ loss ≤ upper over all outputs and secrets, with the output that tells most.
+
+    A part alone bounds the loss from above, and its extreme outputs tell as much about the whole
+    sum. Where the two differ the whole sum is evaluated, if that is affordable.
+    """
+    model = setting.model
+    assert isinstance(model, Parted)
+    if setting.wide:
+        raise Refused(TOO_WIDE)
+    task = independent(model, setting.query, setting.secrets)
+    found = [_of_part(setting, task, part) for part in task.parts]
+    if not found:
+        return Finding(lower=0.0, upper=0.0)
+    worst = max(found, key=lambda finding: finding.lower)
+    upper = max(finding.upper for finding in found)
+    if isinstance(setting.secrets, EachEntry) and not same(worst.lower, upper):
+        upper = max(worst.lower, min(upper, entry_bound(model, setting.query, setting.eta)))
+    notes = tuple(dict.fromkeys(note for finding in found for note in finding.notes))
+    return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)
+
+
+def _of_part(setting: AuditCase, task: Independent, part: Part) -> Finding:
+    if _lost(setting, part):
+        entries = isinstance(setting.secrets, EachEntry)
+        bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
+        return Finding(lower=0.0, upper=bound, notes=(TOO_RARE,))
+    alone = sum(task.copies) == len(part.spans)
+    own = _seen(setting, part.laws, _anyway(task, part), part, exact=alone)
+    peak = _peak(setting, own)
+    if peak.value == -math.inf:
+        return Finding(lower=0.0, upper=0.0)
+    upper = max(peak.value + peak.slack, 0.0)
+    if alone or (np.isinf(peak.output).all() and not _zero_sum(setting)):
+        return _told(_network_witness(setting, own, peak), peak, upper)
+    if affordable(task) and not _zero_sum(setting):
+        whole = whole_laws(task, part)
+        if float(np.ptp(whole.values)) / setting.scale <= whole.deepest:
+            everything = _seen(setting, whole, _mixed(whole, part), part, exact=True)
+            reached = _peak(setting, everything)
+            upper = min(upper, reached.value + reached.slack)
+            return _told(_network_witness(setting, everything, reached), reached, upper)
+    corner = _corner(setting, own)
+    if corner is None:
+        return Finding(lower=0.0, upper=upper, notes=(BETWEEN,))
+    return replace(_told(_network_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
+
+
+def _lost(setting: AuditCase, part: Part) -> bool:
+    """Whether masses that doubles cannot hold may decide: answers lie so many scales apart.
+
+    Where they do not, any other answer outweighs what was lost.
+    """
+    model = setting.model
+    rarest = min((float(law[law > 0].min()) for law in getattr(model, "laws", ())), default=1.0)
+    least = RAREST_ENTRY if isinstance(setting.secrets, EachEntry) else RAREST_EVENT
+    span = float(np.ptp(part.laws.values, axis=0).sum()) * setting.finer / setting.scale
+    deep = span > part.laws.deepest
+    return deep and (part.laws.lossy or rarest < least)
+
+
+def _told(seen: Witness, peak: VectorPeak, upper: float) -> Finding:
+    """A witness as the lower end; were it above the upper one, that would be shown, not hidden."""
+    lower = max(seen.log_ratio - peak.slack, 0.0)
+    return Finding(lower=lower, upper=max(upper, lower), witness=seen)
+
+
+def _peak(setting: AuditCase, seen: NoisySum) -> VectorPeak:
+    zero_sum = _zero_sum(setting)
+    size = plane_size(seen.values) * len(seen.values) if zero_sum else product_size(seen.values)
+    if size * len(seen.logs) > MOST_POINTS:
+        raise Refused(
+            f"the answers span {size} outputs, more than are tried; ask for fewer numbers"
+        )
+    evaluate = plane_peak if zero_sum else product_peak
+    peak = evaluate(seen.values, seen.logs, 1 / setting.scale, seen.part.laws.pairs)
+    return peak._replace(slack=peak.slack + seen.part.laws.roundings * 2.0**-51)
+
+
+def _corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
+    """The extreme output that tells most: there independent parts cancel.
+
+    Noise that keeps the total never moves all coordinates the same way.
+    """
+    labels = seen.values.shape[1]
+    if labels > MOST_CORNERS:
+        return None
+    best: VectorPeak | None = None
+    for signs in product((-1.0, 1.0), repeat=labels):
+        if _zero_sum(setting) and len(set(signs)) == 1:
+            continue
+        tilt = seen.values @ np.array(signs) / setting.scale
+        logs = np.logaddexp.reduce(seen.logs + tilt, axis=1)
+        gap = np.where(seen.part.laws.pairs, logs[:, None] - logs[None, :], -math.inf)
+        one, two = (int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape))
+        if best is None or gap[one, two] > best.value:
+            slack = evaluation_slack(float(np.ptp(tilt)), len(tilt), float(np.abs(logs).max()))
+            best = VectorPeak(float(gap[one, two]), slack, (one, two), np.array(signs) * math.inf)
+    return best
+
+
+def _network_witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
+    low, high = seen.values.min(axis=0), seen.values.max(axis=0)
+    output = np.where(np.isposinf(peak.output), high, peak.output)
+    output = np.where(np.isneginf(peak.output), low, output)
+    noise = -np.abs(seen.values - output).sum(axis=1) / setting.scale
+    told = np.logaddexp.reduce(seen.logs + noise, axis=1)
+    everything = float(np.logaddexp.reduce(seen.anyway + noise))
+    before = [float(seen.part.prior[s]) for s in peak.pair]
+    after = [b * math.exp(told[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
+    first, second = (seen.part.laws.names[s] for s in peak.pair)
+    step = float(setting.step)
+    return Witness(
+        model=setting.index,
+        law=setting.model.describe(),
+        subject="the data",
+        facts=(f"'{first}'", f"'{second}'"),
+        labels=setting.query.labels,
+        output=tuple(float(v) * step for v in peak.output),
+        unit=setting.query.unit,
+        before=(before[0], before[1]),
+        after=(min(after[0], 1.0), min(after[1], 1.0)),
+        log_ratio=float(told[peak.pair[0]] - told[peak.pair[1]]),
+        curve=_network_curve(setting, seen, peak) if setting.curve and seen.exact else (),
+    )
+
+
+def _network_curve(
+    setting: AuditCase, seen: NoisySum, peak: VectorPeak
+) -> tuple[tuple[float, float, float], ...]:
+    """(output, log density given the first secret, given the second) at the answers."""
+    if seen.values.shape[1] > 1:
+        return ()
+    values = seen.values[:, 0].astype(np.float64)
+    density = smoothed(seen.logs[list(peak.pair)], values / setting.scale, logs=True)
+    density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
+    step = float(setting.query.lattice)
+    return tuple(
+        (float(v) * step, float(a), float(b))
+        for v, a, b in zip(values, density[0], density[1], strict=True)
+    )
+
+
+def _seen(
+    setting: AuditCase, laws: SecretLaws, anyway: Floats, part: Part, *, exact: bool
+) -> NoisySum:
+    values = setting.finer * laws.values
+    with np.errstate(divide="ignore"):
+        return NoisySum(values, np.log(laws.laws), np.log(anyway), part, exact)
+
+
+def _anyway(task: Independent, part: Part) -> Floats:
+    """The law of the part's sum, whatever the secret, on the part's own values (same order)."""
+    values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)
+    law = np.ones(1)
+    for c in part.spans:
+        component = task.components[c]
+        values, law = added(values, law, component.values, component.given({}).law)
+    return law
+
+
+def _mixed(laws: SecretLaws, part: Part) -> Floats:
+    """The law of the whole sum: the mixture over the values of one variable, or of two events.
+
+    For two events that do not cover everything this is their mixture only, so the beliefs shown
+    are those of somebody who knows that one of the two holds.
+    """
+    own = laws.pairs[0] | (np.arange(len(laws.names)) == 0)
+    weight = np.where(own, part.prior, 0.0)
+    return np.asarray((weight / weight.sum()) @ laws.laws)
+
+
+def _zero_sum(setting: AuditCase) -> bool:
+    return isinstance(setting.noise, ZeroSumLaplace)

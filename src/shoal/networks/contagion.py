@@ -1,0 +1,278 @@
+"""Contagion in groups of people: who meets whom, and how many of a group fall ill."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.model import checked_rows, checked_states, numbers
+from shoal.core.codec import Floats, Value
+from shoal.core.errors import InputError
+from shoal.core.records import Sequences, label
+from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.wide import Wide, product
+from shoal.networks.bayesnet import Where, admit_variables, allowed
+from shoal.networks.graph import connected_parts, undirected
+from shoal.networks.table import JointTable, table_of
+
+MAX_TABLE_PEOPLE = 20
+Law = npt.ArrayLike | Callable[[int], npt.ArrayLike]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contagion(Value):
+    """People in groups that are independent of each other, each person well or ill.
+
+    `groups[g]` lists the people of group g by number, in increasing order, and `which[g]` says
+    which of `laws` it follows. A law of shape (size + 1,) is that of the number of people ill,
+    who is ill being equally likely for all; a law of shape (2, 2, …, 2), one axis per person of
+    the group, is a joint law written out. Song, Wang & Chaudhuri 2017, Sections 2.2 and 3.1.
+    """
+
+    variables: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    which: tuple[int, ...]
+    laws: tuple[Floats, ...]
+    states: tuple[str, ...] = ("well", "ill")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variables", checked_states(self.variables, "people"))
+        object.__setattr__(self, "states", checked_states(self.states))
+        if len(self.states) != 2:
+            raise InputError(f"states is {list(self.states)}; a person is in one of two states")
+        laws = tuple(_checked_law(law) for law in self.laws)
+        object.__setattr__(self, "laws", laws)
+        self._check_groups()
+
+    @classmethod
+    def cliques(
+        cls,
+        sizes: Sequence[int],
+        law: Law | Mapping[int, npt.ArrayLike],
+        *,
+        people: Sequence[Any] | None = None,
+        states: Sequence[Any] = ("well", "ill"),
+    ) -> Self:
+        """Groups of the given sizes, one after the other; everybody meets everybody of the group.
+
+        `law` is that of the number of people ill: one list when all sizes are equal, a mapping
+        from sizes to lists, or a function of the size such as `exponential_law(2)`.
+        """
+        ends = np.cumsum([0, *sizes]).tolist()
+        groups = [range(a, b) for a, b in pairwise(ends)]
+        names = people if people is not None else [f"person {i + 1}" for i in range(ends[-1])]
+        return cls._made(names, groups, law, {}, states)
+
+    @classmethod
+    def from_edges(
+        cls,
+        people: Sequence[Any],
+        edges: Iterable[tuple[Any, Any]],
+        law: Law | Mapping[int, npt.ArrayLike],
+        *,
+        tables: Mapping[Any, npt.ArrayLike] | None = None,
+        states: Sequence[Any] = ("well", "ill"),
+    ) -> Self:
+        """The connected components of who meets whom, each with a law by its size.
+
+        `tables` maps a person to the joint law of the whole component they belong to, one axis per
+        person in the order of `people`; it replaces the law by size there.
+        """
+        names = [label(person) for person in people]
+        number = {name: i for i, name in enumerate(names)}
+        pairs = [(label(a), label(b)) for a, b in edges]
+        for name in (name for pair in pairs for name in pair):
+            if name not in number:
+                raise InputError(f"edges names {name!r}, who is not one of people; add them")
+        joined = undirected(len(names), ((number[a], number[b]) for a, b in pairs))
+        explicit = {}
+        for person, table in (tables or {}).items():
+            if label(person) not in number:
+                raise InputError(f"tables names {label(person)!r}, who is not one of people")
+            explicit[number[label(person)]] = table
+        return cls._made(names, connected_parts(joined), law, explicit, states)
+
+    @classmethod
+    def _made(
+        cls,
+        people: Sequence[Any],
+        groups: Sequence[Sequence[int]],
+        law: Law | Mapping[int, npt.ArrayLike],
+        explicit: Mapping[int, npt.ArrayLike],
+        states: Sequence[Any],
+    ) -> Self:
+        by_size: dict[int, int] = {}
+        laws: list[Floats] = []
+        which: list[int] = []
+        for group in groups:
+            own = [person for person in group if person in explicit]
+            if len(own) > 1:
+                first, second = (label(people[person]) for person in own[:2])
+                raise InputError(
+                    f"tables names {first!r} and {second!r}, who are in one group; give its law "
+                    "once"
+                )
+            if own:
+                which.append(len(laws))
+                laws.append(numbers(explicit[own[0]], "a table"))
+                continue
+            size = len(group)
+            if size not in by_size:
+                by_size[size] = len(laws)
+                laws.append(_law_of(law, size))
+            which.append(by_size[size])
+        return cls(
+            variables=tuple(label(person) for person in people),
+            groups=tuple(tuple(group) for group in groups),
+            which=tuple(which),
+            laws=tuple(laws),
+            states=tuple(label(state) for state in states),
+        )
+
+    @property
+    def domains(self) -> tuple[tuple[str, ...], ...]:
+        return (self.states,) * len(self.variables)
+
+    @property
+    def tied(self) -> int | None:
+        """The size of the largest group."""
+        return max(map(len, self.groups))
+
+    @property
+    def records(self) -> int:
+        """How many entries the data has: one per person."""
+        return len(self.variables)
+
+    @cached_property
+    def group_of(self) -> dict[int, int]:
+        """The group of every person."""
+        return {person: g for g, group in enumerate(self.groups) for person in group}
+
+    def law_of(self, group: int) -> Floats:
+        """The law of a group: of its number of people ill, or its joint table."""
+        return self.laws[self.which[group]]
+
+    def exchangeable(self, group: int) -> bool:
+        """Whether only the number of people ill matters in a group."""
+        return self.law_of(group).shape == (len(self.groups[group]) + 1,)
+
+    def as_table(self) -> JointTable:
+        """The joint law of everybody written out, for at most 20 people."""
+        people = len(self.variables)
+        if people > MAX_TABLE_PEOPLE:
+            raise InputError(
+                f"the model has {people} people; a table holds at most {MAX_TABLE_PEOPLE}"
+            )
+        factors = []
+        for g, group in enumerate(self.groups):
+            shape = [2 if person in group else 1 for person in range(people)]
+            law = self.written(g)
+            factors.append(Wide(law.part.reshape(shape), law.power.reshape(shape)))
+        return table_of(product(factors), self.variables, self.domains)
+
+    def written(self, group: int) -> Wide:
+        """The joint law of a group, one axis per person."""
+        law = self.law_of(group)
+        if not self.exchangeable(group):
+            return Wide.of(law)
+        size = len(law) - 1
+        ill = np.indices((2,) * size).sum(axis=0)
+        each = np.array([1.0 / math.comb(size, n) for n in range(size + 1)])
+        return Wide.of(law).times(Wide.of(each)).arranged(lambda numbers: numbers[ill])
+
+    def evidence(self, where: Where) -> dict[int, Floats]:
+        """For every person an event names, 1 at the states it allows and 0 elsewhere."""
+        return allowed(where, self.variables, self.domains)
+
+    def sample(self, rng: Rng) -> tuple[str, ...]:
+        """One random outcome, a state per person."""
+        ill = np.zeros(len(self.variables), dtype=bool)
+        for g, group in enumerate(self.groups):
+            law = self.law_of(g)
+            place = categorical(law.ravel(), float(uniforms(1, rng)[0]))
+            if self.exchangeable(g):
+                order = np.argsort(uniforms(len(group), rng))  # a tie has probability 2^-53
+                ill[[group[i] for i in order[:place]]] = True
+            else:
+                ill[list(group)] = [bool(i) for i in np.unravel_index(place, law.shape)]
+        return tuple(self.states[int(value)] for value in ill)
+
+    def admit(self, records: Sequences) -> None:
+        admit_variables(records, self.variables, self.domains)
+
+    def describe(self) -> str:
+        return (
+            f"contagion among {len(self.variables)} people in {len(self.groups)} independent "
+            f"group(s) of at most {self.tied}"
+        )
+
+    def _check_groups(self) -> None:
+        members = [person for group in self.groups for person in group]
+        if sorted(members) != list(range(len(self.variables))):
+            raise InputError("groups must hold every person exactly once")
+        if len(self.which) != len(self.groups):
+            raise InputError("which needs one law for every group")
+        for g, group in enumerate(self.groups):
+            if not group:
+                raise InputError(f"group {g} is empty; leave it out")
+            if not 0 <= self.which[g] < len(self.laws):
+                raise InputError(f"group {g} follows law {self.which[g]}, which does not exist")
+            shape = self.law_of(g).shape
+            if shape != (len(group) + 1,) and shape != (2,) * len(group):
+                raise InputError(
+                    f"the law of group {g} has shape {shape}; a group of {len(group)} needs "
+                    f"({len(group) + 1},) for the number of people ill, or one axis of 2 each"
+                )
+            if list(group) != sorted(group):
+                raise InputError(f"group {g} is not in increasing order")
+
+
+def exponential_law(rate: float) -> Callable[[int], Floats]:
+    """P(N = j) = e^{rate·j} / Σ_i e^{rate·i} for j = 0 … size: the paper's example has rate 2.
+
+    A number too unlikely for a double gets the least one that keeps its digits, about 1e-307:
+    what can happen must not become impossible.
+    """
+    if not math.isfinite(rate):
+        raise InputError(f"rate is {rate}; it must be a finite number")
+
+    def law(size: int) -> Floats:
+        weight = np.exp(rate * (np.arange(size + 1) - (size if rate > 0 else 0)))
+        return np.asarray(np.maximum(weight / weight.sum(), 8 * sys.float_info.min))
+
+    return law
+
+
+def _law_of(law: Law | Mapping[int, npt.ArrayLike], size: int) -> Floats:
+    if isinstance(law, Mapping):
+        if size not in law:
+            raise InputError(f"law has no entry for groups of {size}; add one with that key")
+        return numbers(law[size], "law")
+    found = numbers(law(size) if callable(law) else law, "law")
+    if found.shape != (size + 1,):
+        raise InputError(
+            f"law has shape {found.shape} for a group of {size}; it needs {size + 1} numbers, the "
+            "probabilities that 0, 1, … of the group are ill"
+        )
+    return found
+
+
+def _checked_law(law: npt.ArrayLike) -> Floats:
+    array = numbers(law, "law")
+    if array.ndim > MAX_TABLE_PEOPLE:
+        raise InputError(
+            f"a joint table covers {array.ndim} people; at most {MAX_TABLE_PEOPLE} are handled: "
+            "give the law of the number of people ill instead"
+        )
+    flat = checked_rows(array.ravel(), "law", (math.prod(array.shape),))
+    checked = flat.reshape(array.shape)
+    checked.setflags(write=False)
+    return checked

@@ -1,0 +1,418 @@
+"""The law of a count over one group of people given who is ill, without listing outcomes."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.additive.cone import UP, PairLaws, prepare, raised, steady_leak
+from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.chains.walk import UNIT
+from shoal.core.codec import Floats, Ints
+from shoal.networks.contagion import Contagion
+from shoal.networks.lift import CLOSE, ROUNDS
+from shoal.networks.secret_laws import LOST, Given
+
+FINEST = 1074  # every double is a multiple of 2^-1074
+
+
+class CrowdGroup:
+    """A group in which only the number N of people ill matters: every set of N is as likely.
+
+    With `added[state]` what a person in that state adds (labels), the sum is a function of N.
+    P(N = n, a given people ill, w given people well) = P(n) C(m - a - w, n - a) / C(m, n) for a
+    group of m. Song, Wang & Chaudhuri 2017, Section 3.1.
+    """
+
+    def __init__(self, model: Contagion, group: int, added: Ints) -> None:
+        self.model = model
+        self.people = model.groups[group]
+        self.law = model.law_of(group)
+        self._added = added
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses are rounded once, however unlikely the event."""
+        return DEEPEST_LINEAR
+
+    @cached_property
+    def values(self) -> Ints:
+        ill = np.arange(len(self.people) + 1)[:, None]
+        rows = (len(self.people) - ill) * self._added[0] + ill * self._added[1]
+        order = np.lexsort(rows.T[::-1])
+        self._order = order
+        return np.asarray(rows[order], dtype=np.int64)
+
+    @property
+    def roundings(self) -> float:
+        return float(len(self.law) + 8)
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """The two states of one person, who stands for all."""
+        found = self._states
+        person = self.model.variables[self.people[0]]
+        names = tuple(f"{person} = {state}" for state in self.model.states)
+        laws = np.stack([one.law for one in found])
+        return laws, np.array([one.probability for one in found]), np.zeros(2, np.int64), names
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        """The law of the sum given what is known of some people.
+
+        In whole numbers, with [k]_j = k(k-1)…(k-j+1) in place of the binomials:
+        C(m - a - w, n - a) / C(m, n) = [n]_a [m - n]_w / [m]_{a+w}. Each mass is rounded once.
+        """
+        well = sum(bool(row[0]) and not row[1] for row in seen.values())
+        ill = sum(bool(row[1]) and not row[0] for row in seen.values())
+        if not all(row.any() for row in seen.values()):
+            return Given(np.zeros(len(self.law)), 0.0)
+        return self._given(well, ill)
+
+    @cached_property
+    def _states(self) -> list[Given]:
+        """Given that a person is well, and ill."""
+        return [self._given(1, 0), self._given(0, 1)]
+
+    def _given(self, well: int, ill: int) -> Given:
+        size = len(self.people)
+        weight = [
+            mass * math.perm(n, ill) * math.perm(size - n, well)
+            for n, mass in enumerate(whole_law(self.law))
+        ]
+        total = sum(weight)
+        if total == 0:
+            return Given(np.zeros(size + 1), 0.0)
+        law = np.array([mass / total for mass in weight])
+        chance = total / (math.perm(size, well + ill) << FINEST)
+        possible = np.array([mass > 0 for mass in weight])
+        # an event too unlikely for a double is still possible
+        return Given(
+            self._ordered(law),
+            max(chance, sys.float_info.min),
+            bool((possible & (law < LOST)).any()),
+        )
+
+    def _ordered(self, laws: Floats) -> Floats:
+        """Laws of N in the order of `values`."""
+        _ = self.values
+        return np.asarray(laws[..., self._order])
+
+
+class TableGroup:
+    """A group whose joint law is written out, one axis per person.
+
+    `added` is what a state adds, (states, labels), the same for all or a table for each person.
+    """
+
+    def __init__(self, model: Contagion, group: int, added: Ints | Sequence[Ints]) -> None:
+        self.model = model
+        self.people = model.groups[group]
+        self.law = model.law_of(group)
+        outcomes = np.indices(self.law.shape).reshape(len(self.people), -1)
+        each = [added] * len(self.people) if isinstance(added, np.ndarray) else added
+        rows = np.asarray(sum(own[row] for own, row in zip(each, outcomes, strict=True)))
+        values, place = np.unique(rows, axis=0, return_inverse=True)
+        self.values: Ints = values
+        self._place = place.ravel()
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses lose digits only by being small themselves."""
+        return DEEPEST_LINEAR
+
+    @property
+    def roundings(self) -> float:
+        return float(self.law.size)
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """The two states of every person of the group."""
+        return each_state(self.model, self.people, self._states)
+
+    @cached_property
+    def _states(self) -> list[Given]:
+        """Given each state of each person."""
+        return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        """The law of the sum given what is known of some people."""
+        weight = self.law
+        for person, row in seen.items():
+            shape = [1] * self.law.ndim
+            shape[self.people.index(person)] = 2
+            weight = weight * row.reshape(shape)
+        total = float(weight.sum())
+        mass: Floats = np.bincount(self._place, weight.ravel(), minlength=len(self.values)).astype(
+            np.float64
+        )
+        # sums of doubles never underflow, quotients may
+        law = mass / total if total > 0 else mass
+        return Given(law, total, bool(((mass > 0) & (law < LOST)).any()))
+
+
+def each_state(
+    model: Contagion, people: tuple[int, ...], found: Sequence[Given]
+) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+    """What was found given each state of each person: laws, probabilities, owners and names."""
+    names = tuple(
+        f"{model.variables[person]} = {state}" for person in people for state in model.states
+    )
+    laws = np.array([one.law for one in found])
+    prior = np.array([one.probability for one in found])
+    return laws, prior, np.repeat(np.arange(len(people)), 2), names
+
+
+def whole_law(law: Floats) -> list[int]:
+    """A law in units of 2^-1074, of which every double is a whole number."""
+    ratios = (float(mass).as_integer_ratio() for mass in law)
+    return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]
+
+
+# The law of a sum over one group of people who weigh differently, given who is ill.
+
+
+MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds
+
+
+class WeightedGroup:
+    """A group of which every set of n people ill is as likely, with a weight for each person.
+
+    With c(n, s) the number of sets of n people ill whose sum is s, among those that agree with
+    what is known, P(sum = s, known) = Σ_n P(n) c(n, s) / C(m, n) for a group of m. In whole
+    numbers, so that each mass is rounded once. `added[k]` (states, 1) is what the k-th person of
+    the group adds, in lattice steps.
+    """
+
+    def __init__(self, model: Contagion, group: int, added: Sequence[Ints]) -> None:
+        self.model = model
+        self.people = model.groups[group]
+        self.law = model.law_of(group)
+        rows = np.array([own[:, 0] for own in added])
+        self._low = int(rows.min(axis=1).sum())
+        digits = rows - rows.min(axis=1, keepdims=True)
+        self._unit = int(np.gcd.reduce(digits.ravel())) or 1
+        self._digits: list[list[int]] = (digits // self._unit).tolist()
+        self._width = int(digits.max(axis=1).sum()) // self._unit + 1
+
+    @cached_property
+    def values(self) -> Ints:
+        return (self._low + self._unit * np.arange(self._width, dtype=np.int64))[:, None]
+
+    @property
+    def roundings(self) -> float:
+        return 2.0
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses are rounded once, however unlikely the event."""
+        return DEEPEST_LINEAR
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """The two states of every person of the group."""
+        return each_state(self.model, self.people, self._states)
+
+    @cached_property
+    def _states(self) -> list[Given]:
+        """Given each state of each person."""
+        refuse_long([self])
+        return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
+
+    @property
+    def terms(self) -> float:
+        """The work of the laws given each state of each person."""
+        size = len(self.people)
+        return 2.0 * size * size * (size + 1) * self._width
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        """The law of the sum given what is known of some people."""
+        size = len(self.people)
+        sets = math.lcm(*(math.comb(size, n) for n in range(size + 1)))
+        each = [mass * (sets // math.comb(size, n)) for n, mass in enumerate(whole_law(self.law))]
+        weight = [int(mass) for mass in np.array(each, dtype=object) @ self._counts(seen)]
+        total = sum(weight)
+        if total == 0:
+            return Given(np.zeros(self._width), 0.0)
+        law = np.array([mass / total for mass in weight])
+        lost = (np.array([mass > 0 for mass in weight]) & (law < LOST)).any()
+        # an event too unlikely for a double is still possible
+        chance = max(total / (sets << FINEST), sys.float_info.min)
+        return Given(law, chance, bool(lost))
+
+    def _counts(self, seen: Mapping[int, Floats]) -> npt.NDArray[np.object_]:
+        """c(n, s): how many sets of n people ill have each sum, (people + 1, sums)."""
+        size, width = len(self.people), self._width
+        table = np.zeros((size + 1, width), dtype=object)
+        table[0, 0] = 1
+        for person, (well, ill) in zip(self.people, self._digits, strict=True):
+            known = seen.get(person, np.ones(2))
+            after = np.zeros_like(table)
+            if known[0]:
+                after[:, well:] += table[:, : width - well]
+            if known[1]:
+                after[1:, ill:] += table[:-1, : width - ill]
+            table = after
+        return table
+
+
+def refuse_long(groups: Sequence[WeightedGroup]) -> None:
+    """Refuse what would take long: the sets of every group are counted given every state."""
+    terms = sum(group.terms for group in groups)
+    if terms > MAX_TERMS:
+        raise TooLarge(
+            f"the laws of sums over people with weights of their own take {terms:.1g} steps; use "
+            "lift or group, or coarser weights"
+        )
+
+
+# The lift on contagion: what an entry-level DP release tells about one person of a group.
+#
+# In a group where only the number of people ill matters, let O be how many of the others are ill.
+# Given O the others are a uniformly random set of that size, whatever the person's own state. So
+# with a_x(o) = E[density | person in state x, O = o]: changing x costs eta, and a set of o + 1 is
+# a set of o with one more, so a_x(o) and a_x(o') differ by at most e^{eta·|o - o'|}. Hence
+#
+#     loss ≤ eta + Λ( P(O | ill), P(O | well); eta·|o - o'| ),  and the same the other way round,
+#
+# and never more than eta for each person of the group. Proof: additive/lift.md.
+
+
+MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
+
+
+class CrowdLoss(NamedTuple):
+    """The largest loss over people, at which eta, and a person who reaches it."""
+
+    value: float
+    eta: float
+    node: int
+
+
+class _Group(NamedTuple):
+    """One person's view of a group: the laws of the rest, how far apart they are, the sizes."""
+
+    laws: PairLaws
+    apart: Floats
+    size: int
+    person: int
+    itself: float  # what changing the person adds, per unit of eta; 0 where `apart` covers it
+    certain: bool = False  # the person is in one state for sure, so there is no secret
+
+
+@dataclass(eq=False)
+class CrowdLift:
+    """A contagion model, ready to be evaluated at any eta."""
+
+    model: Contagion
+
+    @cached_property
+    def groups(self) -> tuple[_Group, ...]:
+        """One view for every law that people follow, and for every person where it is a table.
+
+        The largest first: what they tell often settles that smaller ones tell less.
+        """
+        found: list[_Group] = []
+        done: set[int] = set()
+        for g, group in enumerate(self.model.groups):
+            if self.model.which[g] in done:
+                continue
+            done.add(self.model.which[g])
+            law = self.model.law_of(g)
+            if self.model.exchangeable(g):
+                found.append(_crowd(law, group[0]))
+            elif len(group) <= MAX_LISTED:
+                found += [_listed(law, place, person) for place, person in enumerate(group)]
+            else:
+                found.append(_unknown(len(group), group[0]))
+        return tuple(sorted(found, key=lambda group: -group.size))
+
+    def loss(self, eta: float) -> CrowdLoss:
+        """What any release that is eta-DP for one person tells about a person. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (lift_steady).
+        """
+        worst = CrowdLoss(0.0, eta, 0)
+        above = raised(eta)
+        for group in self.groups:
+            if group.certain or eta * group.size * UP <= worst.value:
+                continue
+            told = float(steady_leak(group.laws, above * group.apart * UP).max())
+            value = min(told + above * group.itself, eta * group.size) * UP
+            if value > worst.value:
+                worst = CrowdLoss(value, eta, group.person)
+        return worst
+
+    def largest_eta(self, epsilon: float) -> CrowdLoss:
+        """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
+        low, high = epsilon / (self.model.tied or 1) * (1 - 2.0**-40), epsilon
+        best = self.loss(low)
+        for _ in range(ROUNDS):
+            if high <= low * (1 + CLOSE):
+                break
+            middle = raised((low * high) ** 0.5)
+            if middle >= high:
+                break
+            found = self.loss(middle)
+            if found.value <= epsilon:
+                low, best = middle, found
+            else:
+                high = middle
+        return best
+
+
+def _crowd(law: Floats, person: int) -> _Group:
+    """Rows P(O | well), P(O | ill) for a group of m = len(law) - 1.
+
+    P(O = o, well) = law(o) (m - o)/m; without the m, a double too small to be divided keeps all
+    of its digits.
+    """
+    size = len(law) - 1
+    others = np.arange(size)
+    weight = np.stack([law[:-1] * (size - others), law[1:] * (others + 1)])
+    apart = np.abs(others[:, None] - others[None, :]).astype(np.float64)
+    return _Group(_rows(weight), apart, size, person, 1.0, _certain(weight))
+
+
+def _listed(law: Floats, place: int, person: int) -> _Group:
+    """Rows P(X | person well), P(X | person ill) over all outcomes of the group."""
+    outcomes = np.indices(law.shape).reshape(law.ndim, -1)
+    weight = np.stack([np.where(outcomes[place] == state, law.ravel(), 0.0) for state in (0, 1)])
+    possible = weight.any(axis=0)
+    kept = outcomes[:, possible]
+    apart = (kept[:, :, None] != kept[:, None, :]).sum(axis=0).astype(np.float64)
+    rows = weight[:, possible]
+    return _Group(_rows(rows), apart, law.ndim, person, 0.0, _certain(rows))
+
+
+def _unknown(size: int, person: int) -> _Group:
+    """A group too large to compare: everybody may change."""
+    apart = np.full((2, 2), float(size))
+    return _Group(_rows(np.eye(2)), apart, size, person, 0.0)
+
+
+def _rows(weight: Floats) -> PairLaws:
+    """The rows divided by their sums: what is possible is never 0, for sums lose nothing."""
+    totals = weight.sum(axis=1, keepdims=True)
+    law = weight / np.where(totals > 0, totals, 1.0)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)
+
+
+def _certain(weight: Floats) -> bool:
+    return not weight.any(axis=1).all()

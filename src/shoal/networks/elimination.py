@@ -1,0 +1,395 @@
+"""Sums of products of tables over some variables, in a good order: variable elimination.
+
+A factor is a table with one axis per variable of its scope. With weights a factor has one more
+axis, last: entry [.., c] is the part of it whose weights add up to c, and factors are multiplied
+by convolution along it. Everything adds and multiplies non-negative numbers, so every entry of a
+result has a small relative error, whatever the order, but for products too small for a double:
+`wide_joint` and `wide_weighted_joint` keep those too, at the price of more work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.codec import Floats
+from shoal.core.errors import Refused
+from shoal.core.wide import Wide
+
+Scope = tuple[int, ...]
+Places = tuple[int, ...]
+MAX_CELLS = 2**25  # numbers the largest table of an elimination may hold
+_einsum: Callable[..., Floats] = np.einsum
+Table = TypeVar("Table")
+Entry = TypeVar("Entry", bound=np.generic)
+DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
+LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
+SMALL = 2**15  # products up to this many terms are summed without calling BLAS
+
+
+class Factor(NamedTuple):
+    """A table over the variables of `scope`, in that order of axes."""
+
+    scope: Scope
+    table: Floats
+
+
+class Step(NamedTuple):
+    """Join one or two factors, by their numbers; the result gets the next number.
+
+    The scopes are written with small numbers, as np.einsum takes them.
+    """
+
+    places: Places
+    labels: tuple[list[int], list[int]]
+    kept: list[int]
+    out: Scope
+    summed: Scope
+    terms: int
+
+
+class Elimination(NamedTuple):
+    """The steps, the axes of the last result in the order wanted, the cells of the largest table,
+    and how often a cell of the result was rounded."""
+
+    steps: tuple[Step, ...]
+    axes: list[int]
+    largest: int
+    roundings: int
+
+
+def joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Floats:
+    """Σ over all variables but `keep` of the product of the factors; axes as in `keep`.
+
+    sizes[v] is the number of values of variable v; `order` is a good order for the whole network,
+    when known. Refused beyond 2^25 numbers in one table.
+    """
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest, len(keep))
+    found = _run(chosen, [factor.table for factor in factors], _multiplied)
+    return np.transpose(found, chosen.axes)
+
+
+def wide_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Wide:
+    """`joint` in numbers that never underflow: 0 exactly where nothing is possible."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(max((step.terms for step in chosen.steps), default=1), len(keep))
+    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely)
+    return found.arranged(lambda table: np.transpose(table, chosen.axes))
+
+
+def followed_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> Wide:
+    """`joint` of conditional laws and likelihoods, in numbers that never underflow.
+
+    Doubles serve where nothing is lost: where no product can be small, or everything that is
+    possible came out above LOST. Every table on the way is a probability or less, so an underflow
+    takes at most 2^-1074 from an entry, and all of them together nothing of one above LOST.
+    """
+    found = joint(factors, sizes, keep, order)
+    if depth(factors) <= DEEPEST:
+        return Wide.of(found)
+    possible = possible_joint(factors, sizes, keep, order)
+    if (found[possible] >= LOST).all():
+        return Wide.of(np.where(possible, found, 0.0))
+    return wide_joint(factors, sizes, keep, order)
+
+
+def depth(factors: Sequence[Factor]) -> float:
+    """-log of the least product of entries that is not 0."""
+    return -sum(math.log(float(f.table[f.table > 0].min(initial=1.0))) for f in factors)
+
+
+def possible_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, order: Scope = ()
+) -> npt.NDArray[np.bool_]:
+    """Where `joint` is truly positive, whatever underflow makes of the numbers."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest, len(keep))
+    marks = [(factor.table > 0).astype(np.float64) for factor in factors]
+    return np.asarray(np.transpose(_run(chosen, marks, _marked), chosen.axes) > 0)
+
+
+def weighted_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
+) -> Floats:
+    """The same for factors with weights: entry [keep.., c] for totals c = 0 … width - 1."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    _affordable(chosen.largest * width, len(keep))
+    found = _run(chosen, [factor.table for factor in factors], _convolved)
+    return np.transpose(found, [*chosen.axes, len(keep)])
+
+
+def wide_weighted_joint(
+    factors: Sequence[Factor], sizes: Sequence[int], keep: Scope, width: int, order: Scope = ()
+) -> Wide:
+    """`weighted_joint` in numbers that never underflow, for every total: 0 where impossible."""
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), keep, order)
+    terms = max((step.terms for step in chosen.steps), default=1)
+    _affordable(terms * width, len(keep))
+    found = _run(chosen, [Wide.of(factor.table) for factor in factors], _widely_convolved)
+    turned = found.arranged(lambda table: np.transpose(table, [*chosen.axes, len(keep)]))
+    return _padded(turned, 0, width)
+
+
+def largest_sum(factors: Sequence[Factor], sizes: Sequence[int]) -> float:
+    """The largest sum of entries of all factors over the values of all variables.
+
+    Factors hold logarithms here. -inf anywhere rules an outcome out, whatever the others say.
+    """
+    chosen = elimination(tuple(f.scope for f in factors), tuple(sizes), ())
+    _affordable(max((step.terms for step in chosen.steps), default=1), 0)
+    return float(_run(chosen, [factor.table for factor in factors], _greatest))
+
+
+def _affordable(cells: int, kept: int) -> None:
+    if cells > MAX_CELLS:
+        raise Refused(
+            f"the joint law of {kept} variable(s) needs a table of {cells:.2g} numbers on the way; "
+            f"at most {MAX_CELLS} are handled: ask about fewer variables, or use a network with "
+            "fewer parents per variable"
+        )
+
+
+@lru_cache(maxsize=8192)
+def elimination(
+    scopes: tuple[Scope, ...], sizes: tuple[int, ...], keep: Scope, order: Scope = ()
+) -> Elimination:
+    """The steps of an elimination with small tables; nothing is computed yet.
+
+    Variable by variable in the given order; greedily (opt_einsum) when there is none or it leads
+    to large tables.
+    """
+    given = _planned(scopes, sizes, keep, _by_order(scopes, keep, order)) if order else None
+    if given is not None and given.largest <= SMALL:
+        return given
+    greedily = _planned(scopes, sizes, keep, _greedy(scopes, sizes, keep))
+    return greedily if given is None or greedily.largest < given.largest else given
+
+
+def good_order(scopes: tuple[Scope, ...], sizes: tuple[int, ...]) -> Scope:
+    """The order in which a greedy elimination of everything sums the variables out."""
+    left = {v for scope in scopes for v in scope}
+    order: list[int] = []
+    for step in _planned(scopes, sizes, (), _greedy(scopes, sizes, ())).steps:
+        gone = sorted(left.intersection(step.summed))
+        order += gone
+        left.difference_update(gone)
+    return tuple(order)
+
+
+def _greedy(scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope) -> Iterator[Places]:
+    """opt_einsum's greedy path: which factors are joined next, results numbered on."""
+    from opt_einsum.paths import greedy
+
+    named = [frozenset(map(str, scope)) for scope in scopes]
+    extent = {str(v): sizes[v] for scope in scopes for v in scope}
+    path = greedy(named, frozenset(map(str, keep)), extent) if len(scopes) > 1 else [(0,)]
+    left = list(range(len(scopes)))
+    following = len(scopes)
+    for places in path:
+        first, *rest = (left.pop(place) for place in sorted(places, reverse=True))
+        yield (first, *rest[:1])
+        for number, other in enumerate(rest[1:]):  # several at once: with the last result
+            yield following + number, other
+        following += max(len(rest), 1)
+        left.append(following - 1)
+
+
+def _by_order(scopes: Sequence[Scope], keep: Scope, order: Scope) -> Iterator[Places]:
+    """Bucket elimination: join the factors that hold a variable, smallest scopes first."""
+    pool = _Pool(scopes)
+    kept = frozenset(keep)
+    for variable in order:
+        while variable not in kept and pool.holders.get(variable):
+            near = sorted(pool.holders[variable], key=lambda n: (len(pool.scopes[n]), n))
+            joined = frozenset[int]().union(*(pool.scopes[number] for number in near[:2]))
+            yield pool.join(near[:2], joined - {variable} if len(near) <= 2 else joined)
+    while len(pool.scopes) > 1:
+        last, second = sorted(pool.scopes, reverse=True)[:2]
+        yield pool.join([last, second], pool.scopes[last] | pool.scopes[second])
+
+
+class _Pool:
+    """The factors that are left, by number, and which of them hold each variable."""
+
+    def __init__(self, scopes: Sequence[Scope]) -> None:
+        self.scopes = {number: frozenset(scope) for number, scope in enumerate(scopes)}
+        self.holders: dict[int, set[int]] = {}
+        for number, scope in self.scopes.items():
+            for variable in scope:
+                self.holders.setdefault(variable, set()).add(number)
+        self._following = len(scopes)
+
+    def join(self, places: list[int], joined: frozenset[int]) -> Places:
+        """Replace some factors by their product, which gets the next number."""
+        for place in places:
+            for variable in self.scopes.pop(place):
+                self.holders[variable].discard(place)
+        self.scopes[self._following] = joined
+        for variable in joined:
+            self.holders[variable].add(self._following)
+        self._following += 1
+        return tuple(places)
+
+
+def _planned(
+    scopes: Sequence[Scope], sizes: Sequence[int], keep: Scope, path: Iterator[Places]
+) -> Elimination:
+    pool = list(scopes)
+    uses = Counter(v for scope in (*scopes, keep) for v in scope)
+    steps: list[Step] = []
+    largest, roundings = 1, 0
+    for places in path:
+        taken = [pool[place] for place in places]
+        uses.subtract(v for scope in taken for v in scope)
+        step = _step(places, taken, sizes, uses)
+        pool.append(step.out)
+        uses.update(step.out)
+        steps.append(step)
+        cells = math.prod(sizes[v] for v in step.out)
+        largest = max(largest, cells)
+        roundings += step.terms // max(cells, 1) + 2
+    axes = [pool[-1].index(v) for v in keep]
+    return Elimination(tuple(steps), axes, largest, roundings)
+
+
+def _step(places: Places, taken: list[Scope], sizes: Sequence[int], uses: Counter[int]) -> Step:
+    """Join the factors `taken` from their places, summing out what nothing else uses."""
+    used = list(dict.fromkeys(v for scope in taken for v in scope))
+    kept = tuple(v for v in used if uses[v] > 0)
+    code = {v: i for i, v in enumerate(used)}
+    labels = [[code[v] for v in scope] for scope in taken]
+    return Step(
+        places=places,
+        labels=(labels[0], labels[1] if len(labels) > 1 else []),
+        kept=[code[v] for v in kept],
+        out=kept,
+        summed=tuple(v for v in used if uses[v] <= 0),
+        terms=math.prod(sizes[v] for v in used),
+    )
+
+
+def _run(
+    chosen: Elimination,
+    tables: list[Table],
+    product: Callable[[Table, Table | None, Step], Table],
+) -> Table:
+    """The last factor, its axes in the order of the last step."""
+    pool: list[Table | None] = list(tables)
+    for step in chosen.steps:
+        one, *other = (pool[place] for place in step.places)
+        assert one is not None  # every factor is used once
+        pool.append(product(one, other[0] if other else None, step))
+        for place in step.places:
+            pool[place] = None
+    last = pool[-1]
+    assert last is not None
+    return last
+
+
+def _multiplied(one: Floats, two: Floats | None, step: Step) -> Floats:
+    if two is None:
+        return _einsum(one, step.labels[0], step.kept)
+    return _einsum(one, step.labels[0], two, step.labels[1], step.kept, optimize=step.terms > SMALL)
+
+
+def _marked(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """Products of 0s and 1s, kept at 0 or 1 so that nothing overflows."""
+    return np.minimum(_multiplied(one, two, step), 1.0)
+
+
+def _greatest(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """Sums of logarithms, the largest over what is summed out elsewhere."""
+    count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    total = _spread(one, step.labels[0], count)
+    if two is not None:
+        with np.errstate(invalid="ignore"):
+            total = total + _spread(two, step.labels[1], count)
+        total = np.where(np.isnan(total), -np.inf, total)  # -inf rules out, also against inf
+    gone = tuple(label for label in range(count) if label not in step.kept)
+    reduced = total.max(axis=gone) if gone else total
+    left = [label for label in range(count) if label in step.kept]
+    return np.transpose(reduced, [left.index(label) for label in step.kept])
+
+
+def _widely(one: Wide, two: Wide | None, step: Step) -> Wide:
+    """`_multiplied` for wide numbers."""
+    count = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    joined = one.arranged(lambda table: _spread(table, step.labels[0], count))
+    if two is not None:
+        joined = joined.times(two.arranged(lambda table: _spread(table, step.labels[1], count)))
+    gone = tuple(label for label in range(count) if label not in step.kept)
+    reduced = joined.total(gone) if gone else joined
+    left = [label for label in range(count) if label in step.kept]
+    order = [left.index(label) for label in step.kept]
+    return reduced.arranged(lambda table: np.transpose(table, order))
+
+
+def _widely_convolved(one: Wide, two: Wide | None, step: Step) -> Wide:
+    """`_convolved` for wide numbers: the weights are one more axis that is kept."""
+    code = max([*step.labels[0], *step.labels[1]], default=-1) + 1
+    kept = step._replace(kept=[*step.kept, code], labels=([*step.labels[0], code], step.labels[1]))
+    if two is None:
+        return _widely(one, None, kept)
+    if one.shape[-1] < two.shape[-1]:
+        return _widely_convolved(two, one, step._replace(labels=step.labels[::-1]))
+    wide, more = one.shape[-1], two.shape[-1] - 1
+    found: Wide | None = None
+    for weight in range(more + 1):
+        part = Wide(two.part[..., weight], two.power[..., weight])
+        moved = _padded(_widely(one, part, kept), weight, wide + more)
+        found = moved if found is None else found.plus(moved)
+    assert found is not None  # there is at least one weight
+    return found
+
+
+def _padded(table: Wide, first: int, width: int) -> Wide:
+    """The weights moved up to start at `first`, with nothing before and after."""
+    out = Wide.of(np.zeros((*table.shape[:-1], width)))
+    out.part[..., first : first + table.shape[-1]] = table.part
+    out.power[..., first : first + table.shape[-1]] = table.power
+    return out
+
+
+def _spread(table: npt.NDArray[Entry], labels: list[int], count: int) -> npt.NDArray[Entry]:
+    """The table with axes in the order of the labels, of length 1 where it has none."""
+    order = sorted(range(len(labels)), key=lambda axis: labels[axis])
+    shape = [1] * count
+    for axis in order:
+        shape[labels[axis]] = table.shape[axis]
+    return np.transpose(table, order).reshape(shape)
+
+
+def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:
+    """The product of two weighted factors: one contraction per weight of the shorter one."""
+    if two is None:
+        return _einsum(one, [*step.labels[0], 51], [*step.kept, 51])
+    if one.shape[-1] < two.shape[-1]:
+        one, two = two, one
+        step = step._replace(labels=(step.labels[1], step.labels[0]))
+    wide = one.shape[-1]
+    out: Floats | None = None
+    for weight in range(two.shape[-1]):
+        part = two[..., weight]
+        if not part.any():
+            continue
+        found = _einsum(one, [*step.labels[0], 51], part, step.labels[1], [*step.kept, 51])
+        if out is None:
+            out = np.zeros((*found.shape[:-1], wide + two.shape[-1] - 1))
+        out[..., weight : weight + wide] += found
+    if out is None:  # everything is impossible
+        empty = _einsum(one, [*step.labels[0], 51], two[..., 0], step.labels[1], [*step.kept, 51])
+        out = np.zeros((*empty.shape[:-1], wide + two.shape[-1] - 1))
+    return out

@@ -1,0 +1,151 @@
+"""The exact loss of Laplace noise on a sum over independent parts, and the least scale.
+
+With F = A + B, A the sum over the part a secret is about and B the sum over the rest, independent
+of it: F + noise is A + noise with something independent added, so its loss is at most that of
+A + noise (a post-processing). At outputs beyond every answer both losses are the same: there the
+densities are E[e^{±A/s} | secret]·E[e^{±B/s}], and B cancels. So the part alone is exact whenever
+its own supremum is at an end, as it always is where one secret makes larger sums likelier than the
+other throughout. Only otherwise is the rest convolved. Proof: additive/exact.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from shoal.additive.mixture import evaluation_slack, smallest_scale, worst_of
+from shoal.additive.vector import vector_loss
+from shoal.core.codec import Floats, Ints
+from shoal.networks.laws import Independent, Part
+from shoal.networks.secret_laws import SecretLaws
+
+CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
+MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
+MAX_WORK = 4e9  # multiplications of all convolutions together
+
+
+def secret_loss(laws: SecretLaws, steps: float) -> float:
+    """The exact loss of noise of scale `steps` on a query with these laws. Rounds up.
+
+    0 when no two possible secrets are compared: then there is nothing to tell. inf where laws that
+    lost tails to underflow would be asked about outputs as deep as they are.
+    """
+    if not laws.pairs.any():
+        return 0.0
+    span = float(np.ptp(laws.values, axis=0).sum()) / steps
+    if laws.lossy and span > laws.deepest:
+        return math.inf
+    errors = max(float(laws.laws.size), laws.roundings)
+    if laws.values.shape[1] > 1:
+        return vector_loss(laws.on_grid(), steps, pairs=laws.pairs) + errors * 2.0**-52
+    offset = np.where(laws.pairs, 0.0, -math.inf)
+    positions = laws.values[:, 0].astype(np.float64) / steps
+    return worst_of(laws.laws[None], positions, offset=offset, roundings=errors).value
+
+
+def end_loss(laws: SecretLaws, steps: float) -> float:
+    """The loss at outputs beyond every answer, on either side; rounds down.
+
+    Nothing that is independent of the secrets and added to the sum can make it smaller.
+    """
+    if laws.values.shape[1] > 1:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        logs = np.log(laws.laws)
+    best = 0.0
+    for sign in (1.0, -1.0):
+        tilt = sign * laws.values[:, 0] / steps
+        seen = np.logaddexp.reduce(logs + (tilt - tilt.max()), axis=1)
+        gap = np.where(laws.pairs, seen[:, None] - seen[None, :], -math.inf)
+        slack = evaluation_slack(float(np.ptp(tilt)), len(tilt), float(np.abs(seen).max()))
+        best = max(best, float(gap.max(initial=0.0)) - slack - 2 * laws.roundings * 2.0**-52)
+    return best
+
+
+def parts_loss(task: Independent, steps: float) -> float:
+    """The loss of noise of scale `steps` on the sum over everything. Rounds up."""
+    bound = max((secret_loss(part.laws, steps) for part in task.parts), default=0.0)
+    reached = max((end_loss(part.laws, steps) for part in task.parts), default=0.0)
+    if bound <= reached * (1 + CLOSE) or not affordable(task):
+        return bound
+    found = [min(secret_loss(part.laws, steps), _whole(task, part, steps)) for part in task.parts]
+    return max(found)
+
+
+def least_parts_scale(task: Independent, epsilon: float, lower: float) -> float:
+    """The smallest scale with `parts_loss` at most epsilon, in lattice steps; rounded up."""
+    widest = max(
+        (float(np.ptp(part.laws.values, axis=0).sum()) for part in task.parts), default=0.0
+    )
+    upper = max(1.001 * widest / epsilon, lower)
+    # first the parts alone: often enough, and never smaller than the answer
+    alone = smallest_scale(
+        lambda steps: max((secret_loss(p.laws, steps) for p in task.parts), default=0.0),
+        epsilon,
+        lower,
+        upper,
+    )
+    if not math.isfinite(alone) or alone <= lower or not affordable(task):
+        return alone
+    below = alone * (1 - CLOSE)
+    if max(end_loss(part.laws, below) for part in task.parts) > epsilon * (1 - CLOSE):
+        return alone
+    return smallest_scale(lambda steps: parts_loss(task, steps), epsilon, lower, alone)
+
+
+def affordable(task: Independent) -> bool:
+    """Whether there is a rest that can be convolved with every part."""
+    if task.components[0].values.shape[1] > 1 or sum(task.copies) == 1:
+        return False
+    spans = [int(np.ptp(c.values)) for c in task.components]
+    total = sum(span * n for span, n in zip(spans, task.copies, strict=True))
+    work = len(task.parts) * sum(
+        (span + 1) * n * total for span, n in zip(spans, task.copies, strict=True)
+    )
+    return total < MAX_LINE and work <= MAX_WORK
+
+
+def _whole(task: Independent, part: Part, steps: float) -> float:
+    return secret_loss(whole_laws(task, part), steps)
+
+
+@lru_cache(maxsize=256)
+def _rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats]:
+    """The least value and the law, value by value, of the sum over all other components."""
+    low, law = 0, np.ones(1)
+    for c, (component, copies) in enumerate(zip(task.components, task.copies, strict=True)):
+        first, own = _line(component.values, component.given({}).law)
+        for _ in range(copies - spans.count(c)):
+            low, law = low + first, np.convolve(law, own)
+    return low, law
+
+
+@lru_cache(maxsize=256)
+def whole_laws(task: Independent, part: Part) -> SecretLaws:
+    """The laws of the sum over everything given the secrets of a part. Direct convolution."""
+    low, rest = _rest(task, part.spans)
+    rows = [_line(part.laws.values, law) for law in part.laws.laws]
+    laws = np.stack([np.convolve(row, rest) for _, row in rows])
+    values: Ints = (low + rows[0][0] + np.arange(laws.shape[1]))[:, None]
+    others = sum(
+        copies * (c.roundings + 2 * len(c.values))
+        for c, copies in zip(task.components, task.copies, strict=True)
+    )
+    return replace(
+        part.laws,
+        values=values,
+        laws=laws,
+        roundings=part.laws.roundings + others + laws.shape[1],
+        lossy=True,
+    )
+
+
+def _line(values: Ints, law: Floats) -> tuple[int, Floats]:
+    """A law on sorted whole numbers as one on every number between the least and the largest."""
+    low = int(values[0, 0])
+    dense = np.zeros(int(values[-1, 0]) - low + 1)
+    dense[values[:, 0] - low] = law
+    return low, dense

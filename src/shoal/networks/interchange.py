@@ -1,0 +1,309 @@
+"""Networks in the Bayesian Interchange Format (.bif), read with every digit they hold."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shoal.core.codec import Floats
+from shoal.core.errors import InputError
+from shoal.core.records import label
+from shoal.networks.bayesnet import BayesNet
+
+_TOKEN = re.compile(r'"([^"]*)"|([(){}\[\];,|])|([^\s(){}\[\];,|"]+)')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_MARKS = frozenset("(){}[];,|")
+PRINTED = Decimal("0.001")  # rows this close to 1 were rounded when they were printed
+
+
+def read_bif(path: Path) -> BayesNet:
+    """The network in a file, plain or compressed (.gz)."""
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+    except FileNotFoundError:
+        raise InputError(f"network {str(path)!r} does not exist; check the path") from None
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise InputError(
+            f"network {str(path)!r} cannot be read ({type(error).__name__}); "
+            "it must be a .bif file in UTF-8, or one compressed as .gz"
+        ) from None
+    try:
+        return parse_bif(text)
+    except InputError as error:
+        raise InputError(f"network {str(path)!r}: {error}") from None
+
+
+def parse_bif(text: str) -> BayesNet:
+    """The network a BIF text describes.
+
+    Numbers become the nearest doubles of what is written. A row that misses 1 by at most 1e-3, as
+    numbers rounded when they were printed do, is divided by its sum; one further off is refused.
+    """
+    reader = _Reader(text)
+    domains: dict[str, tuple[str, ...]] = {}
+    laws: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    while (word := reader.peek()) is not None:
+        if word == "variable":
+            name, values = reader.variable()
+            domains[name] = values
+        elif word == "probability":
+            name, parents, table = reader.probability(domains)
+            laws[name] = parents, table
+        else:
+            reader.skip_block()
+    missing = [name for name in domains if name not in laws]
+    if missing or not domains:
+        raise InputError(
+            f"variable {missing[0]!r} has no probability" if missing else "no variable"
+        )
+    return BayesNet(
+        variables=tuple(domains),
+        domains=tuple(domains.values()),
+        parents=tuple(laws[name][0] for name in domains),
+        tables=tuple(laws[name][1] for name in domains),
+    )
+
+
+class _Reader:
+    """The words of a BIF text, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._words = list(_words(_COMMENT.sub(" ", text)))
+        self._place = 0
+
+    def peek(self) -> str | None:
+        return self._words[self._place] if self._place < len(self._words) else None
+
+    def next(self) -> str:
+        word = self.peek()
+        if word is None:
+            raise InputError("it ends in the middle of a block; a '}' or ';' is missing")
+        self._place += 1
+        return word
+
+    def expect(self, *wanted: str) -> str:
+        word = self.next()
+        if word not in wanted:
+            raise InputError(f"it has {word!r} where {' or '.join(map(repr, wanted))} must be")
+        return word
+
+    def skip_block(self) -> None:
+        """Past a block or statement that says nothing about the law (network, property)."""
+        depth = 0
+        while True:
+            word = self.next()
+            depth += (word == "{") - (word == "}")
+            if depth <= 0 and word in ("}", ";"):
+                return
+
+    def names(self, end: str) -> list[str]:
+        """Names separated by commas, up to the mark `end`."""
+        found: list[str] = []
+        while (word := self.next()) != end:
+            if word != ",":
+                if word in _MARKS:
+                    self._unexpected(word)
+                found.append(word)
+        return found
+
+    def numbers(self) -> list[str]:
+        return self.names(";")
+
+    def variable(self) -> tuple[str, tuple[str, ...]]:
+        """variable NAME { type discrete [ n ] { a, b }; }"""
+        self.next()
+        name = self.next()
+        self.expect("{")
+        values: list[str] = []
+        while (word := self.next()) != "}":
+            if word != "type":
+                self._place -= 1
+                self.skip_block()
+                continue
+            self.expect("discrete")
+            self.expect("[")
+            count = self.next()
+            self.expect("]")
+            self.expect("{")
+            values = self.names("}")
+            self.expect(";")
+            if count != str(len(values)):
+                raise InputError(f"variable {name!r} says {count} values and names {len(values)}")
+        if not values:
+            raise InputError(f"variable {name!r} names no values; add a discrete type")
+        return name, tuple(values)
+
+    def probability(
+        self, domains: dict[str, tuple[str, ...]]
+    ) -> tuple[str, tuple[str, ...], Floats]:
+        """probability ( NAME | PARENTS ) { (values) numbers; … } or { table numbers; }"""
+        self.next()
+        self.expect("(")
+        name = self.next()
+        parents = tuple(self.names(")")) if self.expect("|", ")") == "|" else ()
+        for variable in (name, *parents):
+            if variable not in domains:
+                raise InputError(f"probability names {variable!r}, which is no variable above it")
+        size = len(domains[name])
+        table = np.full((*(len(domains[p]) for p in parents), size), np.nan)
+        self.expect("{")
+        while (word := self.next()) != "}":
+            if word == "table":
+                table = _whole(self.numbers(), table.shape, name)
+            elif word == "default":
+                row = _row(self.numbers(), size, name)
+                table[np.isnan(table).all(axis=-1)] = row
+            elif word == "(":
+                values = self.names(")")
+                table[_place(values, parents, domains, name)] = _row(self.numbers(), size, name)
+            else:
+                self._place -= 1
+                self.skip_block()
+        if np.isnan(table).any():
+            raise InputError(f"probability of {name!r} leaves out some values of its parents")
+        return name, parents, table
+
+    def _unexpected(self, word: str) -> NoReturn:
+        raise InputError(f"it has {word!r} where a name or a number must be")
+
+
+def _words(text: str) -> Iterator[str]:
+    for quoted, mark, word in _TOKEN.findall(text):
+        yield mark or word or quoted
+
+
+def _place(
+    values: list[str],
+    parents: tuple[str, ...],
+    domains: dict[str, tuple[str, ...]],
+    name: str,
+) -> tuple[int, ...]:
+    """Where a row belongs: the numbers of the parents' values."""
+    if len(values) != len(parents):
+        raise InputError(
+            f"probability of {name!r} has a row for {values}; it has {len(parents)} parents"
+        )
+    for parent, value in zip(parents, values, strict=True):
+        if value not in domains[parent]:
+            raise InputError(f"probability of {name!r} names {value!r}, no value of {parent!r}")
+    return tuple(domains[p].index(value) for p, value in zip(parents, values, strict=True))
+
+
+def _row(written: list[str], size: int, name: str) -> Floats:
+    if len(written) != size:
+        raise InputError(f"a row of {name!r} has {len(written)} numbers; it needs {size}")
+    return _rescaled([_decimal(text, name) for text in written], name)
+
+
+def _whole(written: list[str], shape: tuple[int, ...], name: str) -> Floats:
+    """A table in one list: the variable's own value varies slowest, its last parent fastest."""
+    if len(written) != int(np.prod(shape)):
+        raise InputError(
+            f"the table of {name!r} has {len(written)} numbers; it needs {int(np.prod(shape))}"
+        )
+    exact = np.array([_decimal(text, name) for text in written], dtype=object)
+    by_value = np.moveaxis(exact.reshape(shape[-1], *shape[:-1]), 0, -1).reshape(-1, shape[-1])
+    return np.array([_rescaled(list(row), name) for row in by_value]).reshape(shape)
+
+
+def _rescaled(row: list[Decimal], name: str) -> Floats:
+    """The row as doubles; divided by its sum when only the rounding of its digits is off."""
+    total = sum(row, Decimal(0))
+    if abs(total - 1) > PRINTED:
+        raise InputError(f"a row of {name!r} sums to {total}; it must sum to 1")
+    exact = total == 1
+    return np.array([float(number if exact else number / total) for number in row])
+
+
+def _decimal(text: str, name: str) -> Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("nan")
+    if not (number.is_finite() and 0 <= number <= 1):
+        raise InputError(f"probability of {name!r} holds {text!r}; it must be between 0 and 1")
+    return number
+
+
+# Networks made by other software, told apart by the methods they have.
+
+
+PRINTED_BY_OTHERS = (
+    1e-3  # rows this close to 1 were rounded when they were printed, and are divided
+)
+
+
+def imported(network: Any) -> BayesNet:
+    """The network of a pgmpy object (it has get_cpds) or a pyAgrum one (it has cpt).
+
+    Rows that miss 1 by at most 1e-3, as tables printed with a few digits do, are divided by their
+    sum; rows further off are refused.
+    """
+    if hasattr(network, "get_cpds") and hasattr(network, "nodes"):
+        return _from_pgmpy(network)
+    if hasattr(network, "cpt") and hasattr(network, "names") and hasattr(network, "variable"):
+        return _from_pyagrum(network)
+    raise InputError(
+        f"network is a {type(network).__name__}; it must have pgmpy's get_cpds and nodes, or "
+        "pyAgrum's cpt, names and variable (or store it as .bif and use BayesNet.from_bif)"
+    )
+
+
+def _from_pgmpy(network: Any) -> BayesNet:
+    """From TabularCPDs: axes are the variable, then its parents; state_names holds the values."""
+    names = [str(node) for node in network.nodes()]
+    parents: dict[str, tuple[str, ...]] = {}
+    domains: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, Floats] = {}
+    for node in network.nodes():
+        law = network.get_cpds(node)
+        if law is None:
+            raise InputError(f"the network has no table for {node!r}; add its CPD first")
+        name = str(node)
+        parents[name] = tuple(str(variable) for variable in law.variables[1:])
+        domains[name] = tuple(label(value) for value in law.state_names[node])
+        tables[name] = np.moveaxis(np.asarray(law.values, dtype=np.float64), 0, -1)
+    return _network(names, domains, parents, tables)
+
+
+def _from_pyagrum(network: Any) -> BayesNet:
+    """From CPTs: `names` lists the variable first, and the array's axes are that list reversed."""
+    names = [str(name) for name in network.names()]
+    parents: dict[str, tuple[str, ...]] = {}
+    domains: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, Floats] = {}
+    for name in names:
+        law = network.cpt(name)
+        axes = [str(axis) for axis in reversed(list(law.names))]
+        array = np.asarray(law.toarray(), dtype=np.float64)
+        own = axes.index(name)
+        parents[name] = tuple(axis for axis in axes if axis != name)
+        domains[name] = tuple(label(value) for value in network.variable(name).labels())
+        tables[name] = np.moveaxis(array, own, -1)
+    return _network(names, domains, parents, tables)
+
+
+def _network(
+    names: list[str],
+    domains: dict[str, tuple[str, ...]],
+    parents: dict[str, tuple[str, ...]],
+    tables: dict[str, Floats],
+) -> BayesNet:
+    return BayesNet(
+        variables=tuple(names),
+        domains=tuple(domains[name] for name in names),
+        parents=tuple(parents[name] for name in names),
+        tables=tuple(_divided(tables[name]) for name in names),
+    )
+
+
+def _divided(table: Floats) -> Floats:
+    totals = table.sum(axis=-1, keepdims=True)
+    return np.where(np.abs(totals - 1.0) <= PRINTED_BY_OTHERS, table / totals, table)

@@ -1,0 +1,481 @@
+"""The law of a sum given each secret, part by part, for models made of independent parts.
+
+The variables of a Bayesian network fall into connected components, the people of a contagion
+model into groups: components are independent of each other, so a sum over all variables is a sum
+of independent sums. A secret about one component is then compared on that component alone, and
+the rest is convolved only where it can make the answer smaller (network_exact).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
+from shoal.additive.queries import LinearQuery
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.task import EachEntry, Model, Secrets
+from shoal.core.wide import LEAST, Wide
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup, refuse_long
+from shoal.networks.elimination import (
+    Factor,
+    elimination,
+    possible_joint,
+    weighted_joint,
+    wide_weighted_joint,
+)
+from shoal.networks.pairs import SecretPairs
+from shoal.networks.queries import VariableSum
+from shoal.networks.secret_laws import LOST, Given, SecretLaws, contributions, rarest
+from shoal.records.field import FieldFactors, PairwiseField
+
+Parted = BayesNet | Contagion | PairwiseField  # models made of independent parts
+MAX_MERGED = 20_000_000  # pairs of values when the sums of several components are added
+
+
+class Component(Protocol):
+    """A set of variables independent of all others."""
+
+    @property
+    def values(self) -> Ints:
+        """The sums it can have, (m, labels), in lattice steps, increasing."""
+        ...
+
+    @property
+    def roundings(self) -> float: ...
+    @property
+    def lossy(self) -> bool: ...
+    def deepest(self, probability: float) -> float:
+        """How many scales apart answers may lie before masses that were lost can decide.
+
+        Given an event of this probability. It matters only where something was lost.
+        """
+        ...
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        """The law of the sum given what is known of some variables (by their numbers)."""
+        ...
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """For every value of every variable: law of the sum, probability, variable and name.
+
+        Variables that are alike may be represented by one of them.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The secrets about some components: the law of their sum given each, and how likely each is.
+
+    `spans` lists the components the sum runs over.
+    """
+
+    laws: SecretLaws
+    prior: Floats
+    spans: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Independent:
+    """All secrets of a task, part by part, and the components with how often each occurs."""
+
+    parts: tuple[Part, ...]
+    components: tuple[Component, ...]
+    copies: tuple[int, ...]
+
+
+def independent(model: Parted, query: LinearQuery | VariableSum, secrets: Secrets) -> Independent:
+    """Every conditional law of `query` that `secrets` compare, by elimination and convolution.
+
+    Impossible secrets are left out. Kept for the next call.
+    """
+    return _independent(model, query, cast(Hashable, secrets))
+
+
+@lru_cache(maxsize=16)
+def _independent(model: Parted, query: LinearQuery | VariableSum, secrets: Any) -> Independent:
+    components, copies, home = _components(model, query, alike=isinstance(secrets, EachEntry))
+    if isinstance(secrets, EachEntry):
+        found = tuple(_entries(component, c) for c, component in enumerate(components))
+    elif isinstance(secrets, SecretPairs) and not isinstance(model, PairwiseField):
+        found = tuple(
+            part
+            for a, b in secrets.pairs
+            if (
+                part := _pair(
+                    [model.evidence(event.mapping()) for event in (a, b)],
+                    (a.name, b.name),
+                    components,
+                    home,
+                )
+            )
+        )
+    else:
+        raise InputError(f"a network has no secrets of the kind {type(secrets).__name__}")
+    return Independent(tuple(part for part in found if part is not None), components, copies)
+
+
+def _components(
+    model: Model, query: LinearQuery | VariableSum, *, alike: bool
+) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
+    """The components, how often each occurs, and which one every variable belongs to.
+
+    With `alike`, groups of people that follow the same law are one component with copies.
+    """
+    if isinstance(model, BayesNet):
+        added = contributions(query, model.variables, model.domains)
+        nets = tuple(NetworkComponent(model, part, added) for part in model.parts)
+        home = {v: c for c, part in enumerate(model.parts) for v in part}
+        return nets, (1,) * len(nets), home
+    if isinstance(model, PairwiseField):
+        whole = FieldFactors(model)
+        added = contributions(query, whole.variables, whole.domains)
+        fields = tuple(FieldComponent(whole, part, added) for part in whole.parts)
+        return fields, (1,) * len(fields), {v: c for c, p in enumerate(whole.parts) for v in p}
+    assert isinstance(model, Contagion)
+    if isinstance(query, VariableSum):
+        return _weighted(model, query, alike=alike)
+    added = contributions(query, model.variables[:1], model.domains[:1])
+    kinds: dict[int, int] = {}
+    groups: list[Component] = []
+    copies: list[int] = []
+    home = {}
+    for g, group in enumerate(model.groups):
+        law = model.which[g] if alike else g
+        if law not in kinds:
+            kinds[law] = len(groups)
+            kind = CrowdGroup if model.exchangeable(g) else TableGroup
+            groups.append(kind(model, g, added[0]))
+            copies.append(0)
+        copies[kinds[law]] += 1
+        home.update((person, kinds[law]) for person in group)
+    return tuple(groups), tuple(copies), home
+
+
+def _weighted(
+    model: Contagion, query: VariableSum, *, alike: bool
+) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
+    """The same for a crowd whose people have weights of their own.
+
+    Groups are alike when they follow one law and the same weights in the same order.
+    """
+    added = contributions(query, model.variables, model.domains)
+    kinds: dict[tuple[int, ...], int] = {}
+    groups: list[Component] = []
+    copies: list[int] = []
+    home: dict[int, int] = {}
+    for g, people in enumerate(model.groups):
+        own = [added[person] for person in people]
+        weights = tuple(int(weight) for rows in own for weight in rows.ravel())
+        key = (model.which[g], *weights) if alike else (g,)
+        if key not in kinds:
+            kinds[key] = len(groups)
+            kind = WeightedGroup if model.exchangeable(g) else TableGroup
+            groups.append(kind(model, g, own))
+            copies.append(0)
+        copies[kinds[key]] += 1
+        home.update((person, kinds[key]) for person in people)
+    refuse_long([group for group in groups if isinstance(group, WeightedGroup)])
+    return tuple(groups), tuple(copies), home
+
+
+def _entries(component: Component, number: int) -> Part | None:
+    laws, prior, owner, names = component.each_entry()
+    possible = np.flatnonzero(prior > 0)
+    pairs = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
+    chosen = SecretLaws(
+        component.values,
+        laws[possible],
+        pairs[np.ix_(possible, possible)],
+        tuple(names[s] for s in possible),
+        component.roundings,
+        component.lossy,
+        component.deepest(rarest(prior)),
+    )
+    return Part(chosen, prior[possible], (number,))
+
+
+def _pair(
+    events: list[dict[int, Floats]],
+    names: tuple[str, str],
+    components: tuple[Component, ...],
+    home: dict[int, int],
+) -> Part | None:
+    """Two events, compared on all components that either is about; None when one is impossible."""
+    spans = tuple(sorted({home[v] for seen in events for v in seen}))
+    if not spans:
+        return None
+    values = components[spans[0]].values
+    rows: list[Floats] = []
+    prior: list[float] = []
+    lossy = any(components[c].lossy for c in spans)
+    deepest = DEEPEST_LINEAR
+    for seen in events:
+        found = [
+            components[c].given({v: row for v, row in seen.items() if home[v] == c}) for c in spans
+        ]
+        if not all(one.probability > 0 for one in found):
+            return None
+        values, law = _merged([components[c].values for c in spans], [one.law for one in found])
+        rows.append(law)
+        # a product that underflows is still a possible event
+        prior.append(max(math.prod(one.probability for one in found), sys.float_info.min))
+        each = zip(spans, found, strict=True)
+        deepest = min(deepest, *(components[c].deepest(one.probability) for c, one in each))
+        lossy |= any(one.lossy for one in found)
+        lossy |= math.prod(rarest(one.law) for one in found) < LOST
+    chosen = [components[c] for c in spans]
+    laws = SecretLaws(
+        values,
+        np.array(rows),
+        ~np.eye(2, dtype=bool),
+        names,
+        sum(c.roundings + 2 * len(c.values) for c in chosen),
+        lossy,
+        deepest,
+    )
+    return Part(laws, np.array(prior), spans)
+
+
+def _merged(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
+    """The law of the sum of independent vectors."""
+    support, law = values[0], laws[0]
+    for others, other in zip(values[1:], laws[1:], strict=True):
+        support, law = added(support, law, others, other)
+    return support, law
+
+
+def added(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints, Floats]:
+    """The law of the sum of two independent vectors."""
+    if len(values) * len(others) > MAX_MERGED:
+        raise TooLarge(
+            f"sums with {len(values)} and {len(others)} values are too many to be added; "
+            "name events about fewer variables"
+        )
+    sums = (values[:, None, :] + others[None]).reshape(-1, values.shape[1])
+    support, place = np.unique(sums, axis=0, return_inverse=True)
+    mass = np.bincount(place.ravel(), np.outer(law, other).ravel(), minlength=len(support))
+    return support, mass.astype(np.float64)
+
+
+# The law of a sum over the variables of a Bayesian network, by elimination with weights.
+
+
+MAX_WIDTH = 2**20  # values a coded sum may have
+MAX_WORK = 2e9  # multiplications, about half a minute
+OVERHEAD = 3000  # multiplications that take as long as one step takes anyway
+SMALLEST = 1e-250  # a less likely secret has lost digits to underflow, and is followed anew
+WIDER = 6  # how much longer numbers that never underflow take, measured
+
+
+class Factored(Protocol):
+    """Variables whose joint law is proportional to a product of factors."""
+
+    @property
+    def variables(self) -> tuple[str, ...]: ...
+    @property
+    def domains(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    @property
+    def elimination_order(self) -> tuple[int, ...]: ...
+    @property
+    def depth(self) -> float: ...
+    def factors(self, among: Iterable[int]) -> list[Factor]:
+        """One for each of the variables, in their order, and then any others."""
+        ...
+
+
+class NetworkComponent:
+    """The variables of one connected component and what each value of theirs adds to a sum.
+
+    `contributions[v]` is (values, labels) in lattice steps, for every variable of the network. A
+    vector is coded as one number, digit by digit in bases no digit reaches, so that its law comes
+    out of one elimination in which factors are multiplied by convolution along the code.
+    """
+
+    def __init__(self, net: Factored, nodes: Sequence[int], contributions: Sequence[Ints]) -> None:
+        self.net = net
+        self.nodes = tuple(nodes)
+        self.asked = self.nodes  # the variables that are secrets; of several alike one is enough
+        self._low = sum(contributions[v].min(axis=0) for v in self.nodes)
+        digits = {v: contributions[v] - contributions[v].min(axis=0) for v in self.nodes}
+        self._unit = _common(digits.values())
+        extent = sum(rows.max(axis=0) for rows in digits.values()) // self._unit
+        self._shape = tuple(int(top) + 1 for top in extent)
+        self.width = math.prod(self._shape)
+        if self.width > MAX_WIDTH:
+            raise TooLarge(
+                f"the sum over {len(self.nodes)} tied variables has {self.width} values; at most "
+                f"{MAX_WIDTH} are handled: ask for fewer numbers at once, or for coarser weights"
+            )
+        base = [math.prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
+        self._codes = {v: (rows // self._unit) @ np.array(base) for v, rows in digits.items()}
+
+    @cached_property
+    def values(self) -> Ints:
+        """Every value of the code as a vector, in lattice steps."""
+        grid = np.stack(np.unravel_index(np.arange(self.width), self._shape), axis=1)
+        return np.asarray(grid * self._unit + self._low, dtype=np.int64)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether products of table entries may underflow."""
+        return self.net.depth > DEEPEST_LINEAR
+
+    def deepest(self, probability: float) -> float:
+        """How many scales apart answers may lie given an event before what was lost decides.
+
+        Joint masses below e^-708 may be lost, of as many outcomes as there are. Given an event of
+        this probability they are that much larger, and the density is at least e^-span. Below
+        SMALLEST they are followed in numbers that never underflow, and lost only by division.
+        """
+        if probability < SMALLEST:
+            return DEEPEST_LINEAR
+        outcomes = sum(math.log(self.net.sizes[v]) for v in self.nodes)
+        return min(DEEPEST_LINEAR, 660.0 - outcomes + math.log(probability))
+
+    @cached_property
+    def roundings(self) -> float:
+        scopes = tuple(factor.scope for factor in self._factors)
+        order = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        once = float(2 * order.roundings + (len(scopes) + 2) * self.width)
+        return 2.0 * once if self.lossy else once  # wide numbers are added with two
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """For every value of every variable: law of the sum, probability, variable and name."""
+        self._affordable()
+        laws, prior = self._laws()
+        owner = np.repeat(self.asked, [self.net.sizes[v] for v in self.asked])
+        names = tuple(
+            f"{self.net.variables[v]} = {value}"
+            for v in self.asked
+            for value in self.net.domains[v]
+        )
+        return laws, prior, owner, names
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        """The law of the sum given the values that `seen` allows some variables."""
+        weight = self._weight((), seen)
+        total = float(weight.sum())
+        if self.lossy and total < SMALLEST:
+            return self._followed_given(seen)
+        return Given(weight / total if total > 0 else weight, total)
+
+    def _laws(self) -> tuple[Floats, Floats]:
+        """The laws given each value of each variable, and how likely it is."""
+        weight = np.concatenate([self.with_variable(v) for v in self.asked])
+        prior = weight.sum(axis=1)
+        if self.lossy:
+            factors, order = self.net.factors(self.nodes), self.net.elimination_order
+            known = [possible_joint(factors, self.net.sizes, (v,), order) for v in self.asked]
+            if (np.concatenate(known) & (prior < SMALLEST)).any():
+                return self._followed()
+        return weight / np.where(prior > 0, prior, 1.0)[:, None], prior
+
+    def _followed(self) -> tuple[Floats, Floats]:
+        """`_laws` without underflow."""
+        self._affordable(WIDER)
+        found = [self._wide_weight((v,), {}) for v in self.asked]
+        everything = found[0].total()
+        totals = [table.total(-1, keepdims=True) for table in found]
+        laws = [table.over(total) for table, total in zip(found, totals, strict=True)]
+        prior = [
+            np.where(total.possible, np.maximum(total.over(everything), LEAST), 0.0)[:, 0]
+            for total in totals
+        ]
+        return np.concatenate(laws), np.concatenate(prior)
+
+    def _followed_given(self, seen: Mapping[int, Floats]) -> Given:
+        """`given` without underflow."""
+        table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
+        total = table.total()
+        chance = max(float(total.over(everything)), LEAST) if total.possible else 0.0
+        return Given(table.over(total), chance)
+
+    def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
+        """P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
+        return self._weight((v,), seen or {})
+
+    def _affordable(self, times: int = 1) -> None:
+        """Refuse what would take minutes: one elimination for every variable."""
+        scopes = tuple(factor.scope for factor in self._factors)
+        chosen = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
+        terms = sum(step.terms * self.width + OVERHEAD for step in chosen.steps)
+        work = terms * len(self.asked) * times
+        if work > MAX_WORK:
+            raise TooLarge(
+                f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
+                f"multiplications; at most {MAX_WORK:.0e} are tried: use group, or a coarser model"
+            )
+
+    @cached_property
+    def _factors(self) -> list[Factor]:
+        """The factor of each variable, spread along the code by what its values add."""
+        factors = self.net.factors(self.nodes)
+        spread = [
+            Factor(factor.scope, _spread(factor.table, self._codes[v]))
+            for v, factor in zip(self.nodes, factors, strict=False)
+        ]
+        return spread + [Factor(f.scope, f.table[..., None]) for f in factors[len(spread) :]]
+
+    def _weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Floats:
+        factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
+        found = weighted_joint(
+            factors, self.net.sizes, keep, self.width, self.net.elimination_order
+        )
+        padded = np.zeros((*found.shape[:-1], self.width))
+        padded[..., : found.shape[-1]] = found
+        return padded
+
+    def _wide_weight(self, keep: tuple[int, ...], seen: Mapping[int, Floats]) -> Wide:
+        """`_weight` in numbers that never underflow."""
+        factors = [*self._factors, *(Factor((v,), row[:, None]) for v, row in seen.items())]
+        return wide_weighted_joint(
+            factors, self.net.sizes, keep, self.width, self.net.elimination_order
+        )
+
+
+class FieldComponent(NetworkComponent):
+    """The same for a component of a field that no network holds: in wide numbers throughout.
+
+    Weights are not normalised, so that an event is as likely as its share of all of them.
+    """
+
+    def __init__(
+        self, net: FieldFactors, nodes: Sequence[int], contributions: Sequence[Ints]
+    ) -> None:
+        super().__init__(net, nodes, contributions)
+        self.asked = tuple({net.alike[v]: v for v in reversed(self.nodes)}.values())[::-1]
+
+    def deepest(self, probability: float) -> float:
+        return DEEPEST_LINEAR
+
+    def _laws(self) -> tuple[Floats, Floats]:
+        return self._followed()
+
+    def given(self, seen: Mapping[int, Floats]) -> Given:
+        return self._followed_given(seen)
+
+
+def _spread(table: Floats, codes: Ints) -> Floats:
+    out = np.zeros((*table.shape, int(codes.max()) + 1))
+    for value, code in enumerate(codes.tolist()):
+        out[..., value, code] = table[..., value]
+    return out
+
+
+def _common(rows: object) -> int:
+    """The greatest common divisor of all differences, 1 when nothing differs."""
+    numbers = [int(n) for several in rows for n in several.ravel()]  # type: ignore[attr-defined]
+    return reduce(math.gcd, numbers, 0) or 1

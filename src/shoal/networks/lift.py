@@ -1,0 +1,437 @@
+"""Blocks of variables whose quotient of the moral graph is a forest: where messages may run.
+
+Messages along the edges of a network's skeleton are unsound through a collider. A partition into
+blocks such that blocks, tied when some of their variables are tied in the moral graph, form a
+forest has no such trouble: given a block, everything on one side is independent of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
+from shoal.chains.walk import UNIT
+from shoal.core.codec import Floats
+from shoal.core.errors import Refused
+from shoal.core.wide import Wide
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.graph import Neighbours, connected_parts, distances, moral
+from shoal.networks.influence import joint_law, rows_given
+from shoal.networks.table import JointTable
+
+Block = tuple[int, ...]
+MOST_ROOTS = 128  # of a component, evenly spread, are tried
+
+
+class Forest(NamedTuple):
+    """Blocks of variables, and for every block the number of its parent (None for a root).
+
+    Parents come before their children.
+    """
+
+    blocks: tuple[Block, ...]
+    parent: tuple[int | None, ...]
+
+    def neighbours(self, block: int) -> list[int]:
+        """The blocks next to one."""
+        above = self.parent[block]
+        below = [b for b, p in enumerate(self.parent) if p == block]
+        return below if above is None else [above, *below]
+
+    def home(self) -> dict[int, int]:
+        """The block of every variable."""
+        return {v: b for b, block in enumerate(self.blocks) for v in block}
+
+
+@lru_cache(maxsize=32)
+def tree_blocks(net: BayesNet) -> Forest:
+    """A forest of small blocks: of the roots tried, the best for each component."""
+    graph = moral(net.above)
+    blocks: list[Block] = []
+    parent: list[int | None] = []
+    for part in connected_parts(graph):
+        roots = part[:: -(-len(part) // MOST_ROOTS)]
+        options = (_layered(graph, root) for root in roots)
+        chosen = min(options, key=lambda option: _size(net.sizes, option[0]))
+        offset = len(blocks)
+        blocks += chosen[0]
+        parent += [None if p is None else p + offset for p in chosen[1]]
+    return Forest(tuple(blocks), tuple(parent))
+
+
+def _layered(graph: Neighbours, root: int) -> tuple[list[Block], list[int | None]]:
+    """Layers by distance from a root, split where nothing farther out connects them.
+
+    Variables of one layer that are connected through the same or later layers form a block; what
+    such a set is tied to one layer further in is connected through it, so lies in one block.
+    """
+    far = distances(graph, root)
+    blocks: list[Block] = []
+    parent: list[int | None] = []
+    home: dict[int, int] = {}
+    for depth in range(max(far.values()) + 1):
+        outside = [v for v, distance in far.items() if distance >= depth]
+        for part in connected_parts(graph, outside):
+            block = tuple(v for v in part if far[v] == depth)
+            above = {home[near] for v in block for near in graph[v] if far[near] < depth}
+            home.update((v, len(blocks)) for v in block)
+            blocks.append(block)
+            parent.append(min(above) if above else None)
+    return blocks, parent
+
+
+def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
+    """The states of the largest block, then of all together."""
+    states = [math.prod(sizes[v] for v in block) for block in blocks]
+    return max(states), sum(states)
+
+
+# The lift on Bayesian networks: messages along trees of blocks.
+#
+# With blocks B, C, … whose quotient of the moral graph is a forest (lift_blocks), block states
+# being tuples of values, and E(b, b') the sum of the entry metric over the variables of a block:
+#
+#     G_B(b, b')   = E(b, b') + Σ over blocks C next to B of message(C → B)(b, b'),
+#     message(C → B)(b, b') = Λ( P(X_C | X_B = b), P(X_C | X_B = b'); G of C without B ),
+#     loss(i; x, x') = Λ( P(X_B | X_i = x), P(X_B | X_i = x'); G_B )   for i in B.
+#
+# On a tree-shaped network blocks are single variables, and the loss is E plus the messages of a
+# variable's neighbours. Every message is at most eta for each variable behind it (group privacy).
+# Proof: additive/lift.md. Everything rounds up.
+
+
+MAX_STATES = 1024  # of one block; beyond, every message would take minutes
+ROUNDS = 60
+CLOSE = 1e-8  # relative gap at which the search for eta stops
+
+
+class NetworkLoss(NamedTuple):
+    """The largest loss over variables and pairs of values, where, and the rule it rests on."""
+
+    value: float
+    eta: float
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    rule: Rule
+
+
+class BlockStates(NamedTuple):
+    """The possible states of a block: values of its variables, (states, variables)."""
+
+    variables: tuple[int, ...]
+    values: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class NetworkLift:
+    """A network and the metric of each of its variables, per unit of eta.
+
+    metrics[v][x, y] ≤ 1 bounds the move of a mechanism's log-density when variable v changes from
+    x to y, divided by eta; 1 off the diagonal for any eta-DP mechanism.
+    """
+
+    net: BayesNet
+    metrics: tuple[Floats, ...]
+
+    def __post_init__(self) -> None:
+        largest = max(math.prod(self.net.sizes[v] for v in b) for b in self.forest.blocks)
+        if largest > MAX_STATES:
+            raise Refused(
+                f"the lift needs blocks of variables with at most {MAX_STATES} values together, "
+                f"and the smallest found for this network have {largest}; use markov-quilt or group"
+            )
+
+    @cached_property
+    def forest(self) -> Forest:
+        return tree_blocks(self.net)
+
+    @cached_property
+    def states(self) -> tuple[BlockStates, ...]:
+        """The states each block can take."""
+        found = []
+        for block in self.forest.blocks:
+            law = joint_law(self.net, block)
+            kept = np.flatnonzero(law.possible.ravel())
+            values = np.stack(np.unravel_index(kept, law.possible.shape), axis=1)
+            found.append(BlockStates(block, values, kept))
+        return tuple(found)
+
+    @cached_property
+    def entry(self) -> tuple[Floats, ...]:
+        """E of every block, per unit of eta."""
+        return tuple(
+            np.sum(
+                [
+                    self.metrics[v][np.ix_(states.values[:, place], states.values[:, place])]
+                    for place, v in enumerate(states.variables)
+                ],
+                axis=0,
+            )
+            for states in self.states
+        )
+
+    @cached_property
+    def towards(self) -> dict[tuple[int, int], PairLaws]:
+        """For blocks C, B next to each other: the rows P(X_C | X_B = b), ready for Λ."""
+        pairs = [(c, p) for c, p in enumerate(self.forest.parent) if p is not None]
+        return {
+            (c, b): self._given(c, b) for one, two in pairs for c, b in ((one, two), (two, one))
+        }
+
+    @cached_property
+    def behind(self) -> dict[tuple[int, int], int]:
+        """How many variables lie behind C as seen from B."""
+        return {(c, b): self._count(c, b) for c, b in self.towards}
+
+    @cached_property
+    def own(self) -> tuple[PairLaws, ...]:
+        """For every variable i in block B: the rows P(X_B | X_i = x)."""
+        home = self.forest.home()
+        return tuple(self._own(i, home[i]) for i in range(len(self.net.variables)))
+
+    @cached_property
+    def possible(self) -> tuple[npt.NDArray[np.bool_], ...]:
+        """The values each variable can take: the others are no secrets."""
+        return tuple(joint_law(self.net, (i,)).possible for i in range(len(self.net.variables)))
+
+    @cached_property
+    def rule(self) -> Rule:
+        """The loosest of the rules that are used: each law takes the tightest it can bear."""
+        used = {bearable(laws) for laws in (*self.towards.values(), *self.own)}
+        return next(rule for rule in RULES if rule in used)
+
+    def loss(self, eta: float, rule: Rule | None = None) -> NetworkLoss:
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and for any that is a little smaller
+        (lift_steady).
+        """
+        at = raised(eta)
+        messages = self._messages(at, rule)
+        part_of = {v: len(part) for part in self.net.parts for v in part}
+        home = self.forest.home()
+        growth = [self._growth(b, None, at, messages) for b in range(len(self.states))]
+        worst = NetworkLoss(0.0, eta, None, None, 0.0, rule or self.rule)
+        for i, laws in enumerate(self.own):
+            together = eta * part_of[i] * UP
+            told = steady_leak(laws, growth[home[i]], rule)
+            told = np.minimum(told, together) * UP
+            possible = self.possible[i]
+            told = np.where(possible[:, None] & possible[None, :], told, 0.0)
+            np.fill_diagonal(told, 0.0)
+            x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
+            if told[x, other] > worst.value:
+                at_node = float(eta * self.metrics[i][x, other])
+                worst = worst._replace(
+                    value=float(told[x, other]), node=i, pair=(x, other), at_node=at_node
+                )
+        return worst
+
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> NetworkLoss | None:
+        """The loss at the largest eta found with loss ≤ epsilon; None when there is none above 0.
+
+        The loss grows with eta; it is at most eta for each variable tied together and at least
+        what is told by the variable itself. Between the two: false position, halved now and then.
+        """
+        low = epsilon / max(map(len, self.net.parts)) * (1 - 2.0**-40)
+        best = self.loss(low, rule)
+        if best.value > epsilon:
+            return None
+        high, above = epsilon / max(self._told_by_itself(), 1 / 64) * UP, math.inf
+        for turn in range(ROUNDS):
+            if high <= low * (1 + CLOSE) or best.value >= epsilon * (1 - CLOSE):
+                break
+            middle = math.sqrt(low * high)
+            if turn % 3 and math.isfinite(above):
+                middle = low + (high - low) * (epsilon - best.value) / (above - best.value)
+                middle *= 1 - CLOSE / 4 if turn % 3 == 1 else 1 + CLOSE / 4
+            if not low < middle < high:
+                middle = math.sqrt(low * high)
+            middle = raised(middle)
+            if middle >= high:
+                break
+            found = self.loss(middle, rule)
+            if found.value <= epsilon:
+                low, best = middle, found
+            else:
+                high, above = middle, found.value
+        return best
+
+    def _told_by_itself(self) -> float:
+        """The largest metric between two possible values of a variable."""
+        return max(
+            float(metric[np.ix_(laws.present, laws.present)].max(initial=0.0))
+            for metric, laws in zip(self.metrics, self.own, strict=True)
+        )
+
+    def _messages(self, eta: float, rule: Rule | None) -> dict[tuple[int, int], Floats]:
+        """message(C → B) for all neighbours, from the leaves inwards and back."""
+        parent = self.forest.parent
+        messages: dict[tuple[int, int], Floats] = {}
+        inwards = [(c, p) for c, p in reversed(list(enumerate(parent))) if p is not None]
+        outwards = [(p, c) for c, p in enumerate(parent) if p is not None]
+        for source, target in (*inwards, *outwards):
+            growth = self._growth(source, target, eta, messages)
+            laws = self.towards[source, target]
+            told = steady_leak(laws, growth, rule)
+            group = eta * self.behind[source, target] * UP
+            np.minimum(told, group, out=told)
+            np.fill_diagonal(told, 0.0)
+            messages[source, target] = told
+        return messages
+
+    def _growth(
+        self,
+        block: int,
+        without: int | None,
+        eta: float,
+        messages: dict[tuple[int, int], Floats],
+    ) -> Floats:
+        """G of a block, the messages of one neighbour left out."""
+        total = eta * self.entry[block]
+        for near in self.forest.neighbours(block):
+            if near != without:
+                total = total + messages[near, block]
+        return np.asarray(total * UP)
+
+    def _given(self, source: int, target: int) -> PairLaws:
+        one, two = self.states[target], self.states[source]
+        law = joint_law(self.net, (*one.variables, *two.variables))
+        cells = math.prod(self.net.sizes[v] for v in one.variables)
+        chosen = np.ix_(one.kept, two.kept)
+        values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
+        return _rows(values, law.roundings)
+
+    def _own(self, variable: int, block: int) -> PairLaws:
+        states = self.states[block]
+        law = joint_law(self.net, states.variables)
+        place = states.variables.index(variable)
+        shown = states.values[:, place]
+        weight = law.values.arranged(lambda table: table.ravel()[states.kept])
+        holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
+        return _rows(weight.times(Wide.of(holds)), law.roundings)
+
+    def _count(self, source: int, target: int) -> int:
+        """Variables in the blocks reached from `source` without passing `target`."""
+        seen, waiting, total = {target, source}, [source], 0
+        while waiting:
+            block = waiting.pop()
+            total += len(self.forest.blocks[block])
+            fresh = [near for near in self.forest.neighbours(block) if near not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return total
+
+
+def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
+    """Any change of a variable counts 1."""
+    return tuple(1.0 - np.eye(size) for size in net.sizes)
+
+
+def _rows(values: Wide, roundings: int) -> PairLaws:
+    """The rows of a joint table divided by their sums, with the rounding error of their logs."""
+    error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
+    return prepare(rows_given(values), possible=values.possible, error=2 * error)
+
+
+# The lift on a joint law that is written out: all variables are one block.
+
+
+@dataclass(eq=False)
+class TableLift:
+    """loss(i; x, x') = Λ( P(X | X_i = x), P(X | X_i = x'); Σ_v E_v ), over all outcomes X.
+
+    `metrics` as in NetworkLift. Every eta-DP mechanism is a function of the outcome that changes
+    by at most e^{E_v} with variable v, so this is its definition, and Λ by the cone rule is the
+    worst of all mechanisms. Refused beyond 1024 possible outcomes.
+    """
+
+    table: JointTable
+    metrics: Sequence[Floats]
+
+    def __post_init__(self) -> None:
+        count = int(np.count_nonzero(self.table.probability))
+        if count > MAX_STATES:
+            raise Refused(
+                f"the table has {count} possible outcomes; the lift compares at most {MAX_STATES}: "
+                "use exact, wasserstein or group"
+            )
+
+    @cached_property
+    def outcomes(self) -> Floats:
+        """The possible outcomes, (variables, outcomes), as numbers of values."""
+        places = np.indices(self.table.probability.shape)
+        flat = places.reshape(self.table.probability.ndim, -1)
+        return np.asarray(flat[:, self.table.probability.ravel() > 0])
+
+    @cached_property
+    def apart(self) -> Floats:
+        """Σ_v E_v between any two possible outcomes, per unit of eta."""
+        return np.asarray(
+            sum(
+                metric[np.ix_(row, row)]
+                for metric, row in zip(self.metrics, self.outcomes, strict=True)
+            )
+        )
+
+    @cached_property
+    def own(self) -> tuple[PairLaws, ...]:
+        """For every variable: the rows P(X | X_i = x) over the possible outcomes."""
+        flat = self.table.probability.ravel()
+        weight = flat[flat > 0]
+        return tuple(
+            _table_rows(np.where(np.arange(len(domain))[:, None] == shown, weight, 0.0))
+            for domain, shown in zip(self.table.domains, self.outcomes, strict=True)
+        )
+
+    def loss(self, eta: float) -> NetworkLoss:
+        """What any release that is eta-DP for one variable tells about a variable. Rounds up.
+
+        The same for the same eta, whatever was asked before, and never more for any that is a
+        little smaller (lift_steady).
+        """
+        worst = NetworkLoss(0.0, eta, None, None, 0.0, bearable(self.own[0]))
+        together, above = eta * len(self.own) * UP, raised(eta)
+        for i, laws in enumerate(self.own):
+            told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
+            told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
+            np.fill_diagonal(told, 0.0)
+            x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
+            if told[x, other] > worst.value:
+                at_node = float(eta * self.metrics[i][x, other])
+                worst = worst._replace(
+                    value=float(told[x, other]), node=i, pair=(x, other), at_node=at_node
+                )
+        return worst
+
+    def largest_eta(self, epsilon: float) -> NetworkLoss:
+        """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
+        low = epsilon / len(self.own) * (1 - 2.0**-40)
+        best, high = self.loss(low), 64 * epsilon
+        for _ in range(ROUNDS):
+            if high <= low * (1 + CLOSE):
+                break
+            middle = raised(math.sqrt(low * high))
+            if middle >= high:
+                break
+            found = self.loss(middle)
+            if found.value <= epsilon:
+                low, best = middle, found
+            else:
+                high = middle
+        return best
+
+
+def _table_rows(weight: Floats) -> PairLaws:
+    totals = weight.sum(axis=1, keepdims=True)
+    law = weight / np.where(totals > 0, totals, 1.0)
+    return prepare(law, possible=weight > 0, error=4.0 * (weight.shape[1] + 4) * UNIT)

@@ -1,0 +1,297 @@
+"""Markov quilts of a Bayesian network: candidate sets, what they leave nearby, their influence.
+
+A quilt of variable i is a set Q. What it leaves far away, R, are the variables d-separated from i
+by Q; what stays nearby, N ∋ i, are all others outside Q. Every candidate goes through that test,
+whatever strategy proposed it, so every strategy is sound; a poor one only costs noise.
+Song, Wang & Chaudhuri 2017, Section 4.2 and Algorithm 2. Proof: additive/markov_quilt.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+from shoal.additive.plans import float_below, laplace_plan, task_guarantee
+from shoal.chains.walk import UNIT
+from shoal.core.codec import Value
+from shoal.core.errors import InputError, Refused
+from shoal.core.guarantee import SameQuilts
+from shoal.core.plan import Plan
+from shoal.core.task import Model, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.graph import d_connected, distances, moral
+from shoal.networks.influence import network_influence
+
+Strategy = Literal["all", "distance"]
+ALL_NODES = 10  # up to this many tied variables every set is tried
+PAIR_NODES = 48  # and up to this many all sets of one and two
+MOST_NODES = 128  # beyond this many tied variables the search would take minutes
+MAX_CELLS = 2**18  # values a quilt and its variable may have together
+KEPT_BACK = 1e-11  # of epsilon, so that a second evaluation fits too
+
+
+class NodeQuilt(NamedTuple):
+    """A quilt of one variable: its members, how many variables stay nearby, and its influence."""
+
+    quilt: tuple[int, ...]
+    nearby: int
+    influence: float
+
+
+class NodeCost(NamedTuple):
+    """The cheapest quilt of one variable at some budget or eta, and what it costs."""
+
+    cost: float
+    node: int
+    quilt: NodeQuilt
+
+
+def strategy_for(net: BayesNet) -> Strategy:
+    """Every set where all components are small; otherwise separators by distance."""
+    return "all" if max(map(len, net.parts)) <= ALL_NODES else "distance"
+
+
+def nearby(net: BayesNet, node: int, quilt: Sequence[int]) -> frozenset[int]:
+    """N: the variables, `node` among them, that `quilt` does not d-separate from `node`."""
+    return d_connected(net.above, node, quilt) | {node}
+
+
+def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt, ...]:
+    """The useful quilts of one variable: fewer nearby only for more influence.
+
+    The empty quilt is always among them. They do not depend on epsilon, so all plans for the same
+    network share them (Theorem 4.4).
+    """
+    found: dict[int, NodeQuilt] = {}
+    single: dict[int, float] = {}
+    for quilt in _candidates(net, node, strategy):
+        near = len(nearby(net, node, quilt))
+        # a part of a quilt has no more influence than the whole
+        least = max((single.get(v, 0.0) for v in quilt), default=0.0)
+        if any(q.nearby <= near and q.influence <= least for q in found.values()):
+            continue
+        if math.prod(net.sizes[v] for v in (node, *quilt)) > MAX_CELLS:
+            continue
+        influence = _influence(net, node, quilt)
+        if len(quilt) == 1:
+            single[quilt[0]] = influence
+        if near not in found or influence < found[near].influence:
+            found[near] = NodeQuilt(quilt, near, influence)
+    return _frontier(found)
+
+
+@lru_cache(maxsize=64)
+def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, ...], ...]:
+    """`node_quilts` of every variable. Refused beyond 128 tied variables."""
+    tied = max(map(len, net.parts))
+    if tied > MOST_NODES:
+        raise Refused(
+            f"quilts are searched among at most {MOST_NODES} tied variables, not {tied}; "
+            "use exact, wasserstein or group"
+        )
+    return tuple(node_quilts(net, node, strategy) for node in range(len(net.variables)))
+
+
+def family_quilts(
+    nets: Sequence[BayesNet], strategy: Strategy
+) -> tuple[tuple[NodeQuilt, ...], ...]:
+    """The quilts of networks with one structure, each with its largest influence over them.
+
+    This is Algorithm 2 as printed: one quilt has to serve all members. `network_quilts` of each
+    member by itself never needs more noise, since an adversary holds one of them.
+    """
+    first = nets[0]
+    if any((net.variables, net.parents) != (first.variables, first.parents) for net in nets):
+        raise InputError("the networks have different structures; take them one by one")
+    rows = []
+    for node in range(len(first.variables)):
+        found: dict[int, NodeQuilt] = {}
+        for quilt in _candidates(first, node, strategy):
+            near = len(nearby(first, node, quilt))
+            worst = max(_influence(net, node, quilt) for net in nets)
+            if near not in found or worst < found[near].influence:
+                found[near] = NodeQuilt(quilt, near, worst)
+        rows.append(_frontier(found))
+    return tuple(rows)
+
+
+def quilt_sigma(
+    quilts: Sequence[Sequence[NodeQuilt]], epsilon: float
+) -> tuple[float, tuple[NodeCost, ...]]:
+    """max_i min_Q |N| / (epsilon - e), for a 1-Lipschitz query, and each variable's choice."""
+    costs = tuple(
+        min(NodeCost(_scale(q, epsilon), node, q) for q in several)
+        for node, several in enumerate(quilts)
+    )
+    return max(cost.cost for cost in costs), costs
+
+
+def quilt_loss(quilts: Sequence[Sequence[NodeQuilt]], eta: float) -> float:
+    """max_i min_Q (|N|·eta + e): what any release that is eta-DP for one entry tells. Rounds up."""
+    return max(
+        min((q.nearby * eta + q.influence) * (1.0 + 4.0 * UNIT) for q in several)
+        for several in quilts
+    )
+
+
+def _influence(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
+    """The influence, or inf where its law is too large to compute: such a quilt is not used."""
+    try:
+        return network_influence(net, node, quilt)
+    except Refused:
+        return math.inf
+
+
+def _scale(quilt: NodeQuilt, epsilon: float) -> float:
+    if quilt.influence == 0.0:
+        return quilt.nearby / epsilon
+    left = epsilon * (1.0 - KEPT_BACK) - quilt.influence
+    return quilt.nearby / left * (1.0 + 4.0 * UNIT) if left > 0 else math.inf
+
+
+def _candidates(net: BayesNet, node: int, strategy: Strategy) -> Iterator[tuple[int, ...]]:
+    """Sets that may be quilts, the empty one first, none twice."""
+    part = next(part for part in net.parts if node in part)
+    others = [v for v in part if v != node]
+    if strategy == "all":
+        for size in range(len(others) + 1):
+            yield from combinations(others, size)
+        return
+    seen: set[tuple[int, ...]] = set()
+    for size in range(3 if len(part) <= PAIR_NODES else 2):
+        for quilt in combinations(others, size):
+            seen.add(quilt)
+            yield quilt
+    for quilt in _separators(net, node):
+        if quilt not in seen:
+            seen.add(quilt)
+            yield quilt
+
+
+def _separators(net: BayesNet, node: int) -> Iterator[tuple[int, ...]]:
+    """Rings around a variable in the moral graph, thinned out one by one.
+
+    A ring separates in the moral graph and so d-separates. Then the member whose loss brings the
+    fewest variables nearby is dropped, and so on: every set on the way is a candidate.
+    """
+    far = distances(moral(net.above), node)
+    for radius in range(1, max(far.values(), default=0) + 1):
+        ring = [v for v, distance in far.items() if distance == radius]
+        while ring:
+            yield tuple(sorted(ring))
+            left = {
+                v: len(nearby(net, node, [other for other in ring if other != v])) for v in ring
+            }
+            ring.remove(min(ring, key=lambda v: (left[v], v)))
+
+
+def _frontier(found: dict[int, NodeQuilt]) -> tuple[NodeQuilt, ...]:
+    """The quilts no other beats in both respects, most variables nearby first."""
+    kept: list[NodeQuilt] = []
+    for near in sorted(found):
+        quilt = found[near]
+        if math.isfinite(quilt.influence) and all(q.influence > quilt.influence for q in kept):
+            kept.append(quilt)
+    return tuple(reversed(kept))
+
+
+# The Markov Quilt Mechanism on Bayesian networks. Proof: markov_quilt.md, last section.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkQuilt(Value):
+    """The quilt in use for one variable: |N| = `nearby` and e = `influence`.
+
+    `sigma` = |N| / (epsilon - e) is the scale it needs for a 1-Lipschitz query.
+    """
+
+    variable: str
+    quilt: tuple[str, ...]
+    nearby: int
+    influence: float
+    sigma: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkQuiltCertificate(Value):
+    """Per model: how candidates were found, and the active quilt of every variable."""
+
+    strategies: tuple[str, ...]
+    quilts: tuple[tuple[NetworkQuilt, ...], ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "the Markov Quilt Mechanism on networks (Song, Wang & Chaudhuri 2017, Theorem 4.3, "
+            "Algorithm 2), every quilt checked by d-separation"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "the data follows one of the family's networks",
+            "the query moves by at most its Lipschitz constant when one variable changes",
+        )
+
+
+def is_network_task(family: Sequence[Model]) -> bool:
+    """Whether every model is a Bayesian network."""
+    return all(isinstance(model, BayesNet) for model in family)
+
+
+def calibrate(task: Task, epsilon: Fraction, name: str) -> Plan:
+    """Laplace noise of scale L·sigma, sigma the largest over variables and members."""
+    found = [quilt_sigma(_quilts(model), float_below(epsilon)) for model in task.family]
+    strategies = tuple(strategy_for(_net(model)) for model in task.family)
+    certificate = NetworkQuiltCertificate(
+        strategies=strategies,
+        quilts=tuple(
+            tuple(_active(_net(model), cost) for cost in costs)
+            for model, (_, costs) in zip(task.family, found, strict=True)
+        ),
+    )
+    scale = Fraction(max(sigma for sigma, _ in found)) * task.query.lipschitz
+    key = key_of(task.family)
+    return laplace_plan(
+        task,
+        name,
+        task_guarantee(task, epsilon),
+        scale,
+        certificate,
+        rules=lambda eta: (SameQuilts(key, eta),),
+    )
+
+
+def key_of(family: Sequence[Model]) -> str:
+    """What plans from the same quilts share: each network, and how its quilts are found."""
+    return ",".join(f"{strategy_for(_net(model))}:{model.fingerprint}" for model in family)
+
+
+def model_loss(model: Model, eta: float) -> float:
+    """max over variables of min over quilts (|N|·eta + e), for any eta-DP release. Rounds up."""
+    return quilt_loss(_quilts(model), eta)
+
+
+def _quilts(model: Model) -> tuple[tuple[NodeQuilt, ...], ...]:
+    net = _net(model)
+    return network_quilts(net, strategy_for(net))
+
+
+def _net(model: Model) -> BayesNet:
+    assert isinstance(model, BayesNet)  # `is_network_task` has been asked
+    return model
+
+
+def _active(net: BayesNet, cost: NodeCost) -> NetworkQuilt:
+    return NetworkQuilt(
+        variable=net.variables[cost.node],
+        quilt=tuple(net.variables[v] for v in cost.quilt.quilt),
+        nearby=cost.quilt.nearby,
+        influence=cost.quilt.influence,
+        sigma=cost.cost,
+    )

@@ -1,0 +1,144 @@
+"""The law of a linear query given each secret, for a law that is written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.additive.mixture import DEEPEST_LINEAR
+from shoal.additive.queries import LinearQuery
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.task import EachEntry, Secrets
+from shoal.networks.pairs import SecretPairs
+from shoal.networks.queries import VariableSum
+from shoal.networks.table import JointTable
+
+LOST = 1e-290  # masses below it have lost digits to underflow, or all of them
+
+
+@dataclass(frozen=True, slots=True)
+class SecretLaws:
+    """laws[s, j] = P(F = values[j] | secret s), and the secrets to keep indistinguishable.
+
+    `values` are the distinct answers as rows of integer multiples of the query's lattice, in
+    increasing order; `pairs` is a symmetric boolean table over the secrets; `names` says what each
+    secret is. Secrets of probability 0 are left out: nothing can be learned about them.
+    `roundings` bounds the relative error of each law in units of 2^-53, and `lossy` says that
+    masses may have been lost to underflow: so small ones that they decide nothing while all
+    answers lie at most `deepest` scales apart.
+    """
+
+    values: Ints
+    laws: Floats
+    pairs: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+    names: tuple[str, ...]
+    roundings: float = 0.0
+    lossy: bool = False
+    deepest: float = DEEPEST_LINEAR
+
+    def on_grid(self) -> Floats:
+        """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
+        shape = tuple(int(extent) + 1 for extent in np.ptp(self.values, axis=0))
+        grid = np.zeros((len(self.laws), *shape))
+        places = tuple((self.values - self.values.min(axis=0)).T)
+        grid[(slice(None), *places)] = self.laws
+        return grid
+
+
+class Given(NamedTuple):
+    """The law of a sum on values known from elsewhere, and the probability of what was given.
+
+    `lossy` says that masses below 1e-290 may have been lost to underflow.
+    """
+
+    law: Floats
+    probability: float
+    lossy: bool = False
+
+
+def contributions(
+    query: LinearQuery | VariableSum,
+    variables: tuple[str, ...],
+    domains: tuple[tuple[str, ...], ...],
+) -> list[Ints]:
+    """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
+    rows = query.multiples()
+    if isinstance(query, VariableSum):
+        if (query.variables, query.domains) != (variables, domains):
+            raise InputError("the query is about other variables or values than the model")
+        return [np.array(row, dtype=np.int64)[:, None] for row in rows]
+    if any(domain != query.states for domain in domains):
+        raise InputError(
+            "a linear query needs every variable to have the query's states "
+            f"{list(query.states)}; use variable_sum for variables that differ"
+        )
+    shared = np.array(rows, dtype=np.int64)
+    return [shared] * len(variables)
+
+
+def table_laws(table: JointTable, query: LinearQuery | VariableSum, secrets: Secrets) -> SecretLaws:
+    """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
+    values, place = _answers(table, query)
+    masks, groups, names = _secrets(table, secrets)
+    weight = np.where(masks, table.probability.ravel(), 0.0)
+    totals = weight.sum(axis=1)
+    possible = np.flatnonzero(totals > 0)
+    laws = np.zeros((len(possible), len(values)))
+    lossy = False
+    for row, s in enumerate(possible):
+        mass = np.bincount(place, weight[s], minlength=len(values))
+        laws[row] = mass / totals[s]
+        lossy |= bool(((mass > 0) & (laws[row] < LOST)).any())
+    pairs = groups[np.ix_(possible, possible)]
+    return SecretLaws(values, laws, pairs, tuple(names[s] for s in possible), lossy=lossy)
+
+
+def rarest(masses: Floats) -> float:
+    """The least of some probabilities that is not 0; 1 when all are."""
+    return float(masses[masses > 0].min(initial=1.0))
+
+
+def _answers(table: JointTable, query: LinearQuery | VariableSum) -> tuple[Ints, Ints]:
+    """The distinct answers, and which of them each outcome gives."""
+    added = contributions(query, table.variables, table.domains)
+    labels = added[0].shape[1]
+    count = len(table.variables)
+    total = np.zeros((*table.probability.shape, labels), dtype=np.int64)
+    for axis, weights in enumerate(added):
+        shape = [1] * (count + 1)
+        shape[axis], shape[-1] = weights.shape
+        total += weights.reshape(shape)
+    values, place = np.unique(total.reshape(-1, labels), axis=0, return_inverse=True)
+    return values, place.ravel()
+
+
+def _secrets(
+    table: JointTable, secrets: Secrets
+) -> tuple[
+    np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+    list[str],
+]:
+    """Each secret as a mask over outcomes, which of them are compared, and their names."""
+    if isinstance(secrets, EachEntry):
+        facts = [
+            (axis, f"{name} = {value}", {name: value})
+            for axis, name in enumerate(table.variables)
+            for value in table.domains[axis]
+        ]
+        owner = np.array([axis for axis, _, _ in facts])
+        groups = (owner[:, None] == owner[None, :]) & ~np.eye(len(facts), dtype=bool)
+        masks = np.stack([table.event(where).ravel() for _, _, where in facts])
+        return masks, groups, [name for _, name, _ in facts]
+    if isinstance(secrets, SecretPairs):
+        events = list(dict.fromkeys(event for pair in secrets.pairs for event in pair))
+        groups = np.zeros((len(events), len(events)), dtype=bool)
+        for a, b in secrets.pairs:
+            i, j = events.index(a), events.index(b)
+            groups[i, j] = groups[j, i] = True
+        masks = np.stack([table.event(event.mapping()).ravel() for event in events])
+        return masks, groups, [event.name for event in events]
+    raise InputError(f"a table has no secrets of the kind {type(secrets).__name__}")

@@ -1,0 +1,1 @@
+"""Many people's places in one job."""

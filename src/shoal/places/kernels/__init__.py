@@ -1,0 +1,1 @@
+"""Compiled parts of a step of places; importing them imports numba."""

@@ -1,0 +1,333 @@
+"""Edges of policy graphs, as sorted pairs of state indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.hidden import Motion, motion_of
+from shoal.chains.model import checked_states
+from shoal.core.codec import Bools, Ints, Value, locked
+from shoal.core.errors import InputError
+from shoal.core.numbers import Number, positive, whole
+from shoal.core.records import label
+from shoal.core.task import Model
+from shoal.places.queries import Measurement
+
+CHUNK = 2**22  # distances held at once
+
+
+def canonical(edges: Ints, size: int) -> Ints:
+    """Distinct pairs with i < j, sorted; refused when a state is joined to itself or unknown."""
+    if not len(edges):
+        return np.empty((0, 2), dtype=np.int64)
+    if edges.min() < 0 or edges.max() >= size:
+        raise InputError(f"an edge names state {edges.max()}; states are 0 to {size - 1}")
+    low, high = edges.min(axis=1), edges.max(axis=1)
+    if (low == high).any():
+        place = int(low[low == high][0])
+        raise InputError(f"an edge joins state {place} to itself; leave it out")
+    keys = np.unique(low * size + high)
+    return np.stack(np.divmod(keys, size), axis=1)
+
+
+def clique_edges(groups: Ints) -> Ints:
+    """All pairs inside each group of two or more; groups below 0 are none."""
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for group in np.unique(groups[groups >= 0]):
+        members = np.flatnonzero(groups == group)
+        first, second = np.triu_indices(len(members), 1)
+        found.append(np.stack([members[first], members[second]], axis=1))
+    return np.concatenate(found)
+
+
+def edges_within(points: Ints, squared: Fraction) -> Ints:
+    """Pairs with |p - q|² ≤ squared, exactly, in lattice steps."""
+    limit = squared.numerator // squared.denominator  # distances are integers
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for rows, distances in _distances(points):
+        first, second = np.nonzero(distances <= limit)
+        first = rows[first]
+        found.append(np.stack([first, second], axis=1)[first < second])
+    return np.concatenate(found)
+
+
+def edges_nearest(points: Ints, k: int) -> Ints:
+    """Each state and its k nearest others, ties by index."""
+    size = len(points)
+    count = min(k, size - 1)
+    found = [np.empty((0, 2), dtype=np.int64)]
+    for rows, distances in _distances(points):
+        distances[np.arange(len(rows)), rows] = np.iinfo(np.int64).max
+        order = np.argsort(distances, axis=1, kind="stable")[:, :count]
+        found.append(np.stack([np.repeat(rows, count), order.ravel()], axis=1))
+    return canonical(np.concatenate(found), size)
+
+
+def edges_of_moves(motion: Motion) -> Ints:
+    """Pairs of states that can follow one and the same hidden state, in any step."""
+    found = [np.empty((0, 2), dtype=np.int64)]
+    last = motion.at(motion.memory)
+    for matrix in motion.forward:
+        moves = matrix.tocsc()  # its columns are the rows of the chain
+        for origin in range(motion.hidden):
+            targets = np.unique(
+                last[moves.indices[moves.indptr[origin] : moves.indptr[origin + 1]]]
+            )
+            first, second = np.triu_indices(len(targets), 1)
+            found.append(np.stack([targets[first], targets[second]], axis=1))
+    return canonical(np.concatenate(found), motion.size)
+
+
+def _distances(points: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Squared distances from blocks of states to all states."""
+    size = len(points)
+    block = max(1, CHUNK // max(size, 1))
+    blocks = [np.arange(start, min(start + block, size)) for start in range(0, size, block)]
+
+    def squared(rows: Ints) -> Ints:
+        total = np.zeros((len(rows), size), dtype=np.int64)
+        for axis in range(points.shape[1]):
+            total += (points[rows, axis][:, None] - points[None, :, axis]) ** 2
+        return total
+
+    for rows in blocks:
+        yield rows, squared(rows)
+
+
+# Policy graphs: which states of a stream must stay indistinguishable from which.
+
+
+Repair = Literal["nearest", "least-area", "least-error"]
+REPAIRS: tuple[Repair, ...] = ("nearest", "least-area", "least-error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyGraph(Value):
+    """At every step each state still possible is indistinguishable from its neighbours.
+
+    `edges` (m, 2) are pairs of state indices, i < j, sorted; states with the same number in
+    `groups` are joined to each other as well (-1: to nobody), so that cliques need no list of
+    edges. A state that the constraint leaves alone, with no other state within the noise, is
+    joined by `repair` to another one: to its partner in `partners` (-1: none) when that is still
+    possible, else to the nearest, or to the one that adds the least area or the least error.
+    Xiao & Xiong 2016, Definitions 4.2 to 4.4.
+    """
+
+    states: tuple[str, ...]
+    edges: Ints
+    groups: Ints
+    title: str
+    repair: Repair = "nearest"
+    partners: Ints | None = None
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        groups = np.asarray(self.groups, np.int64)
+        if groups.shape != (len(states),):
+            raise InputError(f"groups has shape {groups.shape}; give each state its group, or -1")
+        edges = canonical(np.asarray(self.edges, np.int64).reshape(-1, 2), len(states))
+        inside = (groups[edges[:, 0]] == groups[edges[:, 1]]) & (groups[edges[:, 0]] >= 0)
+        if self.repair not in REPAIRS:
+            raise InputError(f"repair is {self.repair!r}; it must be one of {list(REPAIRS)}")
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "groups", locked(groups, np.int64))
+        object.__setattr__(self, "edges", locked(edges[~inside], np.int64))
+        if self.partners is not None:
+            partners = _checked_partners(np.asarray(self.partners, np.int64), len(states))
+            object.__setattr__(self, "partners", partners)
+
+    @classmethod
+    def complete(cls, states: Sequence[Any], *, repair: Repair = "nearest") -> Self:
+        """Every state from every other: ordinary DP for the current state, and much noise."""
+        names = _labels(states)
+        return cls(
+            states=names,
+            edges=_none(),
+            groups=np.zeros(len(names), np.int64),
+            title="every state from every other",
+            repair=repair,
+        )
+
+    @classmethod
+    def categories(
+        cls,
+        states: Sequence[Any],
+        categories: Iterable[Iterable[Any]],
+        *,
+        repair: Repair = "nearest",
+    ) -> Self:
+        """Every state from the others of its category; states in none are joined to nobody."""
+        names = _labels(states)
+        index = {name: place for place, name in enumerate(names)}
+        groups = np.full(len(names), -1, dtype=np.int64)
+        for number, members in enumerate(categories):
+            for name in map(label, members):
+                if name not in index:
+                    raise InputError(f"categories names {name!r}, which is not one of the states")
+                if groups[index[name]] >= 0:
+                    raise InputError(f"categories names {name!r} twice; each state has one at most")
+                groups[index[name]] = number
+        title = f"every state from the others of its category, of {int(groups.max()) + 1}"
+        return cls(states=names, edges=_none(), groups=groups, title=title, repair=repair)
+
+    @classmethod
+    def within(cls, query: Measurement, radius: Number, *, repair: Repair = "nearest") -> Self:
+        """States whose answers lie within `radius` of each other, in the query's unit.
+
+        Decided on integers: |Δ|²·step² ≤ radius². The paper's G_util.
+        """
+        reach = positive(radius, "radius")
+        edges = edges_within(query.points, (reach / query.step) ** 2)
+        title = f"states within {float(reach):g} {query.unit} of each other"
+        return cls._plain(query.states, edges, title, repair)
+
+    @classmethod
+    def nearest(cls, query: Measurement, k: int, *, repair: Repair = "nearest") -> Self:
+        """Each state from the `k` others nearest to it (either way), ties by index."""
+        edges = edges_nearest(query.points, whole(k, "k"))
+        return cls._plain(query.states, edges, f"each state from its {k} nearest", repair)
+
+    @classmethod
+    def transitions(cls, model: Model, *, repair: Repair = "nearest") -> Self:
+        """States that can follow the same state: even the last position known, the next is hidden.
+
+        Edge jk when m_ij > 0 and m_ik > 0 for some i, in any step. The paper's G_trs.
+        """
+        if model.states is None:
+            raise InputError("the model does not name its states; one-step moves need them")
+        edges = edges_of_moves(motion_of(model))
+        return cls._plain(model.states, edges, "states that can follow the same state", repair)
+
+    @classmethod
+    def of(
+        cls,
+        states: Sequence[Any],
+        pairs: Iterable[tuple[Any, Any]],
+        *,
+        repair: Repair = "nearest",
+        partners: dict[Any, Any] | None = None,
+        title: str = "the pairs of states that were named",
+    ) -> Self:
+        """From pairs of states; `partners` names, for states left alone, whom to join them to."""
+        names = _labels(states)
+        index = {name: place for place, name in enumerate(names)}
+
+        def place(name: Any) -> int:
+            if label(name) not in index:
+                raise InputError(f"the graph names {label(name)!r}, which is not one of the states")
+            return index[label(name)]
+
+        edges = np.array([(place(a), place(b)) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+        graph = cls._plain(names, edges, title, repair)
+        if not partners:
+            return graph
+        chosen = np.full(len(names), -1, dtype=np.int64)
+        for name, other in partners.items():
+            chosen[place(name)] = place(other)
+        return replace(graph, partners=chosen)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, states: Sequence[Any] | None = None, **rest: Any) -> Self:
+        """From an undirected networkx graph, on its own nodes or on `states`."""
+        if graph.is_directed():
+            raise InputError("the graph is directed; indistinguishability has no direction")
+        return cls.of(list(graph.nodes) if states is None else states, graph.edges, **rest)
+
+    def __or__(self, other: PolicyGraph) -> PolicyGraph:
+        """Both policies at once: the union of the edges, repaired as the left one says."""
+        if other.states != self.states:
+            raise InputError("the graphs have different states; a union needs the same, in order")
+        same = np.array_equal(self.groups, other.groups) or not (other.groups >= 0).any()
+        groups = self.groups if same or (self.groups >= 0).any() else other.groups
+        extra = [] if same or groups is other.groups else [clique_edges(other.groups)]
+        return replace(
+            self,
+            edges=np.concatenate([self.edges, other.edges, *extra]),
+            groups=groups,
+            title=f"{self.title}, and {other.title}",
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every two states are joined as one group."""
+        return bool((self.groups == 0).all())
+
+    @property
+    def notion(self) -> str:
+        return "policy"
+
+    @property
+    def subject(self) -> str:
+        return "which of two joined states one is in, at each step, given what was released before"
+
+    def all_edges(self) -> Ints:
+        """Every edge, those inside groups written out."""
+        return canonical(np.concatenate([self.edges, clique_edges(self.groups)]), self.size)
+
+    def edges_among(self, members: Bools) -> Ints:
+        """The edges of G ∩ C, with C = members, those inside groups written out."""
+        kept = self.edges[members[self.edges[:, 0]] & members[self.edges[:, 1]]]
+        groups = np.where(members, self.groups, -1)
+        return canonical(np.concatenate([kept, clique_edges(groups)]), self.size)
+
+    def alone(self, members: Bools) -> Ints:
+        """The members that no edge of G ∩ C joins to another member, in index order."""
+        joined = np.zeros(self.size, dtype=np.bool_)
+        kept = self.edges[members[self.edges[:, 0]] & members[self.edges[:, 1]]]
+        joined[kept.ravel()] = True
+        grouped = np.flatnonzero(members & (self.groups >= 0))
+        counts = np.bincount(self.groups[grouped], minlength=1)
+        joined[grouped[counts[self.groups[grouped]] > 1]] = True
+        return np.flatnonzero(members & ~joined)
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Policies need chains on the same states."""
+        for model in family:
+            if model.states != self.states:
+                raise InputError(
+                    f"secrets are a policy on {self.size} states, but the model is "
+                    f"{model.describe()}; build the policy on the model's states, in order"
+                )
+            motion_of(model)
+
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to the one a pair is about."""
+        return model.tied
+
+    def describe(self) -> str:
+        return (
+            f"the current state: {self.title} (states left alone are joined to another, "
+            f"{self.repair} first)"
+        )
+
+    @classmethod
+    def _plain(
+        cls, states: Sequence[str], edges: npt.NDArray[np.int64], title: str, repair: Repair
+    ) -> Self:
+        groups = np.full(len(states), -1, dtype=np.int64)
+        return cls(states=tuple(states), edges=edges, groups=groups, title=title, repair=repair)
+
+
+def _labels(states: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(label(state) for state in states)
+
+
+def _none() -> Ints:
+    return np.empty((0, 2), dtype=np.int64)
+
+
+def _checked_partners(partners: Ints, size: int) -> Ints:
+    own = partners == np.arange(size) if partners.shape == (size,) else np.ones(1, np.bool_)
+    if own.any() or partners.min() < -1 or partners.max() >= size:
+        raise InputError("partners must give each state another state, or -1 for none")
+    return locked(partners, np.int64)

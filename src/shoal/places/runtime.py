@@ -1,0 +1,444 @@
+"""The best answer to show, given a belief: post-processing, so it costs no privacy."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.hidden import FarLaw, Motion, motion_of, posterior
+from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.guarantee import Guarantee
+from shoal.geometry.integers import POINT_LIMIT, VECTOR_LIMIT
+from shoal.places.locate import StateLocator
+from shoal.places.location_set import LocationSet, location_set
+from shoal.places.queries import Estimate, Measurement
+from shoal.places.repair import PolicyIndex
+from shoal.places.step import Question, StepNoise, planar_stages, policy_of, stages_of
+
+if TYPE_CHECKING:
+    from shoal.places.machine import LocationMachine
+
+ROUNDS = 50  # of Weiszfeld's iteration
+CLOSE = 1e-9  # relative step after which it stops
+
+
+def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
+    """The answer of least expected error under `belief`, and √E|f(s) - answer|².
+
+    Squared error: the mean Σ p(s) f(s). Absolute error E|f(s) - answer|: the geometric median.
+    `values` (n, d) are the answers of the states; `belief` sums to 1.
+    """
+    answer = belief @ values
+    if error == "absolute":
+        answer = _median(belief, values, answer)
+    squares = ((values - answer) ** 2).sum(axis=1)
+    return answer, math.sqrt(max(float(belief @ squares), 0.0))
+
+
+def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
+    """argmin over a of Σ p(s) |f(s) - a|: Weiszfeld's iteration, stopped at a state when best.
+
+    A state is the median when the pull of all others, |Σ p(r) (f(r) - f(s))/|f(r) - f(s)||, is at
+    most its own mass; so the most probable state's answer is tried first.
+    """
+    top = values[int(belief.argmax())]
+    offsets = values - top
+    away = np.sqrt((offsets**2).sum(axis=1))
+    at = away == 0
+    pull = (belief[~at, None] * offsets[~at] / away[~at, None]).sum(axis=0)
+    if math.sqrt(float(pull @ pull)) <= float(belief[at].sum()):
+        return np.array(top)
+    answer, scale = start, float(away.max())
+    for _ in range(ROUNDS):
+        distance = np.maximum(np.sqrt(((values - answer) ** 2).sum(axis=1)), 1e-12 * scale)
+        weights = belief / distance
+        moved: Floats = weights @ values / weights.sum()
+        if np.abs(moved - answer).max() <= CLOSE * scale:
+            return moved
+        answer = moved
+    return answer
+
+
+# What all outputs of a stream tell about one position: scalar bounds that a live step can keep.
+
+
+MOST_STATES = 64  # beyond, a position is taken to give its predecessor away entirely
+MARGIN = 1 + 1e-9
+
+
+class Forgetting:
+    """How much of what was known about the last position carries over to the current one.
+
+    factor(t) = max over x, x' of the total variation distance between P(X_{t-1} | X_t = x) and
+    P(X_{t-1} | X_t = x'), over the x, x' possible under the chain and its first law, rounded up; 1
+    when chains are large (sparse maps always have two positions with no common predecessor).
+    Computed once per step and kept: it does not depend on outputs.
+    """
+
+    def __init__(self, motion: Motion) -> None:
+        self._motion = motion
+        self._marginal = FarLaw.of(motion.begin())
+        self._factors: list[float] = [0.0]
+        self._followed = motion.hidden <= MOST_STATES and motion.memory == 1
+
+    def factor(self, step: int) -> float:
+        """The factor into `step` (from 0); nothing comes before the first."""
+        if not self._followed:
+            return 1.0
+        while step >= len(self._factors):
+            self._advance(len(self._factors))
+        return self._factors[step]
+
+    def _advance(self, step: int) -> None:
+        self._marginal, logs = self._marginal.moved(self._motion.rows(step))
+        with np.errstate(under="ignore"):
+            backward = np.exp(logs[:, self._marginal.possible])
+        # distances of rows whose entries are known up to this share, and sums of n terms
+        error = (step + 2) * (len(backward) + 4) * 2.0**-51
+        self._factors.append(min(1.0, _largest_distance(backward.T) + error))
+
+
+def carried(before: float, factor: float) -> float:
+    """Λ ≤ log(1 + τ (e^g - 1)), and ≤ g: what a bound g about X_{t-1} says about X_t.
+
+    g = before, τ = factor. For weights v in [1, e^g] and laws p, p' at distance τ the ratio
+    Σ p v / Σ p' v is largest when p' puts no mass where v is e^g. MATHS, section 3. Rounds up.
+    """
+    if before <= 0 or factor <= 0:
+        return 0.0
+    if factor >= 1 or math.isinf(before):
+        return before
+    if before < 700:
+        grown = math.log1p(factor * math.expm1(before))
+    else:
+        grown = float(np.logaddexp(0.0, before + math.log(factor)))
+    return min(before, grown * MARGIN)
+
+
+def _largest_distance(rows: Floats) -> float:
+    """max over pairs of rows of ½ Σ |p - p'|."""
+    largest = 0.0
+    for row in rows:
+        largest = max(largest, float(np.abs(rows - row).sum(axis=1).max()) / 2)
+    return largest
+
+
+# What a location machine works out once and keeps: not stored, the same after every restart.
+
+
+KEPT = 64  # stages and supports kept, the ones used last
+
+Bytes = npt.NDArray[np.uint8]
+Belief = npt.NDArray[np.float32]
+
+
+class StepPrior(NamedTuple):
+    """A step before its output: the prior and support of the hidden states, and the stage.
+
+    `packed` is the support eight states to a byte.
+    """
+
+    prior: Floats
+    support: Bools
+    packed: Bytes
+    stage: StepNoise
+
+
+class Reached(NamedTuple):
+    """A support that a step leads to, and its stage when that follows from the support alone."""
+
+    support: Bools
+    packed: Bytes
+    stage: StepNoise | None
+
+
+class Latest(NamedTuple):
+    """The scene made last, and what it was made from."""
+
+    time: int
+    belief: Belief
+    packed: Bytes
+    scene: StepPrior
+
+    def is_of(self, time: int, belief: Belief, packed: Bytes) -> bool:
+        """Whether these are the very arrays, which are locked, at the same step."""
+        return self.time == time and self.belief is belief and self.packed is packed
+
+
+class Runtime:
+    """The moving parts of a machine: beliefs, stages by constraint, supports by support."""
+
+    def __init__(self, machine: LocationMachine) -> None:
+        self._machine = machine
+        self.motion = motion_of(machine.chain)
+        self.atlas = StateLocator(machine.chain)
+        self.forgetting = Forgetting(self.motion)
+        self.values = machine.query.values
+        self.rate = float(machine.epsilon)
+        self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
+        self.question = Question(self.index, machine.epsilon, machine.noise)
+        self._planar = planar_stages(machine.places, self.index, machine.epsilon, machine.noise)
+        delta = machine.places.delta if isinstance(machine.places, LocationSet) else Fraction(0)
+        self.graph = None if self._planar is None else self._planar.graph
+        self.share = float(1 - delta)
+        self.promise = machine.promise(machine.epsilon)
+        self._latest: Latest | None = None
+        self._stages: OrderedDict[bytes, StepNoise] = OrderedDict()
+        self._together: OrderedDict[Any, tuple[list[Question], list[StepNoise]]] = OrderedDict()
+        self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
+        self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
+        self._promises: dict[tuple[Fraction, ...], Guarantee] = {}
+
+    def scene(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:
+        """Prior, support and stage of step `time`, from the belief and support before it.
+
+        A step asks for its scene more than once, so the one made last is kept.
+        """
+        latest = self._latest
+        if latest is not None and latest.is_of(time, belief, packed):
+            return latest.scene
+        prior = self._predicted(time, belief)
+        reached = self.reach(time, packed)
+        stage = reached.stage
+        if stage is None:
+            stage = self.stage(self._members(time, prior, reached.support))
+        scene = StepPrior(prior, reached.support, reached.packed, stage)
+        if not belief.flags.writeable and not packed.flags.writeable:
+            self._latest = Latest(time, belief, packed, scene)
+        return scene
+
+    def _predicted(self, time: int, belief: Belief) -> Floats:
+        moves = self.motion.matrix(time)
+        if moves is None or self.index.edges is None:
+            return self.motion.predict(time, belief.astype(np.float64))
+        from shoal.places.kernels.step import predict
+
+        return np.asarray(predict(moves.indptr, moves.indices, moves.data, belief))
+
+    def _members(self, time: int, prior: Floats, support: Bools) -> Bools:
+        """C: the states possible, of a location set those likely enough.
+
+        By a partition where the sums are clear, exactly where they are not.
+        """
+        from shoal.places.kernels.step import likely
+
+        possible = self.motion.states_possible(time, support)
+        places = self._machine.places
+        if not isinstance(places, LocationSet):
+            return possible
+        states = self.motion.on_states(time, prior)
+        clear, members = likely(states, possible, self.share)
+        return members if clear else possible & location_set(states, places.delta)
+
+    def stage(self, members: Bools) -> StepNoise:
+        """The stage of a constraint; made once for those used last."""
+        key = np.packbits(members).tobytes()
+        found = self._stages.get(key)
+        if found is None:
+            found = None if self._planar is None else self._planar.stage(members)
+            if found is None:
+                found = stages_of(self._machine.places, members, [self.question])[0]
+            _keep(self._stages, key, found)
+        return found
+
+    def stages(self, members: Bools, questions: list[Question]) -> list[StepNoise]:
+        """The stages of the questions of one step, repaired together; this machine's one first."""
+        if len(questions) == 1 and questions[0] is self.question:
+            return [self.stage(members)]
+        # questions are kept with what was found, so that nothing else gets their ids
+        key = (np.packbits(members).tobytes(), *map(id, questions))
+        if key not in self._together:
+            found = stages_of(self._machine.places, members, questions)
+            _keep(self._together, key, (questions, found))
+        return self._together[key][1]
+
+    def packed(self, support: Bools) -> Bytes:
+        """A support eight states to a byte; equal ones are one array, shared by all streams."""
+        bits = np.packbits(support)
+        key = bits.tobytes()
+        kept = self._packed.get(key)
+        if kept is None:
+            bits.setflags(write=False)
+            kept = bits
+            _keep(self._packed, key, kept)
+        return kept
+
+    def guarantee(self, epsilons: tuple[Fraction, ...]) -> Guarantee | None:
+        """The promise of a step at which these budgets are spent; None when nothing is."""
+        if not epsilons:
+            return None
+        if len(epsilons) == 1 and epsilons[0] is self._machine.epsilon:
+            return self.promise
+        if epsilons not in self._promises:
+            self._promises[epsilons] = self._machine.promise(sum(epsilons, Fraction(0)))
+        return self._promises[epsilons]
+
+    def reach(self, time: int, packed: Bytes) -> Reached:
+        """The support at step `time`; steps that move alike share what was found."""
+        motion = self.motion
+        moves = time if time < motion.memory or not motion.homogeneous else motion.memory
+        key = (moves, packed.tobytes())
+        found = self._reached.get(key)
+        if found is None:
+            before = np.unpackbits(packed, count=motion.hidden).astype(np.bool_)
+            support = motion.reach(time, before) if time else before
+            stage = None
+            if not isinstance(self._machine.places, LocationSet):
+                stage = self.stage(motion.states_possible(time, support))
+            found = Reached(support, self.packed(support), stage)
+            _keep(self._reached, key, found)
+        return found
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, item: Any) -> None:
+    """Remembers an item and forgets the oldest beyond KEPT."""
+    kept[key] = item
+    if len(kept) > KEPT:
+        kept.popitem(last=False)
+
+
+# What the outputs of a step say about the state: beliefs, support, the best answer to show.
+
+
+SHOWN = 3  # most probable states that a release names
+REACH = VECTOR_LIMIT - POINT_LIMIT  # outputs within it differ from any answer by what int64 decides
+
+
+class Posterior(NamedTuple):
+    """A step after its outputs; `top` are the most probable states with their probabilities.
+
+    `degree` is the degree of protection of the first of them, 0 when it is no member; `best` the
+    log-likelihood of the member that explains the outputs best, 0 at most.
+    """
+
+    belief: npt.NDArray[np.float32]
+    support: Bools
+    estimate: tuple[float, ...]
+    spread: float
+    top: tuple[tuple[int, float], ...]
+    degree: int
+    best: float
+
+
+def seen(
+    runtime: Runtime,
+    query: Measurement,
+    time: int,
+    scene: StepPrior,
+    given: Sequence[tuple[StepNoise, Sequence[int]]],
+) -> Posterior:
+    """What outputs, each with the stage it was drawn at, say at step `time` (from 0).
+
+    One output of planar K-norm noise goes through compiled code, which agrees with the plain way
+    up to the last bits of floats; supports are exact in both.
+    """
+    if len(given) == 1 and runtime.motion.memory == 1:
+        stage, z = given[0]
+        if stage is scene.stage and stage.polygon is not None and _near(z):
+            found = _compiled(runtime, query, scene, stage.polygon, z)
+            if found is not None:
+                return found
+    return _plain(runtime, query, time, scene, given)
+
+
+def _compiled(
+    runtime: Runtime, query: Measurement, scene: StepPrior, polygon: Ints, z: Sequence[int]
+) -> Posterior | None:
+    """None when products underflow: the plain way forms them in logarithms."""
+    from shoal.places.kernels.step import TINY, absorbed
+
+    stage = scene.stage
+    belief, single = np.empty(len(scene.prior)), np.empty(len(scene.prior), dtype=np.float32)
+    total, best, east, north, spread, degree, shown = absorbed(
+        scene.prior,
+        runtime.values,
+        stage.members,
+        stage.law.points,
+        polygon,
+        runtime.rate,
+        int(z[0]),
+        int(z[1]),
+        belief,
+        single,
+    )
+    if total < TINY:
+        return None
+    estimate = (east, north)
+    if query.estimate != "squared":
+        answer, spread = remapped(belief, runtime.values, query.estimate)
+        estimate = (float(answer[0]), float(answer[1]))
+    single.setflags(write=False)
+    top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+    return Posterior(single, scene.support, estimate, spread, top, degree, best)
+
+
+def _plain(
+    runtime: Runtime,
+    query: Measurement,
+    time: int,
+    scene: StepPrior,
+    given: Sequence[tuple[StepNoise, Sequence[int]]],
+) -> Posterior:
+    """Any number of outputs, any law, any chain."""
+    motion, stage = runtime.motion, scene.stage
+    shown = motion.at(time)
+    weights = np.zeros(motion.size)
+    for other, z in given:
+        weights = weights + other.law.log_likelihood(z)
+    support = scene.support & (weights[shown] > -np.inf)
+    if not support.any():
+        raise InputError(
+            "the outputs cannot come from this step: no possible state gives them; a key that was "
+            "used at another step brings its output back, so give each step its own"
+        )
+    if not any(other.tells for other, _ in given):
+        support = scene.support
+    belief = scene.prior
+    if given:
+        belief = posterior(scene.prior, weights[shown])
+        if not belief.any():  # the floats lost every state that is left: all count alike
+            belief = support / support.sum()
+    states = motion.on_states(time, belief)
+    estimate, spread = remapped(states, runtime.values, query.estimate)
+    top = _largest(states, SHOWN)
+    most = int(top[0])
+    near = stage.members.copy()  # those who protect the most probable state in every answer
+    for other in [other for other, _ in given] or [stage]:
+        near &= other.near(most) if stage.members[most] else False
+    return Posterior(
+        belief=single_precision(belief),
+        support=support,
+        estimate=tuple(float(value) for value in estimate),
+        spread=spread,
+        top=tuple((int(place), float(states[place])) for place in top),
+        degree=int(near.sum()),
+        best=float(weights[stage.members].max()),
+    )
+
+
+def single_precision(belief: Floats) -> npt.NDArray[np.float32]:
+    """Beliefs in single precision, locked."""
+    with np.errstate(under="ignore"):
+        short = belief.astype(np.float32)
+    short.setflags(write=False)
+    return short
+
+
+def _near(z: Sequence[int]) -> bool:
+    return -REACH < z[0] < REACH and -REACH < z[1] < REACH
+
+
+def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
+    """The places of the largest values, the largest first, ties by index."""
+    if len(values) <= count:
+        return np.argsort(-values, kind="stable")
+    least = np.partition(values, -count)[-count]
+    top = np.flatnonzero(values >= least)  # in index order, so that ties at the end go by index
+    return top[np.argsort(-values[top], kind="stable")][:count]

@@ -1,0 +1,264 @@
+"""The sections of a spec for location streams: maps, policies, location sets, measurements."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from shoal.core.errors import InputError, SpecError
+from shoal.core.task import Model
+from shoal.places.location_set import LocationSet
+from shoal.places.map import SquareGrid
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import Measurement, coordinates, measurement
+from shoal.places.walk import SparseChain
+from shoal.spec.fields import (
+    Number,
+    Positive,
+    Section,
+    Share,
+    State,
+    States,
+    Text,
+    Whole,
+    number,
+    state,
+)
+
+Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges"]
+NEEDS: dict[str, str] = {
+    "categories": "categories",
+    "radius": "radius_km",
+    "nearest": "k",
+    "edges": "edges",
+}
+
+
+def number_row(value: object) -> tuple[Fraction, ...]:
+    """A number, or a list of numbers that is not empty."""
+    if isinstance(value, list):
+        if not value:
+            raise PydanticCustomError("number", "it must hold at least one number")
+        return tuple(number(item) for item in value)
+    return (number(value),)
+
+
+def state_pair(value: object) -> tuple[str, str]:
+    """Two different states."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise PydanticCustomError("pair", "it must be a list of two different states")
+    first, second = state(value[0]), state(value[1])
+    if first == second:
+        raise PydanticCustomError("pair", "it must be a list of two different states")
+    return first, second
+
+
+_NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+_LABELS = {"type": ["string", "integer"]}
+NumberRow = Annotated[
+    tuple[Fraction, ...],
+    PlainValidator(number_row),
+    WithJsonSchema({"anyOf": [{"type": "number"}, _NUMBERS]}),
+]
+StatePair = Annotated[
+    tuple[str, str],
+    PlainValidator(state_pair),
+    WithJsonSchema({"type": "array", "items": _LABELS, "minItems": 2, "maxItems": 2}),
+]
+
+
+class GridWalkModel(Section):
+    """A map of square cells on which one stays or moves to a cell around, evenly."""
+
+    kind: Literal["grid-walk"]
+    south: Number = Field(description="latitude of the south-west corner, in degrees")
+    west: Number = Field(description="longitude of the south-west corner, in degrees")
+    cell_km: Positive = Field(description="width of a cell")
+    rows: Whole = Field(description="cells from south to north")
+    columns: Whole = Field(description="cells from west to east")
+    stay: Share = Field(0.5, description="probability of staying in a cell")
+    start: State | None = Field(
+        None, description='a first cell that everybody knows, "row,column"; else any, evenly'
+    )
+    length: Whole | None = Field(None, description="most steps of a stream; omit for any length")
+
+
+class PolicySecrets(Section):
+    """Which states must stay indistinguishable, among those still possible at each step."""
+
+    kind: Literal["policy-graph"]
+    graph: Graph = Field(description="which states are joined")
+    radius_km: Positive | None = Field(
+        None, description='with graph "radius": joined within this distance, in the query\'s unit'
+    )
+    k: Whole | None = Field(None, description='with graph "nearest": how many nearest states')
+    categories: list[States] | None = Field(
+        None, description='with graph "categories": lists of states, each joined inside'
+    )
+    edges: list[StatePair] | None = Field(
+        None, description='with graph "edges": pairs of states to join'
+    )
+    partners: dict[Text, State] | None = Field(
+        None, description="whom to join a state to when it is left alone, by name"
+    )
+    repair: Literal["nearest", "least-area", "least-error"] = Field(
+        "nearest", description="how states left alone are joined to another"
+    )
+
+    @model_validator(mode="after")
+    def _graph_has_its_key(self) -> PolicySecrets:
+        for graph, key in NEEDS.items():
+            given = getattr(self, key) is not None
+            if given and self.graph != graph:
+                raise PydanticCustomError(
+                    "together", f'has {key}, which is for graph = "{graph}"; drop it'
+                )
+            if not given and self.graph == graph:
+                raise PydanticCustomError(
+                    "together", f'has graph = "{graph}" without {key}; give it'
+                )
+        return self
+
+
+class LocationSecrets(PolicySecrets):
+    """A policy on the fewest states that hold almost all of the belief at each step."""
+
+    kind: Literal["location-set"]  # type: ignore[assignment]
+    coverage_delta: Share = Field(description="the mass a location set may leave out")
+    everywhere: bool = Field(
+        False, description="cover the policy's edges outside the set too, with more noise"
+    )
+
+
+class MeasurementQuery(Section):
+    """Numbers that the current state stands for; on a map its coordinates."""
+
+    kind: Literal["measurement"]
+    values: dict[Text, NumberRow] | None = Field(
+        None, description="state to its numbers; omit on a map, for km east and north"
+    )
+    labels: States | None = Field(None, description="a name for each number")
+    step: Positive | None = Field(
+        None, description="values are rounded to multiples of it, once and publicly"
+    )
+    parts: Whole = Field(1, description="on a map: lattice steps per cell")
+    unit: Text | None = Field(None, description="the unit of the numbers, in reports")
+    estimate: Literal["squared", "absolute"] = Field(
+        "squared", description="the expected error that the estimate minimises"
+    )
+
+
+def grid_walk_of(section: GridWalkModel) -> SparseChain:
+    """The chain a map section describes."""
+    grid = SquareGrid(
+        south=section.south,
+        west=section.west,
+        cell_m=section.cell_km * 1000,
+        rows=section.rows,
+        columns=section.columns,
+    )
+    names = [grid.name_of(cell) for cell in range(grid.size)]
+    initial = np.full(grid.size, 1 / grid.size)
+    if section.start is not None:
+        if section.start not in names:
+            raise InputError(f"start is {section.start!r}; cells are named '0,0' to {names[-1]!r}")
+        initial = np.eye(1, grid.size, names.index(section.start))[0]
+    return SparseChain.of(
+        _walk(grid, section.stay),
+        initial=initial,
+        states=names,
+        length=section.length,
+        grid=grid,
+        cells=np.arange(grid.size),
+    )
+
+
+def measurement_of(
+    section: MeasurementQuery, states: tuple[str, ...], family: tuple[Model, ...]
+) -> Measurement:
+    """The query a section describes: given values, or the coordinates of the map."""
+    if section.values is None:
+        model = family[0]
+        if not isinstance(model, SparseChain) or model.grid is None:
+            raise SpecError(
+                "query.values is missing; the model is not a map, so give each state its numbers"
+            )
+        for key in ("labels", "step", "unit"):
+            if getattr(section, key) is not None:
+                raise SpecError(f"query.{key} is given without query.values; a map has its own")
+        return coordinates(model, parts=section.parts, estimate=section.estimate)
+    return measurement(
+        states,
+        section.values,
+        labels=section.labels or (),
+        step=section.step,
+        unit=section.unit or "units",
+        estimate=section.estimate,
+    )
+
+
+def places_of(
+    section: PolicySecrets, query: Any, family: tuple[Model, ...]
+) -> PolicyGraph | LocationSet:
+    """The policy, or location set, a section describes, on the states of the query."""
+    if not isinstance(query, Measurement):
+        raise SpecError(
+            f"query.kind must be 'measurement' for secrets of kind {section.kind!r}: a policy "
+            "protects the current state of a stream"
+        )
+    policy = _policy(section, query, family)
+    if isinstance(section, LocationSecrets):
+        return LocationSet(
+            policy=policy,
+            delta=Fraction(str(section.coverage_delta)),
+            everywhere=section.everywhere,
+        )
+    return policy
+
+
+def _policy(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:
+    graph = _graph(section, query, family)
+    if not section.partners:
+        return graph
+    named = PolicyGraph.of(query.states, [], repair=section.repair, partners=section.partners)
+    return PolicyGraph(
+        states=graph.states,
+        edges=graph.edges,
+        groups=graph.groups,
+        title=graph.title,
+        repair=section.repair,
+        partners=named.partners,
+    )
+
+
+def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:
+    repair = section.repair
+    match section.graph:
+        case "complete":
+            return PolicyGraph.complete(query.states, repair=repair)
+        case "categories":
+            return PolicyGraph.categories(query.states, section.categories or (), repair=repair)
+        case "radius":
+            return PolicyGraph.within(query, section.radius_km or 0, repair=repair)
+        case "nearest":
+            return PolicyGraph.nearest(query, section.k or 0, repair=repair)
+        case "transitions":
+            return PolicyGraph.transitions(family[0], repair=repair)
+    return PolicyGraph.of(query.states, section.edges or (), repair=repair)
+
+
+def _walk(grid: SquareGrid, stay: float) -> Any:
+    """Stay with probability `stay`, else move to each cell around alike."""
+    from scipy.sparse import coo_array
+
+    origins, targets, weights = [], [], []
+    for cell in range(grid.size):
+        near = grid.adjacent(cell)
+        origins += [cell] * (len(near) + 1)
+        targets += [cell, *near]
+        weights += [stay, *[(1 - stay) / len(near)] * len(near)] if near else [1.0]
+    return coo_array((weights, (origins, targets)), shape=(grid.size, grid.size))

@@ -1,0 +1,237 @@
+"""Many people's trajectories through one location plan: a stream each, in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import whole
+from shoal.core.plan import Ledger, Plan
+from shoal.core.rng import Rng, SystemRng
+from shoal.noise.primitives import SeededRng
+from shoal.places.release import LocationRelease
+from shoal.places.rows import machine_of
+from shoal.places.stream import LocationStream
+from shoal.places.walk import SparseChain
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BATCHES = 8  # of people per worker, so that the bar moves and nobody waits for the last one
+
+Notify = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackColumns:
+    """Where a table of readings keeps what: people, times, and states or coordinates.
+
+    `every` is the length of a step in seconds: readings are put on steps by their time, the last
+    of a step counts, steps without one are skipped. Without it every reading is a step. A pause
+    longer than `gap` seconds ends a stream and begins another, independent one.
+    """
+
+    user: str
+    time: str | None = None
+    state: str | None = None
+    latitude: str | None = None
+    longitude: str | None = None
+    every: float | None = None
+    gap: float | None = None
+
+    def __post_init__(self) -> None:
+        places = (self.latitude is None, self.longitude is None)
+        if (self.state is None) == (places == (True, True)) or len(set(places)) > 1:
+            raise InputError("name the column state, or both latitude and longitude, but not all")
+        if self.time is None and (self.every is not None or self.gap is not None):
+            raise InputError("every and gap need the column of times; name it (--time)")
+        for field, value in (("every", self.every), ("gap", self.gap)):
+            if value is not None and not value > 0:
+                raise InputError(f"{field} is {value}; it must be above 0 seconds")
+
+
+class Track(NamedTuple):
+    """One independent stretch of a person's readings: steps in order, None where one is missing."""
+
+    user: str
+    part: int
+    readings: tuple[Any, ...]
+
+
+def release_tracks(
+    plan: Plan,
+    table: pl.DataFrame,
+    columns: TrackColumns,
+    *,
+    workers: int = 1,
+    notify: Notify = lambda done, total: None,
+    ledger: Ledger | None = None,
+    period: str = "",
+    seed: int | None = None,
+) -> pl.DataFrame:
+    """One row per step of every stream: the released point, the estimate, what was promised.
+
+    Streams run side by side in `workers` processes. With a ledger every step is charged to its
+    person first, in this process; what was charged in the same `period` under the same plan comes
+    back as stored. `seed` makes outputs predictable, for tests only: it gives
+    each stream a seed of its own. `notify(done, total)` is called as streams finish.
+    """
+    import polars as pl
+
+    count = whole(workers, "workers")
+    tracks = list(tracks_of(table, columns))
+    if not tracks:
+        raise DataError("the table holds no readings; nothing was released")
+    if seed is not None and ledger is not None:
+        raise InputError("seed is given; a ledger takes only releases of system randomness")
+    parts: dict[int, list[dict[str, Any]]] = {}
+    done = 0
+    for first, rows in _made(plan, tracks, count, ledger, seed, period):
+        parts[first] = rows
+        done += len({(row["user"], row["part"]) for row in rows})
+        notify(done, len(tracks))
+    ordered = [row for first in sorted(parts) for row in parts[first]]
+    return pl.DataFrame(ordered, infer_schema_length=None)
+
+
+def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
+    """The stretches of every person, in the order of their first appearance, sorted by time."""
+    import polars as pl
+
+    for name in (columns.user, columns.time, columns.state, columns.latitude, columns.longitude):
+        if name is not None and name not in table.columns:
+            raise DataError(f"column {name!r} is not in the data; its columns are {table.columns}")
+    for (user,), own in table.group_by([columns.user], maintain_order=True):
+        rows = own.sort(columns.time, maintain_order=True) if columns.time else own
+        readings = _readings(rows, columns)
+        seconds = None
+        if columns.time is not None:
+            times = rows[columns.time]
+            if times.dtype.is_temporal():
+                times = times.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+            seconds = times.cast(pl.Float64).to_numpy()
+        for part, (cut, at) in enumerate(_cut(len(readings), seconds, columns.gap)):
+            yield Track(str(user), part, _on_steps([readings[k] for k in cut], at, columns.every))
+
+
+def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
+    if columns.state is not None:
+        return [None if value is None else str(value) for value in rows[columns.state].to_list()]
+    assert columns.latitude is not None
+    assert columns.longitude is not None
+    pairs = zip(rows[columns.latitude].to_list(), rows[columns.longitude].to_list(), strict=True)
+    finite = [(a, b) if a is not None and b is not None else None for a, b in pairs]
+    return [None if pair is None or np.isnan(pair).any() else pair for pair in finite]
+
+
+def _cut(count: int, seconds: Any, gap: float | None) -> list[tuple[list[int], Any]]:
+    """Places and times of each stretch between pauses longer than `gap`."""
+    places = np.arange(count)
+    if seconds is None:
+        return [(places.tolist(), None)]
+    longer = np.diff(seconds) > (np.inf if gap is None else gap)
+    pieces = np.split(places, np.flatnonzero(longer) + 1)
+    return [(piece.tolist(), seconds[piece]) for piece in pieces]
+
+
+def _on_steps(readings: list[Any], seconds: Any, every: float | None) -> tuple[Any, ...]:
+    """Readings by step; of several in a step the last, None for a step without one."""
+    if every is None or seconds is None:
+        return tuple(readings)
+    steps = ((seconds - seconds[0]) // every).astype(np.int64)
+    placed: list[Any] = [None] * (int(steps[-1]) + 1)
+    for step, reading in zip(steps.tolist(), readings, strict=True):
+        placed[step] = reading
+    return tuple(placed)
+
+
+def period_of(part: int, period: str = "") -> str:
+    """The period under which a ledger is charged for one stretch of a person's readings."""
+    return f"{period}/{part}" if period else str(part)
+
+
+def _made(
+    plan: Plan,
+    tracks: list[Track],
+    workers: int,
+    ledger: Ledger | None,
+    seed: int | None,
+    period: str,
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Rows of batches of streams, with the number of their first stream."""
+    size = max(1, -(-len(tracks) // (workers * BATCHES)))
+    batches = [(first, tracks[first : first + size]) for first in range(0, len(tracks), size)]
+    if workers == 1 or ledger is not None or len(batches) == 1:
+        for first, batch in batches:
+            yield first, _rows(plan, first, batch, ledger, seed, period)
+        return
+    # spawned, not forked: forking a process with running threads can lock up
+    with ProcessPoolExecutor(workers, get_context("spawn"), _receive, (plan,)) as pool:
+        jobs = {pool.submit(_in_worker, first, batch, seed): first for first, batch in batches}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
+
+
+_PLAN: list[Plan] = []  # of a worker process, sent once
+
+
+def _receive(plan: Plan) -> None:
+    _PLAN[:] = [plan]
+
+
+def _in_worker(first: int, batch: list[Track], seed: int | None) -> list[dict[str, Any]]:
+    return _rows(_PLAN[0], first, batch, None, seed)
+
+
+def _rows(
+    plan: Plan,
+    first: int,
+    tracks: list[Track],
+    ledger: Ledger | None,
+    seed: int | None,
+    period: str = "",
+) -> list[dict[str, Any]]:
+    rows = []
+    for number, track in enumerate(tracks, first):
+        rng: Rng = SystemRng() if seed is None else SeededRng(seed * 1_000_003 + number)
+        stream = LocationStream.begin(plan)
+        for step, reading in enumerate(track.readings):
+            if reading is None:
+                stream, release = stream.skip()
+            elif ledger is None:
+                stream, release = stream.read(reading, rng=rng)
+            else:
+                charged = period_of(track.part, period)
+                key = f"{track.user}/{charged}/{step}/{plan.fingerprint}"
+                stream, release = stream.read(
+                    reading, ledger=ledger, subject=track.user, period=charged, key=key
+                )
+            rows.append({"user": track.user, "part": track.part, **_row(plan, release)})
+    return rows
+
+
+def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
+    """The columns of one step; on a map also latitude and longitude of the estimate."""
+    point = release.point or (None,) * len(release.labels)
+    row: dict[str, Any] = {"step": release.time - 1}
+    row |= {f"z_{name}": value for name, value in zip(release.labels, point, strict=True)}
+    pairs = zip(release.labels, release.estimate, strict=True)
+    row |= {f"estimate_{name}": value for name, value in pairs}
+    chain = machine_of(plan).chain
+    if isinstance(chain, SparseChain) and chain.grid is not None and len(release.labels) == 2:
+        place = chain.grid.to_degrees(np.array(release.estimate))
+        row |= {"estimate_lat": float(place[0]), "estimate_lon": float(place[1])}
+    return row | {
+        "spread": release.spread,
+        "possible": release.possible,
+        "degree": release.degree,
+        "about_now": release.about_now,
+        "about_all": release.about_all,
+        "warnings": "; ".join(release.warnings),
+    }

@@ -1,0 +1,475 @@
+"""What an attack on a stream of places found, in sentences with units, and as one JSON object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from shoal.cli import show
+from shoal.cli.attack import TrackWish, Wish, held_by
+from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
+from shoal.core.errors import DataError
+from shoal.core.numbers import significant
+
+if TYPE_CHECKING:
+    from shoal.cli.sources import NamedColumns
+    from shoal.core.codec import Floats
+    from shoal.core.plan import Plan
+    from shoal.core.task import Model
+    from shoal.places.attack import By, Knowing, LocationBeliefs, LocationErrors, OddsOverTime
+    from shoal.places.tracks import Track
+
+
+def print_track(plan: Plan, held: Model, found: Attacked) -> None:
+    """What somebody knew before, along the way and afterwards, and what was promised."""
+    lines = [
+        ("In short", _short_line(found)),
+        ("Released", _released_line(plan, found)),
+        ("Adversary", f"knows {held.describe()}, the policy and the noise."),
+        ("Before", _believed_line(found, "nothing", "seeing nothing")),
+        ("On the way", _believed_line(found, "past", "seeing the points up to each step")),
+        ("Afterwards", _believed_line(found, "all", "seeing all points, later ones too")),
+        ("Likeliest path", _path_line(found)),
+        ("Most learned", _learned_line(found)),
+        ("Promised", _promise_line(plan, found)),
+    ]
+    if found.others is not None:
+        lines.append(("Plan's model", _other_line(found)))
+    lines += [("Note", note) for note in found.notes]
+    out = show.console()
+    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+
+
+def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
+    """The attack as one JSON object; distances in `unit`, infinite odds and unknowns null."""
+    beliefs = found.beliefs
+    kinds: tuple[By, ...] = ("own", "past", "all")
+    odds = {by: beliefs.odds(by) for by in kinds}
+    return {
+        "series": found.name,
+        "mechanism": plan.mechanism,
+        "adversary": held.describe(),
+        "steps": len(found.truth),
+        "released": sum(point is not None for point in found.released),
+        "unit": beliefs.unit,
+        "error": {
+            **{by: one.mean for by, one in found.errors.items()},
+            "path": float(np.nanmean(_path_errors(found))),
+            "released": _released_error(found),
+        },
+        "believed_error": {by: float(one.expected.mean()) for by, one in found.errors.items()},
+        "correctness": {by: one.privacy().correctness for by, one in found.errors.items()},
+        "entropy_bits": {by: one.privacy().certainty for by, one in found.errors.items()},
+        "right_guesses": {
+            **{by: one.privacy().accuracy for by, one in found.errors.items()},
+            "path": float(np.nanmean(_path_right(found))),
+        },
+        "log_odds": {by: _largest(one) for by, one in odds.items()},
+        "promised": float(plan.guarantee.amount),
+        "about_now": show.finite(float(beliefs.about_now.max())),
+        "about_all": show.finite(float(beliefs.about_all[-1])),
+        "most_learned": _most_learned(found),
+        "plan_model_error": None
+        if found.others is None
+        else {by: one.mean for by, one in found.others.items()},
+        "track": [_step(found, t) for t in range(len(found.truth))],
+        "notes": list(found.notes),
+    }
+
+
+def _released_line(plan: Plan, found: Attacked) -> str:
+    points = sum(point is not None for point in found.released)
+    skipped = len(found.released) - points
+    off = _released_error(found)
+    return (
+        f"{len(found.released)} steps of {found.name} by {plan.mechanism}: {points} points"
+        + (f" ({skipped} without one)" if skipped else "")
+        + (f", off by {_far(found, off)} on average." if off is not None else ".")
+    )
+
+
+def _short_line(found: Attacked) -> str:
+    before, after = found.errors["nothing"].mean, found.errors["all"].mean
+    return (
+        f"an adversary who knows the movement model and sees the stream places {found.name} within "
+        f"{_far(found, after)} instead of {_far(found, before)} (means over "
+        f"{sum(place is not None for place in found.truth)} positions)."
+    )
+
+
+def _believed_line(found: Attacked, by: Knowing, seeing: str) -> str:
+    error = found.errors[by]
+    measured = error.privacy()
+    return (
+        f"{seeing}, the best guess is off by {_far(found, error.mean)} on average (expected: "
+        f"{_far(found, float(error.expected.mean()))}); the likeliest place is right at "
+        f"{measured.accuracy:.1%} of the steps; {measured.certainty:.2f} bits of uncertainty."
+    )
+
+
+def _path_line(found: Attacked) -> str:
+    return (
+        f"right at {float(np.nanmean(_path_right(found))):.1%} of the steps, off by "
+        f"{_far(found, float(np.nanmean(_path_errors(found))))}."
+    )
+
+
+def _learned_line(found: Attacked) -> str:
+    most = _most_learned(found)
+    if most is None:
+        return "nothing: the model calls every true place impossible."
+    shares = (
+        f"at step {most['step']}, really at {most['truth']!r}: the belief in it went from "
+        f"{_share(most['truth_before'])} to {_share(most['truth_after'])}"
+    )
+    if most["other"] == most["truth"]:
+        return f"{shares}; no place joined to it was possible."
+    return (
+        f"{shares}, in {most['other']!r}, joined to it, from {_share(most['other_before'])} to "
+        f"{_share(most['other_after'])}: odds changed by "
+        f"{show.odds(np.inf if most['log_odds'] is None else most['log_odds'])}."
+    )
+
+
+def _promise_line(plan: Plan, found: Attacked) -> str:
+    beliefs = found.beliefs
+    own, every = beliefs.odds("own"), beliefs.odds("all", truth=found.truth)
+    worst = int(own.joined.argmax())
+    together = float(np.nanmax(every.joined, initial=0.0))
+    anywhere = float(np.nanmax(every.any_two, initial=0.0))
+    return (
+        f"that one output changes the odds between joined places by at most "
+        f"{show.odds(float(plan.guarantee.amount))}, given those before; here one did by "
+        f"{show.odds(float(own.joined[worst]))} (step {worst + 1}). Nothing like it is promised "
+        "for all outputs together: they changed the odds of the true place against a joined one "
+        f"by up to {show.odds(together)}, against any place by up to {show.odds(anywhere)}."
+    )
+
+
+def _other_line(found: Attacked) -> str:
+    assert found.others is not None
+    return (
+        "somebody who holds it instead would be off by "
+        f"{_far(found, found.others['nothing'].mean)} before, "
+        f"{_far(found, found.others['past'].mean)} on the way and "
+        f"{_far(found, found.others['all'].mean)} afterwards."
+    )
+
+
+def _most_learned(found: Attacked) -> dict[str, Any] | None:
+    """The step at which the odds for the true place rose most, and the joined one that lost most.
+
+    None when the adversary's model calls the true place impossible at every step.
+    """
+    beliefs = found.beliefs
+    odds = beliefs.odds("all", truth=found.truth)
+    if np.isnan(odds.joined).all():
+        return None
+    before, after = found.errors["nothing"].belief, found.errors["all"].belief
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rise = np.log(after / (1 - after)) - np.log(before / (1 - before))
+    # where the place was known before and after, both are infinite and nothing rose
+    step = int(np.argmax(np.where(np.isnan(rise) | np.isnan(odds.joined), -np.inf, rise)))
+    truth, other = (int(place) for place in odds.pairs[step])
+    return {
+        "step": step + 1,
+        "truth": beliefs.states[truth],
+        "other": beliefs.states[other],
+        "log_odds": show.finite(float(odds.joined[step])),
+        "truth_before": float(before[step]),
+        "truth_after": float(after[step]),
+        "other_before": float(np.exp(beliefs.log_before[step, other])),
+        "other_after": float(np.exp(beliefs.log_smoothed[step, other])),
+    }
+
+
+def _step(found: Attacked, t: int) -> dict[str, Any]:
+    """One step: where somebody was, what was released, what is believed."""
+    beliefs, place, point = found.beliefs, found.truth[t], found.released[t]
+    return {
+        "step": t + 1,
+        "truth": None if place is None else beliefs.states[place],
+        "released": None if point is None else list(point),
+        "guess": {by: one.guesses[t].tolist() for by, one in found.errors.items()},
+        "distance": {by: show.finite(float(one.distance[t])) for by, one in found.errors.items()},
+        "belief_in_truth": {
+            by: show.finite(float(one.belief[t])) for by, one in found.errors.items()
+        },
+        "entropy_bits": {by: float(one.bits[t]) for by, one in found.errors.items()},
+        "path": beliefs.trajectory[t],
+    }
+
+
+def _largest(odds: OddsOverTime) -> dict[str, float | None]:
+    return {
+        "joined": show.finite(float(odds.joined.max())),
+        "any_two": show.finite(float(odds.any_two.max())),
+    }
+
+
+def _released_error(found: Attacked) -> float | None:
+    """How far the released points are from the truth on average; None when there is none."""
+    values = found.beliefs.values
+    away = [
+        float(np.sqrt(((np.array(point) - values[place]) ** 2).sum()))
+        for point, place in zip(found.released, found.truth, strict=True)
+        if point is not None and place is not None
+    ]
+    return float(np.mean(away)) if away else None
+
+
+def _path_errors(found: Attacked) -> Any:
+    from shoal.places.attack import path_distance
+
+    return path_distance(found.beliefs.path.tolist(), found.beliefs.values, found.truth)
+
+
+def _path_right(found: Attacked) -> list[float]:
+    pairs = zip(found.beliefs.path.tolist(), found.truth, strict=True)
+    return [float("nan") if there is None else float(here == there) for here, there in pairs]
+
+
+def _share(belief: float) -> str:
+    return f"{belief:.1%}" if belief >= 0.001 else f"{belief * 100:.2g}%"
+
+
+def _far(found: Attacked, distance: float) -> str:
+    """A distance in words, short ones on a map in metres."""
+    if found.beliefs.unit == "km" and distance < 1:
+        return f"{distance * 1000:.0f} m"
+    return f"{significant(distance)} {found.beliefs.unit}"
+
+
+# A PNG of an attack on a stream of places: the way, the released points, the estimates.
+
+
+RELEASED = "#d9a441"
+
+
+def track_chart(plan: Plan, found: Attacked) -> bytes:
+    """A PNG: the true way, the released points and the adversary's estimate; errors over time."""
+    figure = _figure(11, 5)
+    left, right = figure.subplots(1, 2)
+    _draw_way(left, plan, found)
+    _draw_errors(right, found)
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize="small")
+        _plain(axes)
+    return _png(figure)
+
+
+def _draw_way(axes: Any, plan: Plan, found: Attacked) -> None:
+    beliefs, guesses = found.beliefs, found.errors["all"].guesses
+    places = list(enumerate(found.truth, 1))
+    truth = [(t, beliefs.values[place]) for t, place in places if place is not None]
+    released = [(t, np.array(z)) for t, z in enumerate(found.released, 1) if z is not None]
+    parts = (
+        ("released", released, RELEASED, "x", 1.0),
+        ("truth", truth, "black", "o-", 1.6),
+        ("the adversary's estimate", list(enumerate(guesses, 1)), ALARM, "o-", 1.2),
+    )
+    shown = []
+    for name, rows, colour, style, width in parts:
+        if rows:
+            shown.append(_flat(rows))
+            look = {"color": colour, "label": name, "linewidth": width, "markersize": 3}
+            axes.plot(*shown[-1].T, style, **look)
+    labels, numbers = plan.task.query.labels, beliefs.values.shape[1]
+    if numbers > 1:
+        _draw_states(axes, beliefs.values[:, :2], np.concatenate(shown))
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xlabel(f"{labels[0]}, {beliefs.unit}")
+        axes.set_ylabel(f"{labels[1]}, {beliefs.unit}")
+    else:
+        axes.set_xlabel("step")
+        axes.set_ylabel(f"{labels[0]}, {beliefs.unit}")
+    axes.set_title(f"The way of {found.name}, and what the stream gives away")
+
+
+def _draw_states(axes: Any, values: Floats, shown: Floats) -> None:
+    """The states around what is drawn, as small dots."""
+    low, high = shown.min(axis=0), shown.max(axis=0)
+    margin = (high - low).max() * 0.05
+    near = ((values >= low - margin) & (values <= high + margin)).all(axis=1)
+    axes.scatter(*values[near].T, s=1, color=OTHER, zorder=0)
+
+
+def _draw_errors(axes: Any, found: Attacked) -> None:
+    steps = np.arange(1, len(found.truth) + 1)
+    lines: tuple[tuple[Knowing, str, str], ...] = (
+        ("nothing", "knowing the model alone", OTHER),
+        ("past", "and the points so far", CHOSEN),
+        ("all", "and the later points", ALARM),
+    )
+    for by, label, colour in lines:
+        axes.plot(steps, found.errors[by].distance, ".-", color=colour, label=label, markersize=3)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.25)  # room for the legend
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"error of the best guess, {found.beliefs.unit}")
+    axes.set_title("How far the adversary is off")
+
+
+def _flat(rows: list[tuple[int, Floats]]) -> Floats:
+    """The first two numbers of each step; a single one beside its step."""
+    if len(rows[0][1]) == 1:
+        return np.array([(t, float(values[0])) for t, values in rows])
+    return np.array([values[:2] for _, values in rows])
+
+
+# `shoal attack` for streams of places: where somebody is believed to be, step by step.
+
+
+MOST_STEPS = 500  # of a track, unless more are asked for
+KNOWING: tuple[Knowing, ...] = ("nothing", "past", "all")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attacked:
+    """A stream drawn for the demonstration, what it makes somebody believe, and the errors.
+
+    `truth` are the true states, `released` the points in the query's unit, None where there is
+    none; `errors` and `others` are by what is known ("nothing", "past", "all"), for the adversary
+    and for one who holds the plan's own chain, when that is another one.
+    """
+
+    name: str
+    truth: tuple[int | None, ...]
+    released: tuple[tuple[float, ...] | None, ...]
+    beliefs: LocationBeliefs
+    errors: dict[Knowing, LocationErrors]
+    others: dict[Knowing, LocationErrors] | None
+    notes: tuple[str, ...]
+
+
+def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+    """Runs one person's track through the plan and shows what the outputs give away."""
+
+    held = held_by(plan, wish)
+    track, notes = _track(plan, data, columns, wish)
+    with show.working("attacking"):
+        found = _attacked(plan, held, track, wish, notes)
+    if wish.as_json:
+        show.print_json(track_object(plan, held, found))
+    else:
+        print_track(plan, held, found)
+    if wish.plot is not None:
+        from shoal.data.files import atomic_write
+
+        atomic_write(wish.plot, track_chart(plan, found))
+        if not wish.as_json:
+            typer.echo(f"\nThe chart is in {wish.plot}")
+
+
+def _track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> tuple[Track, list[str]]:
+    """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
+    from shoal.places.rows import machine_of
+    from shoal.places.tracks import tracks_of
+    from shoal.places.views.fit import off_the_map
+
+    machine = machine_of(plan)
+    table, where = _positions(plan, data, columns, wish.track)
+    name = wish.who if wish.who is not None else str(table["user"][0])
+    own = table.filter(table["user"] == name)
+    if own.height == 0:
+        shown = ", ".join(map(str, table["user"].unique(maintain_order=True)[:8].to_list()))
+        raise DataError(f"--who is {name!r}; the data has {shown}")
+    stretches = list(tracks_of(own, where))
+    longest = max(stretches, key=lambda one: len(one.readings))
+    notes = []
+    if len(stretches) > 1:
+        notes.append(f"the longest of {len(stretches)} stretches between pauses was attacked.")
+    most, why = _most_steps(machine.runtime.motion.length, wish.track)
+    if len(longest.readings) > most:
+        notes.append(f"the first {most} of {len(longest.readings)} steps were attacked; {why}.")
+    outside = off_the_map(own, machine.chain)
+    if outside:
+        notes.append(f"{outside} position(s) off the map were taken as its nearest state.")
+    return longest._replace(readings=longest.readings[:most]), notes
+
+
+def _most_steps(covered: int | None, track: TrackWish) -> tuple[int, str]:
+    """How many steps are attacked at most, and why no more; `covered` are those of the model."""
+    wanted = track.steps or MOST_STEPS
+    if covered is None:
+        return wanted, "--steps takes more"
+    left = covered if track.start is None else covered - 1  # a known place was the model's first
+    return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
+
+
+def _positions(plan: Plan, data: str, columns: NamedColumns, track: TrackWish) -> tuple[Any, Any]:
+    """The table of positions, and where it keeps what."""
+    from shoal.data.times import parse_duration
+    from shoal.places.tracks import TrackColumns
+    from shoal.places.views.fit import check_states, read_positions
+
+    on_map = columns.latitude is not None
+    table = read_positions(
+        data,
+        series=columns.series,
+        time=columns.time,
+        latitude=columns.latitude,
+        longitude=columns.longitude,
+        state=columns.state,
+    )
+    check_states(table, plan.task.family[0])
+    every, gap = track.every, columns.gap
+    where = TrackColumns(
+        user="user",
+        time="seconds" if columns.time else None,
+        state="state" if columns.state else None,
+        latitude="lat" if on_map else None,
+        longitude="lon" if on_map else None,
+        every=None if every is None else parse_duration(every, "every").total_seconds(),
+        gap=None if gap is None else parse_duration(gap).total_seconds(),
+    )
+    return table, where
+
+
+def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str]) -> Attacked:
+    """The track run through the plan, and what its outputs make the adversary believe."""
+    from shoal.noise.primitives import SeededRng
+    from shoal.places.attack import attack_locations
+    from shoal.places.rows import machine_of
+    from shoal.places.views.stream import begun
+
+    start = wish.track.start
+    stream, rng, releases = begun(plan, start), SeededRng(wish.seed), []
+    for reading in track.readings:
+        stream, release = stream.read(reading, rng=rng)
+        releases.append(release)
+    place_of = machine_of(plan).runtime.atlas.state_of
+    truth = tuple(None if reading is None else place_of(reading) for reading in track.readings)
+    if all(place is None for place in truth):
+        raise DataError(f"the track of {track.user} has no position; choose another with --series")
+    outputs = [release.z for release in releases]
+    own = plan.task.family[0]
+    beliefs = attack_locations(plan, outputs, start=start, adversary=held)
+    errors = {by: beliefs.errors(truth, by) for by in KNOWING}
+    others = None
+    if held.fingerprint != own.fingerprint:
+        other = attack_locations(plan, outputs, start=start)
+        others = {by: other.errors(truth, by) for by in KNOWING}
+    return Attacked(
+        name=track.user,
+        truth=truth,
+        released=tuple(release.point for release in releases),
+        beliefs=beliefs,
+        errors=errors,
+        others=others,
+        notes=(*notes, *_surprises(beliefs, truth)),
+    )
+
+
+def _surprises(beliefs: LocationBeliefs, truth: tuple[int | None, ...]) -> list[str]:
+    """A word on steps at which the adversary's model calls the true place impossible."""
+    known = [(t, place) for t, place in enumerate(truth) if place is not None]
+    lost = sum(bool(beliefs.log_smoothed[t, place] == -float("inf")) for t, place in known)
+    if not lost:
+        return []
+    return [
+        f"at {significant(lost)} of {len(known)} steps the adversary's model calls the true place "
+        "impossible, so it is not found there."
+    ]

@@ -1,0 +1,369 @@
+"""Tables of positions for the commands about places: files in, people, seconds and places out."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import check_output
+from shoal.cli.pauses import pauses_in
+from shoal.core.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from shoal.core.task import Model
+    from shoal.places.map import Grid
+    from shoal.places.walk import GridFit
+
+
+def read_positions(
+    path: str,
+    *,
+    series: str | None,
+    time: str | None,
+    latitude: str | None,
+    longitude: str | None,
+    state: str | None = None,
+) -> pl.DataFrame:
+    """Columns user, seconds (when there is a time), and lat and lon, or state.
+
+    Takes a file or a pattern; without `series` each file is one person, named after it (by its
+    whole path where two files have one name).
+    """
+    import polars as pl
+
+    from shoal.data.read import load, matching, names_of
+    from shoal.data.times import microseconds
+
+    given = {"--lat": latitude, "--lon": longitude, "--state": state}
+    named = [option for option, column in given.items() if column is not None]
+    if named not in (["--lat", "--lon"], ["--state"]):
+        raise InputError(
+            f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, or "
+            "--state, but not both"
+        )
+    parts = []
+    files = matching(path)
+    for file, own in zip(files, names_of(files), strict=True):
+        roles = {"state": state, "latitude": latitude, "longitude": longitude}
+        (role, first), *others = [(role, name) for role, name in roles.items() if name is not None]
+        frame = load(file, state=first, series=series, time=time, role=role)
+        for role, name in others:
+            other = load(file, state=name, series=None, time=None, role=role)
+            frame = frame.with_columns(other[name])
+        columns = {"user": pl.lit(own) if series is None else pl.col(series).cast(pl.String)}
+        if time is not None:
+            seconds = microseconds(frame[time], repr(str(file))).cast(pl.Float64) / 1e6
+            columns["seconds"] = pl.lit(seconds)
+        if state is not None:
+            columns["state"] = pl.col(state).cast(pl.String)
+        else:
+            source = repr(str(file))
+            columns["lat"] = pl.lit(_degrees(frame[str(latitude)], source, "latitude", 90))
+            columns["lon"] = pl.lit(_degrees(frame[str(longitude)], source, "longitude", 180))
+        parts.append(frame.select(**columns))
+    table = pl.concat(parts)
+    if table.height == 0:
+        raise DataError(f"{path!r} holds no rows; at least one position is needed")
+    return table
+
+
+def check_positions(table: pl.DataFrame, chain: Model, *, cut: bool) -> None:
+    """Refuses what can only be a mistake, before anything is charged, and tells what may be one.
+
+    `cut` says that times are laid on steps, or that pauses end a stream.
+    """
+    check_states(table, chain)
+    if not cut and "seconds" in table.columns:
+        _refuse_twice(table)
+    outside = off_the_map(table, chain)
+    if outside and outside == table.drop_nulls(["lat", "lon"]).height:
+        raise DataError(
+            f"all {outside:,} positions lie off the model's map; check the map, and that --lat and "
+            "--lon are not swapped"
+        )
+    if outside:
+        typer.echo(
+            f"WARNING: {outside} of {table.height} positions lie off the model's map; they are "
+            "released as its nearest state. Check the map, and that --lat and --lon are not "
+            "swapped.",
+            err=True,
+        )
+    pauses = pauses_in(table["user"], table["seconds"]) if "seconds" in table.columns else None
+    if pauses is not None and not cut:
+        typer.echo(
+            f"NOTE: {pauses.describe()}; each counts as one step. Lay the rows on even steps with "
+            "--every, or begin a new stream after a pause with --gap.",
+            err=True,
+        )
+
+
+def _refuse_twice(table: pl.DataFrame) -> None:
+    """Two rows of a person at one time would be two steps of the model."""
+    twice = table.filter(table.select("user", "seconds").is_duplicated())
+    if twice.height:
+        raise DataError(
+            f"series {twice['user'][0]!r} has two rows at one time ({twice.height} such row(s) in "
+            "all); a person is at one place at a time: keep one of them, or give --every, and the "
+            "last row of a step counts"
+        )
+
+
+def off_the_map(table: pl.DataFrame, chain: Model) -> int:
+    """How many positions lie in no cell that the model knows; 0 for a model without a map."""
+    import numpy as np
+
+    from shoal.places.walk import SparseChain
+
+    if not isinstance(chain, SparseChain) or chain.grid is None or "lat" not in table.columns:
+        return 0
+    usable = table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
+    cells = chain.grid.cell_of(usable["lat"].to_numpy(), usable["lon"].to_numpy())
+    known = cells >= 0 if chain.cells is None else np.isin(cells, chain.cells)
+    return int(np.count_nonzero(~known))
+
+
+def check_states(table: pl.DataFrame, chain: Model) -> None:
+    """Refuses a column of states that names one the model does not know."""
+    from shoal.core.records import label
+
+    known = {label(state) for state in chain.states or ()}
+    for row, name in enumerate(table["state"] if "state" in table.columns else (), 1):
+        if name is not None and label(name) not in known:
+            shown = ", ".join(str(state) for state in (chain.states or ())[:8])
+            raise DataError(
+                f"the column of --state holds {name!r} in row {row}; it must hold states of the "
+                f"model ({shown}, …): correct it, or name --lat and --lon instead"
+            )
+
+
+def _degrees(values: pl.Series, source: str, role: str, most: int) -> pl.Series:
+    """Numbers of a column, nothing where it is empty; refused is any other text or number."""
+    import polars as pl
+
+    if values.dtype == pl.String:
+        text = values.str.strip_chars()
+        values = pl.select(pl.when(text != "").then(text)).to_series().rename(values.name)
+    numbers = values.cast(pl.Float64, strict=False)
+    wrong = (numbers.is_null() & values.is_not_null()) | (numbers.abs() > most).fill_null(False)
+    wrong = wrong & ~numbers.is_nan().fill_null(False)
+    if wrong.any():
+        row = wrong.to_list().index(True)
+        raise DataError(
+            f"{source}: column {values.name!r} holds {values[row]!r} in row {row + 1}; a {role} is "
+            f"a number from -{most} to {most}, and an empty field skips the step"
+        )
+    return numbers
+
+
+# `shoal fit --grid`: a chain on the cells of a map, from trajectories.
+
+
+FINEST = 15  # resolution of hexagons
+MARGIN = 1e-9  # degrees, so that the last position lies inside the last cell
+
+
+@dataclass(frozen=True, slots=True)
+class MapWish:
+    """What `shoal fit --grid` was asked for.
+
+    `grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `box` is
+    "south,west,north,east" in degrees, by default that of the data; `personal` names one person
+    whose own chain is wanted, leaning on everybody's.
+    """
+
+    grid: str
+    latitude: str | None
+    longitude: str | None
+    series: str | None
+    time: str | None
+    gap: str | None
+    smoothing: str
+    length: int | None
+    initial: str
+    box: str | None
+    personal: str | None
+
+
+def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) -> None:
+    """Fits, stores and reports a map model."""
+    from shoal.data.files import atomic_write
+    from shoal.kinds import dumps
+
+    if wish.personal is not None and wish.series is None:
+        raise InputError("--personal needs the column of people; name --series too")
+    if out.suffix.lower() != ".json":
+        raise InputError(f"--out is {str(out)!r}; a model is written as .json")
+    check_output(out, force=force)
+    with show.working("reading"):
+        table = read_positions(
+            data,
+            series=wish.series,
+            time=wish.time,
+            latitude=wish.latitude,
+            longitude=wish.longitude,
+        )
+    with show.working("fitting"):
+        fitted, chain = _fitted(table, wish)
+    _note(table, wish)
+    atomic_write(out, dumps(chain) + "\n")
+    found = _object(out, fitted, wish)
+    if as_json:
+        show.print_json(found)
+        return
+    screen = show.console()
+    screen.print(f"Map of {fitted.chain.describe()}.")
+    screen.print(fitted.describe() + ".")
+    empty = table.height - _usable(table).height
+    if empty:
+        screen.print(f"{empty} reading(s) hold no position; they count as outside the map.")
+    if wish.personal is not None:
+        screen.print(f"The model is that of {wish.personal!r}, leaning on everybody's.")
+    screen.print(
+        "The model itself is not private: it tells about the trajectories it was fitted on."
+    )
+    screen.print(f'In a spec:\n  [[model]]\n  file = "{out.name}"')
+
+
+def _note(table: pl.DataFrame, wish: MapWish) -> None:
+    """Tells of jumps that are none: between people, and over pauses."""
+    import typer
+
+    from shoal.cli.fit import note_one_series
+    from shoal.cli.pauses import pauses_in
+
+    note_one_series(wish.series, table["user"].n_unique())
+    if wish.time is None or wish.gap is not None:
+        return
+    pauses = pauses_in(table["user"], table["seconds"])
+    if pauses is not None:
+        typer.echo(
+            f"NOTE: {pauses.describe()}; each counts as one step. Give --gap to begin a new chain "
+            "after a longer one.",
+            err=True,
+        )
+
+
+def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
+    from shoal.places.walk import Start, fit_grid, personal
+
+    grid = _grid(table, wish)
+    paths = _paths(table, grid, wish)
+    every = [piece for pieces in paths.values() for piece in pieces]
+    start = "visits" if wish.initial == "stationary" else wish.initial
+    fitted = fit_grid(
+        grid,
+        every,
+        smoothing=wish.smoothing,
+        initial=cast("Start", start),
+        length=wish.length,
+    )
+    if wish.personal is None:
+        return fitted, fitted.chain
+    if wish.personal not in paths:
+        raise InputError(f"--personal is {wish.personal!r}; no series of the data has that name")
+    return fitted, personal(fitted.chain, paths[wish.personal])
+
+
+def _paths(table: pl.DataFrame, grid: Grid, wish: MapWish) -> dict[str, list[Any]]:
+    """Chains of cells by person."""
+    from shoal.data.times import parse_duration
+    from shoal.places.walk import cut_at_gaps
+
+    gap = None if wish.gap is None else parse_duration(wish.gap).total_seconds()
+    if gap is not None and wish.time is None:
+        raise InputError("--gap is given without --time; name the time column, or drop --gap")
+    found: dict[str, list[Any]] = {}
+    for (user,), own in table.group_by(["user"], maintain_order=True):
+        rows = own.sort("seconds") if wish.time is not None else own
+        cells = grid.cell_of(rows["lat"].to_numpy(), rows["lon"].to_numpy())
+        whole = [cells] if gap is None else cut_at_gaps(cells, rows["seconds"].to_numpy(), gap)
+        found[str(user)] = list(whole)
+    return found
+
+
+def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
+    from shoal.core.numbers import positive
+    from shoal.places.map import HexGrid, SquareGrid
+
+    south, west, north, east = _box(table, wish.box)
+    hexagons = re.fullmatch(r"h3:(\d+)", wish.grid)
+    if hexagons:
+        size = int(hexagons[1])
+        if size > FINEST:
+            raise InputError(
+                f"--grid is {wish.grid!r}; a resolution is 0 to {FINEST}, such as h3:8"
+            )
+        # hexagons are taken by their centres: without a rim, positions at the edge lie outside
+        high, wide = _rim(size, south, north) if wish.box is None else (0.0, 0.0)
+        return HexGrid.covering(
+            south=south - high,
+            west=west - wide,
+            north=north + high,
+            east=east + wide,
+            resolution=size,
+        )
+    if wish.grid.startswith("h3"):
+        raise InputError(f"--grid is {wish.grid!r}; hexagons are named by a resolution, as in h3:8")
+    try:
+        width = positive(wish.grid, "--grid")
+    except InputError:
+        raise InputError(
+            f"--grid is {wish.grid!r}; it must be the width of a cell in km, above 0, such as 0.5, "
+            "or hexagons such as h3:8"
+        ) from None
+    return SquareGrid.covering(
+        south=south, west=west, north=north + MARGIN, east=east + MARGIN, cell_km=width
+    )
+
+
+def _rim(resolution: int, south: float, north: float) -> tuple[float, float]:
+    """Degrees of latitude and longitude in which a hexagon of this size fits whole."""
+    from shoal.places.map import EARTH_RADIUS_M
+
+    try:
+        import h3
+    except ImportError:
+        return 0.0, 0.0  # the grid itself says what to install
+    metres = 2.5 * h3.average_hexagon_edge_length(resolution, unit="m")  # sizes vary
+    degrees = math.degrees(metres / EARTH_RADIUS_M)
+    return degrees, degrees / max(math.cos(math.radians(max(abs(south), abs(north)))), 0.01)
+
+
+def _box(table: pl.DataFrame, box: str | None) -> tuple[float, float, float, float]:
+    if box is not None:
+        try:
+            south, west, north, east = (float(part) for part in box.split(","))
+        except ValueError:
+            raise InputError(f"--box is {box!r}; it must be south,west,north,east") from None
+        return south, west, north, east
+    usable = _usable(table)
+    if usable.height == 0:
+        raise InputError("the data holds no latitude and longitude; check --lat and --lon")
+    low, high = usable.select("lat", "lon").min().row(0), usable.select("lat", "lon").max().row(0)
+    return low[0], low[1], high[0], high[1]
+
+
+def _usable(table: pl.DataFrame) -> pl.DataFrame:
+    return table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
+
+
+def _object(out: Path, fitted: GridFit, wish: MapWish) -> dict[str, Any]:
+    return {
+        "path": str(out),
+        "cells": fitted.chain.size,
+        "moves": len(fitted.chain.targets),
+        "transitions": fitted.transitions,
+        "chains": fitted.chains,
+        "dead_ends": list(fitted.dead_ends),
+        "outside": fitted.outside,
+        "personal": wish.personal,
+        "private": False,
+    }

@@ -1,0 +1,344 @@
+"""Markov chains on many states with few moves each, such as the cells of a map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.model import (
+    MarkovChain,
+    admit_length,
+    checked_length,
+    checked_rows,
+    checked_states,
+)
+from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import Number, exact
+from shoal.core.records import Sequences, label
+from shoal.core.rng import Rng, categorical, uniforms
+from shoal.places.map import Grid
+
+ROW_TOLERANCE = 1e-9  # rows further from 1 than this are refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparseChain(Value):
+    """P(X_{t+1} = targets[j] | X_t = x) = weights[j] for starts[x] ≤ j < starts[x + 1].
+
+    The rows of a MarkovChain with their zeros left out (compressed sparse rows, targets ascending
+    in each row). `grid` and `cells` say where the states lie on a map: state i is cell cells[i].
+    Weights that are stored are moves that can happen: a stored 0 is refused, so that the support
+    can be followed as booleans.
+    """
+
+    states: tuple[str, ...]
+    starts: Ints
+    targets: Ints
+    weights: Floats
+    initial: Floats
+    length: int | None = None
+    grid: Grid | None = None
+    cells: Ints | None = None
+
+    def __post_init__(self) -> None:
+        states = checked_states(self.states)
+        starts, targets = locked(self.starts, np.int64), locked(self.targets, np.int64)
+        weights = np.asarray(self.weights, np.float64)
+        _check_rows(starts, targets, weights, len(states))
+        object.__setattr__(self, "states", states)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "weights", locked(weights))
+        object.__setattr__(self, "initial", checked_rows(self.initial, "initial", (len(states),)))
+        object.__setattr__(self, "length", checked_length(self.length))
+        if (self.grid is None) != (self.cells is None):
+            raise InputError("grid and cells go together; give both or neither")
+        if self.grid is not None:
+            cells = locked(np.asarray(self.cells), np.int64)
+            inside = (cells >= 0) & (cells < self.grid.size)
+            if cells.shape != (len(states),) or not inside.all():
+                raise InputError(
+                    f"cells has shape {cells.shape}; give each of the {len(states)} states one "
+                    f"cell from 0 to {self.grid.size - 1}"
+                )
+            object.__setattr__(self, "cells", cells)
+
+    @classmethod
+    def of(
+        cls,
+        matrix: Any,
+        *,
+        initial: npt.ArrayLike,
+        states: Sequence[Any] | None = None,
+        length: int | None = None,
+        grid: Grid | None = None,
+        cells: npt.ArrayLike | None = None,
+    ) -> Self:
+        """From a scipy sparse matrix or a dense one; zeros are left out."""
+        from scipy.sparse import csr_array
+
+        rows = csr_array(matrix, dtype=np.float64)
+        rows.eliminate_zeros()
+        rows.sort_indices()
+        names = range(rows.shape[0]) if states is None else states
+        return cls(
+            states=tuple(label(name) for name in names),
+            starts=rows.indptr.astype(np.int64),
+            targets=rows.indices.astype(np.int64),
+            weights=rows.data,
+            initial=np.asarray(initial, np.float64),
+            length=length,
+            grid=grid,
+            cells=None if cells is None else np.asarray(cells, np.int64),
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
+    def tied(self) -> int | None:
+        return self.length
+
+    def matrix(self) -> Any:
+        """The transitions as a scipy sparse matrix, for further computation."""
+        from scipy.sparse import csr_array
+
+        shape = (self.size, self.size)
+        return csr_array((self.weights, self.targets, self.starts), shape=shape)
+
+    def dense(self) -> MarkovChain:
+        """The same law as a MarkovChain, with its zeros written out."""
+        return MarkovChain(
+            states=self.states,
+            transition=self.matrix().toarray(),
+            initial=self.initial,
+            length=self.length,
+        )
+
+    def sample(self, length: int, rng: Rng) -> Ints:
+        """State indices of one random sequence. Model data only: not a private release."""
+        draws = uniforms(length, rng)
+        path = np.empty(length, dtype=np.int64)
+        law, places = self.initial, np.arange(self.size)
+        for t in range(length):
+            path[t] = places[categorical(law, draws[t])]
+            row = slice(*self.starts[path[t] : path[t] + 2])
+            law, places = self.weights[row], self.targets[row]
+        return path
+
+    def admit(self, records: Sequences) -> None:
+        """Refuse sequences longer than the law covers."""
+        admit_length(records, self.length)
+
+    def describe(self) -> str:
+        length = "of any length" if self.length is None else f"of at most {self.length} entries"
+        where = "" if self.grid is None else f", {self.grid.describe()}"
+        return (
+            f"a sparse Markov chain {length} on {self.size} states with {len(self.targets)} "
+            f"possible moves{where}"
+        )
+
+
+def _check_rows(starts: Ints, targets: Ints, weights: Floats, size: int) -> None:
+    """Refuse what is not a table of rows that sum to 1, every stored weight above 0."""
+    ordered = len(starts) == size + 1 and bool((np.diff(starts) > 0).all()) and starts[0] == 0
+    if not ordered or starts[-1] != len(targets) or len(targets) != len(weights):
+        raise InputError(
+            f"starts must hold {size + 1} increasing numbers from 0 to the number of weights: "
+            "every state needs at least one move (give a dead end a move to itself)"
+        )
+    if len(targets) and not (targets.min() >= 0 and targets.max() < size):
+        raise InputError(f"targets must name states, from 0 to {size - 1}")
+    row = np.repeat(np.arange(size), np.diff(starts))
+    if (np.diff(row * size + targets) <= 0).any():
+        raise InputError("targets must ascend in every row, each once")
+    if not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise InputError("weights must be above 0; leave out moves that cannot happen")
+    totals = np.add.reduceat(weights, starts[:-1])
+    worst = int(np.abs(totals - 1).argmax())
+    if abs(totals[worst] - 1) > ROW_TOLERANCE:
+        raise InputError(
+            f"weights of row {worst} sum to {totals[worst]:.12g}; each row must sum to 1 "
+            "(divide it by its sum)"
+        )
+
+
+# Chains on maps from trajectories: of everybody (popular), or of one person (personal).
+#
+# A model fitted on private trajectories tells about them; fit on data that may be public.
+
+
+Start = Literal["visits", "first", "uniform"]
+STARTS: tuple[Start, ...] = ("visits", "first", "uniform")
+
+
+class GridFit(NamedTuple):
+    """A fitted chain and what was seen on the way.
+
+    `dead_ends` are states never left in the data; they are given a stay. `outside` counts
+    readings beyond the map, each of which ends a chain.
+    """
+
+    chain: SparseChain
+    transitions: int
+    chains: int
+    dead_ends: tuple[str, ...]
+    outside: int
+
+    def describe(self) -> str:
+        ends = ", ".join(self.dead_ends[:5]) + (", …" if len(self.dead_ends) > 5 else "")
+        dead = f"; {len(self.dead_ends)} dead end(s), given a stay: {ends}" if ends else ""
+        beyond = f"; {self.outside} reading(s) outside the map" if self.outside else ""
+        return (
+            f"{self.transitions} transitions in {self.chains} chain(s) between "
+            f"{self.chain.size} cells, {len(self.chain.targets)} kinds of moves{dead}{beyond}"
+        )
+
+
+def fit_grid(
+    grid: Grid,
+    trajectories: Iterable[npt.ArrayLike],
+    *,
+    smoothing: Number = 0,
+    initial: Start = "visits",
+    length: int | None = None,
+) -> GridFit:
+    """P(x, y) = n_xy / n_x on the cells that occur; `trajectories` are chains of cell numbers.
+
+    A number below 0 is a reading outside the map and ends a chain; gaps in time are cut before
+    (`cut_at_gaps`). `smoothing` is added to the counts of staying and of moving to each adjacent
+    cell that occurs, which keeps the chain sparse. `initial`: the share of visits, of first
+    readings, or uniform.
+    """
+    pseudo = float(exact(smoothing, "smoothing"))
+    if pseudo < 0:
+        raise InputError(f"smoothing is {pseudo:g}; it must not be negative")
+    if initial not in STARTS:
+        raise InputError(f"initial is {initial!r}; it must be one of {list(STARTS)}")
+    chains, outside = _inside(trajectories, grid.size)
+    if sum(map(len, chains)) < 2:
+        raise DataError("the trajectories hold fewer than 2 readings on the map; check the grid")
+    cells = np.unique(np.concatenate(chains))
+    paths = [np.searchsorted(cells, chain) for chain in chains]
+    counts = _counted(paths, len(cells))
+    seen = int(counts.sum())
+    if pseudo:
+        counts = counts + _around(grid, cells, pseudo)
+    rows, dead = _normalised(counts)
+    names = tuple(grid.name_of(int(cell)) for cell in cells)
+    chain = SparseChain.of(
+        rows,
+        initial=_first_law(paths, len(cells), initial),
+        states=names,
+        length=length,
+        grid=grid,
+        cells=cells,
+    )
+    return GridFit(chain, seen, len(chains), tuple(names[i] for i in dead), outside)
+
+
+def personal(
+    popular: SparseChain, trajectories: Iterable[npt.ArrayLike], *, weight: Number = 10
+) -> SparseChain:
+    """One person's chain, leaning on everybody's: (n_xy + w P(x, y)) / (n_x + w), w = weight.
+
+    Every move of the popular model stays possible, so the personal one never calls impossible
+    what others do. Readings on cells the popular model does not have are left out.
+    """
+    lean = float(exact(weight, "weight"))
+    if popular.grid is None or popular.cells is None:
+        raise InputError("the popular model has no grid; fit it with fit_grid")
+    if lean <= 0:
+        raise InputError(f"weight is {lean:g}; it must be above 0, or unseen rows have no law")
+    known = np.full(popular.grid.size, -1, dtype=np.int64)
+    known[popular.cells] = np.arange(popular.size)
+    moved = [known[np.where(c < 0, 0, c)] * (c >= 0) - (c < 0) for c in _arrays(trajectories)]
+    paths, _ = _inside(moved, popular.size)
+    counts = _counted(paths, popular.size) + lean * popular.matrix()
+    rows, _ = _normalised(counts)
+    visits = np.bincount(np.concatenate([np.empty(0, np.int64), *paths]), minlength=popular.size)
+    first = (visits + lean * popular.initial) / (visits.sum() + lean)
+    return SparseChain.of(
+        rows,
+        initial=first,
+        states=popular.states,
+        length=popular.length,
+        grid=popular.grid,
+        cells=popular.cells,
+    )
+
+
+def cut_at_gaps(cells: npt.ArrayLike, seconds: npt.ArrayLike, gap: float) -> list[Ints]:
+    """Chains of cells between pauses longer than `gap` seconds; times must not go back."""
+    values, times = np.asarray(cells, np.int64), np.asarray(seconds, np.float64)
+    if values.shape != times.shape:
+        raise DataError(f"{len(values)} cells with {len(times)} times; give each reading its time")
+    pauses = np.diff(times)
+    if (pauses < 0).any():
+        raise DataError("times go back within a trajectory; sort it by time first")
+    return np.split(values, np.flatnonzero(pauses > gap) + 1)
+
+
+def _arrays(trajectories: Iterable[npt.ArrayLike]) -> list[Ints]:
+    return [np.asarray(trajectory, np.int64).ravel() for trajectory in trajectories]
+
+
+def _inside(trajectories: Iterable[npt.ArrayLike], size: int) -> tuple[list[Ints], int]:
+    """Chains cut at readings outside the map, and how many of those there are."""
+    chains: list[Ints] = []
+    outside = 0
+    for cells in _arrays(trajectories):
+        beyond = (cells < 0) | (cells >= size)
+        outside += int(beyond.sum())
+        pieces = np.split(np.where(beyond, -1, cells), np.flatnonzero(beyond))
+        kept = [piece[piece >= 0] for piece in pieces]
+        chains += [piece for piece in kept if len(piece)]
+    return chains, outside
+
+
+def _counted(paths: Sequence[Ints], size: int) -> Any:
+    """n_xy as a sparse matrix."""
+    from scipy.sparse import coo_array
+
+    starts = np.concatenate([np.empty(0, np.int64), *(path[:-1] for path in paths)])
+    ends = np.concatenate([np.empty(0, np.int64), *(path[1:] for path in paths)])
+    return coo_array((np.ones(len(starts)), (starts, ends)), shape=(size, size)).tocsr()
+
+
+def _around(grid: Grid, cells: Ints, pseudo: float) -> Any:
+    """`pseudo` for staying and for each adjacent cell that occurs."""
+    from scipy.sparse import coo_array
+
+    place = {int(cell): i for i, cell in enumerate(cells)}
+    pairs = [(i, i) for i in range(len(cells))]
+    for i, cell in enumerate(cells.tolist()):
+        pairs += [(i, place[near]) for near in grid.adjacent(cell) if near in place]
+    first, second = np.array(pairs).T
+    shape = (len(cells), len(cells))
+    return coo_array((np.full(len(pairs), pseudo), (first, second)), shape=shape).tocsr()
+
+
+def _normalised(counts: Any) -> tuple[Any, Ints]:
+    """Rows that sum to 1, and the states without a count, which stay where they are."""
+    from scipy.sparse import csr_array, diags_array
+
+    totals = np.asarray(counts.sum(axis=1)).ravel()
+    dead = np.flatnonzero(totals == 0)
+    stay = np.zeros(len(totals))
+    stay[dead] = 1.0
+    scale = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0)
+    return csr_array(diags_array(scale) @ counts + diags_array(stay)), dead
+
+
+def _first_law(paths: Sequence[Ints], size: int, initial: Start) -> Floats:
+    if initial == "uniform":
+        return np.full(size, 1 / size)
+    chosen = np.concatenate(paths) if initial == "visits" else np.array([p[0] for p in paths])
+    counts = np.bincount(chosen, minlength=size).astype(np.float64)
+    return np.asarray(counts / counts.sum())

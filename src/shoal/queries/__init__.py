@@ -1,1 +1,0 @@
-"""What is asked of the data, with its sensitivity and unit."""

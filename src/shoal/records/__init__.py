@@ -1,0 +1,1 @@
+"""Records tied in pairs or groups, and what is learned from them."""

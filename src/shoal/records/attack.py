@@ -1,0 +1,299 @@
+"""Leaked information in bits, and how much of it a budget allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.plan import Answer
+from shoal.records.centroids import Centroids, nearest
+from shoal.records.numbers import split_rounds
+from shoal.records.people import People, all_pattern_km, pattern_km
+from shoal.records.sources import FriendModel
+
+
+def entropy_bits(law: Floats) -> float:
+    """H = -Σ p log2 p; 0 log 0 is 0."""
+    seen = law[law > 0]
+    return float(-(seen * np.log2(seen)).sum())
+
+
+def gain_bits(after: Floats, before: Floats) -> float:
+    """Σ after · log2(after / before): what an observation added to a belief. inf from nothing.
+
+    For an ε-DP release and an adversary who knows everybody else it is at most ε·log2 e for *every*
+    output, since no belief then grows by more than e^ε.
+    """
+    seen = after > 0
+    if (before[seen] == 0).any():
+        return math.inf
+    return float((after[seen] * np.log2(after[seen] / before[seen])).sum())
+
+
+def bits_allowed(epsilon: float) -> float:
+    """ε·log2 e: the most bits an ε-DP release tells, in expectation over its outputs.
+
+    Liu et al. 2016, Theorem 2, prints ε: that is the bound in nats. The mutual information between
+    one record and the output, all other records known, is the mean of log ratios of at most ε.
+    """
+    return epsilon * math.log2(math.e)
+
+
+def largest_fall_bits(prior: Floats, epsilon: float) -> float:
+    """The most the entropy of a belief can fall after one single output of an ε-DP release.
+
+    max over r in [1, e^ε]^k of H(prior) - H(prior·r / Σ prior·r). It may exceed ε·log2 e: only
+    the mean over outputs is bounded so. Entropy is concave along each coordinate of r, so r is 1
+    or e^ε everywhere, and moving mass to likelier values only lowers it: r = e^ε on a prefix of the
+    values sorted from likely to unlikely. 0 at least: the output may be one that tells nothing.
+    """
+    law = np.sort(prior[prior > 0])[::-1]
+    boost = math.exp(min(epsilon, 700.0))
+    head = np.cumsum(law)
+    # with mass m = Σ p r:  H = log2 m - (1/m) Σ p r log2(p r)
+    heavy = np.cumsum(boost * law * (np.log2(law) + math.log2(boost)))
+    plain = law * np.log2(law)
+    light = plain.sum() - np.cumsum(plain)
+    mass = boost * head + (head[-1] - head)
+    entropies = np.log2(mass) - (heavy + light) / mass
+    return max(0.0, entropy_bits(law / law.sum()) - float(entropies.min()))
+
+
+# What friendships give away: locating a person from released centroids and other people.
+#
+# The inference attack of Liu, Chakraborty & Mittal 2016, Section IV. The adversary sees every
+# round of a private K-means over location vectors, knows some or all other people's vectors, and
+# perhaps who is whose friend.
+
+
+MILE_KM = 1.609344
+FRIENDSHIP = FriendModel(b=0.196 * MILE_KM, c=1.05)  # Backstrom, Sun & Marlow 2010, in km
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Located:
+    """What the adversary believes about one person's cell, and how far the best guess is off.
+
+    before: P(cell) from other people alone, Eq. (8). prior: what was believed before the release
+    was seen, Eq. (8) or, with friendships, Eq. (9). after: Eq. (6). All (cells,).
+    """
+
+    before: Floats
+    prior: Floats
+    after: Floats
+    guess: Floats
+    error_km: float
+    cell_error_km: float
+
+    @property
+    def leaked_bits(self) -> float:
+        """H(before) - H(after): Eq. (11). With friendships it counts what they tell, too."""
+        return entropy_bits(self.before) - entropy_bits(self.after)
+
+    @property
+    def ties_bits(self) -> float:
+        """H(before) - H(prior): the part of it known before anything was released."""
+        return entropy_bits(self.before) - entropy_bits(self.prior)
+
+    @property
+    def release_bits(self) -> float:
+        """What the release added to the belief: Σ after · log2(after / prior)."""
+        return gain_bits(self.after, self.prior)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FriendAdversary:
+    """What is known before a release: people's vectors and friendships, and how friends live.
+
+    `known` marks the people whose vectors the adversary has; `ties` whether friendships are known
+    (attack 2) or everybody counts alike (attack 1). The values a person may have are the known
+    people's own vectors, as the paper's samples of D_i; a cell collects those whose top place is in
+    it, so that the prior of a cell is Eq. (8), the share of known people there, or Eq. (9), that
+    share weighted by Σ over known friends of (Dist + b)^-c, Eq. (26).
+    """
+
+    people: People
+    known: npt.NDArray[np.bool_]
+    ties: bool
+    friendship: FriendModel = FRIENDSHIP
+
+    def __post_init__(self) -> None:
+        if self.known.shape != (len(self.people),) or int(self.known.sum()) < 2:
+            raise InputError("known must mark at least two people, one mark for each person")
+
+    def values(self, target: int) -> Ints:
+        """The numbers of the known people, the target left out."""
+        others = self.known.copy()
+        others[target] = False
+        return np.flatnonzero(others)
+
+    def prior(self, target: int) -> tuple[Floats, Floats]:
+        """P(D_target = the vector of each known person): alike, and as used by this adversary."""
+        chosen = self.values(target)
+        alike = np.full(len(chosen), 1 / len(chosen))
+        friends = self.people.friends_of(target)
+        friends = friends[self.known[friends]]
+        if not self.ties or not len(friends):
+            return alike, alike
+        vectors = self.people.vectors
+        weight = np.zeros(len(chosen))
+        for friend in friends:
+            weight += affinity(pattern_km(vectors[chosen], vectors[friend]), self.friendship)
+        return alike, np.asarray(weight / weight.sum())
+
+    def unseen_friends(self, target: int) -> int:
+        """How many of the target's friends have vectors the adversary does not know."""
+        if not self.ties:
+            return 0
+        friends = self.people.friends_of(target)
+        return int((~self.known[friends]).sum())
+
+
+class ReleasedCentroids:
+    """A release as the adversary reads it: what every person adds to every released number.
+
+    The rounds' centroids follow from the released answers, so each known person's part of every
+    sum and count is known exactly, all rounds together: one row of `parts` a person, in units of
+    the noise's `scale`.
+    """
+
+    def __init__(self, query: Centroids, answer: Answer, scale: float, people: People) -> None:
+        answered = split_rounds(answer.multiples, query.rounds)
+        cells = query.on_grid(people.vectors)
+        rows = query.added(cells)
+        parts = []
+        for centres in query.path(answered)[:-1]:
+            table = np.zeros((len(cells), query.clusters, rows.shape[1]))
+            table[np.arange(len(cells)), nearest(cells, centres)] = rows
+            parts.append(table.reshape(len(cells), -1))
+        steps = float(query.lattice) / scale
+        self.people = people
+        self.parts: Floats = np.concatenate(parts, axis=1) * steps
+        self.output: Floats = np.array(answer.multiples, dtype=np.float64) * steps
+        self._crowds: dict[tuple[bytes, FriendModel], Crowd] = {}
+
+    def log_likelihood(self, adversary: FriendAdversary, target: int) -> Floats:
+        """log P(output | D_target = each known person's vector), up to a constant.
+
+        With everybody else known it is exact: -|output - known sums - the target's part|₁ / scale.
+        Otherwise see `Crowd`.
+        """
+        chosen = adversary.values(target)
+        rest = self.output - self.parts[chosen].sum(axis=0)
+        unseen = len(self.people) - 1 - len(chosen)
+        if unseen == 0:
+            return -_l1_rows(rest, self.parts[chosen])
+        key = (chosen.tobytes(), adversary.friendship)
+        if key not in self._crowds:
+            law = self._friendships(adversary, chosen)
+            self._crowds[key] = Crowd.of(self.parts[chosen], law, unseen)
+        return self._crowds[key].log_likelihood(rest, adversary.unseen_friends(target))
+
+    def _friendships(self, adversary: FriendAdversary, chosen: Ints) -> Floats:
+        """Row x: the law of a friend's vector when one's own is that of person x, Eq. (26)."""
+        law = affinity(all_pattern_km(self.people.vectors[chosen]), adversary.friendship)
+        return np.asarray(law / law.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Crowd:
+    """The `unseen` people an adversary does not know, as the known ones suggest them.
+
+    Each adds `mean` with the covariance C of the known people's parts. With the noise's variance,
+    2 in units of its scale, the sums are taken as normal, of covariance 2I + unseen·C = A Aᵀ: exact
+    Bayes would average over every vector of every unknown person. A target's unknown friends add
+    what friends of that candidate add on average (`friends`): so the dependence tells about the
+    target. `own` and `friends` are multiplied by `whiten` = A⁻¹.
+    """
+
+    unseen: int
+    mean: Floats
+    whiten: Floats
+    own: Floats
+    friends: Floats
+
+    @classmethod
+    def of(cls, parts: Floats, friendships: Floats, unseen: int) -> Self:
+        count, width = parts.shape
+        found = np.cov(parts, rowvar=False, bias=True)
+        found += width / count * np.diag(np.diag(found))  # directions few people have shown
+        spread = 2 * np.eye(width) + unseen * found
+        whiten = np.linalg.inv(np.linalg.cholesky(spread))
+        own = parts @ whiten.T
+        return cls(
+            unseen=unseen,
+            mean=parts.mean(axis=0),
+            whiten=whiten,
+            own=own,
+            friends=friendships @ own,
+        )
+
+    def log_likelihood(self, rest: Floats, friends: int) -> Floats:
+        """log P(rest | each candidate): normal around the candidate's own part and its friends'."""
+        point = self.whiten @ (rest - (self.unseen - friends) * self.mean)
+        gaps = point - self.own - friends * self.friends
+        return np.asarray(-0.5 * (gaps**2).sum(axis=1))
+
+
+def locate(adversary: FriendAdversary, seen: ReleasedCentroids | None, target: int) -> Located:
+    """The adversary's belief about `target` after a release, Eq. (6); None: before any.
+
+    The guess is the median of the belief in each coordinate, the least expected error there;
+    `cell_error_km` is that of the paper's guess, the likeliest cell, Eq. (7).
+    """
+    people = adversary.people
+    chosen = adversary.values(target)
+    alike, prior = adversary.prior(target)
+    after = prior
+    if seen is not None:
+        log_odds = np.log(prior) + seen.log_likelihood(adversary, target)
+        after = np.exp(log_odds - log_odds.max())
+        after /= after.sum()
+    cells = people.cells()[chosen]
+    laws = [
+        np.asarray(np.bincount(cells, weights=law, minlength=people.city.size), np.float64)
+        for law in (alike, prior, after)
+    ]
+    inside = np.where(cells == int(laws[2].argmax()), after, 0.0)
+    likeliest = np.asarray(inside @ people.vectors[chosen] / inside.sum())
+    guess = weighted_median(people.vectors[chosen], after)
+    truth = people.vectors[target]
+    return Located(
+        before=laws[0],
+        prior=laws[1],
+        after=laws[2],
+        guess=guess,
+        error_km=float(pattern_km(guess, truth)),
+        cell_error_km=float(pattern_km(likeliest, truth)),
+    )
+
+
+def weighted_median(rows: Floats, weights: Floats) -> Floats:
+    """The least value in each column with at least half of the weight at or below it."""
+    order = np.argsort(rows, axis=0, kind="stable")
+    below = np.cumsum(weights[order], axis=0)
+    place = (below < 0.5 * below[-1] * (1 - 1e-12)).sum(axis=0)
+    columns = np.arange(rows.shape[1])
+    return np.asarray(rows[order[place, columns], columns])
+
+
+def affinity(km: Floats, friendship: FriendModel) -> Floats:
+    """(km/b + 1)^-c: Eq. (26) up to its constant."""
+    return np.asarray((km / friendship.b + 1.0) ** -friendship.c)
+
+
+def _l1_rows(point: Floats, rows: Floats) -> Floats:
+    """|point - row|₁ for every row, less |point|₁, so that large sums cancel exactly."""
+    # only the entries in which a row is not 0 differ from |point|
+    base = np.abs(point)
+    total = np.zeros(len(rows))
+    for start in range(0, len(rows), 256):
+        block = rows[start : start + 256]
+        total[start : start + 256] = (np.abs(point - block) - base).sum(axis=1)
+    return total

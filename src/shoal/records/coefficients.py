@@ -1,0 +1,288 @@
+"""Dependence coefficients: how far one record's law moves when a tied record changes.
+
+All functions take a stack of conditional laws, conditional[..., x, y] = P(D_j = y | D_i = x), and
+work on a million of them at once; a row of zeros is a value that D_i never takes and counts for
+nothing. Losses are in nats, and coefficients are losses over ΔD_j/σ, so that they lie in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.codec import Floats
+from shoal.core.errors import InputError
+from shoal.records.ties import Dependence
+
+UNIT = 2.0**-52
+CHUNK = 4_000_000  # numbers worked on at once
+MOST_OUTPUTS = 65_536
+SAFE = 1e-280  # below it sums of exponentials are taken in logarithms
+
+
+def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: float = 0.0) -> Floats:
+    """sup over outputs o and pairs x, x' of log E[K(o - D_j) | x] / E[K(o - D_j) | x'].
+
+    Eq. (14) of Liu, Chakraborty & Mittal 2016 with its supremum, K(u) = exp(-‖u‖₁/σ), σ = scale,
+    points (k, coordinates) the values of D_j. The supremum is attained where every coordinate of
+    o is that of some value (MATHS, section 2). `width` is the l1 width of the cells the values
+    stand for; it adds width/σ, so that the result holds wherever in its cell a value lies.
+    Rounds up.
+    """
+    outputs = _outputs(points)
+    exponent = -np.abs(points[:, None, :] - outputs[None, :, :]).sum(axis=2) / scale
+    laws = conditional.reshape(-1, *conditional.shape[-2:])
+    found = np.empty(len(laws))
+    step = max(1, CHUNK // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
+    for start in range(0, len(laws), step):
+        found[start : start + step] = _largest_gap(laws[start : start + step], exponent)
+    slack = (4.0 * conditional.shape[-1] + 64.0) * UNIT * (1.0 + found)
+    raised = np.where(found > slack, found + slack, 0.0)  # rows equal up to rounding are equal
+    return np.asarray((raised + width / scale).reshape(conditional.shape[:-2]))
+
+
+def printed_loss(conditional: Floats, radius: Floats, scale: float) -> Floats:
+    """max over x of log Σ_y P(y | x) exp(radius(y)/σ): Eq. (18) times ΔD_j/σ.
+
+    radius(y) is the distance from y to the value of D_j farthest from it. Rounds up.
+    """
+    top = float(radius.max())
+    weights = np.exp((radius - top) / scale)
+    mean = (conditional @ weights).max(axis=-1)
+    # below SAFE the exponentials have underflowed: the largest radius is a bound all the same
+    loss = np.where(mean < SAFE, 0.0, np.log(np.maximum(mean, SAFE))) + top / scale
+    return np.asarray(np.maximum(loss, 0.0) + (4.0 * len(radius) + 64.0) * UNIT * (1 + top / scale))
+
+
+def mean_radius(conditional: Floats, radius: Floats) -> Floats:
+    """max over x of E[radius(D_j) | x], what Eq. (18) falls to as σ grows. Rounds up."""
+    worst = (conditional @ radius).max(axis=-1)
+    return np.asarray(worst * (1.0 + (2.0 * len(radius) + 8.0) * UNIT))
+
+
+def rho_exact(
+    conditional: Floats, points: Floats, scale: float, *, diameter: float | None = None
+) -> Floats:
+    """ρ_ij of Eq. (14): ratio_loss · σ / ΔD_j. 0 for independent records, 1 for copies."""
+    return ratio_loss(conditional, points, scale) * scale / _diameter(points, diameter)
+
+
+def rho_printed(
+    conditional: Floats, points: Floats, scale: float, *, diameter: float | None = None
+) -> Floats:
+    """ρ_ij of Eq. (18) as printed: printed_loss · σ / ΔD_j.
+
+    Not Eq. (14): at least 1/2 on an interval, and 1 for independent bits (ERRATA 002).
+    """
+    radius = np.abs(points[:, None, :] - points[None, :, :]).sum(axis=2).max(axis=1)
+    return printed_loss(conditional, radius, scale) * scale / _diameter(points, diameter)
+
+
+def _largest_gap(laws: Floats, exponent: Floats) -> Floats:
+    """The largest log-ratio between two rows at any output, one per law."""
+    seen = laws @ np.exp(exponent)
+    never = ~(laws.sum(axis=2) > 0)
+    least = np.where(never[:, :, None], math.inf, seen).min(axis=1) if never.any() else seen.min(1)
+    if least.min() < SAFE:
+        return np.array([_careful_gap(law, exponent) for law in laws])
+    return np.asarray(np.log(seen.max(axis=1) / least).max(axis=1))
+
+
+def _careful_gap(law: Floats, exponent: Floats) -> float:
+    """The same for one law in logarithms, where exp(-distance/σ) underflows."""
+    possible = law[law.sum(axis=1) > 0]
+    with np.errstate(divide="ignore"):
+        logs = np.log(possible)
+    seen = np.logaddexp.reduce(logs[:, :, None] + exponent[None, :, :], axis=1)
+    return float(np.ptp(seen, axis=0).max())
+
+
+def _outputs(points: Floats) -> Floats:
+    """The product grid of the coordinates of all values."""
+    axes = [np.unique(points[:, axis]) for axis in range(points.shape[1])]
+    count = math.prod(len(axis) for axis in axes)
+    if count > MOST_OUTPUTS:
+        raise InputError(
+            f"the supremum of Eq. (14) is over {count} outputs; at most {MOST_OUTPUTS} are tried"
+        )
+    if len(axes) == 1:
+        return axes[0][:, None]
+    return np.array(list(product(*(axis.tolist() for axis in axes))))
+
+
+def _diameter(points: Floats, diameter: float | None) -> float:
+    if diameter is not None:
+        return diameter
+    apart = float(np.abs(points[:, None, :] - points[None, :, :]).sum(axis=2).max())
+    if apart == 0:
+        raise InputError("all values are the same, so there is nothing to depend on")
+    return apart
+
+
+# Correlations of tied records, for the correlated sensitivity of Zhu et al.
+
+
+def correlations(model: Dependence) -> Floats:
+    """|δ| of each directed law: the largest Pearson correlation of any coordinate, in [0, 1].
+
+    Values are the centres of their cells; a coordinate that does not vary has correlation 0.
+    """
+    both = np.concatenate([model.laws, model.laws.transpose(0, 2, 1)])
+    centres = model.domain.centres
+    best = np.zeros(len(both))
+    for axis in range(centres.shape[1]):
+        v = centres[:, axis]
+        one, two = both.sum(axis=2), both.sum(axis=1)
+        mean = (one @ v)[:, None] - v, (two @ v)[:, None] - v
+        spread = np.sqrt((one * mean[0] ** 2).sum(1) * (two * mean[1] ** 2).sum(1))
+        together = np.einsum("mx,mxy,my->m", mean[0], both, mean[1])
+        share = np.divide(together, spread, out=np.zeros_like(spread), where=spread > 1e-300)
+        best = np.maximum(best, np.abs(share))
+    return np.minimum(best, 1.0)
+
+
+def correlated_sensitivities(model: Dependence, own: float, threshold: float) -> Floats:
+    """Σ_j |δ_ij| ΔQ over the ties of each record i and itself; |δ| below the threshold is 0.
+
+    Zhu, Xiong, Li & Zhou 2015, correlated sensitivity. No promise follows from it.
+    """
+    share = correlations(model)
+    return own * (1.0 + tie_sums(model, np.where(share >= threshold, share, 0.0)))
+
+
+# What ties add to the sensitivity of a query, from pairwise laws alone.
+#
+# Every function returns one bound per record: how much of "distance / noise scale" the release may
+# tell about that record. The proofs are in records/dependent_means.md.
+
+
+class Contributions(NamedTuple):
+    """What one record adds to an additive query: between low[y] and high[y], (values, labels).
+
+    `own` is the most the answer moves, in l1, when one record changes: the query's Lipschitz
+    constant, which also covers a snapped answer.
+    """
+
+    low: Floats
+    high: Floats
+    own: float
+
+    def moves(self) -> Floats:
+        """The largest l1 distance between the contributions of two values, (values, values)."""
+        forth = self.high[:, None, :] - self.low[None, :, :]
+        back = self.high[None, :, :] - self.low[:, None, :]
+        return np.asarray(np.maximum(forth, back).sum(axis=2))
+
+    def radius(self) -> Floats:
+        """r(y): how far the answer can still move when a record takes the value y."""
+        return np.asarray(self.moves().max(axis=1))
+
+
+def printed_losses(model: Dependence, query: Contributions, scale: float) -> Floats:
+    """(own + Σ_j ρ_ij(σ) Δ_j)/σ for each record i, ρ by Eq. (18) in the query's own metric.
+
+    The sum is over the whole component of i: ρ = 1 where no tie says more. Rounds up.
+    Liu, Chakraborty & Mittal 2016, Eq. (18), (23).
+    """
+    radius = query.radius()
+    per_law = printed_loss(model.conditionals(), radius, scale)
+    rest = untied(model) * (float(radius.max()) / scale)
+    return _raised(query.own / scale + tie_sums(model, per_law) + rest, model)
+
+
+def printed_limits(model: Dependence, query: Contributions) -> Floats:
+    """What printed_losses · σ falls to as σ grows, one per record: at least this scale · ε."""
+    radius = query.radius()
+    per_law = mean_radius(model.conditionals(), radius)
+    return query.own + tie_sums(model, per_law) + untied(model) * float(radius.max())
+
+
+def mean_sensitivities(model: Dependence, query: Contributions) -> Floats:
+    """own + how far the other records are from their farthest answer on average, (records, x).
+
+    For record i and its value x: the smaller of Σ_j E[r(D_j) | x] and, summed over the labels,
+    max(E[S | x] - least S, largest S - E[S | x]), S = Σ_j contribution of j over the component of
+    i without i; a record of the component that no tie joins to i counts in full. The loss about i
+    at scale σ is at most the largest over x, divided by σ; several releases add x by x.
+    Values i never takes get `own` alone. Rounds up. Proof: records/dependent_means.md.
+    """
+    conditional = model.conditionals()
+    radius = query.radius()
+    low, high = query.low.min(axis=0), query.high.max(axis=0)
+    rest = untied(model)[:, None]
+    far = tie_table(model, conditional @ radius) + rest * float(radius.max())
+    spread = np.zeros_like(far)
+    for axis in range(query.low.shape[1]):
+        room = float(high[axis] - low[axis]) * rest
+        above = tie_table(model, conditional @ (query.high[:, axis] - low[axis])) + room
+        below = tie_table(model, conditional @ (high[axis] - query.low[:, axis])) + room
+        spread += np.maximum(above, below)
+    return _raised(query.own + np.minimum(far, spread), model)
+
+
+def published_losses(
+    model: Dependence, own: float, scale: float, *, printed: bool, share: float = 1.0
+) -> Floats:
+    """(ΔQ + Σ_j ρ_ij ΔQ)/σ for each record i, over its ties alone: as published, not sound.
+
+    ρ is that of the record's own values, by Eq. (14) or, if `printed`, Eq. (18), at the noise that
+    σ means for them, σ·ΔD/ΔQ, which is Eq. (22) for a query that is not the record itself. `share`
+    scales every ρ, to show what an underestimated one leads to. Liu et al. 2016, Eq. (22)-(24).
+    """
+    domain = model.domain
+    diameter = domain.diameter
+    if diameter == 0 or not len(model.ties):
+        return np.full(model.records, own / scale)
+    noise = scale * diameter / own
+    if printed:
+        per_law = printed_loss(model.conditionals(), domain.distances().max(axis=1), noise)
+    else:
+        per_law = ratio_loss(model.conditionals(), domain.centres, noise, width=domain.width)
+    most = diameter / noise
+    return own / scale + tie_sums(model, share * np.minimum(per_law, most))
+
+
+def dependence_coefficients(model: Dependence, scale: float, *, printed: bool = False) -> Floats:
+    """ρ_ij and ρ_ji of every tie (i, j), (ties, 2), at noise of `scale` on the records themselves.
+
+    By Eq. (14) with its supremum over outputs, or by Eq. (18) if `printed`; between 0 and 1. How
+    far the law of one record moves when the other changes, as a share of how far its own change
+    would move it. Liu, Chakraborty & Mittal 2016. No promise follows from adding them up.
+    """
+    if not scale > 0:
+        raise InputError(f"scale is {scale}; it must be greater than 0")
+    domain, laws = model.domain, model.conditionals()
+    diameter = domain.diameter
+    if printed:
+        per_law = printed_loss(laws, domain.distances().max(axis=1), scale)
+    else:
+        per_law = ratio_loss(laws, domain.centres, scale, width=domain.width)
+    share = np.minimum(per_law * (scale / diameter), 1.0) if diameter else 0.0 * per_law
+    return np.stack([share[model.law_of], share[model.law_of + len(model.laws)]], axis=1)
+
+
+def tie_sums(model: Dependence, per_law: Floats) -> Floats:
+    """Σ over the ties of each record of a number per (directed) law."""
+    near = model.neighbours()
+    weights = per_law[near.law]
+    return np.asarray(np.bincount(near.record, weights, model.records), dtype=np.float64)
+
+
+def tie_table(model: Dependence, per_law: Floats) -> Floats:
+    """The same for a row per law, (records, columns)."""
+    columns = [tie_sums(model, per_law[:, column]) for column in range(per_law.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+def untied(model: Dependence) -> Floats:
+    """How many records of its component no tie joins to each record."""
+    return (model.component_sizes() - 1 - model.degrees()).astype(np.float64)
+
+
+def _raised(sums: Floats, model: Dependence) -> Floats:
+    """Sums of non-negative numbers, raised by all the roundings they may have suffered."""
+    terms = float(model.degrees().max()) + 2.0 * model.domain.size + 16.0
+    return np.asarray(sums * (1.0 + terms * UNIT))

@@ -1,0 +1,148 @@
+"""Noise for records of a pairwise field: how far one record reaches. Proof: dependent_field.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shoal.additive.plans import (
+    Mechanism,
+    entry_level,
+    eta_above,
+    float_below,
+    laplace_plan,
+    refuse_noise,
+)
+from shoal.core.codec import Value
+from shoal.core.errors import Refused
+from shoal.core.plan import Plan
+from shoal.core.task import EachEntry, Query, Task
+from shoal.networks import lift_row
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.lift_row import Lifted
+from shoal.networks.table import JointTable
+from shoal.records.field import PairwiseField, as_network, field_reach
+from shoal.records.proved import about_records, contributions
+
+NAME = "dependent-field"
+ROUNDED = Fraction(1, 10**12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FieldCertificate(Value):
+    """Per model: the largest reach of a record, and which record that is."""
+
+    reaches: tuple[float, ...]
+    records: tuple[int, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "total influence along self-avoiding walks of ties, each tie a Birkhoff contraction: "
+            f"a record counts as at most {max(self.reaches):.4g} records (dependent_field.md)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "the records follow the field: given the values it is tied to, a record depends on no "
+            "other record; different components are independent; where values lie in cells is "
+            "free, unless declared to be their own matter",
+        )
+
+
+def refuse(task: Task) -> str | None:
+    """Reach is that of single records in pairwise fields; any noisy query will do."""
+    if not isinstance(task.secrets, EachEntry):
+        return "reach is that of single records; named pairs of secrets need another mechanism"
+    for model in task.family:
+        if not isinstance(model, PairwiseField):
+            return f"reach is that of records in a pairwise field, not the model {model.describe()}"
+    return refuse_noise(task)
+
+
+def calibrate(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale L·W/ε, W the largest reach of a record under any model."""
+    fields = [model for model in task.family if isinstance(model, PairwiseField)]
+    found = [field_reach(model, moved_inside(task.query, model)) for model in fields]
+    certificate = FieldCertificate(
+        reaches=tuple(float(reach.max()) for reach in found),
+        records=tuple(int(reach.argmax()) for reach in found),
+    )
+    scale = Fraction(max(certificate.reaches)) * (1 + ROUNDED) * task.query.lipschitz / epsilon
+    return laplace_plan(task, NAME, about_records(task, epsilon), scale, certificate)
+
+
+def loss(plan: Plan) -> float:
+    """W · L/scale of the noise as drawn, the largest over the family."""
+    eta, task = eta_above(entry_level(plan)), plan.task
+    return max(field_loss(m, eta, task.query) for m in task.family if isinstance(m, PairwiseField))
+
+
+def moved_inside(query: Query | None, model: PairwiseField) -> float:
+    """The most a record moves the answer within its cell, as a share of what it moves it at all.
+
+    0 where laws of cells are laws of values; 1 for a query that is no sum over records, or not
+    told: nothing is known of it then. Rounds up.
+    """
+    if model.domain.known_inside:
+        return 0.0
+    adds = None if query is None else contributions(query, model)
+    if query is None or adds is None:
+        return 1.0
+    widest = float((adds.high - adds.low).sum(axis=1).max())
+    return min(widest / float_below(query.lipschitz) * (1 + float(ROUNDED)), 1.0)
+
+
+def field_loss(model: PairwiseField, eta: float, query: Query | None = None) -> float:
+    """What any release that is eta-DP for one record tells about one record of the field.
+
+    On a domain of cells that is group privacy, unless noise was added to `query`, a sum.
+    """
+    return float(field_reach(model, moved_inside(query, model)).max()) * eta
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss, about_records)
+
+
+# The lift on a pairwise field: by the reach of a record, or as a network. Proofs:
+# dependent_field.md, lift.md.
+
+
+REACH = "reach"
+MOST_LIFTED = 40  # records; the lift of a larger network takes long, the reach serves
+
+
+def bound(model: PairwiseField, query: Query | None, eta: float) -> float:
+    """What a release that is eta-DP for one record tells about a record. Rounds up."""
+    law = _small_law(model)
+    reach = field_loss(model, eta)
+    if law is None:
+        return reach
+    try:
+        return min(reach, lift_row.bound(law, query, eta))
+    except Refused:
+        return reach
+
+
+def largest(model: PairwiseField, query: Query | None, epsilon: float) -> Lifted:
+    """The largest eta by the reach, or by the network's own lift where that allows more."""
+    reach = field_reach(model)
+    most = float(reach.max())
+    eta = math.nextafter(epsilon / most, 0.0)
+    best = Lifted(eta, most * eta, int(reach.argmax()), None, eta, REACH)
+    law = _small_law(model)
+    if law is None:
+        return best
+    try:
+        other = lift_row.largest(law, query, epsilon)
+    except Refused:
+        return best
+    return other if other.eta > best.eta else best
+
+
+def _small_law(model: PairwiseField) -> BayesNet | JointTable | None:
+    """The field as a network or table that is lifted in a moment."""
+    law = as_network(model) if model.records <= MOST_LIFTED else model
+    return law if isinstance(law, BayesNet | JointTable) else None

@@ -1,0 +1,265 @@
+"""What the rows for tied records share: the pairwise laws of a family, what a record adds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from shoal.additive.mixture import smallest_scale
+from shoal.additive.plans import (
+    Mechanism,
+    float_below,
+    laplace_body,
+    laplace_plan,
+    refuse_noise,
+    task_guarantee,
+)
+from shoal.additive.queries import LinearQuery
+from shoal.core.codec import Floats, Value
+from shoal.core.guarantee import Guarantee
+from shoal.core.plan import Plan
+from shoal.core.task import EachEntry, Model, Query, Task
+from shoal.core.wide import TooUnlikely
+from shoal.networks.table import JointTable
+from shoal.records.coefficients import (
+    Contributions,
+    mean_sensitivities,
+    printed_limits,
+    printed_losses,
+)
+from shoal.records.field import PairwiseField
+from shoal.records.sources import pairs_of_table
+from shoal.records.ties import Dependence
+
+
+def pairwise(model: Model) -> Dependence | None:
+    """The pairwise laws a model gives; None when it gives none."""
+    if isinstance(model, Dependence):
+        return model
+    if isinstance(model, JointTable) and model.states is not None:
+        return pairs_of_table(model)
+    if isinstance(model, PairwiseField) and model.small() and model.states is not None:
+        try:
+            return pairs_of_table(model.table(), model.domain)
+        except TooUnlikely:
+            return None
+    return None
+
+
+def pairs_of(task: Task) -> tuple[Dependence, ...]:
+    """The pairwise laws of every member of the family; for tasks that `not_tied` lets through."""
+    found = tuple(pairwise(model) for model in task.family)
+    if any(model is None for model in found):
+        raise ValueError("calibrate called on a task that `refuse` refuses")
+    return tuple(model for model in found if model is not None)
+
+
+def not_tied(task: Task) -> str | None:
+    """Why the rows for tied records do not apply: other secrets, or a model without pairs."""
+    reason = refuse_noise(task)
+    if reason is not None:
+        return reason
+    if not isinstance(task.secrets, EachEntry):
+        return "ties are between single records; named pairs of secrets need another mechanism"
+    for model in task.family:
+        if pairwise(model) is None:
+            return f"dependence needs pairwise laws of records, not the model {model.describe()}"
+    return None
+
+
+def not_additive(task: Task) -> str | None:
+    """`not_tied`, or that the query is not a sum of one contribution per record."""
+    reason = not_tied(task)
+    if reason is not None:
+        return reason
+    if any(contributions(task.query, model) is None for model in pairs_of(task)):
+        return (
+            "coefficients for a query that is not a sum of one contribution per record are not "
+            "sound (a threshold query breaks them); use group"
+        )
+    return None
+
+
+def about_records(task: Task, epsilon: Fraction) -> Guarantee:
+    """The promise of a row that rests on laws of records: about values, or about their cells.
+
+    A law of cells says nothing of where a value lies in its cell, so nothing is promised of it,
+    unless the domain declares that the place tells nothing (`own_places`).
+    """
+    promise = task_guarantee(task, epsilon)
+    domains = [m.domain for m in task.family if isinstance(m, Dependence | PairwiseField)]
+    unknown = [domain.width for domain in domains if not domain.known_inside]
+    if not unknown:
+        return promise
+    cells = f"which cell, up to {max(unknown):.3g} wide, {task.secrets.subject} lies in"
+    return replace(promise, over=f"{cells}, not where in it, under every model of the family")
+
+
+def contributions(query: Query, model: Dependence | PairwiseField) -> Contributions | None:
+    """What one record adds to the answer, by its value; None when the query is no such sum.
+
+    A linear query has its weights. Any other query may say it itself by a method
+    `contributions(domain)` that gives (low, high), two (values, labels) arrays of bounds in the
+    query's own unit, for answers that are a sum of one contribution per record, however snapped.
+    Rounds outwards.
+    """
+    own = float_up(query.lipschitz)
+    if isinstance(query, LinearQuery):
+        if model.domain.states != query.states:
+            return None
+        exact = [[Fraction(w) for w in row] for row in query.weights]
+        low = np.array([[_down(w) for w in row] for row in exact])
+        high = np.array([[float_up(w) for w in row] for row in exact])
+        return Contributions(low, high, own)
+    told = getattr(query, "contributions", None)
+    if told is None:
+        return None
+    low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
+    return Contributions(low, high, max(own, float(_most(low, high))))
+
+
+@lru_cache(maxsize=8)
+def sensitivities(query: Query, model: Dependence) -> Floats | None:
+    """`mean_sensitivities` of a query, remembered; None when it is no sum over records."""
+    adds = contributions(query, model)
+    return None if adds is None else mean_sensitivities(model, adds)
+
+
+def needed(task: Task) -> list[tuple[Dependence, Contributions]]:
+    """Each member's pairs, with what its records add; for tasks `not_additive` lets through."""
+    listed = []
+    for model in pairs_of(task):
+        adds = contributions(task.query, model)
+        if adds is None:
+            raise ValueError("calibrate called on a task that `refuse` refuses")
+        listed.append((model, adds))
+    return listed
+
+
+def float_up(value: Fraction) -> float:
+    """The least double that is not below `value`."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def _down(value: Fraction) -> float:
+    return -float_up(-value)
+
+
+def _most(low: Floats, high: Floats) -> float:
+    return float(Contributions(low, high, 0.0).moves().max())
+
+
+# Noise for tied records by conditional means, for sums. Proof: dependent_means.md.
+
+
+MEANS = "dependent-means"
+ROUNDED = Fraction(1, 10**12)  # relative: the sensitivity over the scale is divided in floats once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeanTiesCertificate(Value):
+    """Per model: the sensitivity of the sum over a component, and the record that reaches it."""
+
+    sensitivities: tuple[float, ...]
+    records: tuple[int, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "the other records of a component are, on average, no farther from any answer than "
+            "their conditional means allow (Jensen's inequality; proof in dependent_means.md)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return TIES_ASSUMED
+
+
+def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale B/ε, B the largest `mean_sensitivities`; no fixed point is needed."""
+    found = [mean_sensitivities(*member) for member in needed(task)]
+    certificate = MeanTiesCertificate(
+        sensitivities=tuple(float(bounds.max()) for bounds in found),
+        records=tuple(int(bounds.max(axis=1).argmax()) for bounds in found),
+    )
+    scale = Fraction(max(certificate.sensitivities)) * (1 + ROUNDED) / epsilon
+    return laplace_plan(task, MEANS, about_records(task, epsilon), scale, certificate)
+
+
+def means_loss(plan: Plan) -> float:
+    """B / scale of the noise as drawn, the largest over the family."""
+    scale = float_below(laplace_body(plan).noise.scale)
+    return max(float(mean_sensitivities(*member).max()) for member in needed(plan.task)) / scale
+
+
+MEANS_ROW = Mechanism(MEANS, not_additive, calibrate_means, means_loss, about_records)
+
+
+# Noise for tied records by the printed coefficients, for sums. Proof: dependent_additive.md.
+
+
+ADDITIVE = "dependent-additive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdditiveTiesCertificate(Value):
+    """Per model: the dependent sensitivity at the scale chosen, and the record that reaches it."""
+
+    sensitivities: tuple[float, ...]
+    records: tuple[int, ...]
+
+    @property
+    def theorem(self) -> str:
+        return (
+            "dependence coefficients by Eq. (18) in the query's own metric, over whole components, "
+            "for a sum over records (Liu, Chakraborty & Mittal 2016; our proof in "
+            "dependent_additive.md)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return TIES_ASSUMED
+
+
+TIES_ASSUMED = (
+    "tied pairs of records follow the given pairwise laws, records of different components are "
+    "independent; nothing is assumed about three records at once, nor about where values lie in "
+    "cells, unless that is declared to be their own matter",
+)
+
+
+def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of the least scale σ with σ ε ≥ max_i Σ_j ρ_ij(σ) Δ_j, ρ_ii = 1.
+
+    ρ depends on the scale it sets; Σ_j ρ_ij(σ) Δ_j / σ falls as σ grows, so bisection finds the
+    fixed point from above.
+    """
+    members = needed(task)
+    budget = float_below(epsilon)
+    low = max(float(printed_limits(*member).max()) for member in members) / budget
+    most = max(float(member[0].tied or 1) * member[1].own for member in members) / budget
+
+    def worst(scale: float) -> float:
+        return max(float(printed_losses(*member, scale).max()) for member in members)
+
+    scale = smallest_scale(worst, budget, 0.999 * low, 1.001 * max(most, low))
+    found = [printed_losses(*member, scale) * scale for member in members]
+    certificate = AdditiveTiesCertificate(
+        sensitivities=tuple(float(bounds.max()) for bounds in found),
+        records=tuple(int(bounds.argmax()) for bounds in found),
+    )
+    return laplace_plan(task, ADDITIVE, about_records(task, epsilon), scale, certificate)
+
+
+def additive_loss(plan: Plan) -> float:
+    """max_i Σ_j ρ_ij(σ) Δ_j / σ at the noise as drawn, the largest over the family."""
+    scale = float_below(laplace_body(plan).noise.scale)
+    return max(float(printed_losses(*member, scale).max()) for member in needed(plan.task))
+
+
+ADDITIVE_ROW = Mechanism(ADDITIVE, not_additive, calibrate_additive, additive_loss, about_records)

@@ -1,0 +1,175 @@
+"""The section of a spec for tied records: values, ties, and how likely two tied values are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from shoal.core.codec import Ints
+from shoal.core.errors import SpecError
+from shoal.core.task import Model
+from shoal.records.centroids import Centroids
+from shoal.records.domain import RecordDomain, RecordGroups
+from shoal.records.field import PairwiseField, field_of_pairs
+from shoal.records.people import PLACES, City
+from shoal.records.sources import FriendModel
+from shoal.records.ties import Dependence
+from shoal.spec.fields import Number, Positive, Probabilities, Section, State, Text, Whole
+
+
+class FriendSection(Section):
+    """Friends' values are the likelier the closer: proportional to (distance + b)^(-c)."""
+
+    b: Positive = Field(description="distance at which likelihood begins to fall")
+    c: Positive = Field(description="how fast it falls")
+
+
+class DependenceModel(Section):
+    """Records tied in pairs."""
+
+    kind: Literal["dependence"]
+    states: list[State] = Field(min_length=1, description="the values a record can take")
+    values: list[Number] | None = Field(
+        None, description="the number each state stands for; else the states themselves, or 0, 1, …"
+    )
+    records: Whole = Field(description="how many records there are, numbered from 0")
+    ties: list[list[int]] | None = Field(None, description="pairs of tied records")
+    ties_file: Text | None = Field(
+        None, description="CSV or Parquet file with two columns of record numbers, one tie a row"
+    )
+    law: Probabilities | None = Field(
+        None, description="how likely each pair of values of two tied records is"
+    )
+    friends: FriendSection | None = Field(None, description="instead of law: the friend model")
+    joint: Literal["pairs", "field", "tree"] = Field(
+        "pairs",
+        description='what is known of more than two records: nothing ("pairs"), or that law is '
+        'the potential of a field ("field"), or that records depend along ties only ("tree")',
+    )
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> DependenceModel:
+        for one, other in (("ties", "ties_file"), ("law", "friends")):
+            given = [getattr(self, name) is not None for name in (one, other)]
+            if given[0] == given[1]:
+                count = "both" if given[0] else "neither"
+                raise PydanticCustomError(
+                    "together", f"has {count} of {one} and {other}; give exactly one of them"
+                )
+        return self
+
+
+def dependence_of(section: DependenceModel, folder: Path) -> Model:
+    """The model a section describes; files are found relative to `folder`."""
+    domain = _domain(section)
+    edges = _edges(section, folder)
+    law = _law(section, domain)
+    if section.joint == "field":
+        return PairwiseField.of(domain, section.records, edges, law)
+    pairs = Dependence.of(domain, section.records, edges, law)
+    return field_of_pairs(pairs) if section.joint == "tree" else pairs
+
+
+def _domain(section: DependenceModel) -> RecordDomain:
+    if section.values is None:
+        return RecordDomain.named(section.states)
+    if len(section.values) != len(section.states):
+        raise SpecError(
+            f"values has {len(section.values)} numbers for {len(section.states)} states; "
+            "give each state its number"
+        )
+    return RecordDomain.points([float(v) for v in section.values], states=section.states)
+
+
+def _law(section: DependenceModel, domain: RecordDomain) -> Any:
+    if section.friends is not None:
+        friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))
+        return friends.potential(domain) if section.joint == "field" else friends.pair_law(domain)
+    try:
+        law = np.array(section.law, dtype=np.float64)
+    except ValueError:
+        raise SpecError("law has rows of different lengths; give one number per state") from None
+    size = domain.size
+    if law.shape != (size, size):
+        raise SpecError(f"law has shape {law.shape}; {size} states need ({size}, {size})")
+    return law
+
+
+def _edges(section: DependenceModel, folder: Path) -> Ints:
+    if section.ties is not None:
+        if any(len(tie) != 2 for tie in section.ties):
+            raise SpecError("ties holds a list that is not a pair; name two records per tie")
+        return np.array(section.ties, dtype=np.int64).reshape(-1, 2)
+    assert section.ties_file is not None  # the section takes exactly one of them
+    return _read_edges(folder / section.ties_file, section.ties_file)
+
+
+def _read_edges(path: Path, name: str) -> Ints:
+    import polars as pl
+
+    try:
+        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except FileNotFoundError:
+        raise SpecError(f"ties_file is {name!r}, which does not exist; check the path") from None
+    except (OSError, pl.exceptions.PolarsError):
+        raise SpecError(f"ties_file is {name!r}, which is no CSV or Parquet table") from None
+    if table.width != 2 or not all(kind.is_integer() for kind in table.dtypes):
+        raise SpecError(
+            f"ties_file is {name!r}; it must have a header and two columns of record numbers"
+        )
+    if table.null_count().sum_horizontal().item():
+        raise SpecError(
+            f"ties_file is {name!r}, which has empty cells; every tie needs two records"
+        )
+    return np.asarray(table.to_numpy(), dtype=np.int64)
+
+
+# The sections of a spec for people and their places: groups of records, where people cluster.
+
+
+class GroupsModel(Section):
+    """Records in independent groups, such as households; nothing else is known."""
+
+    kind: Literal["groups"]
+    largest: Whole = Field(description="most records that may depend on each other")
+
+
+class PlacesQuery(Section):
+    """K-means over people's most visited places: the centroids, every round of them."""
+
+    kind: Literal["places"]
+    south: Number = Field(description="latitude of the city's southern edge")
+    west: Number = Field(description="longitude of its western edge")
+    north: Number = Field(description="latitude of its northern edge")
+    east: Number = Field(description="longitude of its eastern edge")
+    places: Whole = Field(PLACES, description="how many places of a person count")
+    clusters: Whole = Field(8, description="how many centroids are released")
+    rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
+
+
+def groups_of(section: GroupsModel) -> RecordGroups:
+    """The model a section describes."""
+    return RecordGroups(section.largest)
+
+
+def places_query_of(section: PlacesQuery) -> Centroids:
+    """The query a section describes."""
+    city = City(
+        south=float(section.south),
+        west=float(section.west),
+        north=float(section.north),
+        east=float(section.east),
+    )
+    return city.query(section.places, clusters=section.clusters, rounds=section.rounds)
+
+
+def without_states(model: Model) -> Model:
+    """`model` of tied records whose values are not named: people's places are numbers."""
+    if isinstance(model, Dependence | PairwiseField):
+        return replace(model, domain=replace(model.domain, states=None))
+    return model

@@ -1,0 +1,365 @@
+"""`shoal attack` for tied records: what friendships and other ties give away about people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli import show
+from shoal.core.errors import InputError
+from shoal.core.numbers import significant
+
+if TYPE_CHECKING:
+    from shoal.cli.sources import NamedColumns
+    from shoal.core.plan import Plan, Release
+    from shoal.core.records import Sequences
+    from shoal.records.attack import Located
+    from shoal.records.people import Guessed, People
+
+MOST_TARGETS = 200
+NEAR, FAR, RELEASED = "#1b7f8c", "#b7c4cc", "#c8553d"
+
+
+def has_ties(plan: Plan, index: int) -> bool:
+    """Whether the adversary's model ties records too many to write out, and the query is a sum."""
+    from shoal.additive.queries import LinearQuery
+    from shoal.records.field import PairwiseField
+    from shoal.records.ties import Dependence
+
+    family = plan.task.family
+    return (
+        0 <= index < len(family)
+        and isinstance(family[index], Dependence | PairwiseField)
+        and isinstance(plan.task.query, LinearQuery)
+    )
+
+
+def attack_places(
+    plan: Plan,
+    data: str,
+    columns: NamedColumns,
+    friends: Path | None,
+    seed: int,
+    *,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Locates the people of a file of check-ins who have friends, with and without friendships."""
+    if friends is None:
+        raise InputError(
+            "--friends is missing; the attack on places needs a file with two columns of people, "
+            "one friendship a row"
+        )
+    people = people_in(plan, data, columns, friends)
+    with show.working("attacking"):
+        found = _located(plan, people, seed)
+    summary = _summary(plan, people, found)
+    if as_json:
+        show.print_json(summary)
+    else:
+        _print_places(plan, summary)
+    if plot is not None:
+        _write(plot, _places_chart(people, found))
+        show.chart_written(plot, as_json=as_json)
+
+
+def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
+    """Beliefs before and after one release, without and with friendships."""
+    import numpy as np
+
+    from shoal.core.plan import Additive
+    from shoal.noise.primitives import SeededRng
+    from shoal.records.attack import FriendAdversary, ReleasedCentroids, locate
+    from shoal.records.centroids import Centroids
+
+    body, query = plan.body, plan.task.query
+    assert isinstance(body, Additive)
+    assert isinstance(query, Centroids)
+    answer = body.draw(query.read(people.vectors), SeededRng(seed))
+    seen = ReleasedCentroids(query, answer, float(body.noise.scale), people)
+    tied = np.unique(people.friends)
+    if not len(tied):
+        raise InputError("no two people of the check-ins are friends; check the names in --friends")
+    some = tied[np.linspace(0, len(tied) - 1, min(len(tied), MOST_TARGETS)).astype(np.int64)]
+    everybody = np.ones(len(people), dtype=bool)
+    plain = FriendAdversary(people=people, known=everybody, ties=False)
+    social = FriendAdversary(people=people, known=everybody, ties=True)
+    return {
+        "before": [locate(plain, None, int(person)) for person in some],
+        "friends": [locate(social, None, int(person)) for person in some],
+        "release": [locate(plain, seen, int(person)) for person in some],
+        "both": [locate(social, seen, int(person)) for person in some],
+    }
+
+
+def _summary(plan: Plan, people: People, found: dict[str, list[Located]]) -> dict[str, Any]:
+    from shoal.core.plan import Additive
+    from shoal.records.attack import bits_allowed, largest_fall_bits
+
+    assert isinstance(plan.body, Additive)
+    eta = float(plan.body.eta)
+    return {
+        "people": len(people),
+        "friendships": len(people.friends),
+        "attacked": len(found["before"]),
+        "mechanism": plan.mechanism,
+        "error_km": {name: fmean(one.error_km for one in some) for name, some in found.items()},
+        "leaked_bits": {
+            name: fmean(one.leaked_bits for one in some) for name, some in found.items()
+        },
+        "release_bits": {
+            name: fmean(one.release_bits for one in found[name]) for name in ("release", "both")
+        },
+        "entry_epsilon": eta,
+        "bits_allowed": bits_allowed(eta),
+        "one_output_bits": max(largest_fall_bits(one.before, eta) for one in found["before"]),
+    }
+
+
+def _print_places(plan: Plan, summary: dict[str, Any]) -> None:
+    errors, bits = summary["error_km"], summary["leaked_bits"]
+    told = summary["release_bits"]["both"]
+    lines = [
+        (
+            "In short",
+            "an adversary who knows the friendships and sees the release locates a user within "
+            f"{errors['both']:.1f} km instead of {errors['before']:.1f} km (mean of "
+            f"{summary['attacked']} people with friends).",
+        ),
+        (
+            "Friendships",
+            f"alone, before any release: {errors['friends']:.1f} km, "
+            f"{bits['friends']:.2f} bits. No noise can take this back.",
+        ),
+        (
+            "The release",
+            f"alone, by {plan.mechanism}: {errors['release']:.1f} km; it adds {told:.3f} bits to "
+            "what somebody with the friendships believes.",
+        ),
+        (
+            "Allowed",
+            f"{significant(summary['bits_allowed'])} bits on average over releases about somebody "
+            "all of whose friends are known "
+            f"(epsilon·log2 e at {significant(summary['entry_epsilon'])}); one single output can "
+            f"make the adversary surer by up to {significant(summary['one_output_bits'])} bits.",
+        ),
+        (
+            "Known",
+            f"the places of the other {summary['people'] - 1} people and "
+            f"{summary['friendships']} friendships.",
+        ),
+    ]
+    out = show.console()
+    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+
+
+def _places_chart(people: People, found: dict[str, list[Located]]) -> Any:
+    import numpy as np
+
+    from shoal.records.people import distances_of_pairs
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        names = {
+            "before": ("nothing more", FAR),
+            "friends": ("friendships", NEAR),
+            "release": ("the release", "#e0a458"),
+            "both": ("both", RELEASED),
+        }
+        for name, (label, colour) in names.items():
+            errors = np.sort([one.error_km for one in found[name]])
+            left.plot(errors, np.linspace(0, 1, len(errors)), color=colour, label=label)
+        left.set_xlabel("error of the best guess, km")
+        left.set_ylabel("share of people below")
+        left.set_title("Located by somebody who also knows")
+        for values, label, colour in zip(
+            distances_of_pairs(people), ("friends", "strangers"), (NEAR, FAR), strict=True
+        ):
+            right.plot(values, np.linspace(0, 1, len(values)), color=colour, label=label)
+        right.set_xlabel("distance between two people's places, km")
+        right.set_title("Friends live near each other")
+        for axes in (left, right):
+            axes.legend(frameon=False)
+            axes.spines[["top", "right"]].set_visible(False)
+
+    return draw
+
+
+def attack_ties(
+    plan: Plan, index: int, records: Sequences, seed: int, *, as_json: bool, plot: Path | None
+) -> None:
+    """Guesses every record from the values it is tied to and one release."""
+    import numpy as np
+
+    from shoal.additive.queries import LinearQuery
+    from shoal.core.plan import Additive
+    from shoal.noise.primitives import SeededRng
+    from shoal.records.field import PairwiseField
+    from shoal.records.people import guess_values
+    from shoal.records.ties import Dependence
+
+    model, query, body = plan.task.family[index], plan.task.query, plan.body
+    assert isinstance(model, Dependence | PairwiseField)
+    assert isinstance(query, LinearQuery)
+    assert isinstance(body, Additive)
+    answer = plan.release(records, rng=SeededRng(seed)).answer
+    truth = np.concatenate(records.chains)
+    found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
+    told = _ties_object(plan, found)
+    if as_json:
+        show.print_json(told)
+    else:
+        _print_ties(plan, told)
+    if plot is not None:
+        _write(plot, _ties_chart(found))
+        show.chart_written(plot, as_json=as_json)
+
+
+def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
+    beliefs = {
+        "alone": found.alone,
+        "ties": found.tied,
+        "release": found.alone_after,
+        "both": found.tied_after,
+    }
+    return {
+        "records": len(found.truth),
+        "mechanism": plan.mechanism,
+        "right_guesses": {name: found.right(law) for name, law in beliefs.items()},
+        "distance": {name: found.distance(law) for name, law in beliefs.items()},
+    }
+
+
+def _print_ties(plan: Plan, told: dict[str, Any]) -> None:
+    right, apart = told["right_guesses"], told["distance"]
+    lines = [
+        (
+            "In short",
+            "an adversary who knows the ties, all other records and the release guesses "
+            f"{right['both']:.1%} of the records right instead of {right['alone']:.1%}, off by "
+            f"{significant(apart['both'])} on average instead of {significant(apart['alone'])}.",
+        ),
+        (
+            "Ties",
+            f"alone, before any release: {right['ties']:.1%} right, off by "
+            f"{significant(apart['ties'])}. No noise can take this back.",
+        ),
+        (
+            "The release",
+            f"alone, by {plan.mechanism}: {right['release']:.1%} right, off by "
+            f"{significant(apart['release'])}.",
+        ),
+        (
+            "Promised",
+            "that no odds about one record change by more than "
+            f"{show.odds(float(plan.guarantee.amount))} by the release"
+            + ("." if plan.guarantee.proved else ", but that is claimed, not proved."),
+        ),
+    ]
+    out = show.console()
+    out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
+
+
+def _ties_chart(found: Guessed) -> Any:
+    import numpy as np
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        rows = np.arange(len(found.truth))
+        for law, label, colour in (
+            (found.alone, "nothing more", FAR),
+            (found.tied, "the ties", NEAR),
+            (found.tied_after, "ties and release", RELEASED),
+        ):
+            values = np.sort(law[rows, found.truth])
+            axes.plot(values, np.linspace(0, 1, len(values)), color=colour, label=label)
+        axes.set_xlabel("belief in the true value")
+        axes.set_ylabel("share of records below")
+        axes.set_title("Believed by somebody who knows all other records and")
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return draw
+
+
+def _write(path: Path, draw: Any) -> None:
+    import io
+
+    from matplotlib.figure import Figure
+
+    from shoal.data.files import atomic_write
+
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    draw(figure)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150)
+    atomic_write(path, buffer.getvalue())
+
+
+# `shoal release` for people's places: check-ins in, centroids out.
+
+
+TOGETHER = "all"  # the name of the one release of all series together
+
+
+def asks_for_places(plan: Plan) -> bool:
+    """Whether the plan releases centroids of people's places."""
+    from shoal.records.centroids import Centroids
+
+    return isinstance(plan.task.query, Centroids)
+
+
+def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None = None) -> People:
+    """The people of a file of check-ins, in the box of the plan's query."""
+    from shoal.data.places import people_of, read_table
+    from shoal.records.centroids import Centroids
+    from shoal.records.people import City
+
+    if columns.series is None or columns.state is None:
+        raise InputError(
+            "[data] must name series, the column of people, and state, that of places; add both"
+        )
+    query = plan.task.query
+    assert isinstance(query, Centroids)
+    south, west = (float(end) for end in query.low[:2])
+    north, east = (float(end) for end in query.high[:2])
+    with show.working("reading"):
+        table = read_table(data)
+        people, _ = people_of(
+            table,
+            None if friends is None else read_table(friends),
+            City(south=south, west=west, north=north, east=east),
+            user=columns.series,
+            place=columns.state,
+            latitude=_coordinate(table.columns, "latitude"),
+            longitude=_coordinate(table.columns, "longitude"),
+            top=len(query.columns) // 2,
+        )
+    return people
+
+
+def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
+    """Everybody's location vectors as the one thing to release, under the name of all together."""
+    return {TOGETHER: plan.task.read(people_in(plan, data, columns).vectors)}
+
+
+def print_centroids(plan: Plan, release: Release) -> None:
+    """The centroids after the last round: where their people's most visited place is."""
+    from shoal.records.centroids import Centroids
+
+    query = plan.task.query
+    assert isinstance(query, Centroids)
+    rows = [
+        (str(k + 1), f"{centre[0]:.4f}", f"{centre[1]:.4f}")
+        for k, centre in enumerate(query.centroids(release.answer))
+    ]
+    out = show.console()
+    out.print(show.table(("cluster", "latitude", "longitude"), rows, numbers=(1, 2)))
+
+
+def _coordinate(present: list[str], name: str) -> str:
+    for candidate in (name, name[:3]):
+        if candidate in present:
+            return candidate
+    raise InputError(f"the check-ins have no column {name!r} or {name[:3]!r}; rename theirs")

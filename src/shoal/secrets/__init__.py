@@ -1,1 +1,0 @@
-"""The facts to hide, and the pairs to keep indistinguishable."""

@@ -13,9 +13,9 @@ from shoal.core.codec import Value
 from shoal.core.errors import OverBudget
 from shoal.core.guarantee import Guarantee, PerStep
 from shoal.core.plan import Charge, Plan, Release
+from shoal.core.registry import KINDS
 from shoal.core.rng import Rng
 from shoal.core.task import EachEntry, Task
-from shoal.kinds import KINDS
 from shoal.noise.laplace import LatticeLaplace
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["rest", "run"], length=4)

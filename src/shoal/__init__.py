@@ -75,12 +75,12 @@ if TYPE_CHECKING:
     from shoal.core.guarantee import Guarantee as Guarantee
     from shoal.core.plan import Plan as Plan, Release as Release, Stream as Stream
     from shoal.core.records import sequences as sequences
+    from shoal.core.registry import dumps as dumps, loads as loads
     from shoal.core.task import EachEntry as EachEntry, Task as Task
     from shoal.data.read import read as read
     from shoal.jobs.files import release_files as release_files
     from shoal.jobs.report import JobReport as JobReport
     from shoal.jobs.spark_streams import live_stream as live_stream
-    from shoal.kinds import dumps as dumps, loads as loads
     from shoal.ledger.rules import parallel_records as parallel_records
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import open_ledger as open_ledger
@@ -238,7 +238,7 @@ _HOME = {
     "degree_accuracy": "records.degrees",
     "degree_distribution": "records.degrees",
     "dependence_coefficients": "records.coefficients",
-    "dumps": "kinds",
+    "dumps": "core.registry",
     "emissions": "places.stream",
     "epsilon_for": "additive.choice",
     "exponential_law": "networks.contagion",
@@ -257,7 +257,7 @@ _HOME = {
     "lift": "additive.external",
     "linear_classifier": "records.classifier",
     "live_stream": "jobs.spark_streams",
-    "loads": "kinds",
+    "loads": "core.registry",
     "location_set": "places.location_set",
     "mask": "contexts.checks.choice",
     "max_divergence": "chains.closeness",

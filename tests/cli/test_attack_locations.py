@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.kinds import dumps
+from shoal.core.registry import dumps
 from tests.cli.conftest import Run
 from tests.cli.test_location_cli import MAP, done, maps, refused
 from tests.locations import town

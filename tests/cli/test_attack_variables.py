@@ -10,7 +10,7 @@ import pytest
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import laplace_variables
 from shoal.chains.model import MarkovChain
-from shoal.kinds import dumps
+from shoal.core.registry import dumps
 from shoal.networks.contagion import Contagion
 from shoal.networks.queries import variable_sum
 from shoal.networks.table import JointTable

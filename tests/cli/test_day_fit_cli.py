@@ -11,7 +11,7 @@ import pytest
 from typer.testing import Result
 
 from shoal.contexts.day import DayChain, fit_day
-from shoal.kinds import loads
+from shoal.core.registry import loads
 from shoal.noise.primitives import SeededRng
 from tests.cli.conftest import Run
 

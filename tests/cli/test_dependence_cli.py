@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import SpecError
-from shoal.kinds import dumps
+from shoal.core.registry import dumps
 from shoal.records.field import PairwiseField
 from shoal.records.ties import Dependence
 from shoal.spec.request import parse_request

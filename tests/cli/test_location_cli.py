@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
-from shoal.kinds import loads
+from shoal.core.registry import loads
 from shoal.noise.primitives import SeededRng
 from shoal.places.walk import SparseChain
 from shoal.spec.schema import spec_schema

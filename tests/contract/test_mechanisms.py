@@ -17,7 +17,7 @@ from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
 from shoal.core.errors import Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.plan import Additive, Plan
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from tests.contract.tasks import OWN, TASKS, amounts, plan_of
 from tests.toys import with_scale
 

@@ -17,7 +17,7 @@ from shoal.core.codec import decode, digest, encode
 from shoal.core.numbers import common_step, exact, significant
 from shoal.core.plan import Additive
 from shoal.core.records import sequences
-from shoal.kinds import KINDS, dumps, loads
+from shoal.core.registry import KINDS, dumps, loads
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng

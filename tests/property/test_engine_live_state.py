@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import StoredError
+from shoal.core.registry import dumps, loads
 from shoal.jobs.live import (
     HEADER,
     VERSION,
@@ -24,7 +25,6 @@ from shoal.jobs.live import (
     write_state,
 )
 from shoal.jobs.replayable_rng import KeyedRng
-from shoal.kinds import dumps, loads
 from shoal.places.machine import LocationState
 from shoal.places.stream import LocationStream
 from tests.locations import running_task, town_task

@@ -14,9 +14,9 @@ from shoal.chains.families import MixingSummary
 from shoal.core import codec
 from shoal.core.errors import DataError, InputError, OverBudget, StoredError
 from shoal.core.plan import Plan, Stream
+from shoal.core.registry import loads
 from shoal.core.rng import SystemRng
 from shoal.core.task import EachEntry
-from shoal.kinds import loads
 from shoal.noise.primitives import SeededRng
 from tests.toys import (
     CHAIN,

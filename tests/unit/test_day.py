@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from shoal.contexts.day import DayChain, fit_day, fit_day_kinds
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import DataError, InputError
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
 
 MATRIX = [[0.9, 0.1], [0.4, 0.6]]

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.table import JointTable
 from shoal.records.domain import RecordDomain

@@ -15,9 +15,9 @@ from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
 from shoal.core.plan import Answer, Charge, Plan, Release
+from shoal.core.registry import dumps, loads
 from shoal.core.task import EachEntry
 from shoal.jobs import local
-from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
 from shoal.ledger.batch import Documents, Outcome, settle_many
 from shoal.ledger.store import SqlLedger

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import InputError, StoredError
+from shoal.core.registry import dumps
 from shoal.jobs.job import PlanCache, job_plans
-from shoal.kinds import dumps
 from tests.cli.conftest import SPEC
 
 

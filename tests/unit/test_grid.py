@@ -12,7 +12,7 @@ import pytest
 
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
 from shoal.places.map import HexGrid, SquareGrid
 from shoal.places.queries import coordinates

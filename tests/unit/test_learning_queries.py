@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 import shoal
 from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.plan import Additive
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.centroids import GRID, centroids, spread

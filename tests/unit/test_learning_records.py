@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import shoal
 from shoal.core.errors import DataError, InputError
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
 from shoal.records.domain import RecordDomain
 from shoal.records.numbers import GRID, number_histogram, number_mean

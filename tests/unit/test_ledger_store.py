@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from shoal.core import registry
 from shoal.core.errors import (
     CannotCompose,
     InputError,
@@ -426,7 +427,7 @@ def test_limits_that_make_no_sense_are_refused(
 def test_a_plan_that_could_not_be_loaded_again_is_refused(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(__import__("shoal.kinds").kinds.KINDS, "laplace-certificate")
+    monkeypatch.delitem(registry.KINDS, "laplace-certificate")
     before = content(ledger)
     with pytest.raises(StoredError, match="laplace-certificate"):
         spend(ledger)

@@ -18,8 +18,8 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.contexts.stream import ContextStream
 from shoal.core.errors import CannotCompose, InputError
 from shoal.core.plan import Stream
+from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
-from shoal.kinds import dumps, loads
 from shoal.ledger import Session, SqlLedger, open_ledger
 from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, text
 
 from shoal.core.errors import LedgerError, OverBudget
 from shoal.core.plan import Charge, Plan
-from shoal.kinds import dumps
+from shoal.core.registry import dumps
 from shoal.ledger import SqlLedger, open_ledger
 from shoal.ledger.charging import fields, stored_release
 from shoal.ledger.database import connect

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import SpecError
-from shoal.kinds import dumps
+from shoal.core.registry import dumps
 from shoal.places.location_set import LocationSet
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement

@@ -15,8 +15,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
-from shoal.kinds import dumps, loads
 from shoal.ledger.store import open_ledger
 from shoal.noise.primitives import SeededRng
 from shoal.places.location_set import LocationSet

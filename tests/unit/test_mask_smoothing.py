@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from shoal.cli import app
 from shoal.contexts.day import AMOUNTS, DayChain, fit_day, likeliest_smoothing, log_likelihood
 from shoal.core.errors import DataError
-from shoal.kinds import loads
+from shoal.core.registry import loads
 
 
 def random_days(count: int, seed: int, habit: float) -> list[list[str]]:

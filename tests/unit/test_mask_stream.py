@@ -25,8 +25,8 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labe
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
 from shoal.core.errors import BudgetError, InputError, SpecError
 from shoal.core.plan import Machine, Plan
+from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
-from shoal.kinds import dumps, loads
 from shoal.ledger import open_ledger
 from shoal.noise.primitives import SeededRng
 from shoal.spec.request import read_request

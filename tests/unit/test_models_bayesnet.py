@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.errors import DataError, InputError, Refused
 from shoal.core.records import sequences
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, elimination, joint, largest_sum
 from shoal.networks.graph import topological

@@ -11,8 +11,8 @@ import pytest
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count
 from shoal.core.errors import InputError, Refused
+from shoal.core.registry import dumps, loads
 from shoal.core.task import EachEntry
-from shoal.kinds import dumps, loads
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.laws import independent
 from shoal.networks.pairs import Event, SecretPairs

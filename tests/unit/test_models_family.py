@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from shoal.chains.families import AnyInitialLaw, MixingSummary, family
+from shoal.chains.families import AnyInitialLaw, MixingSummary
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
+from shoal.core.task import as_family
 
 TWO = [[0.9, 0.1], [0.4, 0.6]]
 
@@ -79,7 +80,7 @@ def test_members_refuse_data_longer_than_they_cover(model: Any) -> None:
 
 def test_a_family_is_a_tuple_of_members_given_one_by_one_or_listed() -> None:
     a, b = MarkovChain.of(TWO), AnyInitialLaw.of(TWO)
-    assert family(a) == (a,)
-    assert family(a, b) == family([a, b]) == family((a,), b) == (a, b)
+    assert as_family(a) == (a,)
+    assert as_family(a, b) == as_family([a, b]) == as_family((a,), b) == (a, b)
     with pytest.raises(InputError, match="the family holds no model; give at least one"):
-        family([])
+        as_family([])

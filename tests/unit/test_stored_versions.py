@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.codec import Value
-from shoal.kinds import KINDS, dumps, loads
+from shoal.core.registry import KINDS, dumps, loads
 
 DOCUMENTS = (Path(__file__).parents[1] / "data" / "stored-0.1.jsonl").read_text().splitlines()
 

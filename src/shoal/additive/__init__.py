@@ -1,1 +1,61 @@
 """Mechanisms that need only a model's numbers, and the choice among all of them."""
+
+from __future__ import annotations
+
+from shoal.core.registry import Family
+
+FAMILY = Family(
+    name="additive",
+    about="data of any kind",
+    kinds=(
+        "shoal.core.task:Task",
+        "shoal.core.plan:Plan",
+        "shoal.core.plan:Stream",
+        "shoal.core.plan:Release",
+        "shoal.core.plan:Answer",
+        "shoal.core.plan:Error",
+        "shoal.core.guarantee:Guarantee",
+        "shoal.core.guarantee:AsEntryDP",
+        "shoal.core.guarantee:SameQuilts",
+        "shoal.core.guarantee:AsGroupDP",
+        "shoal.core.guarantee:PerStep",
+        "shoal.core.guarantee:Alone",
+        "shoal.core.plan:Additive",
+        "shoal.noise.laplace:LatticeLaplace",
+        "shoal.noise.laplace:ZeroSumLaplace",
+        "shoal.geometry.body:Body",
+        "shoal.noise.knorm:LatticeKNorm",
+        "shoal.noise.staircase:Staircase",
+        "shoal.additive.queries:LinearQuery",
+        "shoal.core.task:EachEntry",
+        "shoal.additive.laplace:LaplaceCertificate",
+        "shoal.additive.laplace:GroupCertificate",
+        "shoal.additive.quilt:ActiveQuilt",
+        "shoal.additive.quilt:QuiltCertificate",
+        "shoal.additive.quilt:MixingCertificate",
+        "shoal.additive.quilt:InfluenceCertificate",
+        "shoal.additive.laplace:KNormCertificate",
+        "shoal.additive.exact:ExactCertificate",
+        "shoal.additive.wasserstein:WassersteinCertificate",
+        "shoal.additive.lift:LiftedModel",
+        "shoal.additive.lift:LiftCertificate",
+        "shoal.additive.plans:Measured",
+        "shoal.additive.leakage:Leakage",
+        "shoal.additive.queries:ExternalQuery",
+    ),
+    rows={
+        "laplace": "shoal.additive.laplace:ROW",
+        "knorm": "shoal.additive.laplace:KNORM_ROW",
+        "exact": "shoal.additive.exact:ROW",
+        "wasserstein": "shoal.additive.wasserstein:ROW",
+        "lift": "shoal.additive.lift:ROW",
+        "markov-quilt": "shoal.additive.quilt:ROW",
+        "markov-quilt-bound": "shoal.additive.quilt:BOUND_ROW",
+        "influence-matrix": "shoal.additive.quilt:INFLUENCE_ROW",
+        "group": "shoal.additive.laplace:GROUP_ROW",
+    },
+    bodies={
+        "additive": "shoal.audit.exact:additive_audit",
+        "measured": "shoal.audit.bounded:measured_audit",
+    },
+)

@@ -10,70 +10,17 @@ from numbers import Real
 
 from shoal.additive import (
     exact,
-    laplace,
-    laplace as group,
-    laplace as knorm,
-    lift,
-    quilt as influence_matrix,
-    quilt as markov_quilt,
-    quilt as markov_quilt_bound,
-    wasserstein,
 )
 from shoal.additive.plans import Mechanism
-from shoal.chains.families import family as as_family
-from shoal.contexts.checks import adaptive, hybrid, optimal, probabilistic, sensitive, simulatable
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Plan
-from shoal.core.task import Model, Query, Secrets, Task
-from shoal.places import (
-    rows as location_graph_exponential,
-    rows as location_knorm,
-    rows as location_laplace,
-    rows as location_staircase,
-)
-from shoal.records import (
-    field_row,
-    proved as dependent_additive,
-    proved as dependent_means,
-    published as correlated_sensitivity,
-    published as dependent_baseline,
-    published as dependent_published,
-)
+from shoal.core.registry import Table
+from shoal.core.task import Model, Query, Secrets, Task, as_family
 
-# ties in cost go to the earlier row
-MECHANISMS: dict[str, Mechanism] = {
-    row.name: row
-    for row in (
-        laplace.ROW,
-        knorm.KNORM_ROW,
-        exact.ROW,
-        wasserstein.ROW,
-        lift.ROW,
-        markov_quilt.ROW,
-        markov_quilt_bound.BOUND_ROW,
-        influence_matrix.INFLUENCE_ROW,
-        group.GROUP_ROW,
-        field_row.ROW,
-        dependent_means.MEANS_ROW,
-        dependent_additive.ADDITIVE_ROW,
-        dependent_baseline.BASELINE_ROW,
-        dependent_published.ROW,
-        dependent_published.ROW_18,
-        correlated_sensitivity.CORRELATED_ROW,
-        location_knorm.KNORM_ROW,
-        location_laplace.LAPLACE_ROW,
-        location_staircase.STAIRCASE_ROW,
-        location_graph_exponential.GRAPH_ROW,
-        sensitive.ROW,
-        simulatable.ROW,
-        probabilistic.ROW,
-        hybrid.ROW,
-        adaptive.ROW,
-        optimal.ROW,
-    )
-}
+# every row of every family; ties in cost go to the earlier row
+MECHANISMS: Table[Mechanism] = Table(lambda family: family.rows)
 
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
 NEGLIGIBLE = 2e-3  # relative; noise not worth the time of the rows that might save it

@@ -10,12 +10,11 @@ from typing import Any
 from shoal.additive import lift as rows
 from shoal.additive.plans import Measured, float_below, task_guarantee
 from shoal.additive.queries import ExternalQuery
-from shoal.chains.families import family as as_family
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Model, Task
+from shoal.core.task import EachEntry, Model, Task, as_family
 
 ROUNDING = 1e-9  # the factory is asked for this much less, so that its own rounding fits
 

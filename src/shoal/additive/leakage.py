@@ -11,20 +11,14 @@ from typing import Any
 from shoal.additive import lift
 from shoal.additive.external import entry_eta
 from shoal.additive.plans import eta_above
-from shoal.chains.families import (
-    AnyInitialLaw,
-    IntervalChains,
-    MixingSummary,
-    OrderChain,
-    family as as_family,
-)
+from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.chains.quilt.mixing import bound_loss
 from shoal.chains.quilt.scale import interval_loss
 from shoal.core.codec import Value
 from shoal.core.errors import Refused
 from shoal.core.numbers import Number, positive, significant
-from shoal.core.task import Model, Secrets
+from shoal.core.task import Model, Secrets, as_family
 from shoal.networks.pairs import SecretPairs
 from shoal.records.field import PairwiseField
 

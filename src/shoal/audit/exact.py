@@ -5,58 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from shoal.additive.choice import MECHANISMS, loss_as_drawn
-from shoal.additive.plans import Measured, eta_above, keeps_total
+from shoal.additive.plans import eta_above, keeps_total
 from shoal.additive.queries import LinearQuery
-from shoal.audit.bounded import learning_audit, measured_audit
 from shoal.audit.bounds import least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
-from shoal.chains.audit.sums import chain_finding, family_finding
-from shoal.chains.families import (
-    AnyInitialLaw,
-    IntervalChains,
-    MixingSummary,
-    OrderChain,
-    family as as_family,
-)
-from shoal.chains.model import MarkovChain
-from shoal.contexts.audit.rise import suppression_audit
-from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import Model, Query, Secrets, Task
-from shoal.networks.audit import network_finding, table_finding
+from shoal.core.registry import Table
+from shoal.core.task import Model, Query, Secrets, Task, as_family
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
-from shoal.places.audit import location_audit
-from shoal.places.machine import LocationMachine
-from shoal.records.audit import dependence_finding, field_finding, groups_finding
-from shoal.records.domain import RecordGroups
-from shoal.records.field import PairwiseField
-from shoal.records.numbers import Rounds
-from shoal.records.ties import Dependence
 
-# kind of model -> how the loss of additive noise on a linear query is measured under it
-MODELS: dict[type, Callable[[AuditCase], Finding]] = {
-    MarkovChain: chain_finding,
-    AnyInitialLaw: chain_finding,
-    OrderChain: chain_finding,
-    JointTable: table_finding,
-    BayesNet: network_finding,
-    Contagion: network_finding,
-    MixingSummary: family_finding,
-    IntervalChains: family_finding,
-    Dependence: dependence_finding,
-    PairwiseField: field_finding,
-    RecordGroups: groups_finding,
-}
+Measure = TypeVar("Measure")
+
+# kind of model to how the loss of additive noise on a linear query is measured under it
+MODELS: Table[Callable[[AuditCase], Finding]] = Table(lambda family: family.models)
+# kind of body to how a plan with it is measured
+BODIES: Table[Callable[[Plan, bool], Audit]] = Table(lambda family: family.bodies)
 
 
 def audit(plan: Plan, *, curve: bool = False) -> Audit:
@@ -71,7 +45,7 @@ def audit(plan: Plan, *, curve: bool = False) -> Audit:
             f"plan is a {type(plan).__name__}; audit takes a plan, as shoal.calibrate makes them "
             "(for noise added elsewhere: shoal.audit.audit_noise)"
         )
-    return BODIES[_kind(plan.body, BODIES, "bodies")](plan, curve)
+    return _measure(plan.body, BODIES, "bodies")(plan, curve)
 
 
 def audit_noise(
@@ -110,10 +84,13 @@ def audit_noise(
     )
 
 
-def _additive(plan: Plan, curve: bool) -> Audit:
+def additive_audit(plan: Plan, curve: bool) -> Audit:
+    """What a plan that adds noise to a sum over entries leaks, under each of its models."""
     body = plan.body
     assert isinstance(body, Additive)
     if not isinstance(body.query, LinearQuery | VariableSum):
+        from shoal.audit.bounded import learning_audit
+
         return learning_audit(plan, curve)
     guarantee = plan.guarantee
     task = replace(plan.task, query=body.query)  # what is released, whatever the task says
@@ -177,7 +154,7 @@ def _findings(
 
 def _finding(setting: AuditCase) -> Finding:
     """What the model's own audit finds, with every bound at hand where rounding would decide."""
-    found = MODELS[_kind(setting.model, MODELS, "models")](setting)
+    found = _measure(setting.model, MODELS, "models")(setting)
     if not setting.close(found.upper):
         return found
     upper, notes = least_upper(setting, found.upper)
@@ -200,23 +177,12 @@ def _grouped(task: Task, eta: float) -> float:
     return math.inf if task.tied is None else task.tied * eta
 
 
-def _kind(value: Any, table: dict[type, Any], what: str) -> type:
-    if type(value) not in table:
-        known = ", ".join(kind.__name__ for kind in table)
+def _measure(value: object, known: Table[Measure], what: str) -> Measure:
+    """How a body or a model of this kind is measured; refused with the kinds that can be."""
+    kind = kind_of(type(value))
+    if kind not in known:
         raise Refused(
-            f"the auditor has no way to measure {type(value).__name__}; it knows the {what} {known}"
+            f"the auditor has no way to measure {type(value).__name__}; it knows the {what} "
+            f"{', '.join(known)}"
         )
-    return type(value)
-
-
-# kind of body -> how a plan with it is measured
-BODIES: dict[type, Callable[[Plan, bool], Audit]] = {
-    Additive: _additive,
-    Rounds: learning_audit,
-    Measured: measured_audit,
-    VectorMask: suppression_audit,
-    SegmentMask: suppression_audit,
-    SimulatableMask: suppression_audit,
-    HistoryMask: suppression_audit,
-    LocationMachine: location_audit,
-}
+    return known[kind]

@@ -17,12 +17,11 @@ from shoal.audit.lengths import Budget
 from shoal.audit.result import factor
 from shoal.audit.statistics import log_ratio_at_least
 from shoal.audit.telling_events import TellingEvent
-from shoal.chains.families import family as as_family
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Model, Secrets
+from shoal.core.task import EachEntry, Model, Secrets, as_family
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.pairs import SecretPairs
 from shoal.networks.table import JointTable

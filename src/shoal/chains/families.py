@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
@@ -24,7 +24,6 @@ from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences, label
-from shoal.core.task import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,25 +110,6 @@ class MixingSummary(Value):
             f"any Markov chain with stationary probabilities of at least {self.pi_min:g} "
             f"and a gap of at least {self.gap:g}"
         )
-
-
-def family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:
-    """The tuple of models an adversary may hold, from models or lists of them."""
-    flat: list[Any] = []
-    for member in members:
-        if isinstance(member, Model | str) or not isinstance(member, Iterable):
-            flat.append(member)
-        else:
-            flat.extend(member)
-    for model in flat:
-        if not isinstance(model, Model):
-            raise InputError(
-                f"the family holds {model!r}, which is no model; give one such as "
-                "shoal.MarkovChain.of(...), or several"
-            )
-    if not flat:
-        raise InputError("the family holds no model; give at least one")
-    return tuple(flat)
 
 
 # A rectangle of two-state chains: every transition matrix within given bounds.

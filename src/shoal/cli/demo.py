@@ -106,9 +106,9 @@ def write_files(
     folder: Path, scene: DemoDay, comparison: RowComparison, release: Release
 ) -> dict[str, Path]:
     """Spec, model, data, plan and release in `folder`, each whole or not at all."""
+    from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
     from shoal.data.write import write_releases, write_table
-    from shoal.kinds import dumps
 
     name = str(scene.day["series"][0])
     return {

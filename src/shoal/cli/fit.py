@@ -299,8 +299,8 @@ def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
 
 
 def _write(paths: dict[str, Path], chains: dict[str, MarkovChain]) -> None:
+    from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
-    from shoal.kinds import dumps
 
     for name, path in paths.items():
         atomic_write(path, dumps(chains[name]) + "\n")

@@ -156,8 +156,8 @@ def _chart(comparison: RowComparison) -> bytes:
 
 
 def _write(comparison: RowComparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
+    from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
-    from shoal.kinds import dumps
 
     if save is not None:
         atomic_write(save, dumps(comparison.plan) + "\n")

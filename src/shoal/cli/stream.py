@@ -163,9 +163,9 @@ def filtered(
     purse: Purse | None = None,
 ) -> Iterator[str]:
     """The lines to write, one for each line read; the state is stored before a line goes out."""
+    from shoal.core.registry import dumps
     from shoal.core.rng import Rng, SystemRng
     from shoal.data.files import atomic_write
-    from shoal.kinds import dumps
     from shoal.noise.primitives import SeededRng
 
     rng: Rng = SystemRng() if seed is None else SeededRng(seed)

@@ -1,1 +1,37 @@
 """Streams of contexts: days, sensitive contexts, checks that show or suppress."""
+
+from __future__ import annotations
+
+from shoal.core.registry import Family
+
+FAMILY = Family(
+    name="contexts",
+    about="days of contexts",
+    kinds=(
+        "shoal.contexts.day:DayChain",
+        "shoal.contexts.secrets:CurrentState",
+        "shoal.contexts.secrets:SensitiveContexts",
+        "shoal.contexts.machine:MaskState",
+        "shoal.contexts.machine:SegmentMask",
+        "shoal.contexts.machine:VectorMask",
+        "shoal.contexts.machine:HistoryMask",
+        "shoal.contexts.machine:LiveSimulatable",
+        "shoal.contexts.machine:SimulatableMask",
+        "shoal.contexts.checks.task:MaskCertificate",
+        "shoal.contexts.stream:ContextStream",
+    ),
+    rows={
+        "mask-sensitive": "shoal.contexts.checks.sensitive:ROW",
+        "mask-simulatable": "shoal.contexts.checks.simulatable:ROW",
+        "mask-probabilistic": "shoal.contexts.checks.probabilistic:ROW",
+        "mask-hybrid": "shoal.contexts.checks.hybrid:ROW",
+        "mask-adaptive": "shoal.contexts.checks.adaptive:ROW",
+        "mask-optimal": "shoal.contexts.checks.optimal:ROW",
+    },
+    bodies={
+        "vector-mask": "shoal.contexts.audit.rise:suppression_audit",
+        "segment-mask": "shoal.contexts.audit.rise:suppression_audit",
+        "simulatable-mask": "shoal.contexts.audit.rise:suppression_audit",
+        "history-mask": "shoal.contexts.audit.rise:suppression_audit",
+    },
+)

@@ -42,7 +42,12 @@ class Fingerprinted(Protocol):
 
 def kind_of(cls: type) -> str:
     """The stored name of a class: `MarkovChain` is "markov-chain"."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__).lower()
+    return kind_named(cls.__name__)
+
+
+def kind_named(name: str) -> str:
+    """The stored name of the class called `name`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def encode(value: object) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
@@ -165,3 +166,22 @@ class EachEntry(Value):
 
     def describe(self) -> str:
         return "the value of every single entry: no time or record is exempt"
+
+
+def as_family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:
+    """The tuple of models an adversary may hold, from models or lists of them."""
+    flat: list[Any] = []
+    for member in members:
+        if isinstance(member, Model | str) or not isinstance(member, Iterable):
+            flat.append(member)
+        else:
+            flat.extend(member)
+    for model in flat:
+        if not isinstance(model, Model):
+            raise InputError(
+                f"the family holds {model!r}, which is no model; give one such as "
+                "shoal.MarkovChain.of(...), or several"
+            )
+    if not flat:
+        raise InputError("the family holds no model; give at least one")
+    return tuple(flat)

@@ -14,9 +14,9 @@ from shoal.additive.choice import LOSS_TOLERANCE, choose, recheck
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan
+from shoal.core.registry import dumps, loads
 from shoal.data.files import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
-from shoal.kinds import dumps, loads
 from shoal.spec.document import DataSection
 from shoal.spec.fields import load_stored, parse_stored, read_text
 from shoal.spec.request import Request, parse_request

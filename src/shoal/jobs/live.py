@@ -34,8 +34,8 @@ from shoal.contexts.jobs import day_of
 from shoal.contexts.stream import ContextStream, charge_day, comes_after, day_order
 from shoal.core.errors import CannotCompose, InputError, OverBudget, StoredError
 from shoal.core.plan import Machine, Plan
+from shoal.core.registry import dumps, loads
 from shoal.jobs.replayable_rng import KeyedRng
-from shoal.kinds import dumps, loads
 from shoal.places.machine import LocationMachine, LocationState
 from shoal.places.rows import machine_of
 from shoal.places.stream import LocationStream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.core.plan import Charge, Plan, Release
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.ledger.limits import EACH
 from shoal.ledger.reading import Entry
 from shoal.ledger.totals import entry_eta, is_step

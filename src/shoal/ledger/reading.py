@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from shoal.core.errors import LedgerError, StoredError
 from shoal.core.plan import Charge, Plan
-from shoal.kinds import loads
+from shoal.core.registry import loads
 from shoal.ledger.limits import Limit
 from shoal.ledger.links import NO_LINK, ONE, Head, last_link
 from shoal.ledger.schema import CHARGES, LIMITS, PLANS, TABLES, VERSIONS

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from shoal.core.errors import BudgetError, LedgerError
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Charge, Plan, Release
-from shoal.kinds import dumps, loads
+from shoal.core.registry import dumps, loads
 from shoal.ledger import links, reading
 from shoal.ledger.charging import check_names, checked_release, checked_text, fields, repeated
 from shoal.ledger.database import Database, connect, newer, prepare

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, inspect, select
 
 from shoal.core.errors import BudgetError, StoredError
 from shoal.core.plan import Plan, Release
-from shoal.kinds import loads
+from shoal.core.registry import loads
 from shoal.ledger.database import Database
 from shoal.ledger.links import Head, link_hash
 from shoal.ledger.schema import CHARGES, PLANS, TABLES, Words

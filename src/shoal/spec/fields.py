@@ -184,7 +184,7 @@ def load_stored(path: Path, what: str) -> Any:
 
 def parse_stored(text: str, path: Path, what: str) -> Any:
     """The value of a stored document; `path` and `what` are for the refusal only."""
-    from shoal.kinds import loads
+    from shoal.core.registry import loads
 
     try:
         return loads(text)

@@ -52,8 +52,8 @@ def fit_contexts(
 ) -> None:
     """Fits, stores and reports the chain of a day."""
     from shoal.contexts.day import fit_day
+    from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
-    from shoal.kinds import dumps
 
     if columns.state is None or columns.time is None:
         raise InputError("--slot needs the columns of contexts and times; name --state and --time")

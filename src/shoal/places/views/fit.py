@@ -194,8 +194,8 @@ class MapWish:
 
 def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) -> None:
     """Fits, stores and reports a map model."""
+    from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
-    from shoal.kinds import dumps
 
     if wish.personal is not None and wish.series is None:
         raise InputError("--personal needs the column of people; name --series too")

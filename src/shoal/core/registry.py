@@ -1,0 +1,106 @@
+"""The families, and the tables made of their records: kinds, rows, audits, sections of a spec.
+
+A family says of itself, in one record, what it adds to each table: names, and where they are
+defined, as "package.module:name". Nothing is imported before it is asked for, so that a plan of a
+chain loads no maps. A sixth family is one folder and one line in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from shoal.core import codec
+from shoal.core.codec import Fingerprinted
+
+# ties between rows go to the earlier family, and to the earlier row in it
+FAMILIES = ("additive", "chains", "networks", "records", "places", "contexts")
+
+Loaded = TypeVar("Loaded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What one family adds to the common tables; every value is "package.module:name"."""
+
+    name: str
+    about: str  # what its data is, as a noun phrase
+    kinds: tuple[str, ...] = ()  # classes that can be stored
+    rows: Mapping[str, str] = field(default_factory=dict)  # mechanism to its row
+    bodies: Mapping[str, str] = field(default_factory=dict)  # kind of a plan's body to its audit
+    models: Mapping[str, str] = field(default_factory=dict)  # kind of a model to its audit of noise
+    model_sections: Mapping[str, str] = field(default_factory=dict)  # spec: kind to section
+    secrets_sections: Mapping[str, str] = field(default_factory=dict)
+    query_sections: Mapping[str, str] = field(default_factory=dict)
+    stored_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    templates: Mapping[str, str] = field(default_factory=dict)  # `shoal init --kind` to its words
+
+
+class Table(MutableMapping[str, Loaded], Generic[Loaded]):
+    """Names to what they stand for, made of what `part` takes from each family's record.
+
+    The records are read at the first look, and each entry is loaded when it is first looked up.
+    """
+
+    def __init__(self, part: Callable[[Family], Mapping[str, str]]) -> None:
+        self._part = part
+
+    @cached_property
+    def _found(self) -> dict[str, str | Loaded]:
+        return {name: place for record in families() for name, place in self._part(record).items()}
+
+    def __getitem__(self, name: str) -> Loaded:
+        found = self._found[name]
+        if isinstance(found, str):
+            found = self._found[name] = load(found)
+        return found
+
+    def __setitem__(self, name: str, value: Loaded) -> None:
+        self._found[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def load(place: str) -> Any:
+    """What "package.module:name" names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """The record of every family, in the order of `FAMILIES`."""
+    return tuple(load(f"shoal.{name}:FAMILY") for name in FAMILIES)
+
+
+def family_of(value: object) -> Family | None:
+    """The family whose package defines the class of `value`; None for what is common to all."""
+    package = type(value).__module__.removeprefix("shoal.").partition(".")[0]
+    return next((family for family in families() if family.name == package), None)
+
+
+def _kinds(family: Family) -> Mapping[str, str]:
+    return {codec.kind_named(place.partition(":")[2]): place for place in family.kinds}
+
+
+KINDS: Table[type] = Table(_kinds)  # the closed table of everything that can be stored
+
+
+def dumps(value: Fingerprinted, *, indent: int | None = 2) -> str:
+    """A plan, model, release or any other stored kind as a JSON document."""
+    return codec.dumps(value, indent=indent)
+
+
+def loads(text: str) -> Any:
+    """The value of a document made by `dumps`; refused when edited, damaged or unknown."""
+    return codec.loads(text, KINDS)

@@ -22,7 +22,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "undoc-members": False}
 
-MECHANISMS = Path(shoal.__file__).parent / "mechanisms"
+PACKAGE = Path(shoal.__file__).parent
+ROOMS = ("additive", "records", "places", "contexts/checks")  # where mechanisms lie
 
 
 def plain_docstring(
@@ -54,7 +55,9 @@ def escaped(text: str) -> str:
 def all_proofs(app: Any, docname: str, source: list[str]) -> None:
     """The page of proofs is made of the files that lie beside the mechanisms."""
     if docname == "proofs":
-        source[0] += "\n\n" + "\n\n".join(map(one_proof, sorted(MECHANISMS.glob("*.md"))))
+        source[0] += "\n\n" + "\n\n".join(
+            map(one_proof, sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.md")))
+        )
 
 
 def one_proof(path: Path) -> str:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 import math
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import shoal.additive.choice
 from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, choose
 from shoal.core.errors import Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.plan import Additive, Plan
-from shoal.core.registry import dumps, loads
+from shoal.core.registry import dumps, families, loads
 from tests.contract.tasks import OWN, TASKS, amounts, plan_of
 from tests.toys import with_scale
 
@@ -149,8 +149,10 @@ def test_noise_is_on_a_lattice_that_holds_every_answer(row: str, name: str) -> N
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_proof_lies_beside_the_row(row: str) -> None:
-    folder = Path(shoal.additive.choice.__file__).parent
-    proof = folder / f"{row.replace('-', '_')}.md"
+    place = next(family.rows[row] for family in families() if row in family.rows)
+    module = find_spec(place.partition(":")[0])
+    assert module is not None
+    proof = Path(str(module.origin)).parent / f"{row.replace('-', '_')}.md"
     assert proof.is_file(), f"{row} has no proof file {proof.name}"
     assert len(proof.read_text()) > 400
 

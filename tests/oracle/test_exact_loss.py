@@ -438,9 +438,7 @@ def test_vectors_with_too_many_values_are_refused_with_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(
-    "other_way", [("exact_cover.COMPILED", 0), ("exact_blocks.DEEPEST_TABLE", -1.0)]
-)
+@pytest.mark.parametrize("other_way", [("cover.COMPILED", 0), ("blocks.DEEPEST_TABLE", -1.0)])
 def test_compiled_sweeps_and_logarithms_say_the_same(
     seed: int, other_way: tuple[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,7 +450,7 @@ def test_compiled_sweeps_and_logarithms_say_the_same(
     tasks = [_task(initial, matrices, [0, 1, 3][:size], length) for length in (17, None)]
     tasks += [_task(law, matrices, [0, 1, 3][:size], None) for law in (settled, None)]
     plain = [window_loss(task, scale, 5) for task in tasks]
-    monkeypatch.setattr("shoal.loss." + other_way[0], other_way[1])
+    monkeypatch.setattr("shoal.chains.exact." + other_way[0], other_way[1])
     again = [window_loss(task, scale, 5) for task in tasks]
     for one, other in zip(plain, again, strict=True):
         assert other.value == pytest.approx(one.value, abs=CLOSE)

@@ -192,7 +192,7 @@ def arrays(task: Task, delta: Fraction, **rest: Any) -> Day:
 def days_of(
     task: Task, delta: Fraction, *, states: Sequence[str] | None = None, **rest: Any
 ) -> tuple[Day, ...]:
-    """The days of a task for the loops of `shoal.loss`; refused unless 0 < delta < 1.
+    """The days of a task for the loops of `shoal.contexts.search`; refused unless 0 < delta < 1.
 
     Contexts are in canonical order, or in the order of `states`.
     """

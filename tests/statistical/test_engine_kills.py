@@ -23,7 +23,7 @@ JOBS = 3
 RESUME = """
 import sys, time
 from shoal.jobs.job import load_job
-from shoal.engines import local
+from shoal.jobs import local
 made = load_job(sys.argv[1])
 print("ready", flush=True)
 begin = time.monotonic()

@@ -16,7 +16,7 @@ import resource, sys
 from datetime import timedelta
 from pathlib import Path
 from tests.engine_jobs import job, plan
-from shoal.engines import local
+from shoal.jobs import local
 data, out, memory = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 report = local.run(job(data, out, plan(length=1000), memory=memory))
 assert report.rows == 1_000_000 and report.adds_up, report

@@ -56,7 +56,7 @@ EXECUTORS = """
 import json, os, signal, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from shoal.engines import spark as engine
+from shoal.jobs import spark as engine
 from shoal.jobs.job import load_job
 
 out, marks = sys.argv[1], Path(sys.argv[2])

@@ -108,7 +108,7 @@ CASES = [
     ("model.0", {"file": "m.json", "states": []}, "model.states is not a key of a [[model]] with"),
     # secrets
     ("secrets.kind", "policy", "secrets.kind is 'policy'; it must be one of"),
-    ("networks.pairs", [], "secrets.pairs is not a key of [secrets] of kind 'each-entry'"),
+    ("secrets.pairs", [], "secrets.pairs is not a key of [secrets] of kind 'each-entry'"),
     ("secrets", PAIRS, "secrets name events over variables, but a Markov chain"),
     ("secrets", {**PAIRS, "pairs": [["yes"]]}, "secrets.pairs[0] is a list of 1; it must be a"),
     ("secrets", {**PAIRS, "pairs": [["yes", "maybe"]]}, "secrets.pairs[0] names 'maybe'"),

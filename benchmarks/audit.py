@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.mask import dense_chain
-from shoal.additive.choice import recheck
+from shoal.additive.choice import verify_promise
 from shoal.additive.queries import count
 from shoal.audit.exact import audit, audit_noise
 from shoal.chains.exact.sums import chain_sum
@@ -143,7 +143,7 @@ def streams() -> None:
             clock=time.process_time,
         )
         begun = time.process_time()
-        own = recheck(plan)
+        own = verify_promise(plan)
         middle = time.process_time()
         found = audit(plan)
         ended = time.process_time()

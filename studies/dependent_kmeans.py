@@ -11,9 +11,9 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.noise.primitives import SeededRng
-from shoal.records.centroids import Centroids, Points, nearest
 from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
+from shoal.records.kmeans import Centroids, Points, nearest
 from shoal.records.numbers import split_rounds
 from shoal.records.people import People
 from shoal.records.sources import FriendModel

@@ -31,11 +31,11 @@ from shoal.places.location_set import LocationSet
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.walk import SparseChain
-from shoal.records.centroids import centroids
 from shoal.records.classifier import linear_classifier
 from shoal.records.degrees import degree_distribution
 from shoal.records.domain import RecordDomain, RecordGroups
 from shoal.records.field import PairwiseField, friend_field
+from shoal.records.kmeans import centroids
 from shoal.records.numbers import number_histogram, number_mean
 from shoal.records.sources import FriendModel
 from shoal.records.ties import Dependence

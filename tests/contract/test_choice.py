@@ -17,8 +17,8 @@ from shoal.additive.choice import (
     calibrated,
     choose,
     epsilon_for,
-    recheck,
     row_named,
+    verify_promise,
 )
 from shoal.additive.queries import count, histogram
 from shoal.chains.model import MarkovChain
@@ -171,8 +171,8 @@ def test_an_unproved_row_is_never_chosen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_finished_plan_can_be_checked_again() -> None:
     plan = calibrate(QUERY, EachEntry(), CHAIN, epsilon=2, mechanism="group")
-    assert recheck(plan) == pytest.approx(2.0)
-    assert recheck(with_scale(plan, Fraction(5))) == pytest.approx(4.0)
+    assert verify_promise(plan) == pytest.approx(2.0)
+    assert verify_promise(with_scale(plan, Fraction(5))) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("error", [1, 5, 20, 300])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS, composition_of, confirmed, recheck
+from shoal.additive.choice import MECHANISMS, composition_of, confirmed, verify_promise
 from shoal.core.codec import SCHEMA, digest, encode
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.plan import Additive, Plan
@@ -52,7 +52,7 @@ def believed(plan: Plan, *edits: Edit) -> float | None:
         again = shoal.loads(forged(plan, *edits))
     except shoal.StoredError:
         return None
-    loss = recheck(again)
+    loss = verify_promise(again)
     most = float(again.guarantee.amount) * (1 + 1e-12) if again.guarantee.proved else math.inf
     if loss <= most and loss < math.inf:
         return loss
@@ -96,7 +96,7 @@ def true_rules(plan: Plan, *edits: Edit) -> Edit:
 @EACH
 def test_the_untouched_plan_is_believed(row: str, name: str) -> None:
     plan = plan_of(row, name)
-    assert recheck(shoal.loads(forged(plan))) == recheck(plan)
+    assert verify_promise(shoal.loads(forged(plan))) == verify_promise(plan)
     assert set(composition_of(plan)) == set(plan.composition)
     if plan.guarantee.proved:
         assert confirmed(plan) is plan
@@ -204,7 +204,7 @@ def test_nothing_is_taken_from_the_certificate(row: str) -> None:
     def edit(data: Any) -> None:
         data["certificate"] = shrink(data["certificate"])
 
-    assert believed(plan, edit) == recheck(plan)
+    assert believed(plan, edit) == verify_promise(plan)
 
 
 ENTRY_ONLY = ("laplace", "knorm")  # their promise is not about the family
@@ -222,7 +222,7 @@ def test_a_harder_task_is_found(row: str) -> None:
     if row not in ENTRY_ONLY and plan.body.noise.scale < enough_for_all:
         assert believed(plan, slow, start) is None
     if row == "group":
-        assert believed(plan, slow, start) == recheck(plan)
+        assert believed(plan, slow, start) == verify_promise(plan)
         assert believed(plan, put(40, "task", "family", 0, "length")) is None
 
 
@@ -240,8 +240,8 @@ def test_entry_level_noise_is_no_other_promise_whoever_is_named() -> None:
 def test_an_external_mechanism_is_rechecked_at_the_eta_it_is_held_to() -> None:
     chain = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]])
     plan = shoal.lift(lambda eta: lambda entries: 0.0, chain, epsilon=1)
-    assert 0.99 < recheck(plan) <= 1
-    assert believed(plan) == recheck(plan)
+    assert 0.99 < verify_promise(plan) <= 1
+    assert believed(plan) == verify_promise(plan)
     assert believed(plan, scaled(Fraction(2), "body", "eta")) is None
     assert believed(plan, scaled(Fraction(1, 2), "composition", 0, "eta")) is None
     count = encode(shoal.count(chain.states, "1"))

@@ -4,7 +4,7 @@ its own enumeration of whole sequences, in logarithms, of the noise as it is dra
 Chains of 2 to 4 states with zeros, slow, alternating and nearly certain rows, probabilities down to
 1e-300, any start, families, memory of two entries, one matrix per step; counts, sums with odd
 weights, means, histograms; extreme and inexact budgets. Nothing may lose more than it promises,
-and neither `recheck` nor `leakage` may fall below the truth.
+and neither `verify_promise` nor `leakage` may fall below the truth.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal import AnyInitialLaw, EachEntry, MarkovChain, OrderChain
+from shoal import AnyInitialLaw, EachEntry, MarkovChain
+from shoal.chains import OrderChain
 
 ROWS = (
     "best",
@@ -250,7 +251,7 @@ def attack(seed: int) -> str:
         assert truth <= promised * (1 + ROUNDING) + 1e-13, (
             f"{said}: promised {promised}, true {truth}"
         )
-    again = shoal.recheck(plan)
+    again = shoal.verify_promise(plan)
     assert again <= promised * (1 + 1e-12), f"{said}: re-check {again} for {promised}"
     assert truth <= again * (1 + ROUNDING) + 1e-13, f"{said}: re-check {again}, true {truth}"
     eta = plan.body.query.lipschitz / noise.scale  # type: ignore[union-attr]

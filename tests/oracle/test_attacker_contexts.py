@@ -335,16 +335,16 @@ def test_applications_that_share_a_stream_keep_their_labels() -> None:
 
 
 def test_a_forged_table_that_only_slots_not_read_lead_to_is_measured() -> None:
-    """Complete readings never release at slot 1 here, so nothing but `recheck` would look at it."""
+    """Complete readings never release at slot 1 here: only `verify_promise` looks at it."""
     states = ["home", "clinic"]
     day = shoal.DayChain.of([[[0.5, 0.5], [0.5, 0.5]]] * 2, initial=[0.9, 0.1], states=states)
     plan: Any = shoal.mask(day, CLINIC, delta=0.3, check="mask-adaptive")
     order = plan.body.states
     tables = {(-1, 0): np.full((1, 2), 65535, np.uint16)}
-    assert shoal.recheck(with_tables(plan, tables)) <= 0.3
+    assert shoal.verify_promise(with_tables(plan, tables)) <= 0.3
     tables[1, order.index("home")] = np.array([[0 if s == "home" else 65535 for s in order]], "u2")
     forged = with_tables(plan, tables)
-    assert shoal.recheck(forged) > 0.4
+    assert shoal.verify_promise(forged) > 0.4
     outputs = Attack(forged, [day], []).joint(day, {0: LEFT_OUT})
     assert rise(CLINIC, day, outputs, {"clinic"}, 2) > Fraction(2, 5)
 

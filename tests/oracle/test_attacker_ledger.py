@@ -228,7 +228,7 @@ def ties(rng: np.random.Generator) -> World:
     """Bits of which only pairs are known, and fields; the truth is one law with these pairs."""
     count = int(rng.integers(2, 5))
     data = list(itertools.product((0, 1), repeat=count))
-    domain, held = shoal.RecordDomain.named("01"), []
+    domain, held = shoal.records.RecordDomain.named("01"), []
     places = list(itertools.combinations(range(count), 2))
     for _ in range(int(rng.integers(1, 3))):
         law = law_of_rows(rng, (2**count,)).reshape((2,) * count)
@@ -240,7 +240,7 @@ def ties(rng: np.random.Generator) -> World:
         rng.choice([0.01, 0.3, 1, 4], size=(2, 2)),
         rng.choice([1e-3, 1, 2], (count, 2)),
     )
-    field = shoal.PairwiseField.of(domain, count, tied, potential + potential.T, own=own)
+    field = shoal.records.PairwiseField.of(domain, count, tied, potential + potential.T, own=own)
     law = np.array(
         [
             sum(math.log(own[i, x]) for i, x in enumerate(one))
@@ -280,7 +280,7 @@ def graphs(rng: np.random.Generator) -> World:
     ]
     caps = [int(cap) for cap in rng.integers(1, nodes, size=3)]
     queries = [
-        shoal.degree_distribution(
+        shoal.records.degree_distribution(
             nodes,
             cap=cap,
             level=level if rng.random() < 0.6 else "edge",
@@ -318,7 +318,7 @@ def graphs(rng: np.random.Generator) -> World:
             default=nodes,
         )
 
-    held = [Held(shoal.RecordGroups(int(size)), ()) for size in rng.integers(1, 3, size=2)]
+    held = [Held(shoal.records.RecordGroups(int(size)), ()) for size in rng.integers(1, 3, size=2)]
     return World(
         data,
         held,
@@ -336,7 +336,7 @@ def groups(rng: np.random.Generator) -> World:
     base = named(rng)
     held = [
         *base.held[:1],
-        *(Held(shoal.RecordGroups(int(n)), ()) for n in rng.integers(1, 3, size=2)),
+        *(Held(shoal.records.RecordGroups(int(n)), ()) for n in rng.integers(1, 3, size=2)),
     ]
     return replace(
         base, held=held, secrets=base.secrets[:1], rows=("group", "laplace", "exact", "lift")

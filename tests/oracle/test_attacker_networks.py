@@ -122,8 +122,8 @@ def random_field(draw: random.Random) -> Case:
     pairs = [pair for pair in combinations(range(count), 2) if draw.random() < 0.6]
     tables = [tie(draw, size) for _ in pairs] or [tie(draw, size)]
     own = [[weight(draw) or 1.0 for _ in range(size)] for _ in range(count)]
-    model = shoal.PairwiseField.of(
-        shoal.RecordDomain.named([str(v) for v in range(size)]),
+    model = shoal.records.PairwiseField.of(
+        shoal.records.RecordDomain.named([str(v) for v in range(size)]),
         count,
         pairs,
         tables,
@@ -306,7 +306,7 @@ def attack_rows(draw: random.Random, case: Case) -> int:
         scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
         truth = max((released_loss(a, b, scale, support) for a, b in laws), default=0.0)
         at_most(truth, float(epsilon), f"{name} {kind}")
-        at_most(truth, shoal.recheck(plan), f"recheck of {name} {kind}")
+        at_most(truth, shoal.verify_promise(plan), f"verify_promise of {name} {kind}")
     return taken
 
 
@@ -364,7 +364,7 @@ def attack_divergence(draw: random.Random) -> None:
     size = draw.choice([2, 3, 5])
     one, two = row(draw, size), row(draw, size)
     laws: list[Law] = [{(i,): Fraction(p) for i, p in enumerate(law)} for law in (one, two)]
-    truth, found = divergence(*laws), shoal.max_divergence(one, two)
+    truth, found = divergence(*laws), shoal.chains.max_divergence(one, two)
     at_most(truth, found, "max_divergence")
     assert found == truth or found <= truth + 1e-9
 
@@ -386,8 +386,13 @@ def attack_forest(draw: random.Random) -> int:
     leaf = draw.choice([0.5, 1e-3, 1e-9, 1e-80, 1e-80])
     own = [[1.0, 1.0] if i == 0 else [1 - leaf, leaf] for i in range(count)]
     ties = {(j, i): table for (i, j), table in zip(above.items(), tables, strict=True)}
-    model = shoal.PairwiseField.of(
-        shoal.RecordDomain.named(["0", "1"]), count, list(ties), tables, range(len(tables)), own
+    model = shoal.records.PairwiseField.of(
+        shoal.records.RecordDomain.named(["0", "1"]),
+        count,
+        list(ties),
+        tables,
+        range(len(tables)),
+        own,
     )
     laws = [count_laws(own, ties, root) for root in {0, 1, draw.randrange(count), count - 1}]
     query = shoal.count(["0", "1"], "1")
@@ -417,9 +422,11 @@ def attack_ties(draw: random.Random) -> int:
     pair = [[1 - 2 * one + both, one - both], [one - both, both]]
     margin = [pair[0][0] + pair[0][1], pair[1][0] + pair[1][1]]
     ties = {(j, i): pair for i, j in above.items()}
-    pairs = shoal.Dependence.of(shoal.RecordDomain.named(["0", "1"]), count, list(ties), pair)
+    pairs = shoal.Dependence.of(
+        shoal.records.RecordDomain.named(["0", "1"]), count, list(ties), pair
+    )
     try:
-        model = shoal.field_of_pairs(pairs)
+        model = shoal.records.field_of_pairs(pairs)
     except shoal.InputError:  # weights that no double holds
         return 0
     step = [[p / margin[x] if margin[x] else 0.0 for p in pair[x]] for x in (0, 1)]

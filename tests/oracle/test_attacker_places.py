@@ -412,7 +412,7 @@ def check_constraint(case: Map, stage: Any, prior: Sequence[float]) -> None:
 
 def attack_leakage(case: Map, plan: Any, outputs: Any, name: Any, known: Any) -> None:
     """`sequence_leakage` against all paths."""
-    found = shoal.sequence_leakage(plan, outputs, start=name)
+    found = shoal.places.sequence_leakage(plan, outputs, start=name)
     first, begin, rows = known
     state = plan.body.init(name)
     for at, z in enumerate(outputs):
@@ -482,7 +482,7 @@ def attack_forged(dice: random.Random, case: Map) -> None:
     """A plan with something changed in its document does not pass."""
     plan = dice.choice(case.plans)
     machine, guarantee, rule = plan.body, plan.guarantee, plan.composition[0]
-    assert shoal.recheck(plan) <= float(guarantee.amount) * NEAR
+    assert shoal.verify_promise(plan) <= float(guarantee.amount) * NEAR
     more = machine.epsilon * dice.choice([2, Fraction(101, 100)])
     other = dice.choice([row for row in ROWS if row != plan.mechanism])
     forged = dice.choice(
@@ -505,7 +505,7 @@ def attack_forged(dice: random.Random, case: Map) -> None:
             ),
         ]
     )
-    found = shoal.recheck(shoal.loads(shoal.dumps(forged)))
+    found = shoal.verify_promise(shoal.loads(shoal.dumps(forged)))
     assert found > float(forged.guarantee.amount) * NEAR
 
 

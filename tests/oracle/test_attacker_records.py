@@ -98,11 +98,11 @@ def tied(rng: np.random.Generator) -> Tied:
     count = int(rng.choice([2, 3, 3, 5] if kind == "bits" else [2, 3]))
     own = bool(rng.random() < 0.3)
     if kind == "bits":
-        domain: Any = shoal.RecordDomain.points([0, 1])
+        domain: Any = shoal.records.RecordDomain.points([0, 1])
         query: Any = shoal.count(["0", "1"], "1")
         adds = np.array([[[0.0]], [[1.0]]])
     elif kind == "box":
-        domain = shoal.RecordDomain.box([0, 0], [1, 1], cells=2, own_places=own)
+        domain = shoal.records.RecordDomain.box([0, 0], [1, 1], cells=2, own_places=own)
         query = BoxSum()
         adds = box_adds(domain)
     else:
@@ -129,7 +129,9 @@ def tied(rng: np.random.Generator) -> Tied:
         own_laws = rng.dirichlet(np.ones(size), size=count)
         tables[:, 0, :] += 1e-3
         tables[:, :, 0] += 1e-3
-        model = shoal.PairwiseField.of(domain, count, ties, tables, range(len(ties)), own_laws)
+        model = shoal.records.PairwiseField.of(
+            domain, count, ties, tables, range(len(ties)), own_laws
+        )
         joint = written_out(tables, own_laws, ties)
     return Tied(
         query=query,
@@ -156,11 +158,11 @@ def numbers(kind: str, count: int, own: bool, rng: np.random.Generator) -> tuple
     low, high = float(rng.choice([-1, 0])), float(rng.choice([1, 3]))
     if kind == "points":
         values = np.sort(rng.uniform(low, high, 3))
-        domain: Any = shoal.RecordDomain(low=values[:, None], high=values[:, None])
+        domain: Any = shoal.records.RecordDomain(low=values[:, None], high=values[:, None])
         inside = values[:, None]
     else:
         cells = int(rng.integers(2, 5 if count == 2 else 4))
-        domain = shoal.RecordDomain.interval(low, high, cells=cells, own_places=own)
+        domain = shoal.records.RecordDomain.interval(low, high, cells=cells, own_places=own)
         ends = low + (high - low) * np.arange(cells + 1) / cells
         gap = (high - low) / cells
         inside = np.stack(
@@ -168,11 +170,11 @@ def numbers(kind: str, count: int, own: bool, rng: np.random.Generator) -> tuple
             axis=1,
         )
     if rng.random() < 0.6:
-        query: Any = shoal.number_mean(low=low, high=high, records=count)
+        query: Any = shoal.records.number_mean(low=low, high=high, records=count)
         adds = [[[rounded_mean(v, low, high, count)] for v in row] for row in inside.tolist()]
     else:
         edges = [low, float(rng.integers(1, 4)) / 4 * (high - low) + low, high]
-        query = shoal.number_histogram(edges)
+        query = shoal.records.number_histogram(edges)
         adds = [[in_bins(v, edges) for v in row] for row in inside.tolist()]
     return domain, query, np.array(adds)
 
@@ -400,7 +402,9 @@ def odd_or(rng: np.random.Generator, usual: Any) -> Any:
 
 
 def planned(query: Any, epsilon: Fraction, group: int = 1) -> Any:
-    return shoal.calibrate(query, shoal.EachEntry(), shoal.RecordGroups(group), epsilon=epsilon)
+    return shoal.calibrate(
+        query, shoal.EachEntry(), shoal.records.RecordGroups(group), epsilon=epsilon
+    )
 
 
 def attack_numbers(rng: np.random.Generator, epsilon: Fraction) -> None:
@@ -411,8 +415,8 @@ def attack_numbers(rng: np.random.Generator, epsilon: Fraction) -> None:
     group = int(rng.integers(1, count + 1))
     other = [odd_or(rng, float(rng.uniform(-9, 9))) for _ in range(group)] + values[group:]
     queries = (
-        shoal.number_mean(low=0, high=1, records=count),
-        shoal.number_histogram([0, "0.25", "0.5", 1]),
+        shoal.records.number_mean(low=0, high=1, records=count),
+        shoal.records.number_histogram([0, "0.25", "0.5", 1]),
     )
     for query in queries:
         plan = planned(query, epsilon, group)
@@ -430,12 +434,12 @@ def attack_clusters(rng: np.random.Generator, epsilon: Fraction) -> None:
     changed = [[odd_or(rng, float(rng.uniform(-5, 5))) for _ in range(width)] for _ in range(group)]
     data = rows, changed + rows[group:]
     rounds = int(rng.integers(1, 4))
-    query = shoal.centroids(
+    query = shoal.records.centroids(
         [str(k) for k in range(width)], low=0, high=1, clusters=2, rounds=rounds
     )
     compared_rounds(query, planned(query, epsilon, group), data, epsilon)
     fitted = [
-        shoal.PrivateKMeans(2, rounds=rounds, epsilon=epsilon, random_state=1).fit(records)
+        shoal.records.PrivateKMeans(2, rounds=rounds, epsilon=epsilon, random_state=1).fit(records)
         for records in data
     ]
     assert fitted[0].plan_ == fitted[1].plan_
@@ -451,7 +455,11 @@ def attack_classifier(rng: np.random.Generator, epsilon: Fraction) -> None:
     labels: list[Any] = [named[0 if one_class else int(rng.integers(2))] for _ in range(count)]
     changed = [odd_or(rng, float(rng.normal())) for _ in range(width)]
     other_label = odd_or(rng, named[int(rng.integers(2))])
-    kind: Any = shoal.PrivateLinearSVC if rng.random() < 0.5 else shoal.PrivateLogisticRegression
+    kind: Any = (
+        shoal.records.PrivateLinearSVC
+        if rng.random() < 0.5
+        else shoal.records.PrivateLogisticRegression
+    )
     settings: dict[str, Any] = {
         "alpha": Fraction(str(rng.choice(["1/10000", "1/100", "1", "100"]))),
         "norm": Fraction(str(rng.choice(["1/1000", "1", "1000"]))),
@@ -491,7 +499,9 @@ def attack_degrees(rng: np.random.Generator, epsilon: Fraction) -> None:
     other = (edges - moving) | {pair for pair in moving if rng.random() < 0.5}
     junk: list[Any] = [(nodes, 0), (1, 1), (-1, 2), (0.5, 1), (None, "x"), (math.nan, 1e308)]
     for cumulative in (False, True):
-        query = shoal.degree_distribution(nodes, cap=cap, level=level, cumulative=cumulative)
+        query = shoal.records.degree_distribution(
+            nodes, cap=cap, level=level, cumulative=cumulative
+        )
         plan = planned(query, epsilon)
         answers: list[Any] = []
         for data, more in ((edges, junk), (other, [])):
@@ -534,7 +544,9 @@ def test_no_record_tells_more_than_promised_whatever_it_holds() -> None:
     assert set(seen.values()) == {12}
 
 
-@pytest.mark.parametrize("kind", [shoal.PrivateLinearSVC, shoal.PrivateLogisticRegression])
+@pytest.mark.parametrize(
+    "kind", [shoal.records.PrivateLinearSVC, shoal.records.PrivateLogisticRegression]
+)
 @pytest.mark.parametrize("label", [0, 2, None])
 def test_one_label_among_two_thousand_tells_what_one_record_may(kind: Any, label: Any) -> None:
     """Classes read off the labels would turn every weight over: 122 and 176 at epsilon = 1."""
@@ -550,9 +562,9 @@ def test_one_label_among_two_thousand_tells_what_one_record_may(kind: Any, label
 def test_a_law_of_cells_is_a_promise_about_cells() -> None:
     """Ten cells of [0, 1]: kept about cells under the worst law, broken about values by another."""
     law = np.full((10, 10), 0.01)
-    domain = shoal.RecordDomain.interval(0, 1, cells=10)
+    domain = shoal.records.RecordDomain.interval(0, 1, cells=10)
     model = shoal.Dependence.of(domain, 2, [(0, 1)], law)
-    query = shoal.number_mean(low=0, high=1, records=2)
+    query = shoal.records.number_mean(low=0, high=1, records=2)
     plan: Any = shoal.calibrate(
         query, shoal.EachEntry(), model, epsilon=1, mechanism="dependent-means"
     )
@@ -572,7 +584,7 @@ def test_a_law_of_cells_is_a_promise_about_cells() -> None:
     low, high = (0.0 + 0.0005, 0.0 + 0.0005), (1 - 0.0005, 1 - 0.0005)
     answers = [sum(rounded_mean(v, 0, 1, 2) for v in pair) for pair in (low, high)]
     assert 1.2 < (answers[1] - answers[0]) / scale < 1.4
-    own = shoal.RecordDomain.interval(0, 1, cells=10, own_places=True)
+    own = shoal.records.RecordDomain.interval(0, 1, cells=10, own_places=True)
     declared = shoal.calibrate(
         query, shoal.EachEntry(), shoal.Dependence.of(own, 2, [(0, 1)], law), epsilon=1
     )
@@ -581,11 +593,11 @@ def test_a_law_of_cells_is_a_promise_about_cells() -> None:
 
 def test_a_field_of_cells_pays_for_their_width() -> None:
     """Weak ties, places by one common coin: the reach of cells alone would be broken."""
-    domain = shoal.RecordDomain.interval(0, 1, cells=2)
+    domain = shoal.records.RecordDomain.interval(0, 1, cells=2)
     table = np.array([[1.0, 0.9], [0.9, 1.0]])
     ties = ((0, 1), (1, 2))
-    model = shoal.PairwiseField.of(domain, 3, ties, table)
-    query = shoal.number_mean(low=0, high=1, records=3)
+    model = shoal.records.PairwiseField.of(domain, 3, ties, table)
+    query = shoal.records.number_mean(low=0, high=1, records=3)
     plan: Any = shoal.calibrate(
         query, shoal.EachEntry(), model, epsilon=1, mechanism="dependent-field"
     )
@@ -597,17 +609,17 @@ def test_a_field_of_cells_pays_for_their_width() -> None:
     )
     rng = np.random.default_rng(0)
     assert loss_about_cells(case, float(plan.body.noise.scale), rng) <= 1
-    own = shoal.RecordDomain.interval(0, 1, cells=2, own_places=True)
+    own = shoal.records.RecordDomain.interval(0, 1, cells=2, own_places=True)
     less: Any = shoal.calibrate(
         query,
         shoal.EachEntry(),
-        shoal.PairwiseField.of(own, 3, ties, table),
+        shoal.records.PairwiseField.of(own, 3, ties, table),
         epsilon=1,
         mechanism="dependent-field",
     )
     assert loss_about_cells(case, float(less.body.noise.scale), rng) > 1.2
     # a query that is no sum has nothing to go by but the group
-    clusters = shoal.centroids("x", low=0, high=1, clusters=2, rounds=1)
+    clusters = shoal.records.centroids("x", low=0, high=1, clusters=2, rounds=1)
     for row in ("dependent-field", "lift", "group"):
         plan = shoal.calibrate(clusters, shoal.EachEntry(), model, epsilon=1, mechanism=row)
         assert float(plan.body.noise.scale / clusters.lipschitz) == pytest.approx(3, rel=1e-6)
@@ -615,16 +627,16 @@ def test_a_field_of_cells_pays_for_their_width() -> None:
 
 def test_what_has_no_shape_of_records_is_refused_by_its_shape() -> None:
     """Empty tables and tables of another width: public, and the same whatever is in them."""
-    query = shoal.centroids("xy", low=0, high=1)
+    query = shoal.records.centroids("xy", low=0, high=1)
     for data in ([], [[1]], [[1, 2], [3]], np.zeros((0, 2)), 3):
         with pytest.raises(shoal.DataError, match=r"the data has shape .* rows of 2 numbers"):
             query.read(data)
     with pytest.raises(shoal.DataError, match="2 numbers in a row"):
-        shoal.number_mean(low=0, high=1, records=2).read([])
-    assert shoal.number_histogram([0, 1, 2]).evaluate(
-        shoal.number_histogram([0, 1, 2]).read([])
+        shoal.records.number_mean(low=0, high=1, records=2).read([])
+    assert shoal.records.number_histogram([0, 1, 2]).evaluate(
+        shoal.records.number_histogram([0, 1, 2]).read([])
     ) == (0, 0)
-    degrees = shoal.degree_distribution(3, cap=1)
+    degrees = shoal.records.degree_distribution(3, cap=1)
     assert degrees.evaluate(degrees.read([])) == (0,)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, recheck
+from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
 from shoal.audit.report import as_html, as_json
 from shoal.contexts.audit.witness import hide_chance
@@ -65,7 +65,7 @@ def check(row: str, wanted: int, seed: int) -> None:
     for plan in plans(row, wanted, seed):
         found = audit(plan)
         assert found.exact
-        own = max(recheck(plan), 0.0)
+        own = max(verify_promise(plan), 0.0)
         # the optimal check evaluates only the secrets that delta could leave breached, and
         # also releases that cannot come up
         same = own == pytest.approx(found.loss, abs=1e-9)
@@ -92,7 +92,7 @@ def test_hiding_only_what_is_sensitive_is_found_out() -> None:
     for plan in plans("mask-sensitive", 30, seed=32):
         found = audit(plan)
         broken += found.violated
-        assert found.violated == (recheck(plan) > float(plan.guarantee.amount) + 1e-9)
+        assert found.violated == (verify_promise(plan) > float(plan.guarantee.amount) + 1e-9)
     assert broken > 20
 
 
@@ -110,7 +110,7 @@ def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch
         assert found.exact
         assert found.witness is None or len(found.witness.output) >= 12
         assert not any("own evaluation" in note for note in found.not_checked)
-        own = max(recheck(plan), 0.0)
+        own = max(verify_promise(plan), 0.0)
         same = own == pytest.approx(found.loss, abs=1e-9)
         assert same or (row == "mask-optimal" and own <= found.loss + 1e-6)  # as above
         assert found.holds or row not in SOUND

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, recheck
+from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
@@ -361,7 +361,7 @@ def test_a_day_of_288_slots_is_audited() -> None:
     plan = mask(sticky_day(10, 288, 19), SECRET, delta="0.1", check="mask-simulatable")
     found = audit(plan)
     assert found.exact
-    assert found.upper == pytest.approx(recheck(plan), abs=1e-9)
+    assert found.upper == pytest.approx(verify_promise(plan), abs=1e-9)
 
 
 def test_long_gaps_are_counted_in_words() -> None:

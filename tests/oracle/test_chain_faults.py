@@ -81,7 +81,7 @@ def test_a_histogram_of_two_states_is_its_count(relative: bool) -> None:
         for node in range(length):
             laws = count_laws(start, matrix, [0, 1], length, node)
             assert laplace_loss(laws, scale) <= 0.2 * (1 + 1e-12)
-    assert shoal.recheck(plan) <= 0.2
+    assert shoal.verify_promise(plan) <= 0.2
     drawn = additive_body(plan).draw(bars.read([[0, 1, 1, 0, 1]]), SeededRng(3))
     assert sum(drawn.multiples) * drawn.step * unit == 5
 
@@ -99,7 +99,7 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
     forged = replace(
         plan, body=Additive(additive_body(plan).query, LatticeLaplace(noise.scale / 2, Fraction(1)))
     )
-    assert shoal.recheck(forged) > 0.2
+    assert shoal.verify_promise(forged) > 0.2
     three = shoal.calibrate(
         shoal.histogram([0, 1, 2]), EachEntry(), _three(4), epsilon=1, mechanism="exact"
     )
@@ -110,7 +110,7 @@ def test_independent_noise_on_two_bars_is_not_taken_for_noise_on_one() -> None:
             ZeroSumLaplace(additive_body(three).noise.scale, Fraction(1), 3),
         ),
     )
-    assert shoal.recheck(forged) == math.inf
+    assert shoal.verify_promise(forged) == math.inf
 
 
 def _three(length: int | None) -> MarkovChain:
@@ -128,7 +128,7 @@ def test_exact_never_ends_above_the_lift(monkeypatch: pytest.MonkeyPatch) -> Non
     assert exact.cost <= lift.cost * (1 + 1e-9)
     assert isinstance(exact.certificate, ExactCertificate)
     assert exact.certificate.windows == (0,)
-    assert shoal.recheck(exact) <= 1
+    assert shoal.verify_promise(exact) <= 1
     for node in range(8):
         laws = count_laws([1, 0], [[0.9, 0.1], [0.15, 0.85]], [0, 1], 8, node)
         assert laplace_loss(laws, float(additive_body(exact).noise.scale)) <= 1
@@ -149,7 +149,7 @@ def test_a_start_of_its_own_never_needs_more_than_any_start(
         every = AnyInitialLaw.of(matrix)
         other = shoal.calibrate(query, EachEntry(), every, epsilon=1, mechanism="lift")
         assert one.cost <= other.cost * (1 + 1e-6)
-        assert shoal.recheck(one) <= 1
+        assert shoal.verify_promise(one) <= 1
 
 
 def test_five_entries_that_hardly_ever_flip_do_not_keep_a_row_busy() -> None:
@@ -165,7 +165,7 @@ def test_quilts_of_many_entries_are_found_and_meet_their_promise_again(flips: fl
     chain = MarkovChain.of([[1 - flips, flips], [flips, 1 - flips]])
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism="markov-quilt-bound")
-    assert 0.999 - 1e-5 <= shoal.recheck(plan) <= 1
+    assert 0.999 - 1e-5 <= shoal.verify_promise(plan) <= 1
     assert float(additive_body(plan).noise.scale) * flips == pytest.approx(5.0438, rel=2e-3)
 
 
@@ -236,7 +236,7 @@ def test_weights_with_many_digits_leave_the_sum_to_the_lift(
             shoal.calibrate(query, EachEntry(), chain, epsilon=1, mechanism=row)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=1)
     assert plan.mechanism in ("lift", "group")
-    assert shoal.recheck(plan) <= 1
+    assert shoal.verify_promise(plan) <= 1
     if length == 2:
         scale = float(additive_body(plan).noise.scale)
         matrix = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]
@@ -335,7 +335,7 @@ def test_a_quilt_plan_meets_its_promise_when_it_is_evaluated_again() -> None:
     chain = MarkovChain.of(matrix, initial=start, length=200)
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon=0.2, mechanism="markov-quilt")
-    assert 0.2 * (1 - 1e-9) <= shoal.recheck(plan) <= 0.2
+    assert 0.2 * (1 - 1e-9) <= shoal.verify_promise(plan) <= 0.2
 
 
 def test_a_tiny_budget_ends_although_rounding_is_much_of_it() -> None:
@@ -345,6 +345,6 @@ def test_a_tiny_budget_ends_although_rounding_is_much_of_it() -> None:
     query = shoal.count([0, 1], 1)
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon="1e-6", mechanism="exact")
     scale = float(additive_body(plan).noise.scale)
-    assert shoal.recheck(plan) <= 1e-6
+    assert shoal.verify_promise(plan) <= 1e-6
     for node in range(6):
         assert laplace_loss(count_laws([0.3, 0.7], matrix, [0, 1], 6, node), scale) <= 1e-6

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.records.centroids import GRID, Centroids, Points, centroids
 from shoal.records.classifier import LinearClassifier, linear_classifier
 from shoal.records.degrees import DegreeDistribution, capped_degrees, graph
+from shoal.records.kmeans import GRID, Centroids, Points, centroids
 from shoal.records.numbers import Answered
 
 

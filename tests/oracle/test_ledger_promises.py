@@ -96,7 +96,9 @@ def plan_for(
 
 def degree_plan(level: str, nodes: int = 6) -> Any:
     return plan_for(
-        shoal.degree_distribution(nodes, cap=5, level=level), shoal.RecordGroups(1), "group"
+        shoal.records.degree_distribution(nodes, cap=5, level=level),
+        shoal.records.RecordGroups(1),
+        "group",
     )
 
 
@@ -115,8 +117,8 @@ def test_edge_and_node_level_degrees_do_not_add() -> None:
 
 def test_degrees_of_another_graph_and_numbers_of_records_do_not_add_to_degrees() -> None:
     mean = plan_for(
-        shoal.NumberMean(low=Fraction(0), high=Fraction(1), records=6),
-        shoal.RecordGroups(1),
+        shoal.records.NumberMean(low=Fraction(0), high=Fraction(1), records=6),
+        shoal.records.RecordGroups(1),
         "group",
     )
     for other in (degree_plan("edge", 7), mean):
@@ -180,7 +182,7 @@ def test_models_of_other_variables_values_or_sizes_are_not_about_the_same_data()
     two, three = (shoal.JointTable.of(np.full((2,) * n, 0.5**n)) for n in (2, 3))
     named = shoal.JointTable.of(np.full((2, 2), 0.25), variables=["a", "b"])
     records = shoal.Dependence.of(
-        shoal.RecordDomain.named("01"), 3, [[0, 1]], np.full((2, 2), 0.25)
+        shoal.records.RecordDomain.named("01"), 3, [[0, 1]], np.full((2, 2), 0.25)
     )
     plan = plan_for(COUNT, two, "group")
     for family, reason in (
@@ -266,9 +268,9 @@ def test_words_that_no_proof_stands_behind_are_caught(mechanism: str, words: Any
         table[a, b, a ^ b] = 0.25
     query = shoal.histogram("01") if mechanism == "knorm" else COUNT
     plan = plan_for(query, shoal.JointTable.of(table), mechanism)
-    assert shoal.recheck(plan) <= 1 + 1e-12
+    assert shoal.verify_promise(plan) <= 1 + 1e-12
     said = replace(plan, guarantee=replace(plan.guarantee, **words))
-    assert shoal.recheck(said) == math.inf
+    assert shoal.verify_promise(said) == math.inf
     assert compose([said]).rule != "own guarantee"
 
 
@@ -279,7 +281,7 @@ def test_a_plan_that_draws_another_query_is_refused() -> None:
     with pytest.raises(CannotCompose, match="draws another query than its task's"):
         compose([other])
     bars = plan_for(shoal.histogram("01"), chain, "knorm")
-    query = shoal.LinearQuery(
+    query = shoal.additive.LinearQuery(
         name="two",
         states=("0", "1"),
         labels=("a", "b"),
@@ -408,8 +410,8 @@ def test_near_copies_of_a_hub_are_charged_for_what_they_tell() -> None:
     """39 leaves that copy a rare hub: 57.9 in truth for two releases that were called 2.0."""
     rare, leaves = 1e-12, 39
     tie = [[1 - rare, rare], [rare, 1 - rare]]
-    field = shoal.PairwiseField.of(
-        shoal.RecordDomain.named("01"),
+    field = shoal.records.PairwiseField.of(
+        shoal.records.RecordDomain.named("01"),
         leaves + 1,
         [[0, i] for i in range(1, leaves + 1)],
         tie,

@@ -77,7 +77,7 @@ def test_whole_streams_follow_such_a_place_too() -> None:
     secrets = shoal.PolicyGraph.complete(query.states)
     matrix, initial = [[1e-30, 1 - 1e-30], [0, 1]], [0.5, 0.5]
     plan = plan_of(matrix, initial, query, secrets, 1, "location-knorm")
-    found = shoal.sequence_leakage(plan, [(-3,)] * 14)
+    found = shoal.places.sequence_leakage(plan, [(-3,)] * 14)
     truth = told_by_left_outputs(1e-30, 14, 1.0)
     assert found.learned_any_two[-1] == pytest.approx(truth[-1], rel=1e-9)
     for t in range(14):
@@ -218,7 +218,7 @@ def test_what_an_old_plan_says_beforehand_is_not_believed(tmp_path: Path) -> Non
     policy = shoal.PolicyGraph.within(query, 1)
     plan = plan_of(matrix, [1 / 13] * 13, query, policy, 1, "location-knorm")
     rule = replace(plan.composition[0], eta=Fraction(1))
-    assert shoal.recheck(replace(plan, composition=(rule,))) == math.inf
+    assert shoal.verify_promise(replace(plan, composition=(rule,))) == math.inf
     less = replace(rule, epsilon=Fraction(1, 10))
     total, claimed, _ = spent(tmp_path, replace(plan, composition=(less,)), None, ["0"] * 2)
     assert claimed == pytest.approx(24)
@@ -341,9 +341,9 @@ def test_a_forged_plan_is_caught(row: str) -> None:
     policy = shoal.PolicyGraph.within(query, 3)
     matrix, initial = np.full((4, 4), 1 / 4), [1 / 4] * 4
     plan = plan_of(matrix, initial, query, policy, 1, row)
-    assert shoal.recheck(plan) <= 1 + 1e-9
-    assert shoal.recheck(shoal.loads(shoal.dumps(plan))) <= 1 + 1e-9
+    assert shoal.verify_promise(plan) <= 1 + 1e-9
+    assert shoal.verify_promise(shoal.loads(shoal.dumps(plan))) <= 1 + 1e-9
     for what, forged in forgeries(plan).items():
         stored = shoal.loads(shoal.dumps(forged))
         promised = float(stored.guarantee.amount)
-        assert shoal.recheck(stored) > promised * (1 + 1e-9), what
+        assert shoal.verify_promise(stored) > promised * (1 + 1e-9), what

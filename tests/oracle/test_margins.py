@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.additive.choice import MECHANISMS, recheck
+from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.additive.cone import RULES, leak, prepare
 from shoal.additive.mixture import lattice_loss, mixture_loss
 from shoal.additive.plans import eta_above, float_below
@@ -88,10 +88,10 @@ def test_a_budget_between_doubles_is_kept_exactly(epsilon: Fraction) -> None:
         assert isinstance(plan.body, Additive)
         spent = tied / plan.body.noise.scale
         assert spent <= epsilon
-        assert Fraction(recheck(plan)) >= spent
+        assert Fraction(verify_promise(plan)) >= spent
     told = shoal.leakage(chain, epsilon)
     assert Fraction(told.value) >= epsilon
-    assert Fraction(shoal.leakage(shoal.RecordGroups(3), epsilon).value) >= 3 * epsilon
+    assert Fraction(shoal.leakage(shoal.records.RecordGroups(3), epsilon).value) >= 3 * epsilon
 
 
 # sums of kernels
@@ -203,7 +203,7 @@ def checked(plan: shoal.Plan, law: dict[tuple[int, ...], Fraction], epsilon: Fra
     assert isinstance(plan.body, Additive)
     truth = enumerated(law, plan.body.noise.scale)
     assert truth <= decimal(epsilon), plan.mechanism
-    assert decimal(recheck(plan)) >= truth, plan.mechanism
+    assert decimal(verify_promise(plan)) >= truth, plan.mechanism
 
 
 def plans_of(task: tuple[object, ...], epsilon: Fraction) -> Iterator[shoal.Plan]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, calibrated, choose, recheck
+from shoal.additive.choice import MECHANISMS, calibrated, choose, verify_promise
 from shoal.audit.exact import audit
 from shoal.contexts.attack import context_beliefs
 from shoal.contexts.day import DayChain
@@ -77,7 +77,7 @@ def test_no_member_lets_a_belief_rise_beyond_delta(check: str) -> None:
         plan = calibrated(MECHANISMS[check], task, DELTA)
         highest = max(rises(plan))
         assert highest <= float(DELTA) * (1 + 1e-10)
-        assert recheck(plan) == pytest.approx(highest, abs=1e-11)
+        assert verify_promise(plan) == pytest.approx(highest, abs=1e-11)
         least = min(
             expected_releases(day.initial, day.transition, policy_of(plan))
             for day in task.family
@@ -91,7 +91,7 @@ def test_checks_for_one_member_alone_break_another() -> None:
     broken = 0
     for task in families():
         alone = calibrated(MECHANISMS["mask-adaptive"], task_of([task.family[0]]), DELTA)  # type: ignore[list-item]
-        broken += recheck(replace(alone, task=task)) > float(DELTA) * (1 + 1e-9)
+        broken += verify_promise(replace(alone, task=task)) > float(DELTA) * (1 + 1e-9)
     assert broken >= 6
 
 
@@ -142,7 +142,7 @@ def test_a_weakened_family_plan_is_found_out(check: str) -> None:
     assert isinstance(body, SegmentMask | VectorMask)
     codes = np.where(body.codes < 65535, body.codes // 2, 60000).astype(np.uint16)
     weaker = replace(plan, body=replace(body, codes=codes))
-    assert recheck(weaker) > float(DELTA)
+    assert verify_promise(weaker) > float(DELTA)
     assert audit(weaker).violated
     assert not audit(plan).violated
 

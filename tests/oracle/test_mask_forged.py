@@ -63,7 +63,7 @@ def caught(plan: Plan, edit: Callable[[dict[str, Any]], None]) -> bool:
     """Whether the forgery cannot be loaded or re-checked, or measures more than it promises."""
     try:
         false = forged(plan, edit)
-        return not shoal.recheck(false) <= float(false.guarantee.amount) * (1 + 1e-12)
+        return not shoal.verify_promise(false) <= float(false.guarantee.amount) * (1 + 1e-12)
     except shoal.ShoalError:
         return True
 
@@ -192,12 +192,12 @@ def forge_of(field: str, value: Any, *inside: str) -> Callable[[dict[str, Any]],
 )
 def test_tables_that_do_not_fit_are_refused_in_a_sentence(edit: Any, message: str) -> None:
     with pytest.raises(shoal.ShoalError, match=message):
-        shoal.recheck(forged(plan_of("optimal"), edit))
+        shoal.verify_promise(forged(plan_of("optimal"), edit))
 
 
 def test_tables_about_other_states_measure_infinity() -> None:
     other = forge_of("states", ["a", "b", "z"], "tail")
-    assert shoal.recheck(forged(plan_of("optimal"), other)) == math.inf
+    assert shoal.verify_promise(forged(plan_of("optimal"), other)) == math.inf
 
 
 def random_machine(rng: np.random.Generator, states: tuple[str, ...], slots: int) -> Any:
@@ -238,7 +238,7 @@ def compare(rng: np.random.Generator) -> None:
     initial, transition = random_chain(rng, states=size, slots=slots, sparse=0.3)
     day = DayChain.of(transition, initial=initial)
     secrets = SensitiveContexts.of(["0"])
-    task = shoal.Task(query=shoal.CurrentState(day.states), secrets=secrets, family=(day,))
+    task = shoal.Task(query=shoal.contexts.CurrentState(day.states), secrets=secrets, family=(day,))
     order = tuple(rng.permutation(day.states).tolist())
     body = random_machine(rng, order, slots)
     assert machine_states(body) == order
@@ -274,7 +274,9 @@ def test_windows_round_up() -> None:
         transition = [[exact_row(rng, size) for _ in range(size)] for _ in range(slots - 1)]
         day = DayChain.of(np.array(transition), initial=initial)
         secrets = SensitiveContexts.of("0")
-        task = shoal.Task(query=shoal.CurrentState(day.states), secrets=secrets, family=(day,))
+        task = shoal.Task(
+            query=shoal.contexts.CurrentState(day.states), secrets=secrets, family=(day,)
+        )
         digits = np.arange(size)
         plans = {}
         for slot, state in [(-1, 0), *((t, j) for t in range(slots - 1) for j in range(size))]:

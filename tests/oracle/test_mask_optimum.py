@@ -63,7 +63,9 @@ def random_day(rng: np.random.Generator, *, most: int = 5) -> tuple[Any, Any, li
 def shortfall(initial: Any, transition: Any, sensitive: list[int], delta: float) -> float:
     """How far the plan is below the optimum; it says so, and keeps its promise."""
     plan = planned(initial, transition, sensitive, delta)
-    assert shoal.recheck(plan) <= delta * (1 + 1e-12)  # segments without a window may meet it
+    assert shoal.verify_promise(plan) <= delta * (
+        1 + 1e-12
+    )  # segments without a window may meet it
     short = optimum(initial, transition, sensitive, delta) + plan.cost
     assert short <= NEAR or EXACT not in plan.certificate.theorem
     return short
@@ -169,7 +171,7 @@ def attack_extremes(rng: np.random.Generator) -> None:
         plan = shoal.mask(day, secrets, delta=delta, check=check)
         rise = float(true_rise(plan, sensitive))
         # a re-check also counts releases that only slots not read lead to
-        assert rise - 1e-9 <= shoal.recheck(plan) <= delta * (1 + 1e-12)
+        assert rise - 1e-9 <= shoal.verify_promise(plan) <= delta * (1 + 1e-12)
         assert isinstance(plan.certificate, MaskCertificate)
         assert plan.certificate.rise == pytest.approx(rise, abs=1e-9)
 

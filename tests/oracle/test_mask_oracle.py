@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, recheck
+from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.contexts.attack import context_beliefs
 from shoal.contexts.checks.task import arrays, contexts_of, machine_states
 from shoal.contexts.day import DayChain
@@ -116,7 +116,7 @@ def test_no_output_and_no_prefix_ever_raises_a_belief_beyond_delta(check: str) -
         secrets = [(t, int(s)) for t in range(len(transition) + 1) for s in sensitive]
         rise = highest_rise(initial, transition, policy, secrets)
         assert rise <= float(delta) * (1 + 1e-10)
-        assert rise == pytest.approx(recheck(plan), abs=1e-11)
+        assert rise == pytest.approx(verify_promise(plan), abs=1e-11)
         prefix = highest_prefix_rise(initial, transition, policy, secrets)
         assert prefix <= float(delta) * (1 + 1e-10)
         releases = expected_releases(initial, transition, policy)
@@ -141,7 +141,7 @@ def test_masking_only_what_is_sensitive_is_measured_and_not_promised() -> None:
     assert not plan.guarantee.proved
     secrets = [(t, int(s)) for t in range(len(transition) + 1) for s in sensitive]
     rise = highest_rise(initial, transition, policy_of(plan), secrets)
-    assert recheck(plan) == pytest.approx(rise)
+    assert verify_promise(plan) == pytest.approx(rise)
     assert rise > float(delta)
 
 
@@ -154,7 +154,7 @@ def test_a_weakened_plan_fails_its_check() -> None:
     assert isinstance(body, SegmentMask)
     codes = np.where(body.codes < 65535, body.codes // 2, 60000).astype(np.uint16)
     weaker = SegmentMask(body.states, body.slots, body.origins, body.starts, codes)
-    assert recheck(replace(plan, body=weaker)) > float(delta)
+    assert verify_promise(replace(plan, body=weaker)) > float(delta)
 
 
 def test_groups_bound_the_belief_in_some_member() -> None:

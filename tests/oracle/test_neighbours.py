@@ -27,8 +27,8 @@ from shoal.records.attack import (
     locate,
     weighted_median,
 )
-from shoal.records.centroids import Centroids, Points
 from shoal.records.domain import RecordGroups
+from shoal.records.kmeans import Centroids, Points
 from shoal.records.numbers import split_rounds
 from shoal.records.people import (
     City,

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.additive.choice import calibrate, recheck
+from shoal.additive.choice import calibrate, verify_promise
 from shoal.additive.leakage import leakage
 from shoal.additive.queries import count
 from shoal.audit.exact import audit
@@ -113,7 +113,7 @@ def test_a_large_network_without_small_blocks_is_lifted() -> None:
     assert isinstance(plan.body, Additive)
     assert plan.certificate.models[0].rule == lift_row.WALKS  # type: ignore[attr-defined]
     assert 1 < float(plan.body.noise.scale) < 2
-    assert recheck(plan) <= 1
+    assert verify_promise(plan) <= 1
     assert leakage(net, 1).value == pytest.approx(float(plan.body.noise.scale), rel=1e-6)
     with pytest.raises(Refused, match="use exact, wasserstein or group"):
         calibrate(query, EachEntry(), lattice(14, 0.45), epsilon=1, mechanism="lift")

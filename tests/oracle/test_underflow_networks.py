@@ -20,10 +20,12 @@ TIE = [[0.98, 0.02], [0.02, 0.98]]
 COUNT = shoal.count(BITS, "1")
 
 
-def star(leaves: int, own: tuple[float, float], tie: list[list[float]]) -> shoal.PairwiseField:
+def star(
+    leaves: int, own: tuple[float, float], tie: list[list[float]]
+) -> shoal.records.PairwiseField:
     rows = np.vstack([[1.0, 1.0], np.tile(own, (leaves, 1))])
-    return shoal.PairwiseField.of(
-        shoal.RecordDomain.named(BITS),
+    return shoal.records.PairwiseField.of(
+        shoal.records.RecordDomain.named(BITS),
         leaves + 1,
         [(0, leaf + 1) for leaf in range(leaves)],
         tie,
@@ -50,7 +52,7 @@ def test_the_hub_of_a_star_of_195_ties_keeps_its_secret() -> None:
     for name in ("best", "exact", "wasserstein", "group", "lift", "dependent-field"):
         plan = shoal.calibrate(COUNT, shoal.EachEntry(), field, epsilon=1, mechanism=name)
         assert truth(195, own, TIE, scale_of(plan)) <= 1.0
-        assert shoal.recheck(plan) <= 1.0 + 1e-9
+        assert shoal.verify_promise(plan) <= 1.0 + 1e-9
         if name == "exact":
             assert truth(195, own, TIE, 0.999 * scale_of(plan)) > 1.0
             assert truth(195, own, TIE, scale_of(plan)) <= shoal.audit(plan).upper <= 1.0 + 1e-9
@@ -79,8 +81,8 @@ def test_leakage_of_a_hub_of_near_copies(rare: float) -> None:
 def test_a_field_with_loops_does_not_lose_outcomes() -> None:
     """Twelve records in a ring: all different from their neighbours with probability 1e-600."""
     tie = [[1.0, 1e-50], [1e-50, 1.0]]
-    ring = shoal.PairwiseField.of(
-        shoal.RecordDomain.named(BITS), 12, [(i, (i + 1) % 12) for i in range(12)], tie
+    ring = shoal.records.PairwiseField.of(
+        shoal.records.RecordDomain.named(BITS), 12, [(i, (i + 1) % 12) for i in range(12)], tie
     )
     with pytest.raises(shoal.InputError, match="possible outcome has a probability below 2"):
         ring.table()
@@ -235,19 +237,19 @@ def test_pairwise_laws_whose_weights_no_double_holds_are_refused() -> None:
     """A hub that is 1 with 1e-6: with 60 ties its value 0 weighs 1e-354 of that."""
     pair = [[1 - 1.5e-6, 5e-7], [5e-7, 5e-7]]
     star = [(0, leaf + 1) for leaf in range(60)]
-    ties = shoal.Dependence.of(shoal.RecordDomain.named(BITS), 61, star, pair)
+    ties = shoal.Dependence.of(shoal.records.RecordDomain.named(BITS), 61, star, pair)
     with pytest.raises(shoal.InputError, match="record 0 has 60 ties"):
-        shoal.field_of_pairs(ties)
+        shoal.records.field_of_pairs(ties)
 
 
 @pytest.mark.parametrize("query", [shoal.histogram(BITS), COUNT], ids=["histogram", "count"])
-def test_impossible_pairs_have_nothing_to_tell(query: shoal.LinearQuery) -> None:
+def test_impossible_pairs_have_nothing_to_tell(query: shoal.additive.LinearQuery) -> None:
     table = shoal.JointTable.of([[0.5, 0.0], [0.0, 0.5]])
     never = shoal.Event.of("differ", {"X1": 0, "X2": 1}), shoal.Event.of("other", {"X1": [1]})
     pair = shoal.SecretPairs.of([never])
     for name in ("best", "exact", "wasserstein", "group"):
         plan = shoal.calibrate(query, pair, table, epsilon=1, mechanism=name)
-        assert shoal.recheck(plan) <= 1.0
+        assert shoal.verify_promise(plan) <= 1.0
 
 
 def test_events_take_values_as_models_do() -> None:

@@ -19,9 +19,9 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
-from shoal.records.centroids import centroids
 from shoal.records.classifier import linear_classifier
 from shoal.records.domain import RecordGroups
+from shoal.records.kmeans import centroids
 from shoal.records.numbers import Rounds
 from tests.contract.tasks import TASKS
 

@@ -410,7 +410,7 @@ def test_one_call_runs_a_job(tmp_path: Path) -> None:
     columns: dict[str, Any] = {"by": "user", "state": "activity", "time": "minute"}
     report = shoal.release_files(made, data, out=tmp_path / "o1", gap="10min", seed=5, **columns)
     local.run(job(data, tmp_path / "o2", made, seed=5))
-    assert isinstance(report, shoal.JobReport)
+    assert isinstance(report, shoal.jobs.JobReport)
     assert released(tmp_path / "o1").equals(released(tmp_path / "o2"))
     with pytest.raises(InputError, match="engine is 'cloud'"):
         shoal.release_files(made, data, out=tmp_path / "o3", engine="cloud", **columns)

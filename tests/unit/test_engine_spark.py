@@ -23,8 +23,8 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import load_job
 from shoal.jobs.spark import check_java, check_reach
 from shoal.ledger import open_ledger
-from shoal.records.centroids import centroids
 from shoal.records.domain import RecordGroups
+from shoal.records.kmeans import centroids
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger

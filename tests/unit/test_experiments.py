@@ -64,7 +64,7 @@ def test_the_synthetic_family_needs_the_scales_known_for_it(
     alpha: float, quilt: float, bound: float
 ) -> None:
     """Section 5.2, T = 100, all initial laws, ε = 1: scale of the share of state 1."""
-    task = entry_task(QUERY, shoal.IntervalChains.around(alpha, length=100))
+    task = entry_task(QUERY, shoal.chains.IntervalChains.around(alpha, length=100))
     for name, expected in (("markov-quilt", quilt), ("markov-quilt-bound", bound)):
         plan = plan_or_none(name, task, Fraction(1))
         assert plan is not None

@@ -19,10 +19,10 @@ from shoal.core.plan import Additive
 from shoal.core.registry import dumps, loads
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
-from shoal.records.centroids import GRID, centroids, spread
 from shoal.records.classifier import LOSSES, Objective, linear_classifier, minimise, root_above
 from shoal.records.degrees import degree_accuracy, degree_distribution, graph, non_increasing
 from shoal.records.domain import RecordGroups
+from shoal.records.kmeans import GRID, centroids, spread
 from shoal.records.numbers import Rounds, sampler_for, split_rounds
 
 ALONE = RecordGroups(1)

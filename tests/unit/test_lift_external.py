@@ -113,8 +113,8 @@ def test_leakage_says_how_much_weaker_and_when_there_is_no_bound() -> None:
 
 def test_every_kind_of_chain_has_a_leakage() -> None:
     models: list[Any] = [
-        shoal.IntervalChains.around(0.3, length=50),
-        shoal.MixingSummary(pi_min=0.3, gap=0.8, length=50),
+        shoal.chains.IntervalChains.around(0.3, length=50),
+        shoal.chains.MixingSummary(pi_min=0.3, gap=0.8, length=50),
         shoal.JointTable.of([[0.4, 0.1], [0.1, 0.4]]),
     ]
     for model in models:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.additive.choice import MECHANISMS, recheck
+from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.contexts.checks import search_budget
 from shoal.contexts.checks.choice import mask, masks
 from shoal.contexts.day import DayChain
@@ -69,7 +69,7 @@ def test_whenever_the_clock_ends_a_search_the_plan_is_private(check: str, looks:
     """The limit runs out after so many looks at the clock, wherever in the search that is."""
     clock = Turned(TICK)
     plan = mask(sticky(), CLINIC, delta=DELTA, check=check, seconds=looks * TICK, clock=clock)
-    assert recheck(plan) <= 0.1 * (1 + 1e-12)
+    assert verify_promise(plan) <= 0.1 * (1 + 1e-12)
     assert check in (plan.mechanism, "best")
     certificate: Any = plan.certificate
     assert certificate.rise <= 0.1 * (1 + 1e-12)
@@ -105,7 +105,7 @@ def test_a_clock_that_never_ends_anything_changes_no_plan() -> None:
         counted = mask(sticky(), CLINIC, delta=DELTA, check=check, seconds=1, clock=None)
         timed = mask(sticky(), CLINIC, delta=DELTA, check=check, seconds=1, clock=lambda: 0.0)
         assert timed.cost <= counted.cost + 1e-9
-        assert recheck(timed) <= 0.1 * (1 + 1e-12)
+        assert verify_promise(timed) <= 0.1 * (1 + 1e-12)
 
 
 def test_equal_counted_work_gives_equal_plans_and_more_of_it_is_used() -> None:
@@ -122,7 +122,7 @@ def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
     )
     assert shown["mask-adaptive"] >= shown["mask-hybrid"] - 1e-9
     assert shown["mask-optimal"] >= shown["mask-adaptive"] - 1e-6
-    assert all(recheck(plan) <= 0.1 * (1 + 1e-12) for plan in found.values())
+    assert all(verify_promise(plan) <= 0.1 * (1 + 1e-12) for plan in found.values())
 
 
 def test_a_limit_is_shared_out_and_time_that_is_not_used_is_passed_on() -> None:

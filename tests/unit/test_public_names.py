@@ -1,4 +1,4 @@
-"""What `import shoal` offers is exactly what it says, in all three places that say it."""
+"""What `shoal` and its packages offer is exactly what they say, in all places that say it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,80 @@ import ast
 import re
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import shoal
+from shoal.core.face import homes
 
-SOURCE = Path(shoal.__file__).read_text()
+PUBLIC = ("additive", "chains", "contexts", "networks", "places", "records")
+FACES = [shoal, *(import_module(f"shoal.{name}") for name in PUBLIC)]
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
+EACH_NAME = pytest.mark.parametrize(
+    ("package", "name"), [(face, name) for face in FACES for name in homes(face.NAMES)]
+)
 
 
-def typed_names() -> dict[str, str]:
+def source(package: ModuleType) -> str:
+    return Path(str(package.__file__)).read_text()
+
+
+def typed_names(package: ModuleType) -> dict[str, str]:
     """Public name to module, as the block that type checkers read says it."""
-    block = next(node for node in ast.parse(SOURCE).body if isinstance(node, ast.If))
+    block = next(node for node in ast.parse(source(package)).body if isinstance(node, ast.If))
     assert ast.unparse(block.test) == "TYPE_CHECKING"
     found = {}
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             assert alias.asname == alias.name, f"{alias.name} is not exported (write `x as x`)"
-            found[alias.name] = str(node.module).removeprefix("shoal.")
+            found[alias.name] = str(node.module).removeprefix("shoal").removeprefix(".")
     return found
 
 
-def test_type_checkers_and_the_table_of_homes_agree() -> None:
-    assert typed_names() == shoal._HOME
+@pytest.mark.parametrize("package", FACES)
+def test_type_checkers_and_the_table_of_names_agree(package: ModuleType) -> None:
+    packages = dict.fromkeys(shoal.PACKAGES, "") if package is shoal else {}
+    assert typed_names(package) == {**homes(package.NAMES), **packages}
 
 
 def test_all_lists_every_name_and_dir_shows_them() -> None:
-    assert shoal.__all__ == sorted([*shoal._HOME, "__version__"])
-    assert dir(shoal) == shoal.__all__
+    assert shoal.__all__ == sorted([*homes(shoal.NAMES), *shoal.PACKAGES, "__version__"])
+    assert {*dir(shoal), "__version__"} == set(shoal.__all__)
 
 
-@pytest.mark.parametrize("name", sorted(shoal._HOME))
-def test_every_name_is_what_its_home_defines(name: str) -> None:
-    home = import_module(f"shoal.{shoal._HOME[name]}")
-    assert getattr(shoal, name) is getattr(home, name)
+@EACH_NAME
+def test_every_name_is_what_its_home_defines(package: ModuleType, name: str) -> None:
+    home = import_module(f"shoal.{homes(package.NAMES)[name]}")
+    assert getattr(package, name) is getattr(home, name)
 
 
-@pytest.mark.parametrize("name", sorted(set(shoal._HOME) - {"MECHANISMS"}))
-def test_every_name_has_a_docstring(name: str) -> None:
-    assert (getattr(shoal, name).__doc__ or "").strip()
+@EACH_NAME
+def test_every_name_has_a_docstring(package: ModuleType, name: str) -> None:
+    assert name == "MECHANISMS" or (getattr(package, name).__doc__ or "").strip()
+
+
+def test_no_name_stands_in_two_places() -> None:
+    names = [name for face in FACES for name in homes(face.NAMES)]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(shoal.MOVED) - {
+        new.rpartition(".")[2] for new in shoal.MOVED.values()
+    }
+
+
+def test_about_seventy_names_are_at_the_top() -> None:
+    assert len(homes(shoal.NAMES)) <= 80
+
+
+@pytest.mark.parametrize("old", sorted(shoal.MOVED))
+def test_an_old_name_warns_and_is_the_new_one(old: str) -> None:
+    new = shoal.MOVED[old]
+    with pytest.warns(DeprecationWarning, match=f"shoal.{old} is now shoal.{new}") as told:
+        found = getattr(shoal, old)
+    assert told[0].filename == __file__
+    package, _, name = new.rpartition(".")
+    assert found is getattr(import_module(f"shoal.{package}".rstrip(".")), name)
 
 
 def test_an_unknown_name_is_refused_by_name() -> None:
@@ -55,9 +89,17 @@ def test_an_unknown_name_is_refused_by_name() -> None:
 
 def test_the_reference_lists_every_public_name_once() -> None:
     directive = re.compile(
-        r"^\.\. auto(?:class|function|data|exception):: shoal\.(\w+)$", re.MULTILINE
+        r"^\.\. auto(?:class|function|data|exception):: shoal\.([\w.]+)$", re.MULTILINE
     )
-    assert sorted(directive.findall(REFERENCE.read_text())) == sorted(shoal._HOME)
+    here = {*homes(shoal.NAMES)}
+    rest = {
+        f"{face.__name__.removeprefix('shoal.')}.{n}"
+        for face in FACES[1:]
+        for n in homes(face.NAMES)
+    }
+    elsewhere = {"audit.Audit", "audit.audit_noise", "audit.audit_neighbours"}
+    elsewhere |= {"ledger.parallel_records", "jobs.JobReport"}
+    assert sorted(directive.findall(REFERENCE.read_text())) == sorted(here | rest | elsewhere)
 
 
 def test_the_version_is_the_one_of_the_project_file() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.additive.choice import calibrate, recheck
+from shoal.additive.choice import calibrate, verify_promise
 from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.chains.families import MixingSummary
@@ -73,5 +73,5 @@ def test_facts_that_cannot_hold_and_huge_budgets_are_planned_for(row: str, epsil
     pairs = SecretPairs.of([(ILL, Event.of("bob is ill", {"bob": "1"}))])
     for table in (sure, TABLE):
         plan = calibrate(count("01", "1"), pairs, table, epsilon=epsilon, mechanism=row)
-        assert recheck(plan) <= epsilon
+        assert verify_promise(plan) <= epsilon
         assert audit(plan).holds

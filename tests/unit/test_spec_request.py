@@ -135,7 +135,7 @@ def test_a_wanted_error_becomes_the_least_budget() -> None:
         task.query, task.secrets, task.family, error=50, confidence=0.9, mechanism="group"
     )
     assert request.epsilon() == wanted
-    plan = shoal.choose(task, wanted, "group").plan
+    plan = shoal.additive.choose(task, wanted, "group").plan
     error = plan.error(0.9)
     assert error is not None
     assert error.bound <= 50

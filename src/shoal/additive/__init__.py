@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.additive.choice import (
+        choose as choose,
+    )
+    from shoal.additive.leakage import (
+        Leakage as Leakage,
+    )
+    from shoal.additive.plans import (
+        accuracy as accuracy,
+    )
+    from shoal.additive.queries import (
+        LinearQuery as LinearQuery,
+        consistent as consistent,
+        non_negative as non_negative,
+        simplex as simplex,
+    )
 
 FAMILY = Family(
     name="additive",
@@ -59,3 +79,18 @@ FAMILY = Family(
         "measured": "shoal.audit.bounded:measured_audit",
     },
 )
+
+NAMES = {
+    "additive.choice": ("choose",),
+    "additive.leakage": ("Leakage",),
+    "additive.plans": ("accuracy",),
+    "additive.queries": (
+        "LinearQuery",
+        "consistent",
+        "non_negative",
+        "simplex",
+    ),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -86,7 +86,7 @@ def calibrated(row: Mechanism, task: Task, amount: Fraction) -> Plan:
         ) from None
 
 
-def recheck(plan: Plan) -> float:
+def verify_promise(plan: Plan) -> float:
     """The loss of a finished plan, evaluated again from its task and what it draws. Rounds up.
 
     At most `plan.guarantee.amount`, up to 1e-12 of it, when the promise holds. inf when the plan
@@ -109,7 +109,7 @@ def confirmed(plan: Plan) -> Plan:
 
 
 def loss_as_drawn(plan: Plan) -> float:
-    """What `recheck` measures, whatever else the plan says: for plans known to be broken."""
+    """What `verify_promise` measures, whatever else the plan says: for plans known to be broken."""
     return _measured(_row_of(plan), plan)
 
 

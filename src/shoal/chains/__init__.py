@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.chains.closeness import (
+        max_divergence as max_divergence,
+    )
+    from shoal.chains.families import (
+        IntervalChains as IntervalChains,
+        MixingSummary as MixingSummary,
+        OrderChain as OrderChain,
+    )
+    from shoal.chains.fit import (
+        fit_groups as fit_groups,
+        fit_order as fit_order,
+        fit_private as fit_private,
+    )
+    from shoal.chains.hidden import (
+        baum_welch as baum_welch,
+    )
 
 FAMILY = Family(
     name="chains",
@@ -24,3 +45,21 @@ FAMILY = Family(
         "interval-chains": "shoal.chains.audit.sums:family_finding",
     },
 )
+
+NAMES = {
+    "chains.closeness": ("max_divergence",),
+    "chains.families": (
+        "IntervalChains",
+        "MixingSummary",
+        "OrderChain",
+    ),
+    "chains.fit": (
+        "fit_groups",
+        "fit_order",
+        "fit_private",
+    ),
+    "chains.hidden": ("baum_welch",),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

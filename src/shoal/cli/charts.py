@@ -10,7 +10,7 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
-from shoal.additive.choice import MECHANISMS, choose, recheck
+from shoal.additive.choice import MECHANISMS, choose, verify_promise
 from shoal.core.codec import encode, kind_of
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
@@ -45,7 +45,7 @@ def as_json(comparison: RowComparison) -> dict[str, Any]:
         "scale": scale_of(plan),
         "noise": _noise(plan),
         "epsilon": float(comparison.epsilon),
-        "loss": recheck(plan),
+        "loss": verify_promise(plan),
         "cost": plan.cost,
         "guarantee": {
             "notion": plan.guarantee.notion,

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.contexts.secrets import (
+        CurrentState as CurrentState,
+    )
 
 FAMILY = Family(
     name="contexts",
@@ -35,3 +43,10 @@ FAMILY = Family(
         "history-mask": "shoal.contexts.audit.rise:suppression_audit",
     },
 )
+
+NAMES = {
+    "contexts.secrets": ("CurrentState",),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from shoal.additive.choice import LOSS_TOLERANCE, recheck
+from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
@@ -198,7 +198,7 @@ def goes_on(stored: Plan, plan: Plan) -> bool:
         plan.guarantee,
     )
     amount = float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE)
-    return same and stored.mechanism.startswith("mask-") and recheck(stored) <= amount
+    return same and stored.mechanism.startswith("mask-") and verify_promise(stored) <= amount
 
 
 def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: str = "") -> Release:

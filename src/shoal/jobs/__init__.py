@@ -5,3 +5,14 @@ Read `job` for what a job is, `census` and `drawing` for what happens to one sha
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face
+
+if TYPE_CHECKING:
+    from shoal.jobs.report import JobReport as JobReport
+
+NAMES = {"jobs.report": ("JobReport",)}
+
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from shoal.additive.choice import LOSS_TOLERANCE, choose, recheck
+from shoal.additive.choice import LOSS_TOLERANCE, choose, verify_promise
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan
@@ -91,7 +91,7 @@ def rechecked(stored: object, path: Path) -> Plan:
             f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
             "store one with `shoal plan SPEC --save FILE`"
         )
-    measured = recheck(stored)
+    measured = verify_promise(stored)
     if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
         raise StoredError(
             f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.ledger.limits import Limit as Limit
-    from shoal.ledger.rules import compose as compose
+    from shoal.ledger.rules import compose as compose, parallel_records as parallel_records
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import SqlLedger as SqlLedger, open_ledger as open_ledger
     from shoal.ledger.totals import Total as Total
@@ -22,6 +22,7 @@ _HOME = {
     "Total": "totals",
     "compose": "rules",
     "open_ledger": "store",
+    "parallel_records": "rules",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - a list, built from the table

@@ -444,7 +444,7 @@ def standard_conversions() -> Conversions:
         return summed(plans)
 
     def recheck(plan: Plan) -> float:
-        from shoal.additive.choice import recheck as checked
+        from shoal.additive.choice import verify_promise as checked
 
         return checked(plan)
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.networks.contagion import (
+        exponential_law as exponential_law,
+    )
+    from shoal.networks.queries import (
+        VariableSum as VariableSum,
+    )
 
 FAMILY = Family(
     name="networks",
@@ -24,3 +35,11 @@ FAMILY = Family(
         "contagion": "shoal.networks.audit:network_finding",
     },
 )
+
+NAMES = {
+    "networks.contagion": ("exponential_law",),
+    "networks.queries": ("VariableSum",),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.places.attack import (
+        LocationBeliefs as LocationBeliefs,
+        attack_locations as attack_locations,
+    )
+    from shoal.places.audit import (
+        sequence_leakage as sequence_leakage,
+    )
+    from shoal.places.queries import (
+        Measurement as Measurement,
+    )
+    from shoal.places.release import (
+        LocationRelease as LocationRelease,
+    )
+    from shoal.places.stream import (
+        emissions as emissions,
+    )
+    from shoal.places.tracks import (
+        TrackColumns as TrackColumns,
+        release_tracks as release_tracks,
+    )
+    from shoal.places.walk import (
+        SparseChain as SparseChain,
+        cut_at_gaps as cut_at_gaps,
+        personal as personal,
+    )
 
 FAMILY = Family(
     name="places",
@@ -30,3 +60,26 @@ FAMILY = Family(
         "location-machine": "shoal.places.audit:location_audit",
     },
 )
+
+NAMES = {
+    "places.attack": (
+        "LocationBeliefs",
+        "attack_locations",
+    ),
+    "places.audit": ("sequence_leakage",),
+    "places.queries": ("Measurement",),
+    "places.release": ("LocationRelease",),
+    "places.stream": ("emissions",),
+    "places.tracks": (
+        "TrackColumns",
+        "release_tracks",
+    ),
+    "places.walk": (
+        "SparseChain",
+        "cut_at_gaps",
+        "personal",
+    ),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

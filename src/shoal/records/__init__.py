@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from shoal.core.face import face, homes
 from shoal.core.registry import Family
+
+if TYPE_CHECKING:
+    from shoal.records.classifier import (
+        LinearClassifier as LinearClassifier,
+        linear_classifier as linear_classifier,
+    )
+    from shoal.records.coefficients import (
+        dependence_coefficients as dependence_coefficients,
+    )
+    from shoal.records.degrees import (
+        DegreeDistribution as DegreeDistribution,
+        degree_accuracy as degree_accuracy,
+        degree_distribution as degree_distribution,
+    )
+    from shoal.records.domain import (
+        RecordDomain as RecordDomain,
+        RecordGroups as RecordGroups,
+    )
+    from shoal.records.estimators import (
+        PrivateKMeans as PrivateKMeans,
+        PrivateLinearSVC as PrivateLinearSVC,
+        PrivateLogisticRegression as PrivateLogisticRegression,
+    )
+    from shoal.records.field import (
+        PairwiseField as PairwiseField,
+        field_of_pairs as field_of_pairs,
+        friend_field as friend_field,
+    )
+    from shoal.records.kmeans import (
+        Centroids as Centroids,
+        centroids as centroids,
+    )
+    from shoal.records.numbers import (
+        NumberHistogram as NumberHistogram,
+        NumberMean as NumberMean,
+        number_histogram as number_histogram,
+        number_mean as number_mean,
+    )
+    from shoal.records.sources import (
+        FriendModel as FriendModel,
+        affinity_ties as affinity_ties,
+        fit_friends as fit_friends,
+        pairs_of_counts as pairs_of_counts,
+        pairs_of_network as pairs_of_network,
+        pairs_of_table as pairs_of_table,
+    )
 
 FAMILY = Family(
     name="records",
     about="records tied to each other",
     kinds=(
         "shoal.records.domain:RecordGroups",
-        "shoal.records.centroids:Centroids",
+        "shoal.records.kmeans:Centroids",
         "shoal.records.classifier:LinearClassifier",
         "shoal.records.degrees:DegreeDistribution",
         "shoal.records.numbers:NumberMean",
@@ -44,3 +93,51 @@ FAMILY = Family(
         "record-groups": "shoal.records.audit:groups_finding",
     },
 )
+
+NAMES = {
+    "records.classifier": (
+        "LinearClassifier",
+        "linear_classifier",
+    ),
+    "records.coefficients": ("dependence_coefficients",),
+    "records.degrees": (
+        "DegreeDistribution",
+        "degree_accuracy",
+        "degree_distribution",
+    ),
+    "records.domain": (
+        "RecordDomain",
+        "RecordGroups",
+    ),
+    "records.estimators": (
+        "PrivateKMeans",
+        "PrivateLinearSVC",
+        "PrivateLogisticRegression",
+    ),
+    "records.field": (
+        "PairwiseField",
+        "field_of_pairs",
+        "friend_field",
+    ),
+    "records.kmeans": (
+        "Centroids",
+        "centroids",
+    ),
+    "records.numbers": (
+        "NumberHistogram",
+        "NumberMean",
+        "number_histogram",
+        "number_mean",
+    ),
+    "records.sources": (
+        "FriendModel",
+        "affinity_ties",
+        "fit_friends",
+        "pairs_of_counts",
+        "pairs_of_network",
+        "pairs_of_table",
+    ),
+}
+
+__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -16,7 +16,7 @@ from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.numbers import Number, positive, whole
 from shoal.core.plan import Answer
 from shoal.noise.lattice import lattice_step, round_up, snap
-from shoal.records.centroids import numbers_in_rows
+from shoal.records.kmeans import numbers_in_rows
 from shoal.records.numbers import numbers_or_missing
 
 ROUNDING = 2.0**-52  # of one operation, twice the unit roundoff: bounds below double it again

@@ -15,9 +15,9 @@ from shoal.core.numbers import Number
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Query
 from shoal.noise.primitives import SeededRng
-from shoal.records.centroids import centroids, numbers_in_rows
 from shoal.records.classifier import linear_classifier
 from shoal.records.domain import RecordGroups
+from shoal.records.kmeans import centroids, numbers_in_rows
 from shoal.records.numbers import numbers_or_missing
 
 try:
@@ -82,8 +82,8 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
     low, high: public range of the columns, one number or one per column; values are clipped to
     it. `init` holds the first centres, which must not come from the data; by default they are
     spread over the range. A row with something that is no number is left out. One record moves
-    the answers of all rounds by rounds · (d + 2w), see `shoal.centroids`. `labels_`, the clusters
-    of the training records (-1: left out), are *not* private.
+    the answers of all rounds by rounds · (d + 2w), see `shoal.records.centroids`. `labels_`, the
+    clusters of the training records (-1: left out), are *not* private.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class _PrivateLinear(ClassifierMixin, _Private):  # type: ignore[misc]
     classes: the two classes, public and in order; `predict` answers with them, the second being
     the positive side. They are never read off the data, where one record could decide them.
     alpha: strength λ of the regularisation. norm: public; longer rows are scaled down to it.
-    One record moves the weights by about 2√p R/(nλ) together, see `shoal.linear_classifier`; the
-    number of records is public. A record of another class, or with a feature that is no finite
-    number, is left out and counts in n all the same.
+    One record moves the weights by about 2√p R/(nλ) together, see
+    `shoal.records.linear_classifier`; the number of records is public. A record of another class,
+    or with a feature that is no finite number, is left out and counts in n all the same.
     """
 
     _loss = ""

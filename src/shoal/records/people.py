@@ -11,8 +11,8 @@ import numpy.typing as npt
 from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import InputError
-from shoal.records.centroids import Centroids, centroids
 from shoal.records.field import PairwiseField
+from shoal.records.kmeans import Centroids, centroids
 from shoal.records.ties import Dependence
 
 EARTH_RADIUS_KM = 6371.0088

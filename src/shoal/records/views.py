@@ -71,7 +71,7 @@ def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
     from shoal.core.plan import Additive
     from shoal.noise.primitives import SeededRng
     from shoal.records.attack import FriendAdversary, ReleasedCentroids, locate
-    from shoal.records.centroids import Centroids
+    from shoal.records.kmeans import Centroids
 
     body, query = plan.body, plan.task.query
     assert isinstance(body, Additive)
@@ -305,7 +305,7 @@ TOGETHER = "all"  # the name of the one release of all series together
 
 def asks_for_places(plan: Plan) -> bool:
     """Whether the plan releases centroids of people's places."""
-    from shoal.records.centroids import Centroids
+    from shoal.records.kmeans import Centroids
 
     return isinstance(plan.task.query, Centroids)
 
@@ -313,7 +313,7 @@ def asks_for_places(plan: Plan) -> bool:
 def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None = None) -> People:
     """The people of a file of check-ins, in the box of the plan's query."""
     from shoal.data.places import people_of, read_table
-    from shoal.records.centroids import Centroids
+    from shoal.records.kmeans import Centroids
     from shoal.records.people import City
 
     if columns.series is None or columns.state is None:
@@ -346,7 +346,7 @@ def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any
 
 def print_centroids(plan: Plan, release: Release) -> None:
     """The centroids after the last round: where their people's most visited place is."""
-    from shoal.records.centroids import Centroids
+    from shoal.records.kmeans import Centroids
 
     query = plan.task.query
     assert isinstance(query, Centroids)

@@ -93,9 +93,6 @@ DOORS = frozenset(
         "jobs.spark_streams",
         "jobs.tidy",
         "networks.laws",
-        "spec.document",
-        "spec.models",
-        "spec.request",
     )
 )
 

@@ -85,7 +85,7 @@ CASES = [
     ("privacy.mechanism", "magic", "privacy.mechanism is 'magic'; it must be 'best' or one of"),
     # models
     ("model.0.kind", "plague", "model.kind is 'plague'; it must be one of 'markov-chain'"),
-    ("model.0.kind", "hidden", "'bayes-net', 'contagion', 'grid-walk'"),
+    ("model.0.kind", "hidden", "'bayes-net', 'contagion', 'dependence'"),
     ("model.0.kind", REMOVED, "model.kind is missing; choose one of"),
     ("model.0", 3, "model is 3; it must be a section with a kind"),
     ("model.0.transition.0.1", Decimal("-0.1"), "model.transition[0][1] is -0.1; a probability"),

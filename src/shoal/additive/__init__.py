@@ -78,6 +78,15 @@ FAMILY = Family(
         "additive": "shoal.audit.exact:additive_audit",
         "measured": "shoal.audit.bounded:measured_audit",
     },
+    secrets_sections={
+        "each-entry": "shoal.spec.queries:EachEntrySecrets",
+    },
+    query_sections={
+        "count": "shoal.spec.queries:CountQuery",
+        "sum": "shoal.spec.queries:SumQuery",
+        "mean": "shoal.spec.queries:MeanQuery",
+        "histogram": "shoal.spec.queries:HistogramQuery",
+    },
 )
 
 NAMES = {

@@ -44,6 +44,24 @@ FAMILY = Family(
         "mixing-summary": "shoal.chains.audit.sums:family_finding",
         "interval-chains": "shoal.chains.audit.sums:family_finding",
     },
+    model_sections={
+        "markov-chain": "shoal.chains.spec:ChainModel",
+        "order-chain": "shoal.chains.spec:OrderModel",
+        "mixing": "shoal.chains.spec:MixingModel",
+        "interval": "shoal.chains.spec:IntervalModel",
+    },
+    stored_models={
+        "markov-chain": (
+            "markov-chain",
+            "any-initial-law",
+        ),
+        "order-chain": ("order-chain",),
+        "mixing": ("mixing-summary",),
+        "interval": ("interval-chains",),
+    },
+    templates={
+        "series": "a time series",
+    },
 )
 
 NAMES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -78,17 +78,12 @@ def held_by(plan: Plan, wish: Wish) -> Model:
     """The model the adversary holds: a stored one, or one of the spec's."""
     if wish.adversary is None:
         return member(plan, wish.model)
-    from shoal.networks.spec import network_file
-    from shoal.spec.fields import load_stored
-    from shoal.spec.models import STORED
+    from shoal.spec.document import check_model
+    from shoal.spec.fields import load_model
 
-    stored: Any = network_file(wish.adversary) or load_stored(wish.adversary, "--adversary")
-    if not isinstance(stored, tuple(cls for several in STORED.values() for cls in several)):
-        raise InputError(
-            f"--adversary is {str(wish.adversary)!r}, which holds a {type(stored).__name__}; it "
-            "must hold a model, as `shoal fit` stores one"
-        )
-    return cast("Model", stored)
+    stored: Model = load_model(wish.adversary, "--adversary")
+    check_model(stored, f"--adversary is {str(wish.adversary)!r}")
+    return stored
 
 
 def member(plan: Plan, index: int) -> Model:

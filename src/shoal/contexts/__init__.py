@@ -42,6 +42,24 @@ FAMILY = Family(
         "simulatable-mask": "shoal.contexts.audit.rise:suppression_audit",
         "history-mask": "shoal.contexts.audit.rise:suppression_audit",
     },
+    model_sections={
+        "day-chain": "shoal.contexts.spec:DayModel",
+    },
+    secrets_sections={
+        "contexts": "shoal.contexts.spec:ContextSecrets",
+    },
+    query_sections={
+        "current": "shoal.contexts.spec:CurrentQuery",
+    },
+    stored_models={
+        "day-chain": ("day-chain",),
+    },
+    templates={
+        "contexts": "contexts of a day shown or suppressed live",
+    },
+    hooks={
+        "time_limit": "shoal.contexts.spec:limited",
+    },
 )
 
 NAMES = {

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from fractions import Fraction
-from typing import Any, Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from shoal.contexts.checks.search_budget import time_limit as search_limit
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, SpecError
+from shoal.core.task import Model, Query
 from shoal.data.times import parse_duration
-from shoal.spec.fields import Probabilities, Section, State, States, Text, Whole
+from shoal.spec.fields import (
+    ModelSection,
+    Probabilities,
+    QuerySection,
+    SecretsSection,
+    State,
+    States,
+    Text,
+    Whole,
+    table_of,
+)
 
 
-class DayModel(Section):
+class DayModel(ModelSection):
     """One day: a Markov chain with a matrix of its own per step."""
 
     kind: Literal["day-chain"]
@@ -32,9 +43,21 @@ class DayModel(Section):
         None, description="minutes from midnight to the first slot, for the calendar"
     )
 
+    def model(self, folder: Path) -> DayChain:
+        return DayChain.of(
+            table_of(self.transition, "transition"),
+            initial=table_of(self.initial, "initial"),
+            states=self.states,
+            slots=self.slots,
+            slot_minutes=self.slot_minutes or 0,
+            start_minute=self.start_minute or 0,
+        )
 
-class ContextSecrets(Section):
+
+class ContextSecrets(SecretsSection):
     """Contexts nobody may become surer of."""
+
+    amount: ClassVar[str] = "belief_delta"
 
     kind: Literal["contexts"]
     sensitive: States | None = Field(None, description="contexts sensitive at every slot")
@@ -49,55 +72,28 @@ class ContextSecrets(Section):
         None, description="state to the contexts it may stand for, for adversaries unsure of them"
     )
 
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> SensitiveContexts:
+        return SensitiveContexts.of(
+            self.sensitive or (),
+            moments=self.moments,
+            groups=self.groups or (),
+            labels=self.labels,
+        )
 
-class CurrentQuery(Section):
+
+class CurrentQuery(QuerySection):
     """The current context, at every slot."""
 
     kind: Literal["current"]
 
-
-def day_of(section: DayModel) -> DayChain:
-    """The day chain a section describes."""
-    return DayChain.of(
-        _table(section.transition, "transition"),
-        initial=_table(section.initial, "initial"),
-        states=section.states,
-        slots=section.slots,
-        slot_minutes=section.slot_minutes or 0,
-        start_minute=section.start_minute or 0,
-    )
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> CurrentState:
+        return CurrentState(states)
 
 
-def contexts_of(section: ContextSecrets) -> SensitiveContexts:
-    """The secrets a section describes."""
-    return SensitiveContexts.of(
-        section.sensitive or (),
-        moments=section.moments,
-        groups=section.groups or (),
-        labels=section.labels,
-    )
-
-
-def current_of(states: tuple[str, ...]) -> CurrentState:
-    """The query of a stream."""
-    return CurrentState(states)
-
-
-def limited(time_limit: str | None, mechanism: str) -> AbstractContextManager[None]:
+def limited(time_limit: str, mechanism: str) -> AbstractContextManager[None]:
     """Inside, the checks of contexts share the time a spec gives them; a named one gets it all."""
-    if time_limit is None:
-        return nullcontext()
     try:
         seconds = parse_duration(time_limit, "privacy.time_limit").total_seconds()
     except InputError as error:
         raise SpecError(str(error)) from None
     return search_limit(Fraction(seconds), mechanism)
-
-
-def _table(nested: list[Any], field: str) -> Any:
-    try:
-        return np.array(nested, dtype=np.float64)
-    except ValueError:
-        raise SpecError(
-            f"{field} has rows of different lengths; give every row one number per state"
-        ) from None

@@ -35,8 +35,10 @@ class Family:
     model_sections: Mapping[str, str] = field(default_factory=dict)  # spec: kind to section
     secrets_sections: Mapping[str, str] = field(default_factory=dict)
     query_sections: Mapping[str, str] = field(default_factory=dict)
-    stored_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stored_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # spec to stored
+    files: Mapping[str, str] = field(default_factory=dict)  # suffix of foreign models to a reader
     templates: Mapping[str, str] = field(default_factory=dict)  # `shoal init --kind` to its words
+    hooks: Mapping[str, str] = field(default_factory=dict)  # common act to what it does here
 
 
 class Table(MutableMapping[str, Loaded], Generic[Loaded]):
@@ -87,6 +89,20 @@ def family_of(value: object) -> Family | None:
     """The family whose package defines the class of `value`; None for what is common to all."""
     package = type(value).__module__.removeprefix("shoal.").partition(".")[0]
     return next((family for family in families() if family.name == package), None)
+
+
+def hook(act: str, *values: object) -> Any:
+    """What `act` does in the first family of `values` that has its own way; None where none has."""
+    for value in values:
+        family = family_of(value)
+        if family is not None and act in family.hooks:
+            return load(family.hooks[act])
+    return None
+
+
+def plan_hook(act: str, plan: Any) -> Any:
+    """The hook of what a plan draws with, asks about, or knows: in this order."""
+    return hook(act, plan.body, plan.task.query, plan.task.family[0])
 
 
 def _kinds(family: Family) -> Mapping[str, str]:

@@ -34,6 +34,30 @@ FAMILY = Family(
         "bayes-net": "shoal.networks.audit:network_finding",
         "contagion": "shoal.networks.audit:network_finding",
     },
+    model_sections={
+        "table": "shoal.networks.spec:TableModel",
+        "bayes-net": "shoal.networks.spec:NetworkModel",
+        "contagion": "shoal.networks.spec:ContagionModel",
+    },
+    secrets_sections={
+        "pairs": "shoal.networks.spec:PairSecrets",
+    },
+    query_sections={
+        "variable-sum": "shoal.networks.spec:VariableQuery",
+    },
+    stored_models={
+        "table": ("joint-table",),
+        "bayes-net": ("bayes-net",),
+        "contagion": ("contagion",),
+    },
+    files={
+        ".bif": "shoal.networks.spec:network_file",
+        ".bif.gz": "shoal.networks.spec:network_file",
+    },
+    templates={
+        "network": "variables of a Bayesian network",
+        "contagion": "people who infect each other",
+    },
 )
 
 NAMES = {

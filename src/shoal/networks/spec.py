@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import SpecError
-from shoal.core.task import Model
+from shoal.core.task import Model, Query
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
+from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.queries import VariableSum, variable_sum
 from shoal.networks.table import JointTable
 from shoal.spec.fields import (
+    ModelSection,
     Number,
     Pair,
     Probabilities,
-    Section,
+    QuerySection,
+    SecretsSection,
     State,
+    States,
     Text,
     Whole,
     probabilities,
     read_text,
     state,
+    table_of,
 )
 
 _NODE = {
@@ -67,7 +71,44 @@ def node(value: object) -> dict[str, Any]:
 Node = Annotated[dict[str, Any], PlainValidator(node), WithJsonSchema(_NODE)]
 
 
-class NetworkModel(Section):
+class TableModel(ModelSection):
+    """Any finite joint law, written out."""
+
+    kind: Literal["table"]
+    variables: list[Text] = Field(min_length=1, description="names of the variables")
+    domains: list[list[State]] = Field(min_length=1, description="the values of each variable")
+    probability: Probabilities = Field(description="nested lists, one level per variable")
+
+    def model(self, folder: Path) -> JointTable:
+        return JointTable(
+            variables=tuple(self.variables),
+            domains=tuple(tuple(domain) for domain in self.domains),
+            probability=table_of(self.probability, "probability"),
+        )
+
+
+class PairSecrets(SecretsSection):
+    """Named events over the variables of a table, and the pairs nobody may tell apart."""
+
+    kind: Literal["pairs"]
+    events: dict[Text, dict[Text, States]] = Field(
+        min_length=1, description="event name to the values its variables take"
+    )
+    pairs: list[Pair] = Field(min_length=1, description="pairs of event names")
+
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> SecretPairs:
+        events = {name: Event.of(name, where) for name, where in self.events.items()}
+        for index, pair in enumerate(self.pairs):
+            for name in pair:
+                if name not in events:
+                    raise SpecError(
+                        f"secrets.pairs[{index}] names {name!r}, which is not in secrets.events; "
+                        f"the events are {', '.join(map(repr, events))}"
+                    )
+        return SecretPairs.of((events[first], events[second]) for first, second in self.pairs)
+
+
+class NetworkModel(ModelSection):
     """A Bayesian network, written out; with `file = "name.bif"` it is read from a file instead."""
 
     kind: Literal["bayes-net"]
@@ -77,8 +118,16 @@ class NetworkModel(Section):
         "parent, then the law of the variable's own values",
     )
 
+    def model(self, folder: Path) -> BayesNet:
+        return BayesNet(
+            variables=tuple(self.nodes),
+            domains=tuple(tuple(own["values"]) for own in self.nodes.values()),
+            parents=tuple(tuple(own["parents"]) for own in self.nodes.values()),
+            tables=tuple(_table(own["table"], name) for name, own in self.nodes.items()),
+        )
 
-class ContagionModel(Section):
+
+class ContagionModel(ModelSection):
     """People in independent groups, each well or ill."""
 
     kind: Literal["contagion"]
@@ -122,9 +171,20 @@ class ContagionModel(Section):
             )
         return self
 
+    def model(self, folder: Path) -> Contagion:
+        law = _law(self)
+        if self.sizes is not None:
+            return Contagion.cliques(self.sizes, law, people=self.people, states=tuple(self.states))
+        edges = self.edges if self.edges is not None else _edges(self, folder)
+        people = self.people or list(dict.fromkeys(name for pair in edges for name in pair))
+        tables = {name: _table(table, name) for name, table in (self.tables or {}).items()}
+        return Contagion.from_edges(people, edges, law, tables=tables, states=tuple(self.states))
 
-class VariableQuery(Section):
+
+class VariableQuery(QuerySection):
     """The sum of a weight per variable and value, for variables that differ."""
+
+    by_state: ClassVar[bool] = False
 
     kind: Literal["variable-sum"]
     weights: dict[Text, dict[str, Number]] = Field(
@@ -132,57 +192,32 @@ class VariableQuery(Section):
     )
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
-
-def network_of(section: NetworkModel) -> BayesNet:
-    """The network a section describes."""
-    return BayesNet(
-        variables=tuple(section.nodes),
-        domains=tuple(tuple(own["values"]) for own in section.nodes.values()),
-        parents=tuple(tuple(own["parents"]) for own in section.nodes.values()),
-        tables=tuple(_numbers(own["table"], name) for name, own in section.nodes.items()),
-    )
-
-
-def contagion_of(section: ContagionModel, folder: Path) -> Contagion:
-    """The contagion model a section describes; files are found relative to `folder`."""
-    law = _law(section)
-    if section.sizes is not None:
-        return Contagion.cliques(
-            section.sizes, law, people=section.people, states=tuple(section.states)
-        )
-    edges = section.edges if section.edges is not None else _edges(section, folder)
-    people = section.people or list(dict.fromkeys(name for pair in edges for name in pair))
-    tables = {name: _numbers(table, name) for name, table in (section.tables or {}).items()}
-    return Contagion.from_edges(people, edges, law, tables=tables, states=tuple(section.states))
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> VariableSum:
+        model = family[0]
+        if not isinstance(model, JointTable | BayesNet | Contagion):
+            raise SpecError(
+                "query.kind is 'variable-sum', which needs a model of kind 'table', 'bayes-net' or "
+                "'contagion'"
+            )
+        return variable_sum(model, self.weights, unit=self.unit)
 
 
-def network_file(path: Path) -> BayesNet | None:
-    """The network of a .bif file, plain or compressed; None for files of other kinds."""
-    return BayesNet.from_bif(path) if path.name.endswith((".bif", ".bif.gz")) else None
-
-
-def variable_query_of(section: VariableQuery, family: Sequence[Model]) -> VariableSum:
-    """The query a section describes, about the variables of the first model."""
-    model = family[0]
-    if not isinstance(model, JointTable | BayesNet | Contagion):
-        raise SpecError(
-            "query.kind is 'variable-sum', which needs a model of kind 'table', 'bayes-net' or "
-            "'contagion'"
-        )
-    return variable_sum(model, section.weights, unit=section.unit)
+def network_file(path: Path) -> BayesNet:
+    """The network of a .bif file, plain or compressed."""
+    return BayesNet.from_bif(path)
 
 
 def _law(section: ContagionModel) -> Any:
     if section.rate is not None:
         return exponential_law(float(section.rate))
     if section.law is not None:
-        return _numbers(section.law, "law")
+        return _table(section.law, "law")
     assert section.laws is not None  # the section takes exactly one
     found = {}
     for size, law in section.laws.items():
         if not size.isdigit():
             raise SpecError(f'laws has the key {size!r}; keys are sizes of groups, such as "4"')
-        found[int(size)] = _numbers(law, f"laws of {size}")
+        found[int(size)] = _table(law, f"laws of {size}")
     return found
 
 
@@ -199,11 +234,5 @@ def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
     return [(row[0].strip(), row[1].strip()) for row in rows]
 
 
-def _numbers(nested: list[Any], field: str) -> Any:
-    try:
-        return np.array(nested, dtype=np.float64)
-    except ValueError:
-        raise SpecError(
-            f"the table of {field!r} has rows of different lengths; give every row one number per "
-            "value"
-        ) from None
+def _table(nested: list[Any], name: str) -> Any:
+    return table_of(nested, f"the table of {name!r}", per="value")

@@ -59,6 +59,22 @@ FAMILY = Family(
     bodies={
         "location-machine": "shoal.places.audit:location_audit",
     },
+    model_sections={
+        "grid-walk": "shoal.places.spec:GridWalkModel",
+    },
+    secrets_sections={
+        "policy-graph": "shoal.places.spec:PolicySecrets",
+        "location-set": "shoal.places.spec:LocationSecrets",
+    },
+    query_sections={
+        "measurement": "shoal.places.spec:MeasurementQuery",
+    },
+    stored_models={
+        "sparse-chain": ("sparse-chain",),
+    },
+    templates={
+        "location": "a location stream",
+    },
 )
 
 NAMES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -10,16 +11,18 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import InputError, SpecError
-from shoal.core.task import Model
+from shoal.core.task import Model, Query
 from shoal.places.location_set import LocationSet
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.walk import SparseChain
 from shoal.spec.fields import (
+    ModelSection,
     Number,
     Positive,
-    Section,
+    QuerySection,
+    SecretsSection,
     Share,
     State,
     States,
@@ -71,7 +74,7 @@ StatePair = Annotated[
 ]
 
 
-class GridWalkModel(Section):
+class GridWalkModel(ModelSection):
     """A map of square cells on which one stays or moves to a cell around, evenly."""
 
     kind: Literal["grid-walk"]
@@ -86,8 +89,11 @@ class GridWalkModel(Section):
     )
     length: Whole | None = Field(None, description="most steps of a stream; omit for any length")
 
+    def model(self, folder: Path) -> SparseChain:
+        return grid_walk_of(self)
 
-class PolicySecrets(Section):
+
+class PolicySecrets(SecretsSection):
     """Which states must stay indistinguishable, among those still possible at each step."""
 
     kind: Literal["policy-graph"]
@@ -123,6 +129,9 @@ class PolicySecrets(Section):
                 )
         return self
 
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
+        return places_of(self, query, family)
+
 
 class LocationSecrets(PolicySecrets):
     """A policy on the fewest states that hold almost all of the belief at each step."""
@@ -134,7 +143,7 @@ class LocationSecrets(PolicySecrets):
     )
 
 
-class MeasurementQuery(Section):
+class MeasurementQuery(QuerySection):
     """Numbers that the current state stands for; on a map its coordinates."""
 
     kind: Literal["measurement"]
@@ -150,6 +159,9 @@ class MeasurementQuery(Section):
     estimate: Literal["squared", "absolute"] = Field(
         "squared", description="the expected error that the estimate minimises"
     )
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Measurement:
+        return measurement_of(self, states, family)
 
 
 def grid_walk_of(section: GridWalkModel) -> SparseChain:
@@ -202,7 +214,7 @@ def measurement_of(
 
 
 def places_of(
-    section: PolicySecrets, query: Any, family: tuple[Model, ...]
+    section: PolicySecrets, query: Query, family: tuple[Model, ...]
 ) -> PolicyGraph | LocationSet:
     """The policy, or location set, a section describes, on the states of the query."""
     if not isinstance(query, Measurement):

@@ -92,6 +92,22 @@ FAMILY = Family(
         "pairwise-field": "shoal.records.audit:field_finding",
         "record-groups": "shoal.records.audit:groups_finding",
     },
+    model_sections={
+        "dependence": "shoal.records.spec:DependenceModel",
+        "groups": "shoal.records.spec:GroupsModel",
+    },
+    query_sections={
+        "places": "shoal.records.spec:PlacesQuery",
+    },
+    stored_models={
+        "dependence": (
+            "dependence",
+            "pairwise-field",
+        ),
+    },
+    templates={
+        "friends": "records tied in pairs",
+    },
 )
 
 NAMES = {

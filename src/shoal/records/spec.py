@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,7 +19,18 @@ from shoal.records.kmeans import Centroids
 from shoal.records.people import PLACES, City
 from shoal.records.sources import FriendModel
 from shoal.records.ties import Dependence
-from shoal.spec.fields import Number, Positive, Probabilities, Section, State, Text, Whole
+from shoal.spec.fields import (
+    ModelSection,
+    Number,
+    Positive,
+    Probabilities,
+    QuerySection,
+    Section,
+    State,
+    Text,
+    Whole,
+    table_of,
+)
 
 
 class FriendSection(Section):
@@ -29,7 +40,7 @@ class FriendSection(Section):
     c: Positive = Field(description="how fast it falls")
 
 
-class DependenceModel(Section):
+class DependenceModel(ModelSection):
     """Records tied in pairs."""
 
     kind: Literal["dependence"]
@@ -63,16 +74,14 @@ class DependenceModel(Section):
                 )
         return self
 
-
-def dependence_of(section: DependenceModel, folder: Path) -> Model:
-    """The model a section describes; files are found relative to `folder`."""
-    domain = _domain(section)
-    edges = _edges(section, folder)
-    law = _law(section, domain)
-    if section.joint == "field":
-        return PairwiseField.of(domain, section.records, edges, law)
-    pairs = Dependence.of(domain, section.records, edges, law)
-    return field_of_pairs(pairs) if section.joint == "tree" else pairs
+    def model(self, folder: Path) -> Model:
+        domain = _domain(self)
+        edges = _edges(self, folder)
+        law = _law(self, domain)
+        if self.joint == "field":
+            return PairwiseField.of(domain, self.records, edges, law)
+        pairs = Dependence.of(domain, self.records, edges, law)
+        return field_of_pairs(pairs) if self.joint == "tree" else pairs
 
 
 def _domain(section: DependenceModel) -> RecordDomain:
@@ -90,10 +99,7 @@ def _law(section: DependenceModel, domain: RecordDomain) -> Any:
     if section.friends is not None:
         friends = FriendModel(b=float(section.friends.b), c=float(section.friends.c))
         return friends.potential(domain) if section.joint == "field" else friends.pair_law(domain)
-    try:
-        law = np.array(section.law, dtype=np.float64)
-    except ValueError:
-        raise SpecError("law has rows of different lengths; give one number per state") from None
+    law = table_of(section.law, "law")
     size = domain.size
     if law.shape != (size, size):
         raise SpecError(f"law has shape {law.shape}; {size} states need ({size}, {size})")
@@ -132,15 +138,20 @@ def _read_edges(path: Path, name: str) -> Ints:
 # The sections of a spec for people and their places: groups of records, where people cluster.
 
 
-class GroupsModel(Section):
+class GroupsModel(ModelSection):
     """Records in independent groups, such as households; nothing else is known."""
 
     kind: Literal["groups"]
     largest: Whole = Field(description="most records that may depend on each other")
 
+    def model(self, folder: Path) -> RecordGroups:
+        return RecordGroups(self.largest)
 
-class PlacesQuery(Section):
+
+class PlacesQuery(QuerySection):
     """K-means over people's most visited places: the centroids, every round of them."""
+
+    by_state: ClassVar[bool] = False
 
     kind: Literal["places"]
     south: Number = Field(description="latitude of the city's southern edge")
@@ -151,25 +162,17 @@ class PlacesQuery(Section):
     clusters: Whole = Field(8, description="how many centroids are released")
     rounds: Whole = Field(5, description="how many rounds of K-means, each with noise")
 
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Centroids:
+        city = City(
+            south=float(self.south),
+            west=float(self.west),
+            north=float(self.north),
+            east=float(self.east),
+        )
+        return city.query(self.places, clusters=self.clusters, rounds=self.rounds)
 
-def groups_of(section: GroupsModel) -> RecordGroups:
-    """The model a section describes."""
-    return RecordGroups(section.largest)
-
-
-def places_query_of(section: PlacesQuery) -> Centroids:
-    """The query a section describes."""
-    city = City(
-        south=float(section.south),
-        west=float(section.west),
-        north=float(section.north),
-        east=float(section.east),
-    )
-    return city.query(section.places, clusters=section.clusters, rounds=section.rounds)
-
-
-def without_states(model: Model) -> Model:
-    """`model` of tied records whose values are not named: people's places are numbers."""
-    if isinstance(model, Dependence | PairwiseField):
-        return replace(model, domain=replace(model.domain, states=None))
-    return model
+    def seen(self, model: Model) -> Model:
+        """A model of tied records without named values: people's places are numbers."""
+        if isinstance(model, Dependence | PairwiseField):
+            return replace(model, domain=replace(model.domain, states=None))
+        return model

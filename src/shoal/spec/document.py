@@ -1,29 +1,45 @@
-"""The shape of a spec: one strict class per section and kind, every key named and described."""
+"""The shape of a spec: one strict class per section and kind, every key named and described.
+
+The kinds of models, secrets and queries are those the families' records name; a document loads
+only the kinds it holds.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from shoal.contexts.spec import ContextSecrets, CurrentQuery, DayModel
-from shoal.networks.spec import ContagionModel, NetworkModel, VariableQuery
-from shoal.places.spec import GridWalkModel, LocationSecrets, MeasurementQuery, PolicySecrets
-from shoal.records.spec import DependenceModel, GroupsModel, PlacesQuery
+from shoal.core.codec import kind_of
+from shoal.core.errors import SpecError
+from shoal.core.registry import Family, families, load
 from shoal.spec.fields import (
-    Initial,
-    Number,
-    Pair,
+    ModelSection,
     Positive,
-    Probabilities,
+    QuerySection,
+    SecretsSection,
     Section,
     Share,
-    State,
-    States,
     Text,
-    Whole,
+    load_model,
 )
+
+if TYPE_CHECKING:
+    from shoal.core.task import Model
 
 
 class DataSection(Section):
@@ -65,140 +81,48 @@ class DataSection(Section):
         return self
 
 
-class ChainModel(Section):
-    """A Markov chain, written out."""
-
-    kind: Literal["markov-chain"]
-    states: list[State] = Field(min_length=1, description="the values an entry can take")
-    transition: Probabilities = Field(
-        description="row x holds the law of the next entry after state x; a list of matrices "
-        "gives each step its own"
-    )
-    initial: Initial = Field(
-        "stationary", description='law of the first entry: "stationary", "any", or a list'
-    )
-    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+def _stored_kinds() -> dict[str, tuple[str, ...]]:
+    """The kind a section names to the stored kinds a file may then hold."""
+    return {kind: own for family in families() for kind, own in family.stored_models.items()}
 
 
-class OrderModel(Section):
-    """A Markov chain whose next entry depends on the last `order` entries."""
-
-    kind: Literal["order-chain"]
-    states: list[State] = Field(min_length=1, description="the values an entry can take")
-    order: Whole = Field(description="how many past entries matter")
-    conditional: Probabilities = Field(
-        description="one row per tuple of past states, the oldest entry varying slowest"
-    )
-    initial: Probabilities = Field(description="law of the first `order` entries, one per tuple")
-    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+def _stored_kind(value: object) -> str:
+    kinds = _stored_kinds()
+    if value not in kinds:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, kinds))})
+    return str(value)
 
 
-class MixingModel(Section):
-    """Every Markov chain known only by how rare a state may be and how fast it forgets."""
-
-    kind: Literal["mixing"]
-    states: list[State] = Field(min_length=1, description="the values an entry can take")
-    pi_min: Positive = Field(description="least stationary probability of any state")
-    gap: Positive = Field(description="least spectral gap, counted with multiplicity")
-    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
+StoredKind = Annotated[
+    str,
+    PlainValidator(_stored_kind),
+    WithJsonSchema({"type": "string", "enum": [*_stored_kinds()]}),
+]
 
 
-class IntervalModel(Section):
-    """Every two-state Markov chain, with any initial law, whose staying is within bounds."""
-
-    kind: Literal["interval"]
-    states: list[State] = Field(min_length=1, description="the two values an entry can take")
-    low: Probabilities = Field(description="least probability of staying, one per state")
-    high: Probabilities = Field(description="largest probability of staying, one per state")
-    length: Whole | None = Field(None, description="most entries of a chain; omit for any length")
-
-
-class TableModel(Section):
-    """Any finite joint law, written out."""
-
-    kind: Literal["table"]
-    variables: list[Text] = Field(min_length=1, description="names of the variables")
-    domains: list[list[State]] = Field(min_length=1, description="the values of each variable")
-    probability: Probabilities = Field(description="nested lists, one level per variable")
-
-
-class ModelFile(Section):
+class ModelFile(ModelSection):
     """A stored model, such as `shoal fit` writes, or a Bayesian network in a .bif file."""
 
     file: Text = Field(description="path of the model, relative to the spec")
-    kind: (
-        Literal[
-            "markov-chain",
-            "order-chain",
-            "mixing",
-            "interval",
-            "table",
-            "day-chain",
-            "sparse-chain",
-            "dependence",
-            "bayes-net",
-            "contagion",
-        ]
-        | None
-    ) = Field(None, description="what the file must hold; omit to take any kind")
-
-
-class EachEntrySecrets(Section):
-    """The value of every single entry."""
-
-    kind: Literal["each-entry"]
-
-
-class PairSecrets(Section):
-    """Named events over the variables of a table, and the pairs nobody may tell apart."""
-
-    kind: Literal["pairs"]
-    events: dict[Text, dict[Text, States]] = Field(
-        min_length=1, description="event name to the values its variables take"
+    kind: StoredKind | None = Field(
+        None, description="what the file must hold; omit to take any kind"
     )
-    pairs: list[Pair] = Field(min_length=1, description="pairs of event names")
+
+    def model(self, folder: Path) -> Model:
+        stored: Model = load_model(folder / self.file, "file")
+        check_model(stored, f"file is {self.file!r}", self.kind)
+        return stored
 
 
-class CountQuery(Section):
-    """How many entries are in one of some states."""
-
-    kind: Literal["count"]
-    states: States = Field(description="the states to count")
-    unit: Text = Field("entries", description="what one entry stands for, in reports")
-
-
-class SumQuery(Section):
-    """The sum of a weight per entry."""
-
-    kind: Literal["sum"]
-    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
-    unit: Text = Field("units", description="the unit of the weights, in reports")
-
-
-class MeanQuery(Section):
-    """The mean of a weight per entry."""
-
-    kind: Literal["mean"]
-    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
-    length: Whole | None = Field(None, description="public number of entries; else the model's")
-    unit: Text = Field("units", description="the unit of the weights, in reports")
-
-
-class HistogramQuery(Section):
-    """How often each state occurs."""
-
-    kind: Literal["histogram"]
-    relative: bool = Field(False, description="as a share of length instead of a count")
-    length: Whole | None = Field(None, description="public number of entries; else the model's")
-    unit: Text | None = Field(None, description="the unit in reports")
-
-    @model_validator(mode="after")
-    def _length_is_for_shares(self) -> HistogramQuery:
-        if self.length is not None and not self.relative:
-            raise PydanticCustomError(
-                "together", "has length without relative = true; add that line, or drop length"
-            )
-        return self
+def check_model(stored: object, named: str, kind: str | None = None) -> None:
+    """Refuses what is no model, or none of the kind wanted; `named` says where it comes from."""
+    kinds = _stored_kinds() if kind is None else {kind: _stored_kinds()[kind]}
+    if not any(kind_of(type(stored)) in own for own in kinds.values()):
+        wanted = " or ".join(map(repr, kinds))
+        raise SpecError(
+            f"{named}, which holds a {type(stored).__name__}; it must hold a model of kind "
+            f"{wanted} (write one with `shoal fit`)"
+        )
 
 
 class PrivacySection(Section):
@@ -252,84 +176,97 @@ class PrivacySection(Section):
         return self
 
 
-def _model_tag(value: Any) -> str | None:
+class _NoKind(Section):
+    """Stands beside the kinds a document holds: a choice needs two."""
+
+
+PARTS = ("model", "secrets", "query")
+FILE = "file"  # the kind of a [[model]] that names a file
+
+
+def kinds_of(part: str) -> dict[str, str]:
+    """Kind to the place of its section, of all families; `part` is one of PARTS."""
+    return {kind: place for family in families() for kind, place in _own(family, part).items()}
+
+
+def _own(family: Family, part: str) -> Mapping[str, str]:
+    sections: Mapping[str, str] = getattr(family, f"{part}_sections")
+    return sections
+
+
+def section_of(part: str, kind: str) -> type[Section]:
+    """The class of a section with this kind; KeyError when there is none."""
+    found: type[Section] = (
+        ModelFile if (part, kind) == ("model", FILE) else load(kinds_of(part)[kind])
+    )
+    return found
+
+
+def _tag(value: Any) -> str | None:
+    if isinstance(value, Section):
+        return getattr(value, "kind", FILE)
     if not isinstance(value, dict):
         return None
-    return "file" if "file" in value else value.get("kind")
+    kind = value.get("kind")
+    return FILE if "file" in value else kind if isinstance(kind, str) else None
 
 
-ModelSection = Annotated[
-    Annotated[ChainModel, Tag("markov-chain")]
-    | Annotated[OrderModel, Tag("order-chain")]
-    | Annotated[MixingModel, Tag("mixing")]
-    | Annotated[IntervalModel, Tag("interval")]
-    | Annotated[TableModel, Tag("table")]
-    | Annotated[DayModel, Tag("day-chain")]
-    | Annotated[DependenceModel, Tag("dependence")]
-    | Annotated[NetworkModel, Tag("bayes-net")]
-    | Annotated[ContagionModel, Tag("contagion")]
-    | Annotated[GridWalkModel, Tag("grid-walk")]
-    | Annotated[GroupsModel, Tag("groups")]
-    | Annotated[ModelFile, Tag("file")],
-    Discriminator(_model_tag),
-]
-SecretsSection = Annotated[
-    EachEntrySecrets | PairSecrets | ContextSecrets | PolicySecrets | LocationSecrets,
-    Field(discriminator="kind"),
-]
-QuerySection = Annotated[
-    CountQuery
-    | SumQuery
-    | MeanQuery
-    | HistogramQuery
-    | CurrentQuery
-    | VariableQuery
-    | PlacesQuery
-    | MeasurementQuery,
-    Field(discriminator="kind"),
-]
+def _choice(part: str, kinds: tuple[str, ...], *, others: bool) -> Any:
+    """A type that takes the sections of these kinds, told apart by their kind."""
+    sections: list[tuple[str, type[Section]]] = [(kind, section_of(part, kind)) for kind in kinds]
+    if others:
+        sections += [("", _NoKind), (" ", _NoKind)]
+    tagged = [Annotated[cls, Tag(kind)] for kind, cls in sections]
+    return Annotated[reduce(or_, tagged), Discriminator(_tag)]
 
 
-class Spec(Section):
+def spec_class(document: Mapping[str, Any] | None = None) -> type[Section]:
+    """The class of a spec with the kinds a document names; with all kinds without one."""
+    if document is None:
+        every = {part: tuple(kinds_of(part)) for part in PARTS}
+        return _spec_class((*every["model"], FILE), every["secrets"], every["query"], others=False)
+    return _spec_class(*(tuple(_named(document, part)) for part in PARTS), others=True)
+
+
+def _named(document: Mapping[str, Any], part: str) -> Iterator[str]:
+    """The kinds of a part that a document names and a family knows, each once."""
+    given = document.get(part)
+    tags = map(_tag, given if isinstance(given, list) else [given])
+    known = {*kinds_of(part), FILE} if part == "model" else set(kinds_of(part))
+    yield from dict.fromkeys(tag for tag in tags if tag in known)
+
+
+@cache
+def _spec_class(
+    models: tuple[str, ...], secrets: tuple[str, ...], queries: tuple[str, ...], *, others: bool
+) -> type[Section]:
+    section: Any = _choice("model", models, others=others)
+    several: Any = list[section]
+    made: type[Section] = create_model(
+        "Spec",
+        __doc__=SpecBase.__doc__,
+        __base__=SpecBase,
+        model=(
+            several,
+            Field(min_length=1, description="what an adversary may know; repeat for a family"),
+        ),
+        secrets=(
+            _choice("secrets", secrets, others=others),
+            Field(description="what must stay indistinguishable"),
+        ),
+        query=(_choice("query", queries, others=others), Field(description="what is asked")),
+        privacy=(PrivacySection, Field(description="the budget")),
+    )
+    return made
+
+
+class SpecBase(Section):
     """A task and its budget."""
 
     data: DataSection | None = Field(None, description="where the entries are; only for release")
-    model: list[ModelSection] = Field(
-        min_length=1, description="what an adversary may know; repeat for a family"
-    )
-    secrets: SecretsSection = Field(description="what must stay indistinguishable")
-    query: QuerySection = Field(description="what is asked")
-    privacy: PrivacySection = Field(description="the budget")
 
-
-# section name, and tag where kinds differ, to the class that holds its keys
-SECTIONS: dict[tuple[str, ...], type[Section]] = {
-    (): Spec,
-    ("data",): DataSection,
-    ("model", "markov-chain"): ChainModel,
-    ("model", "order-chain"): OrderModel,
-    ("model", "mixing"): MixingModel,
-    ("model", "interval"): IntervalModel,
-    ("model", "table"): TableModel,
-    ("model", "day-chain"): DayModel,
-    ("model", "dependence"): DependenceModel,
-    ("model", "bayes-net"): NetworkModel,
-    ("model", "contagion"): ContagionModel,
-    ("model", "grid-walk"): GridWalkModel,
-    ("model", "groups"): GroupsModel,
-    ("model", "file"): ModelFile,
-    ("secrets", "each-entry"): EachEntrySecrets,
-    ("secrets", "pairs"): PairSecrets,
-    ("secrets", "contexts"): ContextSecrets,
-    ("secrets", "policy-graph"): PolicySecrets,
-    ("secrets", "location-set"): LocationSecrets,
-    ("query", "count"): CountQuery,
-    ("query", "sum"): SumQuery,
-    ("query", "mean"): MeanQuery,
-    ("query", "histogram"): HistogramQuery,
-    ("query", "current"): CurrentQuery,
-    ("query", "measurement"): MeasurementQuery,
-    ("query", "variable-sum"): VariableQuery,
-    ("query", "places"): PlacesQuery,
-    ("privacy",): PrivacySection,
-}
+    if TYPE_CHECKING:
+        model: list[ModelSection]
+        secrets: SecretsSection
+        query: QuerySection
+        privacy: PrivacySection

@@ -1,4 +1,7 @@
-"""What every section of a spec is: exactly its own keys, of exactly their own types."""
+"""What every section of a spec is: exactly its own keys, of exactly their own types.
+
+A section makes what it describes: a model, secrets or a query. Families add their own.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,64 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from shoal.core.errors import InputError, StoredError
+from shoal.core.errors import InputError, SpecError, StoredError
+
+if TYPE_CHECKING:
+    from shoal.core.task import Model, Query, Secrets
 
 
 class Section(BaseModel):
     """A section takes exactly its own keys, of exactly their own types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ModelSection(Section):
+    """A [[model]]; files it names are found relative to `folder`."""
+
+    def model(self, folder: Path) -> Model:
+        raise NotImplementedError
+
+    def states_of(self, model: Model) -> tuple[str, ...]:
+        """The values an entry can take: the model's own, or those the section names."""
+        if model.states is None:
+            raise SpecError(
+                "does not say which values an entry can take, or its variables take different "
+                "ones; counts, sums, means and histograms need one list of states for all entries"
+            )
+        return model.states
+
+
+class SecretsSection(Section):
+    """A [secrets]. `amount` is the key of [privacy] that says how much may be told about them."""
+
+    amount: ClassVar[str] = "epsilon"
+
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> Secrets:
+        raise NotImplementedError
+
+
+class QuerySection(Section):
+    """A [query]. `by_state`: its entries take the states that all models share."""
+
+    by_state: ClassVar[bool] = True
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+        raise NotImplementedError
+
+    def named_states(self) -> tuple[str, tuple[str, ...]]:
+        """The key that names states of the model, and those."""
+        return "", ()
+
+    def seen(self, model: Model) -> Model:
+        """The model as this query looks at it."""
+        return model
 
 
 # The types a key of a spec may have, each with its rule and its JSON Schema.
@@ -110,6 +159,16 @@ def pair(value: object) -> tuple[str, str]:
     raise PydanticCustomError("pair", "it must be a list of two different event names")
 
 
+def table_of(nested: list[Any] | None, what: str, *, per: str = "state") -> Any:
+    """Nested lists as an array; refused when rows have different lengths."""
+    try:
+        return np.array(nested, dtype=np.float64)
+    except ValueError:
+        raise SpecError(
+            f"{what} has rows of different lengths; give every row one number per {per}"
+        ) from None
+
+
 def _nested(value: object, place: str) -> Any:
     if isinstance(value, list):
         return [_nested(item, f"{place}[{i}]") for i, item in enumerate(value)]
@@ -174,6 +233,17 @@ def read_text(path: Path, what: str) -> str:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise InputError(f"{what} {str(path)!r} cannot be read: {reason}") from None
+
+
+def load_model(path: Path, what: str) -> Any:
+    """A stored model, or one in a foreign format that a family reads."""
+    from shoal.core.registry import families, load
+
+    for family in families():
+        for suffix, reader in family.files.items():
+            if path.name.endswith(suffix):
+                return load(reader)(path)
+    return load_stored(path, what)
 
 
 def load_stored(path: Path, what: str) -> Any:

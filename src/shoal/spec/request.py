@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -14,28 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from shoal.additive.choice import MECHANISMS, epsilon_for
-from shoal.additive.queries import count, histogram, mean, weighted_sum
-from shoal.contexts.spec import ContextSecrets, CurrentQuery, contexts_of, current_of, limited
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE
-from shoal.core.task import EachEntry, Model, Query, Secrets, Task
+from shoal.core.registry import hook
+from shoal.core.task import Model, Query, Task
 from shoal.data.read import SUFFIXES
-from shoal.networks.pairs import Event, SecretPairs
-from shoal.networks.spec import VariableQuery, variable_query_of
-from shoal.places.spec import MeasurementQuery, PolicySecrets, measurement_of, places_of
-from shoal.records.spec import PlacesQuery, places_query_of, without_states
-from shoal.spec.document import (
-    CountQuery,
-    DataSection,
-    HistogramQuery,
-    MeanQuery,
-    PairSecrets,
-    PrivacySection,
-    Spec,
-    SumQuery,
-)
-from shoal.spec.fields import Section, read_text
-from shoal.spec.models import model_of, states_of
+from shoal.spec.document import DataSection, PrivacySection, SpecBase, spec_class
+from shoal.spec.fields import QuerySection, Section, read_text
 from shoal.spec.sentences import key_path, sentence
 
 
@@ -53,7 +38,11 @@ class Request:
 
     def limited(self) -> AbstractContextManager[None]:
         """Inside, plans are searched for within the spec's time limit, if it has one."""
-        return limited(self.privacy.time_limit, self.mechanism)
+        limited = hook("time_limit", self.task.secrets)
+        if self.privacy.time_limit is None or limited is None:
+            return nullcontext()
+        found: AbstractContextManager[None] = limited(self.privacy.time_limit, self.mechanism)
+        return found
 
     def epsilon(self) -> Fraction:
         """The budget: as given, or the least one that reaches the wanted error.
@@ -104,9 +93,10 @@ def _not_toml(name: str, text: str, error: str) -> str:
 def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
     """What a spec asks for, from its parsed document."""
     try:
-        spec = Spec.model_validate(document)
+        spec = spec_class(document).model_validate(document)
     except ValidationError as error:
         raise SpecError(sentence(error, document)) from None
+    assert isinstance(spec, SpecBase)
     if spec.privacy.mechanism not in ("best", *MECHANISMS):
         raise SpecError(
             f"privacy.mechanism is {spec.privacy.mechanism!r}; it must be 'best' or one of "
@@ -114,18 +104,18 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
         )
     check_amount(spec)
     family, states = _family(spec, document, folder)
-    query = _query(spec, states, family)
+    query = _query(spec.query, states, family)
     try:
-        secrets = _secrets(spec, query, family)
+        secrets = spec.secrets.secrets(query, family)
         task = Task(query=query, secrets=secrets, family=family)
     except InputError as error:
         raise SpecError(str(error)) from None
     return Request(task, spec.privacy, spec.data)
 
 
-def check_amount(spec: Spec) -> None:
+def check_amount(spec: SpecBase) -> None:
     """A rise of belief is the amount of contexts, and of nothing else."""
-    contexts = isinstance(spec.secrets, ContextSecrets)
+    contexts = spec.secrets.amount == "belief_delta"
     if contexts and spec.privacy.belief_delta is None:
         raise SpecError(
             "privacy.belief_delta is missing; secrets of kind 'contexts' are promised a largest "
@@ -144,7 +134,7 @@ def check_amount(spec: Spec) -> None:
 
 
 def _family(
-    spec: Spec, document: Mapping[str, Any], folder: Path
+    spec: SpecBase, document: Mapping[str, Any], folder: Path
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """The models, and the states they share."""
     family: list[Model] = []
@@ -152,11 +142,8 @@ def _family(
     for index, section in enumerate(spec.model):
         name = key_path(("model", index), document)
         try:
-            model = model_of(section, folder)
-            if isinstance(spec.query, PlacesQuery):
-                model = without_states(model)
-            unnamed = isinstance(spec.query, VariableQuery | PlacesQuery)
-            own = () if unnamed else states_of(section, model)
+            model = spec.query.seen(section.model(folder))
+            own = section.states_of(model) if spec.query.by_state else ()
         except InputError as error:
             raise _named(name, section, error) from None
         states = states or own
@@ -169,81 +156,20 @@ def _family(
     return tuple(family), states
 
 
-def _query(spec: Spec, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
-    section = spec.query
-    _known_states(section, states)
-    try:
-        match section:
-            case CurrentQuery():
-                return current_of(states)
-            case MeasurementQuery():
-                return measurement_of(section, states, family)
-            case PlacesQuery():
-                return places_query_of(section)
-            case VariableQuery():
-                return variable_query_of(section, family)
-            case CountQuery():
-                return count(states, section.states, unit=section.unit)
-            case SumQuery():
-                return weighted_sum(states, section.weights, unit=section.unit)
-            case MeanQuery():
-                length = _public_length(section, family)
-                return mean(states, section.weights, length=length, unit=section.unit)
-            case HistogramQuery():
-                shared = _public_length(section, family) if section.relative else None
-                return histogram(
-                    states, relative=section.relative, length=shared, unit=section.unit
-                )
-    except SpecError:
-        raise
-    except InputError as error:
-        raise _named("query", section, error) from None
-
-
-def _known_states(section: Section, states: tuple[str, ...]) -> None:
-    match section:
-        case CountQuery():
-            key, named = "states", list(section.states)
-        case SumQuery() | MeanQuery():
-            key, named = "weights", list(section.weights)
-        case _:
-            return
+def _query(section: QuerySection, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+    key, named = section.named_states()
     unknown = [name for name in named if name not in states]
     if unknown:
         raise SpecError(
             f"query.{key} names {unknown[0]!r}, which is not a state of the model; its states are "
             f"{', '.join(map(repr, states))}"
         )
-
-
-def _public_length(section: MeanQuery | HistogramQuery, family: tuple[Model, ...]) -> int:
-    """The public number of entries: the query's own, else that of the only model."""
-    if section.length is not None:
-        return section.length
-    if len(family) == 1 and family[0].tied is not None:
-        return int(getattr(family[0], "records", family[0].tied))
-    raise SpecError(
-        "query.length is missing; give the public number of entries to divide by "
-        "(it is taken from the model only when there is one model, with a length)"
-    )
-
-
-def _secrets(spec: Spec, query: Query, family: tuple[Model, ...]) -> Secrets:
-    if isinstance(spec.secrets, PolicySecrets):
-        return places_of(spec.secrets, query, family)
-    if isinstance(spec.secrets, ContextSecrets):
-        return contexts_of(spec.secrets)
-    if not isinstance(spec.secrets, PairSecrets):
-        return EachEntry()
-    events = {name: Event.of(name, where) for name, where in spec.secrets.events.items()}
-    for index, pair in enumerate(spec.secrets.pairs):
-        for name in pair:
-            if name not in events:
-                raise SpecError(
-                    f"secrets.pairs[{index}] names {name!r}, which is not in secrets.events; "
-                    f"the events are {', '.join(map(repr, events))}"
-                )
-    return SecretPairs.of((events[first], events[second]) for first, second in spec.secrets.pairs)
+    try:
+        return section.query(states, family)
+    except SpecError:
+        raise
+    except InputError as error:
+        raise _named("query", section, error) from None
 
 
 def _named(path: str, section: Section, error: InputError) -> SpecError:

@@ -6,14 +6,14 @@ import json
 import sys
 from typing import Any
 
-from shoal.spec.document import Spec
+from shoal.spec.document import spec_class
 
 TITLE = "Shoal spec"
 
 
 def spec_schema() -> dict[str, Any]:
     """JSON Schema, draft 2020-12, of a spec as a parsed TOML document."""
-    schema = Spec.model_json_schema()
+    schema = spec_class().model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

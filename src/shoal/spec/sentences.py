@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shoal.spec.document import SECTIONS, ModelFile
+from shoal.spec.document import PARTS, DataSection, PrivacySection, kinds_of, section_of, spec_class
 from shoal.spec.fields import PLACED, Section
 
 Place = tuple[str | int, ...]
@@ -103,8 +103,7 @@ def _unknown_key(place: Place, path: str) -> str:
 
 def _unknown_kind(place: Place, path: str, value: object) -> str:
     name = str(place[0])
-    kinds = [key[1] for key in SECTIONS if key[:1] == (name,) and SECTIONS[key] is not ModelFile]
-    known = ", ".join(repr(kind) for kind in kinds)
+    known = ", ".join(map(repr, kinds_of(name)))
     also = ", or name a stored model with file" if name == "model" else ""
     if not isinstance(value, Mapping):
         return f"{path} is {shown(value)}; it must be a section with a kind: {known}"
@@ -114,13 +113,20 @@ def _unknown_kind(place: Place, path: str, value: object) -> str:
 
 
 def _section_key(place: Place) -> tuple[str, ...]:
-    """The key of `SECTIONS` for the section a place lies in; () for the spec itself."""
+    """The section a place lies in, with its kind where kinds differ; () for the spec itself."""
     names = tuple(step for step in place[:-1] if isinstance(step, str))
-    return next((names[:n] for n in (2, 1) if names[:n] in SECTIONS), ())
+    return names[: 2 if names[:1] and names[0] in PARTS else 1]
 
 
 def _section_class(place: Place) -> type[Section]:
-    return SECTIONS[_section_key(place)]
+    match _section_key(place):
+        case (part, kind):
+            return section_of(part, kind)
+        case ("data",):
+            return DataSection
+        case ("privacy",):
+            return PrivacySection
+    return spec_class({})
 
 
 def _section_title(place: Place) -> str:

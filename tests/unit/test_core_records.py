@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -130,10 +131,23 @@ def test_what_is_no_sequence_is_refused(data: Any) -> None:
         sequences(data, STATES)
 
 
-def test_missing_values_are_not_a_state() -> None:
-    for missing in (None, float("nan")):
-        with pytest.raises(DataError, match="which is not one of the model's states"):
-            sequences(["a", missing], STATES)
+@pytest.mark.parametrize(
+    "hole", [None, float("nan"), np.nan, pd.NaT, pd.NA, np.datetime64("NaT")], ids=str
+)
+def test_missing_values_are_not_a_state(hole: Any) -> None:
+    """Also where a state happens to be called like one."""
+    with pytest.raises(DataError, match=r"entry 2 of the data is missing \(.*; drop such entries"):
+        sequences(["a", hole], (*STATES, "nan", "None", "NaT", "<NA>"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"a": 900, "b": 3}, Counter("aab"), pd.Series(["a", "a", "b"]).value_counts()],
+    ids=["dict", "Counter", "value_counts"],
+)
+def test_counts_are_not_taken_for_entries(data: Any) -> None:
+    with pytest.raises(DataError, match="a table of states and numbers, where the entries themsel"):
+        sequences(data, STATES)
 
 
 def test_sequences_can_be_built_directly() -> None:

@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from shoal.chains.model import MarkovChain
@@ -247,3 +248,24 @@ def test_a_chain_describes_itself(chain: MarkovChain, words: str) -> None:
 def test_the_model_says_how_many_entries_it_ties() -> None:
     assert CHAINS["two"].tied == 5
     assert MarkovChain.of(TWO).tied is None
+
+
+def test_a_labelled_matrix_is_put_in_the_order_of_the_states() -> None:
+    table = pd.DataFrame([[0.9, 0.1], [0.4, 0.6]], index=["sit", "walk"], columns=["sit", "walk"])
+    plain = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], states=["sit", "walk"])
+    assert MarkovChain.of(table) == plain
+    assert MarkovChain.of(table[["walk", "sit"]]) == plain  # columns in another order
+    turned = MarkovChain.of(table, states=["walk", "sit"])
+    assert turned.transition.tolist() == [[0.6, 0.4], [0.1, 0.9]]
+    assert MarkovChain.normalised(10 * table, states=["walk", "sit"]) == turned
+    unlabelled = pd.DataFrame([[0.9, 0.1], [0.4, 0.6]])
+    assert MarkovChain.of(unlabelled, states=["sit", "walk"]) == plain
+
+
+def test_a_matrix_labelled_otherwise_than_the_states_is_refused() -> None:
+    table = pd.DataFrame([[0.9, 0.1], [0.4, 0.6]], index=["sit", "run"], columns=["sit", "run"])
+    with pytest.raises(InputError, match=r"rows labelled \['sit', 'run'\], the states are \['sit'"):
+        MarkovChain.of(table, states=["sit", "walk"])
+    table.columns = ["sit", "walk"]
+    with pytest.raises(InputError, match=r"columns labelled \['sit', 'walk'\], the states are"):
+        MarkovChain.of(table)

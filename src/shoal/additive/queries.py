@@ -23,7 +23,8 @@ class LinearQuery(Value):
 
     Exact: weights are rationals, so every answer is an integer multiple of `lattice`. `length` is
     the public number of entries a mean or a relative histogram divides by (already inside the
-    weights); data with more entries is refused.
+    weights); data with more entries is refused, and a release of data with fewer is divided by
+    their number, which is public too (`Release.over`).
     """
 
     name: str

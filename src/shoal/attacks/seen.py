@@ -104,9 +104,9 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
     _check_drawn(plan, release)
     body, query = plan.body, plan.task.query
     if isinstance(body, Additive) and isinstance(query, LinearQuery):
-        return laplace_sum(query, release.values, float(body.noise.scale))
+        return laplace_sum(query, _as_drawn(body, release), float(body.noise.scale))
     if isinstance(body, Additive) and isinstance(query, VariableSum):
-        return laplace_variables(query, release.values, float(body.noise.scale))
+        return laplace_variables(query, _as_drawn(body, release), float(body.noise.scale))
     raise Refused(
         f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks are "
         "for noise on counts, sums, means and histograms of states, and on sums over variables"
@@ -122,6 +122,11 @@ def _check_drawn(plan: Plan, release: Release) -> None:
         )
 
 
+def _as_drawn(body: Additive, release: Release) -> tuple[float, ...]:
+    """The values before they were divided by the number of entries, which an adversary knows."""
+    return tuple(float(body.noise.step * multiple) for multiple in release.answer.multiples)
+
+
 def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
     """One number of a release by itself: less than the adversary sees, cheap for histograms."""
     _check_drawn(plan, release)
@@ -129,7 +134,7 @@ def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
     assert isinstance(body, Additive)
     assert isinstance(query, LinearQuery)
     weights = np.array(query.multiples(), dtype=np.int64)[:, [label]]
-    place = release.values[label] / float(query.lattice)
+    place = _as_drawn(body, release)[label] / float(query.lattice)
     decay = float(query.lattice / body.noise.scale)
     if not isinstance(body.noise, ZeroSumLaplace):
         return SumSeen(weights, lambda sums: -decay * np.abs(sums[:, 0] - place), query.states)

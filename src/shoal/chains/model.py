@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, label, labels as texts
 from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.wide import LEAST, TooUnlikely, held
 
@@ -59,6 +59,7 @@ class MarkovChain(Value):
         length: int | None = None,
     ) -> Self:
         """A chain from plain lists: states named 0, 1, … and a stationary start by default."""
+        transition, states = in_order(transition, states, "transition")
         matrix = numbers(transition, "transition")
         labels = named(states, matrix)
         if isinstance(initial, str):
@@ -77,6 +78,7 @@ class MarkovChain(Value):
         cls, weights: npt.ArrayLike, *, states: Sequence[Any] | None = None, **rest: Any
     ) -> Self:
         """A chain from non-negative weights: each row is divided by its sum."""
+        weights, states = in_order(weights, states, "weights")
         matrix = numbers(weights, "weights")
         totals = matrix.sum(axis=-1, keepdims=True)
         if not (np.isfinite(matrix).all() and (matrix >= 0).all() and (totals > 0).all()):
@@ -222,6 +224,31 @@ def named(states: Sequence[Any] | None, matrix: Floats) -> tuple[str, ...]:
     if states is not None:
         return tuple(label(state) for state in states)
     return tuple(str(column) for column in range(matrix.shape[-1] if matrix.ndim else 0))
+
+
+def in_order(
+    table: Any, states: Sequence[Any] | None, field: str
+) -> tuple[Any, Sequence[Any] | None]:
+    """`table` and its states: a table with labels (pandas) has its rows and columns put in order.
+
+    Rows and columns must carry the same labels; `states`, if given, must name just these, and says
+    the order. A table without labels, or with pandas' own 0, 1, …, is taken as it is.
+    """
+    if not (hasattr(table, "index") and hasattr(table, "columns") and hasattr(table, "loc")):
+        return table, states
+    rows, columns = texts(table.index), texts(table.columns)
+    plain = tuple(map(str, range(len(rows))))
+    if states is not None and rows == columns == plain:
+        return table, states
+    wanted = rows if states is None else texts(states)
+    for side, found in (("rows", rows), ("columns", columns)):
+        if sorted(found) != sorted(wanted):
+            raise InputError(
+                f"{field} has {side} labelled {list(found)}, the states are {list(wanted)}; they "
+                "must be the same names (in any order)"
+            )
+    order = [[side.index(state) for state in wanted] for side in (rows, columns)]
+    return numbers(table, field)[np.ix_(*order)], wanted
 
 
 def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
+from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import Query, Task
 
@@ -31,15 +32,27 @@ class Error(Value):
             f"±{significant(self.bound)} {self.unit} with probability {self.confidence:.0%}"
         )
 
+    def times(self, factor: Fraction) -> Error:
+        """The error of values multiplied by `factor`; rounds up."""
+        expected, bound = (
+            math.nextafter(number * float(factor), math.inf)
+            for number in (self.expected, self.bound)
+        )
+        return replace(self, expected=expected, bound=bound)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer(Value):
-    """Values on a lattice: integer `multiples` of `step`, one per label."""
+    """Values on a lattice: integer `multiples` of `step`, one per label.
+
+    `entries` is how many entries a mean or a share is over, where that is not the query's length.
+    """
 
     labels: tuple[str, ...]
     multiples: tuple[int, ...]
     step: Fraction
     unit: str
+    entries: int | None = field(default=None, metadata={"later": True})
 
     @property
     def exact(self) -> tuple[Fraction, ...]:
@@ -83,6 +96,20 @@ class Release(Value):
             self.answer, multiples=tuple(int(v * step) for v in values), step=Fraction(1, step)
         )
         return replace(self, answer=answer, processed=(*self.processed, name))
+
+    def over(self, entries: int, query: Query) -> Release:
+        """This release, as `query` draws it, as means and shares over the `entries` there are.
+
+        A query that divides by a public length draws the sum over length; the number of entries is
+        public too, so values, lattice and error are multiplied by length/entries, and the promise
+        stays (additive/incomplete.md). Other queries divide by nothing and are left as drawn.
+        """
+        length = getattr(query, "length", None)
+        if length is None or entries == length:
+            return self
+        factor = Fraction(length, entries)
+        answer = replace(self.answer, step=self.answer.step * factor, entries=entries)
+        return replace(self, answer=answer, error=self.error and self.error.times(factor))
 
 
 # A plan: calibrated once without data, released from many times.
@@ -176,7 +203,7 @@ class Plan(Value):
 
     def _draw(self, records: Any, rng: Rng) -> Release:
         assert isinstance(self.body, Sampler)  # `release` has checked it
-        return Release(
+        drawn = Release(
             answer=self.body.draw(records, rng),
             plan=self.fingerprint,
             mechanism=self.mechanism,
@@ -184,6 +211,8 @@ class Plan(Value):
             error=self.body.error(CONFIDENCE),
             secure=rng.secure,
         )
+        counted = isinstance(records, Sequences)
+        return drawn.over(records.total, self.task.query) if counted else drawn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

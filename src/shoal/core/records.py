@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,18 @@ def labels(values: Any) -> tuple[str, ...]:
     return tuple(label(value) for value in (values if several else (values,)))
 
 
+def missing(value: Any) -> bool:
+    """Whether `value` stands for nothing: None, NaN, NaT, pandas' NA."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124 - only what is no value differs from itself
+    except (TypeError, ValueError):  # pandas' NA has no truth value, and arrays have several
+        return type(value).__name__ == "NAType"
+
+
 def _chains(data: Any) -> list[list[Any]]:
+    _refuse_counts(data)
     rows = _listed(data)
     if rows and all(_is_chain(row) for row in rows):
         return [_listed(row) for row in rows]
@@ -99,7 +110,25 @@ def _listed(data: Any) -> list[Any]:
     return list(data)
 
 
+def _refuse_counts(data: Any) -> None:
+    """Refuse a table of states and how often they occur: its keys would be taken for the data."""
+    tallied = getattr(data, "name", None) in ("count", "proportion") and hasattr(data, "index")
+    if isinstance(data, Mapping) or tallied:
+        kind = "value_counts" if tallied else f"a {type(data).__name__}"
+        raise DataError(
+            f"the data is {kind}, a table of states and numbers, where the entries themselves are "
+            "wanted; hand over one state per entry, such as ['sit', 'sit', 'walk']"
+        )
+
+
 def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
+    empty = next((place for place, item in enumerate(chain) if missing(item)), None)
+    if empty is not None:
+        raise DataError(
+            f"entry {empty + 1} of the data is missing ({chain[empty]}); drop such entries, or "
+            "hand over a table with missing='drop', 'gap' (the chain is cut there) or 'state' (a "
+            "state of its own)"
+        )
     try:
         return locked([index[label(item)] for item in chain], np.int64)
     except KeyError as error:

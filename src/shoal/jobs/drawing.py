@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -183,8 +183,14 @@ def _charged(
 
     charges = [charging.charge(plan, census.subjects[unit], census.periods[unit]) for unit in kept]
     make = release_maker(plan, secure=True)
+    entries = census.rows[np.array(kept, dtype=np.int64)].tolist()
     outcomes = settle_many(
-        charging.ledger, charges, lambda places: [make(row) for row in values(places).tolist()]
+        charging.ledger,
+        charges,
+        lambda places: [
+            make(row, entries[place])
+            for place, row in zip(places, values(places).tolist(), strict=True)
+        ],
     )
     good: list[int] = []
     rows: list[tuple[int, ...]] = []
@@ -199,21 +205,27 @@ def _charged(
 
 
 def release_maker(plan: Plan, *, secure: bool) -> Any:
-    """A function from lattice multiples to the release of `plan` that holds them."""
+    """A function from lattice multiples and a number of entries to the release that holds them."""
     assert isinstance(plan.body, Sampler)
-    error = plan.body.error(CONFIDENCE)
     query = plan.task.query
     step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
+    whole = Release(
+        answer=Answer(query.labels, (), step, query.unit),
+        plan=plan.fingerprint,
+        mechanism=plan.mechanism,
+        guarantee=plan.guarantee,
+        error=plan.body.error(CONFIDENCE),
+        secure=secure,
+    )
+    counted: dict[int | None, Release] = {
+        None: whole
+    }  # releases of the same number of entries share all but their values
 
-    def make(multiples: Sequence[int]) -> Release:
-        return Release(
-            answer=Answer(query.labels, tuple(multiples), step, query.unit),
-            plan=plan.fingerprint,
-            mechanism=plan.mechanism,
-            guarantee=plan.guarantee,
-            error=error,
-            secure=secure,
-        )
+    def make(multiples: Sequence[int], entries: int | None = None) -> Release:
+        if entries is not None and entries not in counted:
+            counted[entries] = whole.over(entries, query)
+        like = counted[entries]
+        return replace(like, answer=replace(like.answer, multiples=tuple(multiples)))
 
     return make
 

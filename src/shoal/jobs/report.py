@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from shoal.core.codec import Ints
 from shoal.core.guarantee import AsEntryDP
-from shoal.core.plan import CONFIDENCE, Plan, Sampler
+from shoal.core.plan import Plan, Release
 from shoal.data.files import atomic_write
 from shoal.data.write import ratio
 from shoal.jobs.census import Census
@@ -30,47 +29,43 @@ def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
     """One row per release: subject, period, the values by label, and the promise.
 
     `value` and `multiples` are structs with one field per label; a value is its multiple times
-    `step`, exactly.
+    `step`, exactly. Means and shares over fewer entries than the query's length are divided by
+    those that are there, each row with its own step and error.
     """
-    subjects = [census.subjects[unit] for unit in drawn.units]
-    periods = [census.periods[unit] for unit in drawn.units]
-    return table_of(drawn.plan, subjects, periods, drawn.multiples, secure=drawn.secure)
-
-
-def table_of(
-    plan: Plan, subjects: Sequence[str], periods: Sequence[str], multiples: Ints, *, secure: bool
-) -> pl.DataFrame:
-    """The same from plain columns."""
     import polars as pl
 
+    plan, units = drawn.plan, np.array(drawn.units, dtype=np.int64)
     labels = plan.task.query.labels
-    promise = promise_of(plan, secure=secure)
-    step = float(release_maker(plan, secure=secure)((0,) * len(labels)).answer.step)
-    fields = {name: pl.Series(multiples[:, place]) for place, name in enumerate(labels)}
-    values = {name: column.cast(pl.Float64) * step for name, column in fields.items()}
+    counts, place = np.unique(census.rows[units], return_inverse=True)
+    make = release_maker(plan, secure=drawn.secure)
+    like = [make((), entries) for entries in counts.tolist()]
+    steps = np.array([float(release.answer.step) for release in like])[place.ravel()]
+    fields = {name: pl.Series(drawn.multiples[:, axis]) for axis, name in enumerate(labels)}
+    values = {name: column.cast(pl.Float64) * steps for name, column in fields.items()}
+    promises = pl.DataFrame(
+        [_promise(plan, release) for release in like], schema=_promise_kinds(plan)
+    )
     return pl.DataFrame(
         {
-            "subject": pl.Series(subjects, dtype=pl.String),
-            "period": pl.Series(periods, dtype=pl.String),
+            "subject": pl.Series([census.subjects[unit] for unit in drawn.units], dtype=pl.String),
+            "period": pl.Series([census.periods[unit] for unit in drawn.units], dtype=pl.String),
             "value": pl.DataFrame(values).to_struct("value"),
             "multiples": pl.DataFrame(fields).to_struct("multiples"),
         }
-    ).with_columns(pl.lit(value, dtype=_kind(value)).alias(name) for name, value in promise.items())
+    ).hstack(promises[place.ravel()])
 
 
-def promise_of(plan: Plan, *, secure: bool) -> dict[str, Any]:
+def _promise(plan: Plan, release: Release) -> dict[str, Any]:
     """The columns that say what the values are and what is promised about them."""
-    assert isinstance(plan.body, Sampler)
-    error = plan.body.error(CONFIDENCE)
-    step = release_maker(plan, secure=secure)((0,) * len(plan.task.query.labels)).answer.step
+    error = release.error
     return {
-        "unit": plan.task.query.unit,
-        "step": ratio(step),
+        "unit": release.answer.unit,
+        "step": ratio(release.answer.step),
         **guarantee_of(plan),
         "error_expected": None if error is None else error.expected,
         "error_bound": None if error is None else error.bound,
         "error_confidence": None if error is None else error.confidence,
-        "secure": secure,
+        "secure": release.secure,
     }
 
 
@@ -123,12 +118,13 @@ def write_lines(path: Path, table: pl.DataFrame) -> None:
     atomic_write(path, table.write_ndjson())
 
 
-def _kind(value: object) -> Any:
+def _promise_kinds(plan: Plan) -> dict[str, Any]:
+    """The columns of `_promise` and their types, also where there is no row."""
     import polars as pl
 
-    if isinstance(value, bool):
-        return pl.Boolean
-    return pl.String if isinstance(value, str) else pl.Float64
+    kinds: dict[type, Any] = {bool: pl.Boolean, str: pl.String}
+    shown = _promise(plan, release_maker(plan, secure=True)(()))
+    return {name: kinds.get(type(value), pl.Float64) for name, value in shown.items()}
 
 
 # What came of a job: every input row accounted for, every refusal counted by its reason.

@@ -24,6 +24,8 @@ from shoal.core import guarantee
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Additive, Answer, Error, Sampler, Stream
+from shoal.events.event import sequence, stay, visit
+from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
 from shoal.networks.closeness import SecretCloseness
 from shoal.noise.knorm import LatticeKNorm
@@ -51,6 +53,10 @@ BY_HAND: tuple[Any, ...] = (
     Staircase.best(symmetric_hull([[2, 1], [1, 3]]), Fraction(3)),
     Measured("other", Fraction(1, 3)),
     LiveSimulatable(short_day(), SensitiveContexts.of("hospital"), 0.25),
+    Events.of(
+        (visit("clinic", between=("mon", "fri")) & ~stay("home", 3)) | sequence("A", "B"),
+        (visit("A"), visit("B", between=(2, 5))),
+    ),
     ExternalQuery("other", ("a", "b")),
     HexGrid(indexes=np.array([612630286862614527, 612630286896168959])),
     guarantee.PerStep(Fraction(2), Fraction(5, 2)),

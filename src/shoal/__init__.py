@@ -113,6 +113,15 @@ if TYPE_CHECKING:
     from shoal.data.read import (
         read as read,
     )
+    from shoal.events.event import (
+        at_least as at_least,
+        sequence as sequence,
+        stay as stay,
+        visit as visit,
+    )
+    from shoal.events.secrets import (
+        Events as Events,
+    )
     from shoal.jobs.files import (
         release_files as release_files,
     )
@@ -247,6 +256,13 @@ NAMES = {
         "Task",
     ),
     "data.read": ("read",),
+    "events.event": (
+        "at_least",
+        "sequence",
+        "stay",
+        "visit",
+    ),
+    "events.secrets": ("Events",),
     "jobs.files": ("release_files",),
     "jobs.spark_streams": ("live_stream",),
     "ledger.session": ("Session",),

@@ -22,6 +22,7 @@ STOREYS = (
     "core",
     "geometry",
     "noise",
+    "events",
     "additive",
     "families",
     "stream",

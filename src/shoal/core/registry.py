@@ -17,7 +17,7 @@ from shoal.core import codec
 from shoal.core.codec import Fingerprinted
 
 # ties between rows go to the earlier family, and to the earlier row in it
-FAMILIES = ("additive", "chains", "networks", "records", "places", "contexts")
+FAMILIES = ("additive", "events", "chains", "networks", "records", "places", "contexts")
 
 Loaded = TypeVar("Loaded")
 

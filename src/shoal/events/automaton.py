@@ -1,0 +1,167 @@
+"""Events as layered automata: one state per kind of past that may still matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from shoal.core.codec import Bools, Ints
+from shoal.core.errors import InputError
+from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
+from shoal.events.window import SlotClock, window
+
+LARGEST = 4096  # automaton states of one layer; a slot of a mask then still fits into memory
+
+
+class _Path(Protocol):
+    @property
+    def states(self) -> tuple[str, ...]: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def clock(self) -> SlotClock | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """q_t = steps[t][q_{t-1}, x_t], from q = 0 before slot 0; event e holds iff accept[q_{T-1}, e].
+
+    Layer 0 holds one state, layer t + 1 the states after slot t. Every state can be reached by
+    some path, and no two of a layer have the same future of all events.
+    """
+
+    steps: tuple[Ints, ...]
+    accept: Bools
+
+    @property
+    def length(self) -> int:
+        return len(self.steps)
+
+    @property
+    def events(self) -> int:
+        return int(self.accept.shape[1])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of states of each layer, length + 1 of them."""
+        return (*(len(step) for step in self.steps), len(self.accept))
+
+    def follow(self, path: Sequence[int]) -> list[int]:
+        """The states after each entry of `path`, which may be shorter than the whole."""
+        found, q = [], 0
+        for step, x in zip(self.steps, path, strict=False):
+            q = int(step[q, x])
+            found.append(q)
+        return found
+
+    def holds(self, path: Sequence[int]) -> Bools:
+        """Which events happen on a whole path of state numbers."""
+        return np.asarray(self.accept[self.follow(path)[-1]])
+
+
+def compile_events(events: Sequence[TimeEvent], path: _Path) -> Automaton:
+    """The least automaton that decides all of `events` on paths of these states and length."""
+    for event in events:
+        unknown = sorted(event.states() - set(path.states))
+        if unknown:
+            raise InputError(
+                f"an event names {unknown[0]!r}; the states of the model are {list(path.states)}"
+            )
+    joint = _compiled(events[0], path)
+    for event in events[1:]:
+        joint = reduced(_product(joint, _compiled(event, path)))
+    return joint
+
+
+def reduced(automaton: Automaton) -> Automaton:
+    """The same events with the states of each layer merged that have equal futures.
+
+    States merge by the accept vector of all events, so that one automaton serves them all. Layers
+    are gone through once, from the last.
+    """
+    rows, classes = _classes(automaton.accept)
+    steps: list[Ints] = []
+    known: dict[tuple[int, bytes], tuple[Ints, Ints]] = {}
+    for step in reversed(automaton.steps):
+        key = (id(step), classes.tobytes())
+        if key not in known:
+            known[key] = _classes(classes[step])
+        merged, classes = known[key]
+        steps.append(merged)
+    return Automaton(tuple(reversed(steps)), np.asarray(rows, dtype=np.bool_))
+
+
+def _classes(rows: Any) -> tuple[Any, Ints]:
+    """The different rows, and which of them each row is."""
+    if len(rows) == 1:
+        return rows, np.zeros(1, dtype=np.int64)
+    found, classes = np.unique(rows, axis=0, return_inverse=True)
+    return found, np.asarray(classes.reshape(-1), dtype=np.int64)
+
+
+def _compiled(event: TimeEvent, path: _Path) -> Automaton:
+    match event:
+        case NotOf(inner):
+            plain = _compiled(inner, path)
+            return Automaton(plain.steps, ~plain.accept)
+        case AllOf(parts) | AnyOf(parts):
+            merge = np.all if isinstance(event, AllOf) else np.any
+            whole = _compiled(parts[0], path)
+            for part in parts[1:]:
+                both = _product(whole, _compiled(part, path))
+                accept = merge(both.accept, axis=1, keepdims=True)
+                whole = reduced(Automaton(both.steps, np.asarray(accept)))
+            return whole
+        case AtLeast(_, _, between) | Stay(_, _, between) | InOrder(_, between):
+            inside, outside = _tables(event, path.states)
+            within = window(between, path.length, path.clock)
+            last = np.arange(len(inside)) == len(inside) - 1
+            return reduced(_reachable([inside if t else outside for t in within], last[:, None]))
+    raise InputError(f"{event!r} is not an event")
+
+
+def _tables(event: AtLeast | Stay | InOrder, states: tuple[str, ...]) -> tuple[Ints, Ints]:
+    """Where each (q, x) goes inside the window and outside it; the last state accepts and stays."""
+    stages = event.stages if isinstance(event, InOrder) else (event.named,) * event.times
+    if len(stages) >= LARGEST:
+        raise InputError(f"an event counts to {len(stages)}; at most {LARGEST - 1} is possible")
+    hit = np.array([[name in stage for name in states] for stage in stages])
+    here = np.arange(len(stages))[:, None]
+    miss = np.zeros_like(here) if isinstance(event, Stay) else here
+    done = np.full((1, len(states)), len(stages))
+    inside = np.vstack([np.where(hit, here + 1, miss), done])
+    outside = np.vstack([np.broadcast_to(miss, hit.shape), done])
+    return inside, outside
+
+
+def _reachable(steps: Sequence[Ints], accept: Bools) -> Automaton:
+    """The part of a layered automaton that starts at 0, with its states numbered anew."""
+    trivial = Automaton(
+        (np.zeros((1, steps[0].shape[1]), dtype=np.int64),) * len(steps),
+        np.zeros((1, 0), dtype=np.bool_),
+    )
+    return _product(trivial, Automaton(tuple(steps), accept))
+
+
+def _product(one: Automaton, other: Automaton) -> Automaton:
+    """Both automata side by side: the pairs that some path reaches."""
+    first = second = np.zeros(1, dtype=np.int64)
+    steps: list[Ints] = []
+    known: dict[tuple[int, int, bytes, bytes], tuple[Ints, Ints, Ints]] = {}
+    for a, b in zip(one.steps, other.steps, strict=True):
+        key = (id(a), id(b), first.tobytes(), second.tobytes())
+        if key not in known:
+            width = int(b.max()) + 1
+            code, step = np.unique(a[first] * width + b[second], return_inverse=True)
+            if len(code) > LARGEST:
+                raise InputError(
+                    f"the events need {len(code)} states of memory together, more than {LARGEST}; "
+                    "name fewer events, count to less, or shorten their windows"
+                )
+            known[key] = (step.reshape(len(first), -1).astype(np.int64), *divmod(code, width))
+        step, first, second = known[key]
+        steps.append(step)
+    return Automaton(tuple(steps), np.hstack([one.accept[first], other.accept[second]]))

@@ -1,0 +1,102 @@
+"""Events nobody may become surer of, or tell from others, as the secrets of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from shoal.core.codec import Value
+from shoal.core.errors import InputError
+from shoal.core.task import Model
+from shoal.events.automaton import Automaton, compile_events
+from shoal.events.event import NotOf, TimeEvent
+from shoal.events.law import PathLaw, law_of, possible
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events(Value):
+    """Pairs (E, E') nobody may tell apart; E' is that E does not happen, unless it is named.
+
+    Nothing is promised about "E or F" where they overlap, nor about "E and F": name those too
+    (X_1 xor X_2 of fair bits leaves both beliefs, and lifts that in X_1 or X_2 from .75 to 1).
+    """
+
+    pairs: tuple[tuple[TimeEvent, TimeEvent | None], ...]
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise InputError("events is empty; name at least one, such as shoal.visit('clinic')")
+        for named in (part for pair in self.pairs for part in pair):
+            if not isinstance(named, TimeEvent | None):
+                raise InputError(f"events holds {named!r}; give an event, or a pair of events")
+
+    @classmethod
+    def of(cls, *events: TimeEvent | tuple[TimeEvent, TimeEvent]) -> Self:
+        """From events, each hidden against its opposite, or pairs to hide against each other."""
+        listed: list[Any] = [tuple(e) if isinstance(e, tuple | list) else (e, None) for e in events]
+        return cls(tuple(dict.fromkeys(listed)))
+
+    @property
+    def notion(self) -> str:
+        return "pufferfish"
+
+    @property
+    def subject(self) -> str:
+        named = self.pairs[0][0].describe()
+        more = f" or {len(self.pairs) - 1} more events" if len(self.pairs) > 1 else ""
+        return f"that one was {named}{more}"
+
+    def all_events(self) -> tuple[TimeEvent, ...]:
+        """Every event that is named, in order: E of each pair, then each E' that is named."""
+        others = (other for _, other in self.pairs if other is not None)
+        return (*(event for event, _ in self.pairs), *others)
+
+    def against(self) -> tuple[TimeEvent, ...]:
+        """E' of each pair: what E is hidden against."""
+        return tuple(NotOf(event) if other is None else other for event, other in self.pairs)
+
+    def check(self, family: tuple[Model, ...]) -> None:
+        """Events need chains that know their states, and that leave both of a pair possible."""
+        for model in family:
+            law = law_of(model)
+            self.check_possible(law, self.compiled(law))
+
+    def compiled(self, law: PathLaw) -> Automaton:
+        """The joint automaton of `all_events` on these paths."""
+        return compile_events(self.all_events(), law)
+
+    def check_possible(self, law: PathLaw, automaton: Automaton) -> None:
+        """Refuse, with a sentence, events that are certain or impossible."""
+        can, may_fail = possible(automaton, law)
+        others = np.flatnonzero([other is not None for _, other in self.pairs])
+        for i, (event, other) in enumerate(self.pairs):
+            if not can[i]:
+                raise InputError(
+                    f"the event '{event.describe()}' is impossible under the model: there is "
+                    "nothing to hide (leave it out, or smooth the model)"
+                )
+            if other is None and not may_fail[i]:
+                raise InputError(
+                    f"the event '{event.describe()}' is certain under the model: it cannot be "
+                    "hidden (leave it out, or smooth the model)"
+                )
+            place = len(self.pairs) + int((others < i).sum())
+            if other is not None and not can[place]:
+                raise InputError(
+                    f"the event '{other.describe()}' is impossible under the model: nothing can "
+                    "be hidden against it"
+                )
+
+    def tied_under(self, model: Model) -> int | None:
+        """Every entry the model ties to those an event is about."""
+        return model.tied
+
+    def describe(self) -> str:
+        parts = [
+            event.describe() if other is None else f"{event.describe()} or {other.describe()}"
+            for event, other in self.pairs
+        ]
+        more = f", and {len(parts) - 4} more" if len(parts) > 4 else ""
+        return "whether one was " + "; or ".join(parts[:4]) + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -115,9 +115,3 @@ class WatchedRng:
     def words(self, count: int) -> Any:
         self.events.append("drew")
         return self.inner.words(count)
-
-
-def with_scale(plan: Plan, scale: Fraction) -> Plan:
-    """The same plan with other noise, its promise left as it was."""
-    body: Any = plan.body
-    return replace(plan, body=replace(body, noise=replace(body.noise, scale=scale)))

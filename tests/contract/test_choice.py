@@ -25,8 +25,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
+from shoal.testing import with_scale
 from tests.contract.tasks import TASKS
-from tests.toys import with_scale
 
 CHAIN = MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states="ab", length=20)
 QUERY = count("ab", "b")

@@ -21,6 +21,7 @@ from shoal.core.task import EachEntry, Model, Task
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.testing import with_scale
 from tests.oracle.enumeration import (
     Answers,
     Law,
@@ -33,7 +34,6 @@ from tests.oracle.enumeration import (
     noisy_loss,
     pushed,
 )
-from tests.toys import with_scale
 
 LONGEST = 5  # entries written out when the model has no length
 ROUNDING = 1e-9  # of the enumeration itself, relative

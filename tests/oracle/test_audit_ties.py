@@ -25,8 +25,8 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
 from shoal.records.ties import Dependence
+from shoal.testing import with_scale
 from tests.oracle.enumeration import Law, entry_loss, table_law
-from tests.toys import with_scale
 
 PROMISED = ("dependent-additive", "dependent-means", "group")
 CLAIMED = (

@@ -24,7 +24,7 @@ from shoal.records.audit import outcomes, worst_law
 from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence
-from tests.toys import with_scale
+from shoal.testing import with_scale
 
 SOUND = ("dependent-means", "dependent-additive", "group")
 

@@ -18,7 +18,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import EachEntry, Task
 from shoal.networks.table import JointTable
-from tests.toys import TASK, stream_plan, with_scale
+from shoal.testing import with_scale
+from tests.toys import TASK, stream_plan
 
 EVEN = JointTable.of([[0.5, 0.0], [0.0, 0.5]])
 ONES = count(["0", "1"], "1")

@@ -18,6 +18,7 @@ from shoal.core.registry import loads
 from shoal.core.rng import SystemRng
 from shoal.core.task import EachEntry
 from shoal.noise.primitives import SeededRng
+from shoal.testing import with_scale
 from tests.toys import (
     CHAIN,
     TASK,
@@ -25,7 +26,6 @@ from tests.toys import (
     RecordingLedger,
     WatchedRng,
     stream_plan,
-    with_scale,
 )
 
 DATA = ["rest", "run", "run", "rest"]

@@ -110,7 +110,7 @@ def test_bad_data_is_refused_before_the_charge(plan: Plan) -> None:
 
 def test_a_ledger_refuses_seeded_randomness(plan: Plan) -> None:
     ledger = RecordingLedger()
-    with pytest.raises(InputError, match="rng is seeded; a ledger takes only releases of system"):
+    with pytest.raises(InputError, match="rng is seeded; a ledger takes only real releases"):
         plan.release(DATA, ledger=ledger, subject="ann", rng=SeededRng(1))
     assert ledger.events == []
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
 from shoal.core.errors import BudgetError, DataError, InputError
-from shoal.core.plan import Ledger, Plan, Release
+from shoal.core.plan import Ledger, Plan, Release, refuse_seed
 from shoal.core.rng import Rng
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class Account:
             if given:
                 raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
             return cls(where=None)
-        if seeded:
-            raise InputError("--seed is given with --ledger; a ledger takes only real releases")
+        refuse_seed(seeded, "--seed is given with --ledger")
         return cls(where=where, key=key or secrets.token_hex(8), **said)
 
     def check(self, names: list[str], *, together: bool) -> None:

@@ -144,14 +144,7 @@ def _charged(
 def _day(plan: Plan, answers: list[int]) -> Release:
     """A day as a release: for each slot the index of the context shown, or -1."""
     labels = tuple(str(slot) for slot in range(len(answers)))
-    return Release(
-        answer=Answer(labels, tuple(answers), Fraction(1), "context"),
-        plan=plan.fingerprint,
-        mechanism=plan.mechanism,
-        guarantee=plan.guarantee,
-        error=None,
-        secure=True,
-    )
+    return plan.released(Answer(labels, tuple(answers), Fraction(1), "context"), secure=True)
 
 
 def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bool) -> pl.DataFrame:

@@ -19,8 +19,8 @@ from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release
-from shoal.core.rng import Rng, SystemRng
+from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release, source_for
+from shoal.core.rng import Rng
 
 
 def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
@@ -131,10 +131,8 @@ class ContextStream(Value):
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
         if over and (self.day or ledger is not None):
             raise InputError(f"day {self.day!r} is over; name the next day")
-        source = rng if rng is not None else SystemRng()
+        source = source_for(ledger, rng)
         if ledger is not None:
-            if not source.secure:
-                raise InputError("rng is seeded; a ledger takes only releases of system randomness")
             charge = open_day if current == 0 else known_day
             charge(self.plan, ledger, subject=subject, day=self.day, requester=requester)
         state, outputs = self.state, [] if over else self._outputs()
@@ -248,8 +246,6 @@ def charge_day(
 
 
 def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
-    if not subject:
-        raise InputError("subject is empty; a ledger needs to know whose day is charged")
     if not day:
         raise InputError("day is empty; a ledger needs to know which day is charged")
     key = f"{subject}/{day}/{plan.fingerprint}"
@@ -257,14 +253,7 @@ def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
 
 
 def _beginning(plan: Plan) -> Release:
-    return Release(
-        answer=Answer(("day begun",), (1,), Fraction(1), "days"),
-        plan=plan.fingerprint,
-        mechanism=plan.mechanism,
-        guarantee=plan.guarantee,
-        error=None,
-        secure=True,
-    )
+    return plan.released(Answer(("day begun",), (1,), Fraction(1), "days"), secure=True)
 
 
 def _machine(plan: Plan) -> Machine:

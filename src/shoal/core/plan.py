@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from shoal.core.codec import Value
@@ -180,14 +181,10 @@ class Plan(Value):
         """One release of `data`. With a ledger: charged first, then drawn, in one transaction."""
         if not isinstance(self.body, Sampler):
             raise InputError(f"{self.mechanism} is a stream plan; use plan.start()")
-        source = rng if rng is not None else SystemRng()
+        source = source_for(ledger, rng)
         records = self.task.read(data)
         if ledger is None:
             return self._draw(records, source)
-        if not source.secure:
-            raise InputError("rng is seeded; a ledger takes only releases of system randomness")
-        if not subject:
-            raise InputError("subject is empty; a ledger needs to know whose data is released")
         charge = Charge(plan=self, subject=subject, period=period, requester=requester, key=key)
         return ledger.settle(charge, lambda: self._draw(records, source))
 
@@ -201,18 +198,28 @@ class Plan(Value):
         """The plan in plain words."""
         return explain(self)
 
-    def _draw(self, records: Any, rng: Rng) -> Release:
-        assert isinstance(self.body, Sampler)  # `release` has checked it
-        drawn = Release(
-            answer=self.body.draw(records, rng),
+    def released(self, answer: Answer, *, secure: bool) -> Release:
+        """The release that holds `answer`, with this plan's promise: all are made here."""
+        return Release(
+            answer=answer,
             plan=self.fingerprint,
             mechanism=self.mechanism,
             guarantee=self.guarantee,
-            error=self.body.error(CONFIDENCE),
-            secure=rng.secure,
+            error=_usual_error(self),
+            secure=secure,
         )
+
+    def _draw(self, records: Any, rng: Rng) -> Release:
+        assert isinstance(self.body, Sampler)  # `release` has checked it
+        drawn = self.released(self.body.draw(records, rng), secure=rng.secure)
         counted = isinstance(records, Sequences)
         return drawn.over(records.total, self.task.query) if counted else drawn
+
+
+@lru_cache(maxsize=64)
+def _usual_error(plan: Plan) -> Error | None:
+    """What every release of the plan says about its error."""
+    return plan.error()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -344,6 +351,24 @@ class Charge:
     requester: str = ""
     key: str | None = None
     eta: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if not self.subject:
+            raise InputError("subject is empty; a ledger needs to know whose data is released")
+
+
+def source_for(ledger: Ledger | None, rng: Rng | None) -> Rng:
+    """`rng`, or the system's when there is none; refused when it is seeded and a ledger charges."""
+    source = rng if rng is not None else SystemRng()
+    if ledger is not None:
+        refuse_seed(not source.secure, "rng is seeded")
+    return source
+
+
+def refuse_seed(seeded: bool, told: str = "seed is given with a ledger") -> None:
+    """Refuse predictable noise where a ledger charges; `told` says what was given."""
+    if seeded:
+        raise InputError(f"{told}; a ledger takes only real releases")
 
 
 class Ledger(Protocol):

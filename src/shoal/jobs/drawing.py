@@ -20,7 +20,16 @@ from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
 from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
-from shoal.core.plan import CONFIDENCE, Additive, Answer, Charge, Noise, Plan, Release, Sampler
+from shoal.core.plan import (
+    Additive,
+    Answer,
+    Charge,
+    Noise,
+    Plan,
+    Release,
+    Sampler,
+    refuse_seed,
+)
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
@@ -143,8 +152,7 @@ def draw(
     """
     if not isinstance(plan.body, Sampler):
         raise InputError(f"{plan.mechanism} is a stream plan; a job of it reads a stream")
-    if charging is not None and seed is not None:
-        raise InputError("seed is given with a ledger; a ledger takes only real releases")
+    refuse_seed(charging is not None and seed is not None)
     fast = _by_counts(plan)
     own = OwnStates.of(plan, states)
     refused, records = _admitted(plan, census, units, own, fast=fast)
@@ -209,17 +217,9 @@ def release_maker(plan: Plan, *, secure: bool) -> Any:
     assert isinstance(plan.body, Sampler)
     query = plan.task.query
     step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
-    whole = Release(
-        answer=Answer(query.labels, (), step, query.unit),
-        plan=plan.fingerprint,
-        mechanism=plan.mechanism,
-        guarantee=plan.guarantee,
-        error=plan.body.error(CONFIDENCE),
-        secure=secure,
-    )
-    counted: dict[int | None, Release] = {
-        None: whole
-    }  # releases of the same number of entries share all but their values
+    whole = plan.released(Answer(query.labels, (), step, query.unit), secure=secure)
+    # releases of the same number of entries share all but their values
+    counted: dict[int | None, Release] = {None: whole}
 
     def make(multiples: Sequence[int], entries: int | None = None) -> Release:
         if entries is not None and entries not in counted:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from shoal.additive.choice import LOSS_TOLERANCE, choose, verify_promise
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, refuse_seed
 from shoal.core.registry import dumps, loads
 from shoal.data.files import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
@@ -178,8 +178,7 @@ class Job:
                 "plans per group need the column that names the group, and one plan for all needs "
                 "none; give both or neither"
             )
-        if self.seed is not None and self.ledger is not None:
-            raise InputError("seed is given with a ledger; a ledger takes only real releases")
+        refuse_seed(self.seed is not None and self.ledger is not None)
         streams = {_is_stream(plan) for plan in self.plans.values()}
         if len(streams) > 1:
             raise InputError("some plans are for streams and some for single releases; split them")

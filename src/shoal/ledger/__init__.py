@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from shoal.ledger.rules import compose as compose, parallel_records as parallel_records
     from shoal.ledger.session import Session as Session
     from shoal.ledger.store import SqlLedger as SqlLedger, open_ledger as open_ledger
-    from shoal.ledger.totals import Total as Total
+    from shoal.ledger.totals import Part as Part, Total as Total
 
 _HOME = {
     "Limit": "limits",
+    "Part": "totals",
     "Session": "session",
     "SqlLedger": "store",
     "Total": "totals",

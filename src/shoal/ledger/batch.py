@@ -29,7 +29,7 @@ from shoal.ledger.reading import Counted, Entry
 from shoal.ledger.rules import any_total
 from shoal.ledger.schema import CHARGES, PLANS
 from shoal.ledger.store import SqlLedger, keep_plan
-from shoal.ledger.totals import Conversions, Tally, from_counts, one_more
+from shoal.ledger.totals import WHOLE, Conversions, Tally, from_counts, more
 
 LOOKED_UP = 500  # names per statement: every database takes that many
 
@@ -170,7 +170,7 @@ class Decisions:
         rows = [Counted(requester, plan, times) for (requester, plan), times in counted.items()]
         everyone = self._tally(rows)
         try:
-            any_total(one_more(everyone, charge.plan), self.conversions)
+            any_total(more(everyone, charge.plan), self.conversions)
             for limit in limits:
                 together = limit.requester is None
                 own = [row for row in rows if together or row.requester == charge.requester]
@@ -180,7 +180,8 @@ class Decisions:
         return None
 
     def _tally(self, rows: Iterable[Counted]) -> Tally:
-        return from_counts({self._plan(name): times for name, times in reading.tally(rows).items()})
+        counts = reading.tally(rows)
+        return from_counts({(self._plan(name), WHOLE): n for name, n in counts.items()})
 
     def _plan(self, name: str) -> Plan:
         added = self._added.get(name)

@@ -9,7 +9,7 @@ from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, least_total
-from shoal.ledger.totals import Conversions, Tally, one_more, sum_eta
+from shoal.ledger.totals import Conversions, Tally, more, sum_eta
 
 EACH = "*"
 UNITS = ("eta", "epsilon")
@@ -68,7 +68,7 @@ def check(limit: Limit, spent: Tally, plan: Plan, conversions: Conversions) -> N
     Amounts are compared as exact rationals. CannotCompose when the spending has no total in the
     limit's unit.
     """
-    after = _amount(limit, one_more(spent, plan), conversions)
+    after = _amount(limit, more(spent, plan), conversions)
     if after <= limit.amount:
         return
     before = _amount(limit, spent, conversions) if spent else Fraction(0)

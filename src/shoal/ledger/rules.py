@@ -20,7 +20,16 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, entry_of
 from shoal.ledger.same_data import families, models, tied, unlike, whole
-from shoal.ledger.totals import Conversions, Tally, Total, entry_eta, is_step, sum_eta, tallied
+from shoal.ledger.totals import (
+    Conversions,
+    Part,
+    Tally,
+    Total,
+    entry_eta,
+    is_step,
+    sum_eta,
+    tallied,
+)
 from shoal.noise.laplace import LatticeLaplace
 from shoal.records.field import PairwiseField
 from shoal.records.proved import pairwise, sensitivities
@@ -62,7 +71,7 @@ def ties(tally: Tally, conversions: Conversions) -> Total | str:
         amount=Fraction(worst),
         rule=TIES,
         eta=sum_eta(tally),
-        charges=sum(count for _, count in tally),
+        charges=tally.charges,
         explanation=text,
     )
 
@@ -141,9 +150,11 @@ class Rule(NamedTuple):
 
 def own_guarantee(tally: Tally, conversions: Conversions) -> Total | str:
     """One release costs what its plan proved, evaluated again on what it draws."""
-    (plan, count), *others = tally
-    if others or count > 1:
+    if tally.charges > 1:
         return "a plan's own guarantee holds for one release"
+    if tally.placed:
+        return "a plan's own guarantee is about all of its data, not a part of a longer series"
+    ((plan, _),) = tally
     if not plan.guarantee.proved:
         return f"the guarantee is claimed, not proved: {plan.guarantee.caveat}"
     try:
@@ -181,7 +192,7 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
     Xiao & Xiong 2016, Theorems 7.1 (several queries at one time) and 7.2 (over a sequence). Which
     pairs are neighbours the secrets say: of a location set perhaps only those inside it.
     """
-    first = tally[0][0]
+    first, _ = tally.counts[0]
     amount = Fraction(0)
     for plan, count in tally:
         steps = [rule for rule in plan.composition if isinstance(rule, PerStep)]
@@ -231,6 +242,8 @@ def same_quilts(tally: Tally, conversions: Conversions) -> Total | str:
     ]
     if not set.intersection(*keys) or len(families(tally)) > 1:
         return "the charges were not all made from the same Markov quilts"
+    if tally.placed:
+        return "quilts are of all the data, and a charge is about a part of a longer series"
     other = _not_single_entries(tally)
     if other is not None:
         return other
@@ -260,7 +273,8 @@ def lift(tally: Tally, conversions: Conversions) -> Total | str:
     if not math.isfinite(worst):
         return f"the lift of eta = {significant(eta)} is infinite under these models"
     each = "" if len(losses) == 1 else f", the worst of {len(losses)} families"
-    text = f"etas add to {significant(eta)}, lifted to epsilon = {significant(worst)}{each}"
+    add = "the etas of any entry add to at most" if tally.placed else "etas add to"
+    text = f"{add} {significant(eta)}, lifted to epsilon = {significant(worst)}{each}"
     return _total(tally, "pufferfish", Fraction(worst), LIFT, text)
 
 
@@ -281,7 +295,7 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     number = numbers.pop()
     if number is None or numbers:
         return "the releases do not all add noise to one and the same number"
-    if not (conversions.whole or whole(tally)):
+    if tally.placed or not (conversions.whole or whole(tally)):
         return (
             "a series of at most some length may have been released in parts (with one matrix per "
             "step, or whole=True, it is not)"
@@ -334,9 +348,9 @@ def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) ->
         amount=amount,
         rule=rule,
         eta=sum_eta(tally),
-        charges=sum(count for _, count in tally),
+        charges=tally.charges,
         explanation=text,
-        entry=entry_of(tally[0][0].task.query),
+        entry=entry_of(tally.counts[0][0].task.query),
     )
 
 
@@ -354,15 +368,23 @@ WAYS_OUT = (
 
 
 def compose(
-    plans: Iterable[Plan], conversions: Conversions | None = None, *, whole: bool = False
+    plans: Iterable[Plan],
+    conversions: Conversions | None = None,
+    *,
+    parts: Iterable[Part] = (),
+    whole: bool = False,
 ) -> Total:
     """`least_total` of a list of charges, one plan per charge.
+
+    `parts` says what each release reads: Part(span=(0, 1440)) its entries, Part(name="2024-W07")
+    a part disjoint from those of other names. An entry is then charged for the releases that read
+    it, not for all, and the largest sum is lifted once (rules.md, section 10).
 
     `whole` says that every release reads all entries of the same data, never a part of a series:
     then several releases of one number may cost less (rules.md, section 9).
     """
     known = conversions or standard_conversions()
-    return least_total(tallied(plans), replace(known, whole=whole or known.whole))
+    return least_total(tallied(plans, parts), replace(known, whole=whole or known.whole))
 
 
 def least_total(tally: Tally, conversions: Conversions | None = None) -> Total:
@@ -471,8 +493,8 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
 
 def _cannot(tally: Tally, reasons: list[str]) -> CannotCompose:
     names = ", ".join(sorted({plan.mechanism for plan, _ in tally}))
-    count = sum(count for _, count in tally)
     return CannotCompose(
-        f"no theorem adds {count} charge(s) ({names}) about the same data: {'; '.join(reasons)}",
+        f"no theorem adds {tally.charges} charge(s) ({names}) about the same data: "
+        + "; ".join(reasons),
         WAYS_OUT,
     )

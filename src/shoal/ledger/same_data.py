@@ -45,6 +45,9 @@ def unlike(tally: Tally) -> str | None:
     counts = sorted(count for count in known if count is not None)
     if len(counts) > 1:
         return f"their models are about {' and '.join(map(str, counts))} entries ({OTHER_DATA})"
+    last = max((part.span[1] for part, *_ in tally.placed if part.span), default=0)
+    if counts and last > counts[0]:
+        return f"a span ends at entry {last}, and their models are about {counts[0]} entries"
     return None
 
 
@@ -57,8 +60,19 @@ def families(tally: Tally) -> list[tuple[Model, ...]]:
     own = list(dict.fromkeys(plan.task.family for plan, _ in tally))
     fixed = [_records(model) for family in own for model in family]
     lengths = [_longest(model) for family in own for model in family]
-    longest = max((count for count in fixed if count is not None), default=max(lengths))
+    free = max(*lengths, _reach(tally))
+    longest = max((float(count) for count in fixed if count is not None), default=free)
     return list(dict.fromkeys(tuple(_stretched(m, longest) for m in family) for family in own))
+
+
+def _reach(tally: Tally) -> float:
+    """How long a series must be to hold every part: spans, and one stretch for each name."""
+    spans = max((part.span[1] for part, *_ in tally.placed if part.span), default=0)
+    named: dict[str, float] = {}
+    for part, plan, _ in tally.placed:
+        longest = max(_longest(model) for model in plan.task.family)
+        named[part.name] = max(named.get(part.name, 0), longest if part.name else 0)
+    return spans + sum(named.values())
 
 
 def models(tally: Tally) -> list[Model]:

@@ -25,7 +25,7 @@ from shoal.ledger.memory import Memory, Missing
 from shoal.ledger.reading import Counted, Entry, State
 from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions, told
 from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, VERSIONS, Migration
-from shoal.ledger.totals import Conversions, Tally, Total, from_counts, is_step, one_more
+from shoal.ledger.totals import WHOLE, Conversions, Tally, Total, from_counts, is_step, more
 from shoal.ledger.verify import Verdict, verify
 
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -298,7 +298,7 @@ def decide(
 ) -> None:
     """Raise unless every rule and every limit allows the charge after those counted."""
     everyone = _tally(counted, stored)
-    any_total(one_more(everyone, charge.plan), conversions)
+    any_total(more(everyone, charge.plan), conversions)
     for limit in (*limits.get(EACH, ()), *limits.get(charge.subject, ())):
         if limit.matches(charge.subject, charge.period, charge.requester):
             own = limit.requester is not None
@@ -310,7 +310,7 @@ def _tally(
     counted: Iterable[Counted], stored: Callable[[str], Plan], requester: str | None = None
 ) -> Tally:
     rows = [row for row in counted if requester in (None, row.requester)]
-    return from_counts({stored(name): times for name, times in reading.tally(rows).items()})
+    return from_counts({(stored(name), WHOLE): n for name, n in reading.tally(rows).items()})
 
 
 def keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:

@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Plan, Release
-from shoal.core.rng import Rng, SystemRng
+from shoal.core.plan import Answer, Charge, Ledger, Plan, Release, source_for
+from shoal.core.rng import Rng
 from shoal.places.machine import LocationMachine, LocationState
 from shoal.places.release import LocationRelease
 from shoal.places.rows import machine_of
@@ -83,9 +83,9 @@ class LocationStream(Value):
         Each charge carries what its own output tells between any two states.
         Xiao & Xiong 2016, Theorem 7.1.
         """
-        source = rng if rng is not None else SystemRng()
+        source = source_for(ledger, rng)
         plans = (self.plan, *others)
-        self._check(plans, source, ledger, subject)
+        self._check(plans)
         if observed is not None and ledger is None and not others:
             return self._after(self.machine.step(self.state, observed, source))
         if observed is None or self.machine.scene(self.state).stage.count < 2:
@@ -132,31 +132,17 @@ class LocationStream(Value):
     def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:
         return replace(self, state=moved[0]), moved[1]
 
-    def _check(
-        self, plans: tuple[Plan, ...], source: Rng, ledger: Ledger | None, subject: str
-    ) -> None:
+    def _check(self, plans: tuple[Plan, ...]) -> None:
         machine = self.machine
         for plan in plans[1:]:
             other = machine_of(plan)
             if (other.chain, other.places) != (machine.chain, machine.places):
                 raise InputError("the plans have different models or policies; one step needs one")
-        if ledger is None:
-            return
-        if not source.secure:
-            raise InputError("rng is seeded; a ledger takes only releases of system randomness")
-        if not subject:
-            raise InputError("subject is empty; a ledger needs to know whose data is released")
 
     def _release(self, plan: Plan, stage: StepNoise, observed: Any, rng: Rng) -> Release:
         query, place = machine_of(plan).query, self.machine.runtime.atlas.state_of(observed)
-        return Release(
-            answer=Answer(query.labels, stage.law.draw(place, rng), query.step, query.unit),
-            plan=plan.fingerprint,
-            mechanism=plan.mechanism,
-            guarantee=plan.guarantee,
-            error=None,
-            secure=rng.secure,
-        )
+        answer = Answer(query.labels, stage.law.draw(place, rng), query.step, query.unit)
+        return plan.released(answer, secure=rng.secure)
 
 
 def emissions(plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any = None) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
-from shoal.core.plan import Ledger, Plan
+from shoal.core.plan import Ledger, Plan, refuse_seed
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
 from shoal.places.release import LocationRelease
@@ -88,8 +88,7 @@ def release_tracks(
     tracks = list(tracks_of(table, columns))
     if not tracks:
         raise DataError("the table holds no readings; nothing was released")
-    if seed is not None and ledger is not None:
-        raise InputError("seed is given; a ledger takes only releases of system randomness")
+    refuse_seed(seed is not None and ledger is not None)
     parts: dict[int, list[dict[str, Any]]] = {}
     done = 0
     for first, rows in _made(plan, tracks, count, ledger, seed, period):

@@ -266,14 +266,7 @@ def _charged(
 def _release(plan: Plan, output: tuple[int, ...]) -> Release:
     """The output of a step as a ledger stores it."""
     query = plan.task.query
-    return Release(
-        answer=Answer(query.labels, output, query.lattice, query.unit),
-        plan=plan.fingerprint,
-        mechanism=plan.mechanism,
-        guarantee=plan.guarantee,
-        error=None,
-        secure=True,
-    )
+    return plan.released(Answer(query.labels, output, query.lattice, query.unit), secure=True)
 
 
 class _Columns:

@@ -24,6 +24,7 @@ from shoal.cli.options import (
 )
 from shoal.cli.sources import NamedColumns, load_plan
 from shoal.core.errors import InputError
+from shoal.core.plan import refuse_seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -118,8 +119,7 @@ def locations(
         raise InputError(f"--out is {str(out)!r}; tables are written as {', '.join(SUFFIXES)}")
     if period and ledger is None:
         raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
-    if seed is not None and ledger is not None:
-        raise InputError("--seed is given with --ledger; a ledger takes only real releases")
+    refuse_seed(seed is not None and ledger is not None, "--seed is given with --ledger")
     check_output(out, force=force)
     check_apart(out, source, data)
     for chart in _charts(plot):

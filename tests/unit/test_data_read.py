@@ -172,7 +172,7 @@ def test_text_in_utf_16_is_told_apart_from_odd_columns(tmp_path: Path, encoding:
         ("a,b\n1,2\n", {}, "has no column 's', named as the state; its columns are: a, b$"),
         ("s\na\n", {"series": "u"}, "has no column 'u', named as the series"),
         ("s\na\n", {"time": "t"}, "has no column 't', named as the time"),
-        ("s;t\na;b\n", {}, "they are separated by semicolons: save the file with commas instead"),
+        ("s;t\na;b\n", {}, "they are separated by semicolons: say so with --sep"),
         ("S,t\na,b\n", {}, r"its columns are: S, t; did you mean 'S'\?$"),
         ("s,t\na,1\n,2\n", {}, r"column 's' is empty in 1 row\(s\), the first is row 2; drop"),
         ("s,t\na,1\nb\n", {"time": "t"}, "column 't' is empty in 1 .* or fill in the time"),

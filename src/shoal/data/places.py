@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
 from shoal.data.read import matching
-from shoal.data.table import check_columns
+from shoal.data.table import Columns, check_columns
 from shoal.records.people import PLACES, City, People, location_vector
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def people_of(
     """
     import polars as pl
 
-    check_columns(checkins.columns, "the check-ins", state=place, series=user, time=None)
+    check_columns(checkins.columns, "the check-ins", Columns(state=place, series=user))
     for name in (latitude, longitude):
         if name not in checkins.columns:
             raise DataError(

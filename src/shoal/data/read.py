@@ -1,21 +1,25 @@
-"""Reading series of states from CSV, Parquet and JSON Lines."""
+"""Reading series of states from tables of any library, and from CSV, Parquet and JSON Lines."""
 
 from __future__ import annotations
 
 import glob
 import os
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.table import Dataset, chains_of, check_columns, check_gap, tidy
-from shoal.data.times import holds_seconds
+from shoal.data.bins import Bins, Wish, numbers_of
+from shoal.data.frames import is_frame
+from shoal.data.table import Columns, Dataset, chains_of, check_columns, from_table, tidy
+from shoal.data.times import Duration, holds_seconds
 
 if TYPE_CHECKING:
     import polars as pl
 
-SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+TEXT = (".csv", ".tsv")
 REASONS = {  # by what the reader's own words hold
     "utf-8": "it is not text in UTF-8; save it as UTF-8",
     "more fields than": "a row has more fields than the first line; give every row the same number",
@@ -23,30 +27,62 @@ REASONS = {  # by what the reader's own words hold
 
 
 def read(
-    path: str | os.PathLike[str],
+    source: Any,
     *,
     state: str,
-    series: str | None = None,
+    series: str | Sequence[str] | None = None,
     time: str | None = None,
-    gap: timedelta | None = None,
+    gap: Duration | None = None,
+    missing: str = "refuse",
+    bins: Wish | Bins | None = None,
+    unit: str | None = None,
+    tz: str | None = None,
+    where: str | None = None,
+    sep: str = ",",
 ) -> Dataset:
-    """The chains in a file, or in all files a pattern such as "days/*.csv" names.
+    """The chains in a table, in a file, or in all files a pattern such as "days/*.csv" names.
 
-    `state`, `series` and `time` name columns. Rows are sorted by time within each series (without
-    a time column their order counts) and a pause longer than `gap` starts a new chain. Without a
-    series column each file is one series, named after the file. A CSV has no types: its states are
-    the text between the commas.
+    Keywords are those of `shoal.data.table.Columns`. Rows are sorted by time within each series
+    (without a time column their order counts) and a pause longer than `gap` starts a new chain.
+    Without a series column each file is one series, named after the file. A CSV has no types: its
+    states are the text between the separators, `sep`.
     """
-    check_gap(gap, time)
-    files = matching(path)
-    names = names_of(files)
-    parts, seconds = [], False
-    for file, name in zip(files, names, strict=True):
-        frame = load(file, state=state, series=series, time=time)
-        source = repr(str(file))
-        parts.append(tidy(frame, source, state=state, series=series, time=time, name=name))
-        seconds = time is not None and holds_seconds(frame[time])
-    return chains_of(_together(parts), gap, seconds=seconds)
+    columns = Columns(
+        state=state,
+        series=series,
+        time=time,
+        gap=gap,
+        missing=missing,
+        bins=bins,
+        unit=unit,
+        tz=tz,
+        where=where,
+    )
+    if is_frame(source):
+        told = {name: getattr(columns, name) for name in columns.__slots__}
+        return from_table(source, **told)
+    files = matching(source)
+    tables = [load_columns(file, columns, sep=sep) for file in files]
+    if columns.bins is not None:
+        columns = replace(columns, bins=_shared_bins(files, tables, columns))
+    parts = [
+        tidy(table, repr(str(file)), columns, name=name)
+        for file, table, name in zip(files, tables, names_of(files), strict=True)
+    ]
+    seconds = time is not None and holds_seconds(tables[-1][time])
+    return chains_of(_together(parts), columns.pause, seconds=seconds)
+
+
+def _shared_bins(files: tuple[Path, ...], tables: list[pl.DataFrame], columns: Columns) -> Bins:
+    """One set of bins for all files."""
+    import polars as pl
+
+    numbers = [
+        numbers_of(table[columns.state], repr(str(file)))
+        for file, table in zip(files, tables, strict=True)
+    ]
+    assert columns.bins is not None
+    return Bins.of(columns.bins, pl.concat(numbers))
 
 
 def matching(path: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -74,21 +110,27 @@ def load(
 
     `role` is what a refusal calls the column `state`.
     """
+    return load_columns(file, Columns(state=state, series=series, time=time), role=role)
+
+
+def load_columns(
+    file: Path, columns: Columns, *, sep: str = ",", role: str = "state"
+) -> pl.DataFrame:
+    """The same for all that `columns` name."""
     import polars as pl
 
-    scan = _scan(file)
+    scan = _scan(file, sep)
     try:
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
         if file.suffix.lower() != ".parquet":
             _refuse_utf16(file)
         present = scan.collect_schema().names()
-        source = repr(str(file))
-        check_columns(present, source, state=state, series=series, time=time, role=role)
-        wanted = dict.fromkeys(name for name in (state, series, time) if name is not None)
-        if file.suffix.lower() == ".csv":  # whole rows, so that one with too many fields is seen
-            return scan.collect().select(list(wanted))
-        return scan.select(list(wanted)).collect()
+        check_columns(present, repr(str(file)), columns, role=role)
+        wanted = [name for name in columns.wanted(present) if name in present]
+        if file.suffix.lower() in TEXT:  # whole rows, so that one with too many fields is seen
+            return scan.collect().select(wanted)
+        return scan.select(wanted).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(
             f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_reason(error)}"
@@ -105,13 +147,18 @@ def _refuse_utf16(file: Path) -> None:
         )
 
 
-def _scan(file: Path) -> pl.LazyFrame:
+def _scan(file: Path, sep: str = ",") -> pl.LazyFrame:
     import polars as pl
 
+    mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+    if len(mark.encode()) != 1:
+        raise InputError(f"sep is {sep!r}; it must be one character such as ';', or 'tab'")
     # the name is taken literally, although polars would expand * and [ in it
     match file.suffix.lower():
         case ".csv":
-            return pl.scan_csv(file, infer_schema=False, glob=False)
+            return pl.scan_csv(file, infer_schema=False, glob=False, separator=mark)
+        case ".tsv":
+            return pl.scan_csv(file, infer_schema=False, glob=False, separator="\t")
         case ".parquet":
             return pl.scan_parquet(file, glob=False)
         case ".jsonl" | ".ndjson":

@@ -13,7 +13,17 @@ import numpy as np
 from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, sequences
-from shoal.data.times import holds_seconds, microseconds, readable
+from shoal.data.bins import Bins, Wish, numbers_of
+from shoal.data.frames import to_polars, unused_levels
+from shoal.data.rows import check_missing, chosen, emptied, filled, parse_where
+from shoal.data.times import (
+    Duration,
+    duration,
+    holds_seconds,
+    microseconds,
+    readable,
+    refuse_unclear,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,69 +158,153 @@ def _private(chain: Ints) -> Ints:
 # From a table of (series, time, state) to chains: checked, sorted, cut at gaps.
 
 
-def from_table(
-    frame: pl.DataFrame,
-    *,
-    state: str,
-    series: str | None = None,
-    time: str | None = None,
-    gap: timedelta | None = None,
-    name: str = "data",
-) -> Dataset:
-    """The chains of a polars table, one row per entry.
+MOST_STATES = 4096  # a dense matrix of these takes 134 MB, and several are needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Where the entries are in a table, and what is done to raw rows before they are entries.
+
+    `state`, `series` (one column or several) and `time` name columns; a pause longer than `gap`
+    begins a new chain. `missing` is what becomes of rows without a state: refused, dropped (the
+    rows around become neighbours), cut out (a gap), or a state of their own. `bins` turn numbers
+    into states; `unit` is what bare numbers of `time` count, `tz` the zone of times that name
+    none; `where` keeps rows that meet a condition.
+    """
+
+    state: str
+    series: str | Sequence[str] | None = None
+    time: str | None = None
+    gap: Duration | None = None
+    missing: str = "refuse"
+    bins: Wish | Bins | None = None
+    unit: str | None = None
+    tz: str | None = None
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        check_missing(self.missing)
+        if self.gap is not None:
+            if self.time is None:
+                raise InputError(
+                    f"gap is {self.gap}, but no time column is named; name it with time=…"
+                )
+            duration(self.gap)
+        if self.where is not None:
+            parse_where(self.where)
+
+    @property
+    def pause(self) -> timedelta | None:
+        """The gap as a length of time."""
+        return None if self.gap is None else duration(self.gap)
+
+    def series_in(self, present: Sequence[str]) -> tuple[str, ...]:
+        """The columns that tell series apart: "a,b" names two where no column is called so."""
+        if self.series is None:
+            return ()
+        if isinstance(self.series, str):
+            parts = [part.strip() for part in self.series.split(",")]
+            several = self.series not in present and len(parts) > 1
+            return tuple(parts) if several else (self.series,)
+        return tuple(self.series)
+
+    def wanted(self, present: Sequence[str]) -> list[str]:
+        """All columns that are looked at, each once."""
+        conditions = [] if self.where is None else [term[0] for term in parse_where(self.where)]
+        own = [self.state, *self.series_in(present), self.time, *conditions]
+        return list(dict.fromkeys(name for name in own if name is not None))
+
+
+def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
+    """The chains of a table of any library, one row per entry; `columns` are those of `Columns`.
 
     Rows are sorted by time within each series; a pause longer than `gap` starts a new chain.
     Without `time` the order of the rows counts; without `series` all rows are one, called `name`.
     """
-    check_gap(gap, time)
-    columns = tidy(frame, "the table", state=state, series=series, time=time, name=name)
-    return chains_of(columns, gap, seconds=time is not None and holds_seconds(frame[time]))
+    told = Columns(**columns)
+    table = to_polars(frame)
+    check_columns(table.columns, "the table", told)
+    levels = unused_levels(frame, told.state) if told.bins is None else ()
+    if levels and told.where is None:
+        raise DataError(
+            f"the table: column {told.state!r} has the level {levels[0]!r}"
+            f"{f' and {len(levels) - 1} more' if len(levels) > 1 else ''}, which no row takes; "
+            "drop unused levels (pandas: .cat.remove_unused_categories()), or make the column text"
+        )
+    tidied = tidy(table, "the table", told, name=name)
+    return chains_of(tidied, told.pause, seconds=_bare(table, told))
 
 
-def check_gap(gap: timedelta | None, time: str | None) -> None:
-    """Refuse a gap that cannot be looked for."""
-    if gap is None:
-        return
-    if time is None:
-        raise InputError(f"gap is {gap}, but no time column is named; name it with time=…")
-    if gap <= timedelta(0):
-        raise InputError(f"gap is {gap}; it must be longer than 0")
+def _bare(table: pl.DataFrame, columns: Columns) -> bool:
+    return columns.time is not None and holds_seconds(table[columns.time])
 
 
-def tidy(
-    frame: pl.DataFrame, source: str, *, state: str, series: str | None, time: str | None, name: str
-) -> pl.DataFrame:
-    """Columns series and state as text, and time in microseconds when there is one; no nulls.
+def tidy(frame: pl.DataFrame, source: str, columns: Columns, *, name: str) -> pl.DataFrame:
+    """Columns series and state as text, and time in microseconds when there is one.
 
-    `source` names the table in refusals.
+    A null state is left only where it cuts the chain. `source` names the table in refusals.
     """
     import polars as pl
 
-    check_columns(frame.columns, source, state=state, series=series, time=time)
+    check_columns(frame.columns, source, columns)
     if frame.height == 0:
         raise DataError(f"{source} holds no rows; at least 2 are needed")
-    columns = {"state": _labels(frame[state], source)}
-    if series is None:
-        columns["series"] = pl.Series([name]).new_from_index(0, frame.height)
+    frame = chosen(frame, columns.where, source)
+    if columns.missing == "drop":
+        frame = _without_empty(frame, columns, source)
+    found = {"state": _states(frame[columns.state], source, columns)}
+    owners = columns.series_in(frame.columns)
+    if owners:
+        texts = [_labels(frame[owner], source) for owner in owners]
+        found["series"] = pl.DataFrame(texts).select(pl.concat_str(pl.all(), separator="/"))[
+            owners[0]
+        ]
     else:
-        columns["series"] = _labels(frame[series], source)
-    if time is not None:
-        refuse_nulls(frame[time], source, "fill in the time")
-        columns["time"] = microseconds(frame[time], source)
-    return pl.DataFrame(columns)
+        found["series"] = pl.Series([name]).new_from_index(0, frame.height)
+    if columns.time is not None:
+        refuse_nulls(frame[columns.time], source, "fill in the time")
+        found["time"] = microseconds(
+            frame[columns.time], source, unit=columns.unit, tz=columns.tz, series=found["series"]
+        )
+        times = found["time"].to_numpy()
+        refuse_unclear(frame[columns.time], times, columns.pause, columns.unit, source)
+    return pl.DataFrame(found)
+
+
+def _without_empty(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:
+    """Rows in which the state, the series and the time are all there."""
+    own = [columns.state, *columns.series_in(frame.columns)]
+    own += [columns.time] if columns.time is not None else []
+    there = [emptied(frame[column], "drop", source).is_not_null() for column in own]
+    kept = frame.filter(*there)
+    if kept.height == 0:
+        raise DataError(f"{source}: every row lacks a state, a series or a time; nothing is left")
+    return kept
+
+
+def _states(column: pl.Series, source: str, columns: Columns) -> pl.Series:
+    """Every row's state as text: numbers in bins, missing values as asked for."""
+    if columns.bins is not None:
+        numbers = numbers_of(column, source)
+        column = Bins.of(columns.bins, numbers).cut(numbers)
+    column = emptied(column, columns.missing, source)
+    labelled = _labels(column, source, empty=columns.missing in ("gap", "state"))
+    distinct = labelled.n_unique()
+    if distinct > MOST_STATES:
+        raise DataError(
+            f"{source}: column {column.name!r} holds {distinct:,} different values, and a chain "
+            f"handles {MOST_STATES:,} states at most; group numbers with bins=8 or "
+            "bins=[100, 500] (--bins 8), or name another column"
+        )
+    return filled(labelled, source) if columns.missing == "state" else labelled
 
 
 def check_columns(
-    present: list[str],
-    source: str,
-    *,
-    state: str,
-    series: str | None,
-    time: str | None,
-    role: str = "state",
+    present: list[str], source: str, columns: Columns, *, role: str = "state"
 ) -> None:
     """Refuse a table without a named column; `role` is what the column `state` holds."""
-    for field, column in ((role, state), ("series", series), ("time", time)):
+    owners = [("series", name) for name in columns.series_in(present)]
+    for field, column in ((role, columns.state), *owners, ("time", columns.time)):
         if column is not None and column not in present:
             shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
             raise DataError(
@@ -224,7 +318,7 @@ def _column_hint(present: list[str], column: str) -> str:
     marks = {";": "semicolons", "\t": "tabs", "|": "bars"}
     mark = next((mark for mark in marks if len(present) == 1 and mark in present[0]), None)
     if mark is not None:
-        return f"; they are separated by {marks[mark]}: save the file with commas instead"
+        return f"; they are separated by {marks[mark]}: say so with --sep (sep=)"
     near = [name for name in present if name.strip().casefold() == column.strip().casefold()]
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -246,8 +340,9 @@ def refuse_nulls(
 
 def chains_of(columns: pl.DataFrame, gap: timedelta | None, *, seconds: bool = False) -> Dataset:
     """The data set of tidy columns. `seconds` says how to show a time in a refusal."""
-    if columns.height < 2:
-        raise DataError("the data holds 1 row; at least 2 are needed")
+    if columns.height - columns["state"].null_count() < 2:
+        held = columns.height - columns["state"].null_count()
+        raise DataError(f"the data holds {held} row; at least 2 are needed")
     names, series = _coded(columns["series"])
     states, values = _coded(columns["state"])
     if "time" in columns.columns:
@@ -260,12 +355,19 @@ def chains_of(columns: pl.DataFrame, gap: timedelta | None, *, seconds: bool = F
         order = np.argsort(series, kind="stable")
         series = series[order]
         breaks = np.zeros(len(order) - 1, dtype=bool)
-    starts = np.flatnonzero(breaks | (np.diff(series) != 0)) + 1
-    pieces = cut(values[order], starts)
-    owners = series[np.concatenate([[0], starts])]
+    values = values[order]
+    breaks |= (np.diff(series) != 0) | (values[:-1] < 0)  # an entry that is missing cuts, too
+    pieces = cut(values, np.flatnonzero(breaks) + 1)
+    owners = series[np.concatenate([[0], np.flatnonzero(breaks) + 1])]
     bounds = np.searchsorted(owners, np.arange(len(names) + 1))
-    grouped = tuple(pieces[a:b] for a, b in pairwise(bounds))
+    grouped = tuple(_present(pieces[a:b]) for a, b in pairwise(bounds))
     return Dataset(states, names, grouped)
+
+
+def _present(pieces: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """The pieces without an entry that is missing at their end; empty ones are left out."""
+    kept = (piece[:-1] if len(piece) and piece[-1] < 0 else piece for piece in pieces)
+    return tuple(piece for piece in kept if len(piece))
 
 
 def _breaks(time: Ints, gap: timedelta | None) -> Any:
@@ -287,19 +389,20 @@ def _refuse_twice(time: Ints, series: Ints, names: tuple[str, ...], seconds: boo
 
 
 def _coded(column: pl.Series) -> tuple[tuple[str, ...], Ints]:
-    """The distinct texts, sorted, and each row as an index into them."""
+    """The distinct texts, sorted, and each row as an index into them; -1 for a null."""
     import polars as pl
 
-    distinct = column.unique().sort()
-    codes = column.cast(pl.Enum(distinct)).to_physical()
+    distinct = column.drop_nulls().unique().sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical().cast(pl.Int64).fill_null(-1)
     return tuple(distinct.to_list()), codes.to_numpy().astype(np.int64)
 
 
-def _labels(column: pl.Series, source: str) -> pl.Series:
-    """Each value as its label, by the same rule as `core.records.label`."""
+def _labels(column: pl.Series, source: str, *, empty: bool = False) -> pl.Series:
+    """Each value as its label, by the same rule as `core.records.label`; nulls where allowed."""
     import polars as pl
 
-    refuse_nulls(column, source)
+    if not empty:
+        refuse_nulls(column, source)
     kind = column.dtype
     if kind == pl.String or kind.is_integer() or kind in (pl.Categorical, pl.Enum):
         return column.cast(pl.String)
@@ -308,6 +411,8 @@ def _labels(column: pl.Series, source: str) -> pl.Series:
             f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
             "a number or a truth value"
         )
-    distinct = column.unique()
+    distinct = column.drop_nulls().unique()
     texts = [label(value) for value in distinct.to_numpy()]
-    return column.replace_strict(distinct, pl.Series(texts, dtype=pl.String))
+    return column.replace_strict(
+        distinct, pl.Series(texts, dtype=pl.String), return_dtype=pl.String, default=None
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
+from shoal.core.numbers import positive
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,6 +22,29 @@ MILLISECONDS = {
     "w": 604_800_000,
 }
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|min|s|h|d|w)")
+
+
+Duration = str | timedelta | float  # "10min", a timedelta (pandas' and NumPy's too), or seconds
+
+
+def duration(value: Duration, field: str = "gap") -> timedelta:
+    """The length of time, however it is given; a bare number is seconds. Above 0."""
+    if isinstance(value, str):
+        return parse_duration(value, field)
+    if hasattr(value, "to_pytimedelta"):
+        value = value.to_pytimedelta()
+    elif hasattr(value, "astype") and hasattr(value, "dtype") and value.dtype.kind == "m":
+        value = timedelta(microseconds=int(value.astype("timedelta64[us]").astype(int)))
+    if isinstance(value, timedelta):
+        length = value
+    else:
+        try:
+            length = timedelta(microseconds=round(positive(value, field) * 10**6))
+        except OverflowError:
+            raise InputError(f"{field} is {value}; it must be below 1e14 seconds") from None
+    if length <= timedelta(0):
+        raise InputError(f"{field} is {value}; it must be longer than 0")
+    return length
 
 
 def parse_duration(text: str, field: str = "gap") -> timedelta:
@@ -52,21 +76,47 @@ _FORMATS = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 _LIMIT = 2**62  # microseconds; far beyond any calendar, and differences still fit 64 bits
 
 
-def microseconds(column: pl.Series, source: str) -> pl.Series:
+# units of bare numbers, in microseconds; the words by which the name of a column says its unit
+UNITS = {
+    "ns": Fraction(1, 1000), "us": Fraction(1), "ms": Fraction(1000), "s": Fraction(10**6),
+    "min": Fraction(60 * 10**6), "h": Fraction(3600 * 10**6), "d": Fraction(86_400 * 10**6),
+}  # fmt: skip
+_SPOKEN = {
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "min": ("minute", "minutes", "mins"),
+    "h": ("hour", "hours"),
+    "d": ("day", "days"),
+    "ms": ("ms", "millis", "millisecond", "milliseconds"),
+    "us": ("us", "micros", "microsecond", "microseconds"),
+    "ns": ("ns", "nanos", "nanosecond", "nanoseconds"),
+}
+_EPOCH = (10**8, 10**11)  # seconds since 1970 lie between: 1973 to the year 5138
+
+
+def microseconds(
+    column: pl.Series,
+    source: str,
+    *,
+    unit: str | None = None,
+    tz: str | None = None,
+    series: pl.Series | None = None,
+) -> pl.Series:
     """Each time as whole microseconds (rounded), comparable within `column`.
 
-    Takes datetimes and dates, ISO 8601 text, and numbers or numeric text, which are seconds. Times
-    with an offset are brought to UTC; times without stay as written, and the two cannot be mixed.
+    Takes datetimes and dates, ISO 8601 text, and numbers or numeric text in `unit`: without one
+    what the column's name says ("minute"), else seconds. Times with an offset are brought to UTC;
+    times without stay as written, or are taken as of the zone `tz`; the two cannot be mixed.
+    `series` tells apart whose times may be equal.
     """
     import polars as pl
 
     kind = column.dtype
-    if kind == pl.String:
-        parsed = _from_text(column, source)
-    elif kind.is_numeric():
-        parsed = _from_seconds(column)
+    if kind == pl.String and not holds_seconds(column):
+        parsed = _in_zone(_from_text(column, source), column, tz, source, series)
+    elif kind.is_numeric() or kind == pl.String:
+        parsed = _from_numbers(column, source, unit_of(column, source, unit))
     elif kind in (pl.Date, pl.Datetime):
-        parsed = column.dt.epoch("us")
+        parsed = _in_zone(column.dt.epoch("us"), column, tz, source, series)
     else:
         raise DataError(
             f"{source}: column {column.name!r} holds {kind} values; a time must be a datetime, "
@@ -74,6 +124,119 @@ def microseconds(column: pl.Series, source: str) -> pl.Series:
         )
     _refuse_unparsed(column, parsed, source)
     return parsed
+
+
+def unit_of(column: pl.Series, source: str, unit: str | None = None) -> str:
+    """The unit of a column of numbers: as given, as its name says, or seconds.
+
+    Numbers that as seconds would lie beyond the year 5138 are refused without a unit: they are
+    milli-, micro- or nanoseconds.
+    """
+    import polars as pl
+
+    if unit is not None:
+        if unit not in UNITS:
+            raise InputError(f"unit is {unit!r}; it must be one of {', '.join(UNITS)}")
+        return unit
+    words = re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
+    for said, spoken in _SPOKEN.items():
+        if words[-1] in spoken:
+            return said
+    largest = column.cast(pl.Float64, strict=False).fill_nan(None).abs().max()
+    if isinstance(largest, float) and _EPOCH[1] < largest < 1e20:  # beyond, it is no time at all
+        likely = next((u for u, most in (("ms", 1e14), ("us", 1e17)) if largest < most), "ns")
+        raise DataError(
+            f"{source}: column {column.name!r} holds {largest:.0f}, which as seconds is beyond the "
+            f"year 5138; say what the numbers count (unit={likely!r}, --time-unit {likely})"
+        )
+    return "s"
+
+
+def refuse_unclear(
+    column: pl.Series, times: Any, gap: timedelta | None, unit: str | None, source: str
+) -> None:
+    """Refuse a gap over bare numbers 1, 2, 3, … of which nobody said what they count.
+
+    Minutes taken for seconds would never show a pause. Numbers that are seconds since 1970, steps
+    other than 1, and gaps of less than a minute's worth of steps are clear enough.
+    """
+    import numpy as np
+
+    if gap is None or unit is not None or not holds_seconds(column) or len(times) < 2:
+        return
+    if unit_of(column, source) != "s" or _named_seconds(column) or times.max() >= _EPOCH[0] * 10**6:
+        return
+    steps = np.diff(np.unique(times))
+    if len(steps) and np.median(steps) == 10**6 and gap >= timedelta(seconds=60):
+        raise DataError(
+            f"{source}: column {column.name!r} counts 1, 2, 3, … and nothing says whether seconds "
+            "or minutes, which the gap depends on; give unit='min' or 's' (--time-unit min)"
+        )
+
+
+def _named_seconds(column: pl.Series) -> bool:
+    return re.split(r"[^a-z]+", column.name.lower())[-1] in _SPOKEN["s"]
+
+
+def clock(column: pl.Series, source: str, tz: str | None = None) -> pl.Series:
+    """Microseconds on the wall clock: of `tz`, else of the column's own zone, else as written."""
+    import polars as pl
+
+    kind = column.dtype
+    if isinstance(kind, pl.Datetime) and kind.time_zone is not None:
+        local = column.dt.convert_time_zone(_zone(tz)) if tz is not None else column
+        return local.dt.replace_time_zone(None).dt.epoch("us")
+    if kind == pl.String and not holds_seconds(column):
+        text = column.str.strip_chars()
+        zoned = text.str.contains(_OFFSET)
+        if zoned.any() and tz is not None:
+            utc = microseconds(column, source).cast(pl.Datetime("us", "UTC"))
+            return utc.dt.convert_time_zone(_zone(tz)).dt.replace_time_zone(None).dt.epoch("us")
+        if zoned.any():
+            microseconds(column, source)  # refuses mixtures and what is no time
+            return _iso(text.str.replace(" ", "T", literal=True).str.replace(_OFFSET, ""))
+    return microseconds(column, source)
+
+
+def _in_zone(
+    parsed: pl.Series, column: pl.Series, tz: str | None, source: str, series: pl.Series | None
+) -> pl.Series:
+    """Times without a zone taken as wall clock times of `tz`, in UTC.
+
+    Of an hour that a clock shows twice, a series' first row with a time is the earlier one.
+    """
+    import polars as pl
+
+    if tz is None or getattr(column.dtype, "time_zone", None) is not None:
+        return parsed
+    if column.dtype == pl.String and column.str.strip_chars().str.contains(_OFFSET).any():
+        return parsed
+    local = parsed.cast(pl.Datetime("us"))
+    apart = series if series is not None else pl.repeat("", len(local), eager=True)
+    first = pl.DataFrame({"series": apart, "time": local}).to_struct().is_first_distinct()
+    early, late = (
+        local.dt.replace_time_zone(_zone(tz), ambiguous=which, non_existent="null")
+        for which in ("earliest", "latest")
+    )
+    found = early.zip_with(first, late)
+    skipped = found.is_null() & local.is_not_null()
+    if skipped.any():
+        row = int(skipped.arg_max() or 0)
+        raise DataError(
+            f"{source}: column {column.name!r} holds {column[row]!r} in row {row + 1}, which no "
+            f"clock of {tz} shows (summer time begins); check tz, or write times in UTC"
+        )
+    return found.dt.epoch("us")
+
+
+def _zone(tz: str) -> str:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InputError(f"tz is {tz!r}; give a zone such as 'Europe/Berlin' or 'UTC'") from None
+    return tz
 
 
 def readable(time: int, seconds: bool) -> str:
@@ -97,25 +260,29 @@ def holds_seconds(column: pl.Series) -> bool:
     return len(head) > 0 and head.null_count() == 0
 
 
-def _from_seconds(column: pl.Series) -> pl.Series:
+def _from_numbers(column: pl.Series, source: str, unit: str) -> pl.Series:
+    """Numbers, or texts of numbers, of `unit` as microseconds; null where one is not usable."""
     import polars as pl
 
+    if column.dtype == pl.String:
+        text = column.str.strip_chars()
+        whole = text.cast(pl.Int64, strict=False)
+        exact = whole.null_count() == 0
+        column = whole if exact else text.cast(pl.Float64, strict=False)
+    factor = UNITS[unit]
     if column.dtype.is_integer():
         whole = column.cast(pl.Int64, strict=False)
-        return whole.set(whole.abs() > _LIMIT // 1_000_000, None) * 1_000_000
-    scaled = (column.cast(pl.Float64) * 1e6).round()
+        limit = min(_LIMIT, int(_LIMIT / factor))
+        inside = whole.set(whole.abs() > limit, None)
+        if factor.denominator == 1:
+            return inside * int(factor)
+        return (inside + factor.denominator // 2) // factor.denominator
+    scaled = (column.cast(pl.Float64) * float(factor)).round()
     return scaled.set(~(scaled.abs() < float(_LIMIT)), None).cast(pl.Int64, strict=False)
 
 
 def _from_text(column: pl.Series, source: str) -> pl.Series:
-    import polars as pl
-
-    text = column.str.strip_chars()
-    if holds_seconds(text):
-        whole = text.cast(pl.Int64, strict=False)
-        exact = whole.null_count() == 0
-        return _from_seconds(whole if exact else text.cast(pl.Float64, strict=False))
-    text = text.str.replace(" ", "T", literal=True)
+    text = column.str.strip_chars().str.replace(" ", "T", literal=True)
     zoned = text.str.contains(_OFFSET)
     if zoned.any() and not zoned.all():
         raise DataError(

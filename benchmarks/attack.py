@@ -25,7 +25,7 @@ from shoal.core.codec import Floats
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations
 from shoal.places.policy import PolicyGraph
-from shoal.places.stream import LocationStream, emissions
+from shoal.places.stream import LocationStream, output_log_likelihoods
 
 STEPS = 300  # of the attack
 PLAIN_STEPS = {100: 300, 400: 60, 2025: 6}  # of the references, which take too long for more
@@ -78,7 +78,11 @@ def line(side: int) -> str:
         outputs.append(release.z)
     attack_locations(plan, outputs[:3])  # the first call loads what is compiled
     _, whole = timed(lambda: attack_locations(plan, outputs), STEPS)
-    motion, rows, begin = motion_of(chain), emissions(plan, outputs), np.log(chain.initial)
+    motion, rows, begin = (
+        motion_of(chain),
+        output_log_likelihoods(plan, outputs),
+        np.log(chain.initial),
+    )
     found, passes = timed(lambda: follow(motion, begin, 0, rows), STEPS)
     dense, some = chain.matrix().toarray(), rows[: PLAIN_STEPS[side**2]]
     exact, logs = timed(lambda: in_logs(dense, chain.initial, some), len(some))

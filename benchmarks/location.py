@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.location [--quick]. A step is all of it: prior, constraint, hull, repair
 check, draw, posterior, estimate. `stream` is `LocationMachine.step`, with the release's words,
-warnings and accounts; `fleet` is one stream's share of a step of many together. The reference works
+warnings and accounts. The reference works
 on whole arrays in NumPy and SciPy. Ratios are taken in one run on one machine, in seconds of the
 process.
 """
@@ -23,7 +23,6 @@ from shoal.core.rng import SystemRng
 from shoal.geometry.body import difference_body, symmetric_hull
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
-from shoal.places.jobs.fleet import Fleet
 from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import PolicyGraph
@@ -31,7 +30,6 @@ from shoal.places.queries import Measurement, measurement
 from shoal.places.walk import SparseChain
 
 STEPS = 60
-FLEET, FLEET_STEPS = 100, 8
 PLAIN_SECONDS = 4.0  # the reference is stopped after this, and after three steps at least
 
 
@@ -81,19 +79,6 @@ def ours(machine: LocationMachine, path: list[int]) -> float:
     return float(np.median(times[5:]))
 
 
-def together(machine: LocationMachine, path: list[int], size: int) -> float:
-    """Median seconds of a stream's share of a step of `size` streams."""
-    fleet, times = Fleet(machine, size), []
-    streams = list(range(size))
-    for place in path[:FLEET_STEPS]:
-        begun = time.process_time()
-        fleet.step(
-            streams, np.full(size, place), None, lambda some, _, draw: (list(some), draw(some))
-        )
-        times.append((time.process_time() - begun) / size)
-    return float(np.median(times[2:]))
-
-
 def plain(
     chain: SparseChain,
     query: Measurement,
@@ -133,7 +118,7 @@ def matrix_of(policy: PolicyGraph) -> npt.NDArray[np.bool_]:
 
 
 def steps(sides: tuple[int, ...]) -> None:
-    print("full step                stream ms    fleet ms   plain ms   ratio to stream, to fleet")
+    print("full step                stream ms   plain ms   ratio")
     for side in sides:
         chain, query = town(side)
         path = walk(chain, STEPS)
@@ -144,13 +129,9 @@ def steps(sides: tuple[int, ...]) -> None:
                     chain=chain, query=query, places=places, epsilon=Fraction(1)
                 )
                 fast = ours(machine, path)
-                least = together(machine, path, FLEET)
                 slow = plain(chain, query, policy, None if delta is None else 0.01, path)
                 title = f"{side**2:5} {name:<11} {'support' if delta is None else 'δ = .01':<7}"
-                print(
-                    f"{title} {fast * 1e3:9.3f} {least * 1e3:11.3f} {slow * 1e3:10.1f}"
-                    f" {slow / fast:11.0f} {slow / least:8.0f}"
-                )
+                print(f"{title} {fast * 1e3:9.3f} {slow * 1e3:10.1f} {slow / fast:7.0f}")
 
 
 def draws() -> None:

@@ -120,7 +120,7 @@ def _released(machine: LocationMachine, track: Track, rng: SeededRng) -> list[tu
     state = machine.init(names[track.states[0]])
     rows = []
     for place in track.states[1:].tolist():
-        stage = machine.scene(state).stage
+        stage = machine.prior(state).noise
         answering = int(stage.answering[place])
         degree = stage.degree(answering)
         begun = time.process_time()

@@ -13,7 +13,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.data.synthetic.towns import map_walk
 from shoal.places.map import SquareGrid
 from shoal.places.queries import Measurement, coordinates
-from shoal.places.walk import SparseChain, cut_at_gaps, fit_grid, personal
+from shoal.places.walk import SparseChain, cut_at_gaps, fit_grid, fit_person
 from studies.sources import real_folder
 
 STEPS = 100  # of a track, after a first position that everybody knows
@@ -48,7 +48,7 @@ class Town(NamedTuple):
 
     def own_chain(self, person: str) -> SparseChain:
         """The personal model: the person's own moves, leaning on everybody's."""
-        return personal(self.chain, self.histories[person])
+        return fit_person(self.chain, self.histories[person])
 
 
 def towns() -> Iterator[Town]:

@@ -45,8 +45,8 @@ def test_seeing_more_helps_and_the_promise_of_a_step_holds(run: Run, maps: Path)
         bits = data["entropy_bits"]
         assert bits["nothing"] > bits["past"] > bits["all"]
         assert data["log_odds"]["own"]["joined"] <= data["promised"] * (1 + 1e-9)
-        assert data["log_odds"]["past"]["any_two"] <= data["about_now"]
-        assert data["log_odds"]["all"]["any_two"] <= data["about_all"]
+        assert data["log_odds"]["past"]["any_two"] <= data["loss_here"]
+        assert data["log_odds"]["all"]["any_two"] <= data["loss_path"]
         assert len(data["track"]) == data["steps"] == data["released"] == 25
         assert data["plan_model_error"] is None
         distances = [step["distance"]["all"] for step in data["track"]]

@@ -108,7 +108,7 @@ def test_a_stream_of_places_goes_on_where_it_stopped(run: Run, maps: Path) -> No
     assert [row["time"] for row in shown] == [1, 3, 4, 5]
     assert shown[1]["z"] is None
     assert shown[0]["epsilon"] == 1
-    assert shown[3]["about_all"] == pytest.approx(10)
+    assert shown[3]["loss_path"] == pytest.approx(10)
     assert shown[2]["estimate_degrees"][0] == pytest.approx(39.01, abs=0.03)
     fed("stream", "plan.json", "--seed", "5", "--state", "s.json", lines=first)
     state = json.loads((maps / "s.json").read_text())
@@ -206,7 +206,7 @@ def test_tables_of_tracks_are_released_by_the_stream(run: Run, maps: Path) -> No
     assert "75 steps of 3 stream(s)" in text
     table = pl.read_csv(maps / "out.csv")
     assert table.height == 75
-    assert {"user", "z_east", "estimate_north", "estimate_lat", "about_all"} <= set(table.columns)
+    assert {"user", "z_east", "estimate_north", "estimate_lat", "loss_path"} <= set(table.columns)
     for name in ("trace.png", "trace-over-time.png"):
         assert (maps / name).read_bytes().startswith(b"\x89PNG")
     found = json.loads(done(run(*seeded, "-o", "out.parquet", "--json")))

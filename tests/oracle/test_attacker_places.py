@@ -260,7 +260,7 @@ class Seen(NamedTuple):
 def audit_step(case: Map, asked: Sequence[Any], stream: Any, release: Any) -> Seen:
     """One step's promise against losses computed by hand."""
     machine = asked[0].body
-    stages = machine.stages(stream.state, [plan.body for plan in asked])
+    stages = machine.noises(stream.state, [plan.body for plan in asked])
     members = np.flatnonzero(stages[0].members).tolist()
     names = {name: place for place, name in enumerate(case.model.states)}
     added = {(names[a], names[b]) for a, b in release.added}
@@ -280,7 +280,7 @@ def audit_step(case: Map, asked: Sequence[Any], stream: Any, release: Any) -> Se
     for state in members:
         others = [true[state, other] for other in members if other != state]
         assert min(others) <= promised * NEAR, (state, members, added)
-    assert release.about_all * NEAR >= stream.state.about_all + true.max()
+    assert release.loss_path * NEAR >= stream.state.loss_path + true.max()
     assert release.degree >= 2 or names[release.likely[0][0]] not in members
     if math.inf in true:
         assert any("line" in warning for warning in release.warnings)
@@ -352,7 +352,7 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
     steady = dice.random() < 0.5  # the same output again and again
     seed = dice.random()
     for t in range(dice.randint(1, 3 if size > 5 else 4)):
-        stage = machine.scene(state).stage
+        stage = machine.prior(state).noise
         check_constraint(case, stage, believed(case, first, begin, rows, t))
         asked = case.plans if dice.random() < 0.4 else [plan]
         if dice.random() < 0.2 or stage.count < 2:
@@ -360,7 +360,7 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
             rows.append(np.zeros(size))
             state, release = machine.absorb(state, ())
             continue
-        stages = machine.stages(state, [other.body for other in asked])
+        stages = machine.noises(state, [other.body for other in asked])
         own = random.Random(seed) if steady else dice
         zs = [output(own, *both) for both in zip(asked, stages, strict=True)]
         logs = sum(s.law.log_likelihood(z) for s, z in zip(stages, zs, strict=True))
@@ -374,11 +374,11 @@ def attack_outputs(dice: random.Random, case: Map) -> None:
         return
     told = told_about(case, first, begin, rows, len(rows) - 1)
     if any(value > -math.inf for value in told):
-        assert release.about_now * NEAR + 1e-9 >= widest(told)
+        assert release.loss_here * NEAR + 1e-9 >= widest(told)
     for at in range(len(rows)):
         told = told_about(case, first, begin, rows, at)
         if any(value > -math.inf for value in told):
-            assert release.about_all * NEAR + 1e-9 >= widest(told)
+            assert release.loss_path * NEAR + 1e-9 >= widest(told)
     if ... not in outputs:
         attack_leakage(case, plan, outputs, name, (first, begin, rows))
 
@@ -417,7 +417,7 @@ def attack_leakage(case: Map, plan: Any, outputs: Any, name: Any, known: Any) ->
     state = plan.body.init(name)
     for at, z in enumerate(outputs):
         told = told_about(case, first, begin, rows, at)
-        members = set(np.flatnonzero(plan.body.scene(state).stage.members).tolist())
+        members = set(np.flatnonzero(plan.body.prior(state).noise.members).tolist())
         pairs = [pair for pair in case.pairs if set(pair) <= members]
         state, _ = plan.body.absorb(state, () if z is None else ((plan.body, z),))
         if all(math.isnan(value) or value == -math.inf for value in told):

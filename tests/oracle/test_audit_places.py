@@ -25,9 +25,9 @@ from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
 from shoal.places.location_set import LocationSet
+from shoal.places.machine import machine_of
 from shoal.places.policy import REPAIRS, PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.rows import machine_of
 from shoal.places.step import StepNoise
 from tests.oracle.audit_tasks import report
 
@@ -162,7 +162,7 @@ def stages_met(plan: Plan, drawn: Drawn, seed: int) -> Iterator[StepNoise]:
     chain = drawn.task.family[0]
     fresh = supports(chain, STEPS)
     for step in range(STEPS):
-        stage = machine.scene(state).stage
+        stage = machine.prior(state).noise
         if isinstance(drawn.task.secrets, PolicyGraph) and not stage.tells:
             assert stage.members.tolist() == fresh[step].tolist()
         yield stage

@@ -21,9 +21,9 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.attack import LocationBeliefs, attack_locations
 from shoal.places.audit import sequence_leakage
 from shoal.places.location_set import LocationSet
+from shoal.places.machine import machine_of
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates, measurement
-from shoal.places.rows import machine_of
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream
 from tests.contract.tasks import second_order
@@ -40,8 +40,8 @@ class Drawn:
     outputs: list[tuple[int, ...] | None]
     stages: list[StepNoise]
     rows: Floats
-    about_now: list[float]
-    about_all: list[float]
+    loss_here: list[float]
+    loss_path: list[float]
 
 
 def drawn(plan: Plan, places: list[int | None], *, start: Any = None, seed: int = 5) -> Drawn:
@@ -49,14 +49,14 @@ def drawn(plan: Plan, places: list[int | None], *, start: Any = None, seed: int 
     machine, rng = machine_of(plan), SeededRng(seed)
     state, outputs, stages, rows, bounds = machine.init(start), [], [], [], []
     for place in places:
-        stage = machine.scene(state).stage
+        stage = machine.prior(state).noise
         observed = None if place is None else machine.query.states[place]
         state, release = machine.step(state, observed, rng)
         outputs.append(release.z)
         stages.append(stage)
         none = np.zeros(len(machine.query.states))
         rows.append(none if release.z is None else stage.law.log_likelihood(release.z))
-        bounds.append((state.about_now, state.about_all))
+        bounds.append((state.loss_here, state.loss_path))
     now, whole = zip(*bounds, strict=True)
     return Drawn(outputs, stages, np.array(rows), list(now), list(whole))
 
@@ -146,8 +146,8 @@ def test_every_noise_is_followed_by_its_own_stages(mechanism: str) -> None:
     stream = drawn(plan, [0, 1, None, 4], seed=2)
     found = attack_locations(plan, stream.outputs)
     assert_agrees(found, brute(chain, stream.rows))
-    assert found.about_now == pytest.approx(stream.about_now)
-    assert found.about_all == pytest.approx(stream.about_all)
+    assert found.loss_here == pytest.approx(stream.loss_here)
+    assert found.loss_path == pytest.approx(stream.loss_path)
 
 
 def test_a_known_start_is_known_to_the_adversary() -> None:
@@ -184,8 +184,8 @@ def test_several_answers_at_a_step_are_taken_together() -> None:
     floors = calibrate(floor, policy, chain, epsilon=2, mechanism="location-laplace")
     stream, rng, rows, outputs, others = LocationStream.begin(plan), SeededRng(1), [], [], []
     for name in ("a", "b", None, "c"):
-        stage = stream.machine.scene(stream.state).stage
-        second = machine_of(floors).runtime.stage(stage.members)
+        stage = stream.machine.prior(stream.state).noise
+        second = machine_of(floors).runtime.noise(stage.members)
         stream, release = stream.ask(name, [floors], rng=rng)
         place = None if name is None else "abc".index(name)
         extra = None if place is None else second.law.draw(place, rng)
@@ -300,8 +300,8 @@ def test_no_output_changes_joined_odds_beyond_the_promise(policy: str, other: bo
         assert (truth.joined[known] <= found.odds("own").joined[known] + 1e-12).all()
         assert np.isnan(truth.joined[4:6]).all()
         if not other:
-            assert (found.odds("past").any_two <= found.about_now + 1e-9).all()
-            assert (found.odds("all").any_two <= found.about_all[-1] + 1e-9).all()
+            assert (found.odds("past").any_two <= found.loss_here + 1e-9).all()
+            assert (found.odds("all").any_two <= found.loss_path[-1] + 1e-9).all()
 
 
 def some_edge(**rest: Any) -> PolicyGraph:

@@ -22,7 +22,7 @@ from shoal.places.audit import sequence_leakage
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.stream import LocationStream, emissions
+from shoal.places.stream import LocationStream, output_log_likelihoods
 from tests.contract.tasks import second_order
 from tests.locations import running_policy, running_query, running_task, town_task, walk
 
@@ -91,7 +91,7 @@ def test_whole_streams_tell_no_more_than_the_bound(row: str, initial: Any) -> No
         found = sequence_leakage(plan, outputs)
         bound = bound or found
         assert found.joined == bound.joined  # the support is full, so constraints never change
-        logs = emissions(plan, outputs)
+        logs = output_log_likelihoods(plan, outputs)
         for t in range(4):
             told = posterior_odds(model, logs, t)
             gaps = np.abs(told[:, None] - told[None, :])
@@ -116,8 +116,8 @@ def test_pairwise_bounds_are_no_looser_than_the_live_ones() -> None:
         stream, release = stream.read(f"s{x + 1}", rng=rng)
         outputs.append(release.z)
         found = sequence_leakage(plan, outputs)
-        assert found.any_two[-1] <= release.about_now * (1 + 1e-9)
-        assert max(found.any_two) <= release.about_all * (1 + 1e-9)
+        assert found.any_two[-1] <= release.loss_here * (1 + 1e-9)
+        assert max(found.any_two) <= release.loss_path * (1 + 1e-9)
         assert all(
             a <= b * (1 + 1e-9) for a, b in zip(found.learned_joined, found.joined, strict=True)
         )

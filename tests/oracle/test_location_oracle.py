@@ -99,7 +99,7 @@ def test_beliefs_are_those_of_bayes_over_all_paths(name: str, delta: Fraction | 
     state, rng = runner.init(), SeededRng(5)
     weights: list[np.ndarray[Any, Any]] = []
     for t in range(min(STEPS, getattr(chain, "length", None) or STEPS)):
-        stage = runner.scene(state).stage
+        stage = runner.prior(state).noise
         state, release = runner.step(state, query.states[t % len(query.states)], rng)
         row = np.ones(len(query.states))
         if release.z is not None:
@@ -136,7 +136,7 @@ def test_no_output_tells_joined_states_apart_by_more_than_epsilon(noise: str, re
     for members in constraints(6)[::3]:
         chosen = np.zeros(6, dtype=np.bool_)
         chosen[members] = True
-        stage = runner.runtime.stage(chosen)
+        stage = runner.runtime.noise(chosen)
         weights = np.array([stage.law.log_likelihood(z.tolist()) for z in outputs])
         edges = [*runner.runtime.index.policy.edges_among(chosen), *stage.protected.added]
         for a, b in edges:
@@ -168,7 +168,7 @@ def test_a_hull_too_small_by_one_edge_is_noticed() -> None:
     smaller = PolicyGraph.categories(SIX, [("s1",), ("s2", "s3")])
     runner = machine(walk(), query, smaller)
     everybody = np.ones(6, dtype=np.bool_)
-    stage = runner.runtime.stage(everybody)
+    stage = runner.runtime.noise(everybody)
     assert edge_loss(running_policy(), query, stage) > 1.2
     assert edge_loss(smaller, query, stage) <= 1 + 1e-12
 
@@ -182,7 +182,7 @@ def test_edges_outside_a_location_set_are_covered_only_when_asked(everywhere: bo
     places = LocationSet(policy=policy, delta=Fraction(1, 10), everywhere=everywhere)
     runner = machine(walk(names), query, places)
     members = np.array([True, True, False, False, True, True])
-    law = runner.runtime.stage(members).law
+    law = runner.runtime.noise(members).law
     told = law.log_ratio(2, 3)  # c and d are joined and answer as e and f
     assert (told <= 1 + 1e-12) == everywhere
     for a, b in policy.edges:
@@ -191,19 +191,19 @@ def test_edges_outside_a_location_set_are_covered_only_when_asked(everywhere: bo
 
 
 def test_what_is_known_about_the_current_state_is_bounded_over_all_outputs() -> None:
-    """about_now against log P(z_1..z_t | X_t = x) / P(… | X_t = x') by all paths and outputs."""
+    """loss_here against log P(z_1..z_t | X_t = x) / P(… | X_t = x') by all paths and outputs."""
     chain = walk(("a", "b", "c"), stay=0.5, initial=[0.5, 0.25, 0.25])
     query = measurement("abc", [[0], [1], [2]], labels=("x",))
     runner = machine(chain, query, PolicyGraph.within(query, 1), epsilon="1/2")
     outputs = range(-12, 15)
     worst = np.zeros(3)
     state = runner.init()
-    scenes, bounds = [], []
+    noises, bounds = [], []
     for _ in range(3):
-        scenes.append(runner.scene(state).stage)
+        noises.append(runner.prior(state).noise)
         state, release = runner.absorb(state, ((runner, (1,)),))
-        bounds.append((release.about_now, release.about_all))
-    rows = [{z: np.exp(s.law.log_likelihood((z,))) for z in outputs} for s in scenes]
+        bounds.append((release.loss_here, release.loss_path))
+    rows = [{z: np.exp(s.law.log_likelihood((z,))) for z in outputs} for s in noises]
     for t in range(3):
         for zs in itertools.product((-12, 0, 1, 2, 14), repeat=t + 1):
             joint = np.zeros(3)
@@ -228,7 +228,7 @@ def test_a_map_keeps_its_promise_over_a_whole_random_stream() -> None:
         runner = machine(chain, query, places)
         state, rng = runner.init(), SeededRng(8)
         for x in chain.sample(12, SeededRng(3)):
-            stage = runner.scene(state).stage
+            stage = runner.prior(state).noise
             assert edge_loss(places, query, stage) <= 1 + 1e-12
             state, release = runner.step(state, chain.states[x], rng)
             assert release.possible == stage.count

@@ -67,9 +67,9 @@ def test_a_place_that_is_almost_surely_left_is_followed_for_ever() -> None:
     state = plan.body.init()
     for t in range(1100):
         state, release = plan.body.absorb(state, ((plan.body, (-3,)),))
-        assert release.about_now >= truth[t] * (1 - 1e-12), t
+        assert release.loss_here >= truth[t] * (1 - 1e-12), t
     assert truth[-1] > 330
-    assert release.about_now <= 1100
+    assert release.loss_here <= 1100
 
 
 def test_whole_streams_follow_such_a_place_too() -> None:
@@ -180,7 +180,7 @@ def test_the_ledger_counts_the_constraints_of_a_stream_that_starts_elsewhere(
     assert "begins with the chain's first law" in plan.certificate.theorem
     _, claimed, release = spent(tmp_path, plan, "2", ["7"] * 3)
     assert claimed == pytest.approx(30)
-    assert release.about_all == pytest.approx(30)
+    assert release.loss_path == pytest.approx(30)
 
 
 def test_the_ledger_counts_constraints_that_grow(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_the_ledger_speaks_about_pairs_inside_a_location_set_only(tmp_path: Path
     total, claimed, _ = spent(tmp_path, plan, None, ["5"] * 2)
     assert total.amount == 2
     assert "joined states in the set" in total.explanation
-    logs = shoal.places.stream.emissions(plan, [(30,)])[0]
+    logs = shoal.places.stream.output_log_likelihoods(plan, [(30,)])[0]
     assert logs[6] - logs[5] == pytest.approx(9)
     assert claimed >= 2 * 11 * (1 - 1e-9)  # 0 and 11 are members themselves
 
@@ -253,7 +253,7 @@ def test_questions_of_one_step_leave_nobody_without_a_common_protector(
     assert release.guarantee is not None
     assert release.guarantee.amount == 2
     added = [tuple(map(int, pair)) for pair in release.added]
-    stages = plans[0].body.stages(stream.state, [plan.body for plan in plans])
+    stages = plans[0].body.noises(stream.state, [plan.body for plan in plans])
     losses = np.zeros((5, 5))
     for own, row, stage in zip(answers, rows, stages, strict=True):
         logs = np.array([stage.law.log_likelihood((z,)) for z in range(-40, 60)])
@@ -287,7 +287,7 @@ def test_warnings_of_every_question_are_kept() -> None:
     for one, other in ((first, second), (second, first)):
         _, both = shoal.LocationStream.begin(one).ask("a", [other], rng=SeededRng(1))
         assert any("all noise lies on a line" in warning for warning in both.warnings)
-        assert both.about_all == math.inf
+        assert both.loss_path == math.inf
 
 
 def test_an_output_of_another_step_is_not_taken_for_one_of_this(tmp_path: Path) -> None:

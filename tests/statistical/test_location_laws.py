@@ -34,7 +34,7 @@ def machine(noise: str, places: PolicyGraph | LocationSet) -> LocationMachine:
 
 def law_of(runner: LocationMachine, state: int) -> dict[tuple[int, ...], float]:
     """P(z | state) of the first step, from the weights that update beliefs, summed over a box."""
-    law = runner.scene(runner.init()).stage.law
+    law = runner.prior(runner.init()).noise.law
     outputs = list(itertools.product(range(-REACH, REACH + 4), range(-REACH, REACH + 2)))
     logs: Floats = np.array([law.log_likelihood(z)[state] for z in outputs])
     weights = np.exp(logs - logs.max())

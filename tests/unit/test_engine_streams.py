@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.chains.hidden import posterior
 from shoal.contexts.checks.choice import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
@@ -23,7 +22,6 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
-from shoal.places.jobs.fleet import posteriors
 from shoal.places.stream import LocationStream
 from tests.engine_jobs import plan, refused, released
 from tests.locations import running_task, town_task
@@ -202,8 +200,8 @@ def test_a_trace_is_what_the_live_stream_would_have_shown(
             assert (None if found[0] is None else found) == release.z
             assert np.allclose(tuple(row["estimate"].values()), release.estimate, atol=1e-5)
             assert row["possible"] == release.possible
-            assert np.isclose(row["about_now"], release.about_now, rtol=1e-9)
-            assert np.isclose(row["about_all"], release.about_all, rtol=1e-9)
+            assert np.isclose(row["loss_here"], release.loss_here, rtol=1e-9)
+            assert np.isclose(row["loss_path"], release.loss_path, rtol=1e-9)
 
 
 def test_every_step_of_a_trace_is_charged_and_comes_back(tmp_path: Path) -> None:
@@ -234,7 +232,7 @@ def test_every_step_of_a_trace_is_charged_and_comes_back(tmp_path: Path) -> None
         assert total is not None
         assert total.amount == 9
         etas = [Fraction(str(row.eta)) for row in ledger.charges() if row.subject == "u0"]
-    told = first.filter(pl.col("subject") == "u0")["about_all"].max()
+    told = first.filter(pl.col("subject") == "u0")["loss_path"].max()
     assert float(sum(etas)) == pytest.approx(told)
     assert float(sum(etas)) > 9  # between any two states more is told than between joined ones
 
@@ -271,20 +269,6 @@ def test_many_streams_on_a_map_step_together(tmp_path: Path) -> None:
         report = local.run(Job.of(plan, tmp_path / "in.parquet", out=tmp_path / out, **rest))
         assert (report.adds_up, report.releases) == (True, 40)
         assert released(tmp_path / out).height == frame.height
-
-
-def test_posteriors_are_those_of_the_filter_row_by_row() -> None:
-    rng = np.random.default_rng(0)
-    priors = rng.dirichlet(np.ones(6), size=8)
-    priors[1, :3] = 0
-    weights = -rng.exponential(3, size=(8, 6))
-    weights[2, :5] = -np.inf
-    weights[3] = -np.inf
-    weights[4] *= 1e3
-    priors[5] = [1e-300, 0, 0, 0, 0, 1 - 1e-300]
-    weights[5] = [0, 0, 0, 0, 0, -np.inf]
-    wanted = np.array([posterior(p, w) for p, w in zip(priors, weights, strict=True)])
-    assert np.allclose(posteriors(priors, weights), wanted, rtol=1e-12, atol=0)
 
 
 def test_stream_plans_and_single_releases_do_not_mix(masked: Plan, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
 from shoal.places.map import HexGrid, SquareGrid
 from shoal.places.queries import coordinates
-from shoal.places.walk import SparseChain, cut_at_gaps, fit_grid, personal
+from shoal.places.walk import SparseChain, cut_at_gaps, fit_grid, fit_person
 from tests.locations import town
 
 
@@ -155,15 +155,15 @@ def test_smoothing_leads_to_adjacent_cells_and_ends_dead_ends() -> None:
 def test_a_personal_model_leans_on_the_popular_one() -> None:
     grid = beijing(2, 3)
     popular = fit_grid(grid, [[0, 1, 2, 1, 0, 0]], smoothing=1).chain
-    own = personal(popular, [[0, 1, 0, 1, 5, 1]], weight=2)
+    own = fit_person(popular, [[0, 1, 0, 1, 5, 1]], weight=2)
     expected = (2 * popular.matrix().toarray()[0] + [0, 2, 0]) / 4
     assert own.matrix().toarray()[0] == pytest.approx(expected)
     assert own.matrix().toarray()[2] == pytest.approx(popular.matrix().toarray()[2])
     assert (own.matrix().toarray() > 0).tolist() == (popular.matrix().toarray() > 0).tolist()
     with pytest.raises(InputError, match="weight is 0"):
-        personal(popular, [[0, 1]], weight=0)
+        fit_person(popular, [[0, 1]], weight=0)
     with pytest.raises(InputError, match="no grid"):
-        personal(SparseChain.of(np.eye(2), initial=[0.5, 0.5]), [[0, 1]])
+        fit_person(SparseChain.of(np.eye(2), initial=[0.5, 0.5]), [[0, 1]])
 
 
 def test_gaps_in_time_cut_a_trajectory() -> None:

@@ -94,7 +94,7 @@ def test_every_step_is_charged_to_its_person(plan: Plan, tmp_path: Any) -> None:
         assert spent is not None
         assert spent.amount == 3
         etas = [float(Fraction(str(row.eta))) for row in ledger.charges() if row.subject == "ann"]
-        told = first.filter(pl.col("user") == "ann")["about_all"].max()
+        told = first.filter(pl.col("user") == "ann")["loss_path"].max()
         assert sum(etas) == pytest.approx(told)
         with pytest.raises(InputError, match="seed is given"):
             release_tracks(plan, TABLE, columns, ledger=ledger, seed=1)

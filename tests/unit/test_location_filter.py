@@ -18,7 +18,7 @@ from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.stream import LocationStream, emissions
+from shoal.places.stream import LocationStream, output_log_likelihoods
 from shoal.places.walk import SparseChain
 from tests.contract.tasks import short_day
 from tests.locations import walk
@@ -139,7 +139,7 @@ def test_a_chain_is_learned_from_what_a_stream_released() -> None:
         stream, release = stream.read(states[x], rng=rng)
         outputs.append(release.z)
     outputs[7] = None
-    rows = emissions(plan, outputs)
+    rows = output_log_likelihoods(plan, outputs)
     assert rows.shape == (150, 4)
     assert (rows[7] == 0).all()
     learned = baum_welch(flat, [rows], rounds=30).chain.matrix().toarray()

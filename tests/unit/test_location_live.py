@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from typing import Any
@@ -12,13 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from shoal.additive.choice import calibrate
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng, Unread
-from shoal.places.live import WORDS, LiveSteps
 from shoal.places.machine import LocationMachine, LocationState
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.release import POLICY_SILENT, LocationRelease
+from shoal.places.runtime import WORDS, CompiledSteps
+from shoal.places.stream import LocationStream
 from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for
 
 DELTA = Fraction(1, 20)
@@ -42,14 +45,14 @@ class Given:
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many steps compiled code took, and how many it handed back."""
-    calls, step = {"taken": 0, "handed back": 0}, LiveSteps.step
+    calls, step = {"taken": 0, "handed back": 0}, CompiledSteps.step
 
     def counting(*given: Any) -> Any:
         told, rng = step(*given)
         calls["handed back" if told is None else "taken"] += 1
         return told, rng
 
-    monkeypatch.setattr(LiveSteps, "step", counting)
+    monkeypatch.setattr(CompiledSteps, "step", counting)
     return calls
 
 
@@ -205,6 +208,83 @@ def test_states_and_releases_cannot_be_changed() -> None:
     assert json.dumps(made.as_dict()) == json.dumps(release.as_dict())
 
 
+@pytest.mark.parametrize(("name", "delta"), CASES, ids=str)
+def test_a_charged_step_is_the_same_step(name: str, delta: Fraction | None) -> None:
+    machine = machine_for(name, delta)
+    state, etas = machine.init(), []
+
+    def settle(eta: Fraction | None, draw: Any) -> Any:
+        etas.append(eta)
+        draw()  # a transaction that had to start again draws again: only the last one counts
+        return draw()
+
+    for seed in range(8):
+        rng, again = SeededRng(seed), SeededRng(seed)
+        expected_noise = machine.prior(state).noise
+        charged = machine.step(state, "14", rng, settle)
+        machine.step(state, "14", again)
+        plain = machine.step(state, "14", again)
+        assert charged[1] == plain[1]
+        same_state(charged[0], plain[0])
+        assert etas[-1] == expected_noise.eta
+        state = charged[0]
+
+
+def test_what_an_earlier_charge_stored_is_absorbed_instead() -> None:
+    machine = machine_for("radius", DELTA)
+    state, _ = machine.step(machine.init(), "14", SeededRng(1))
+
+    def settle(eta: Fraction | None, draw: Any) -> Any:
+        draw()
+        return (1, 2)
+
+    found = machine.step(state, "14", SeededRng(2), settle)
+    wanted = machine.absorb(state, ((machine, (1, 2)),), secure=False)
+    assert found[1] == wanted[1]
+    same_state(found[0], wanted[0])
+
+
+class FreeLedger:
+    """Allows everything at once."""
+
+    def settle(self, charge: Any, sample: Any) -> Any:
+        return sample()
+
+
+def test_a_charged_step_goes_through_few_modules() -> None:
+    """Nine of them; with those of a ledger they stay within fifteen."""
+    query = measurement(CHAIN.states, QUERY.values.tolist(), labels=("x", "y"))
+    policy = PolicyGraph.complete(CHAIN.states)
+    plan = calibrate(query, policy, CHAIN, epsilon=1, mechanism="location-knorm")
+    stream = LocationStream.begin(plan)
+    account: dict[str, Any] = {"ledger": FreeLedger(), "subject": "ann"}
+    for _ in range(3):
+        stream, _ = stream.read("14", **account)
+    touched: set[str] = set()
+
+    def watch(frame: Any, event: str, arg: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("shoal."):
+            touched.add(name)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        stream.read("14", **account)
+    finally:
+        sys.setprofile(before)
+    assert len(touched) <= 9, sorted(touched)
+
+
+def test_old_names_of_a_release_warn() -> None:
+    machine = machine_for("radius")
+    _, release = machine.step(machine.init(), "14", SeededRng(1))
+    with pytest.warns(DeprecationWarning, match="about_now is now loss_here"):
+        assert release.about_now == release.loss_here
+    with pytest.warns(DeprecationWarning, match="about_all is now loss_path"):
+        assert release.about_all == release.loss_path
+
+
 def test_unread_words_come_first_and_once() -> None:
     rng = SeededRng(4)
     whole = SeededRng(4).words(10).tolist()
@@ -244,6 +324,6 @@ def test_a_forked_child_draws_other_noise() -> None:
 def test_coordinates_are_the_query_points() -> None:
     """What the tests above rely on: the map is one where compiled code applies."""
     assert QUERY.points.shape == (CHAIN.size, 2)
-    assert machine_for("complete")._live is not None
+    assert machine_for("complete")._compiled is not None
     line = measurement(CHAIN.states, [[k] for k in range(CHAIN.size)], labels=("x",))
-    assert machine_for("complete", query=line)._live is None
+    assert machine_for("complete", query=line)._compiled is None

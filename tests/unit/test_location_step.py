@@ -19,7 +19,7 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement, measurement
 from shoal.places.repair import PolicyIndex
 from shoal.places.runtime import seen
-from shoal.places.step import Question, StepNoise, planar_stages, stages_of
+from shoal.places.step import Question, StepNoise, noises_of, planar_noises
 from tests.locations import town_task
 
 SIDE = 6
@@ -85,15 +85,15 @@ def test_compiled_stages_are_those_of_the_definitions(name: str, epsilon: Fracti
     """On random constraints, repairs too; where there is none, the plain stage begins flat."""
     policy, rng = POLICIES[name], np.random.default_rng(4)
     index = PolicyIndex(policy, QUERY.points)
-    stages = planar_stages(policy, index, epsilon, "k-norm")
+    stages = planar_noises(policy, index, epsilon, "k-norm")
     assert stages is not None
     made = repaired = 0
     for _ in range(120):
         members = rng.random(CHAIN.size) < rng.random()
         if not members.any():
             continue
-        found = stages.stage(members)
-        plain = stages_of(policy, members, [Question(index, epsilon, "k-norm")])[0]
+        found = stages.noise(members)
+        plain = noises_of(policy, members, [Question(index, epsilon, "k-norm")])[0]
         if found is None:
             assert plain.protected.before.dimension < 2
             continue
@@ -108,19 +108,19 @@ def test_compiled_stages_are_those_of_the_definitions(name: str, epsilon: Fracti
 @pytest.mark.parametrize("repair", ["least-area", "least-error"])
 def test_repairs_by_area_and_error_are_left_to_the_definitions(repair: Any) -> None:
     policy = PolicyGraph.of(CHAIN.states, FEW, repair=repair)
-    stages = planar_stages(policy, PolicyIndex(policy, QUERY.points), ONE, "k-norm")
+    stages = planar_noises(policy, PolicyIndex(policy, QUERY.points), ONE, "k-norm")
     assert stages is not None
     members = np.zeros(CHAIN.size, dtype=np.bool_)
     members[[0, 1, 6]] = True
-    assert stages.stage(members) is not None
+    assert stages.noise(members) is not None
     members[35] = True  # far from the others and joined to none
-    assert stages.stage(members) is None
+    assert stages.noise(members) is None
 
 
 def test_other_stages_are_left_to_the_definitions() -> None:
     def compiled(places: Any, query: Measurement = QUERY, noise: str = "k-norm") -> Any:
         policy = places.policy if isinstance(places, LocationSet) else places
-        return planar_stages(places, PolicyIndex(policy, query.points), ONE, noise)
+        return planar_noises(places, PolicyIndex(policy, query.points), ONE, noise)
 
     radius = POLICIES["radius"]
     line = measurement(CHAIN.states, [[k] for k in range(CHAIN.size)], labels=("x",))
@@ -144,12 +144,12 @@ def test_compiled_beliefs_are_those_of_the_plain_way(
     calls = count_calls(monkeypatch)
     state = machine.init("14")
     for _ in range(25):
-        scene = machine.scene(state)
+        prior = machine.prior(state)
         z = machine.answer(state, "14", rng)
         assert z is not None
-        given = [(scene.stage, z)]
-        found = seen(machine.runtime, QUERY, state.time, scene, given)
-        plain = runtime._plain(machine.runtime, QUERY, state.time, scene, given)
+        given = [(prior.noise, z)]
+        found = seen(machine.runtime, QUERY, state.time, prior, given)
+        plain = runtime._plain(machine.runtime, QUERY, state.time, prior, given)
         assert np.allclose(found.belief, plain.belief, rtol=1e-6, atol=0)
         assert np.array_equal(found.support, plain.support)
         assert found.estimate == pytest.approx(plain.estimate, rel=1e-12)
@@ -180,9 +180,9 @@ def test_absolute_error_is_remapped_the_plain_way() -> None:
     cells = QUERY.points.tolist()
     query = measurement(CHAIN.states, cells, labels=("x", "y"), estimate="absolute")
     machine = machine_for("radius", query=query)
-    scene = machine.scene(machine.init())
+    prior = machine.prior(machine.init())
     found, plain = (
-        way(machine.runtime, query, 0, scene, [(scene.stage, (1, 4))])
+        way(machine.runtime, query, 0, prior, [(prior.noise, (1, 4))])
         for way in (seen, runtime._plain)
     )
     assert found.estimate == pytest.approx(plain.estimate, rel=1e-9)
@@ -192,14 +192,14 @@ def test_absolute_error_is_remapped_the_plain_way() -> None:
 def test_ties_of_the_most_probable_go_by_index() -> None:
     """All states count alike: those named are the first, on both ways."""
     machine = machine_for("complete")
-    scene = machine.scene(machine.init())
+    prior = machine.prior(machine.init())
     far = (10**6, 3 * 10**6)  # every likelihood differs, but priors of 0 do not
-    level = scene._replace(prior=np.zeros(CHAIN.size))
+    level = prior._replace(belief=np.zeros(CHAIN.size))
     for way in (seen, runtime._plain):
-        found = way(machine.runtime, QUERY, 0, level, [(scene.stage, far)])
+        found = way(machine.runtime, QUERY, 0, level, [(prior.noise, far)])
         assert [place for place, _ in found.top] == [0, 1, 2]
         assert found.belief == pytest.approx(np.full(CHAIN.size, 1 / CHAIN.size))
-    skipped = runtime._plain(machine.runtime, QUERY, 0, scene, [])
+    skipped = runtime._plain(machine.runtime, QUERY, 0, prior, [])
     assert [place for place, _ in skipped.top] == [0, 1, 2]
 
 
@@ -227,29 +227,29 @@ def test_outputs_at_the_reach_of_compiled_norms(size: int) -> None:
     """The body is as wide as they come: int64 overflows beyond the reach."""
     machine = corner_machine(Fraction(1, 10), 2**28)
     assert machine.query.points.max() == 2**28
-    scene = machine.scene(machine.init())
+    prior = machine.prior(machine.init())
     both = [
-        way(machine.runtime, machine.query, 0, scene, [(scene.stage, (size, -size))])
+        way(machine.runtime, machine.query, 0, prior, [(prior.noise, (size, -size))])
         for way in (seen, runtime._plain)
     ]
     assert both[0].belief == pytest.approx(both[1].belief, rel=1e-6)
     assert both[0].best == pytest.approx(both[1].best, rel=1e-12)
 
 
-def test_scenes_are_made_again_for_another_state() -> None:
+def test_priors_are_made_again_for_another_state() -> None:
     machine, rng = machine_for("radius", Fraction(1, 20)), SeededRng(2)
     first = machine.init("14")
     second, _ = machine.step(first, "14", rng)
-    scene = machine.scene(second)
-    assert machine.scene(second) is scene
+    prior = machine.prior(second)
+    assert machine.prior(second) is prior
     copied = LocationState(second.time, second.belief.copy(), second.support.copy())
-    again = machine.scene(copied)
-    assert again is not scene
-    assert np.array_equal(again.prior, scene.prior)
-    other = machine.scene(first)
-    assert not np.array_equal(other.prior, scene.prior)
+    again = machine.prior(copied)
+    assert again is not prior
+    assert np.array_equal(again.belief, prior.belief)
+    other = machine.prior(first)
+    assert not np.array_equal(other.belief, prior.belief)
     later = LocationState(second.time + 1, second.belief, second.support)
-    assert machine.scene(later) is not machine.scene(second)
+    assert machine.prior(later) is not machine.prior(second)
 
 
 def test_longer_memories_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_with_one_possible_state_nothing_is_released_and_it_is_said() -> None:
     assert (release.z, release.point, release.possible) == (None, None, 1)
     assert release.warnings == (NOTHING_LEFT,)
     assert release.guarantee is None
-    assert (release.about_now, release.about_all) == (0, 0)
+    assert (release.loss_here, release.loss_path) == (0, 0)
     assert release.estimate == (1, 0)
     stream, release = stream.read("s2", rng=SeededRng(1))
     assert release.z is not None
@@ -89,7 +89,7 @@ def test_equal_answers_are_released_as_they_are() -> None:
     _, release = LocationStream.begin(plan).read("b", rng=SeededRng(1))
     assert release.point == (3, 4)
     assert (release.degree, release.possible) == (3, 3)
-    assert release.about_all == 0
+    assert release.loss_path == 0
     assert release.warnings == ()
 
 
@@ -101,8 +101,8 @@ def test_noise_on_a_line_says_that_parallel_lines_are_told_apart() -> None:
     assert release.point is not None
     assert release.point[1] == 5
     assert ON_A_LINE in release.warnings
-    assert release.about_all == float("inf")
-    assert release.as_dict()["about_all"] is None
+    assert release.loss_path == float("inf")
+    assert release.as_dict()["loss_path"] is None
     support = np.unpackbits(stream.state.support, count=4)
     assert support.tolist() == [0, 0, 1, 1]  # exactly the states on the line of z
 
@@ -122,7 +122,7 @@ def test_skipped_steps_move_the_belief_and_cost_nothing() -> None:
     stream, release = stream.skip(3)
     assert stream.state.time == 3
     assert release.z is None
-    assert release.about_all == 0
+    assert release.loss_path == 0
     belief = chain.marginal(2)
     assert stream.state.belief == pytest.approx(belief, rel=1e-6)
     by_none = LocationStream.begin(stream.plan)
@@ -141,10 +141,10 @@ def test_several_questions_at_one_step_add_up() -> None:
     assert release.guarantee is not None
     assert release.guarantee.amount == Fraction(5, 4)
     apart = [
-        LocationMachine.scene(plan.body, LocationStream.begin(plan).state).stage.spread  # type: ignore[arg-type]
+        LocationMachine.prior(plan.body, LocationStream.begin(plan).state).noise.spread  # type: ignore[arg-type]
         for plan in (first, second)
     ]
-    assert release.about_all == pytest.approx(sum(apart))
+    assert release.loss_path == pytest.approx(sum(apart))
     alone, _ = LocationStream.begin(first).read("s4", rng=SeededRng(6))
     assert (stream.state.belief != alone.state.belief).any()
     with pytest.raises(InputError, match="different models or policies"):
@@ -267,7 +267,7 @@ def test_far_states_of_a_graph_stay_possible_although_their_weights_underflow() 
     machine = plan.body
     assert isinstance(machine, LocationMachine)
     state, release = machine.absorb(machine.init(), ((machine, (0,)),))
-    assert release.about_all == float("inf")  # the other path is ruled out for certain
+    assert release.loss_path == float("inf")  # the other path is ruled out for certain
     support = np.unpackbits(state.support, count=60)
     assert support[:30].all()
     assert not support[30:].any()
@@ -280,8 +280,8 @@ def test_a_known_start_is_not_counted_as_forgotten() -> None:
     for place in ("s2", "s3", "s4"):
         known, release = known.read(place, rng=SeededRng(1))
         free, other = free.read(place, rng=SeededRng(1))
-    assert release.about_now == release.about_all
-    assert other.about_now < other.about_all
+    assert release.loss_here == release.loss_path
+    assert other.loss_here < other.loss_path
 
 
 def test_beliefs_that_underflow_never_drop_a_possible_state() -> None:

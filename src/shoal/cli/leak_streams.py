@@ -105,7 +105,7 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
     One walk is drawn from the model and released with predictable noise: no data is looked at.
     """
     from shoal.noise.primitives import SeededRng
-    from shoal.places.rows import machine_of
+    from shoal.places.machine import machine_of
     from shoal.places.stream import LocationStream
 
     length = machine_of(plan).runtime.motion.length
@@ -115,7 +115,7 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
     for place in _walk(plan, horizons[-1], rng):
         stream, released = stream.read(place, rng=rng)
         outputs.append(released.z)
-        told_so_far.append(released.about_all)
+        told_so_far.append(released.loss_path)
     try:
         named = {str(steps): steps for steps in horizons}
         return [
@@ -130,7 +130,7 @@ def _walk(plan: Plan, steps: int, rng: Rng) -> list[Any]:
     import numpy as np
 
     from shoal.core.rng import categorical, uniforms
-    from shoal.places.rows import machine_of
+    from shoal.places.machine import machine_of
 
     motion = machine_of(plan).runtime.motion
     belief, places = motion.begin(), []
@@ -159,7 +159,7 @@ def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
     return (
         f"the outputs of one made-up walk of {last.steps} steps changed the odds between {pair} at "
         f"some step by {show.odds(last.told)}; {bound}{show.odds(last.at_most)}. A stream of "
-        "`shoal stream` tells with every output how far it has come (about_now, about_all), and a "
+        "`shoal stream` tells with every output how far it has come (loss_here, loss_path), and a "
         "limit of a ledger ends it in time"
     )
 

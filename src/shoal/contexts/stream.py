@@ -17,9 +17,8 @@ from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
-from shoal.core.codec import Value
 from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release, source_for
+from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release, Stream, source_for
 from shoal.core.rng import Rng
 
 
@@ -50,7 +49,7 @@ def _model(plan: Plan) -> AfterGaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextStream(Value):
+class ContextStream(Stream):
     """One person's stream: all applications see this one, and nothing else about the day.
 
     `state` is where the day stands, `shown` what the last slot showed (None: nothing), `earlier`
@@ -60,7 +59,6 @@ class ContextStream(Value):
     The state can tell what was suppressed: keep it as private as the contexts themselves.
     """
 
-    plan: Plan
     state: MaskState
     day: str = ""
     shown: str | None = None

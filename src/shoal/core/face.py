@@ -9,8 +9,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
+Content = TypeVar("Content")
 Names = Mapping[str, tuple[str, ...]]  # module, from `shoal` on, to the names it defines
 
 
@@ -53,3 +54,10 @@ def _warned(old: str, new: str) -> Any:
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     package, _, name = new.rpartition(".")
     return getattr(import_module(f"shoal.{package}" if package else "shoal"), name)
+
+
+def renamed(old: str, new: str, value: Content) -> Content:
+    """`value` of an attribute asked for by its old name, after a DeprecationWarning."""
+    message = f"{old} is now {new}; the old name goes in version 0.3"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return value

@@ -7,7 +7,7 @@ All numbers are little-endian:
     hidden states n       4 bytes
     time                  8 bytes
     last row answered     8 bytes   0 unless ANSWERED
-    about_now, about_all  8 bytes each
+    loss_here, loss_path  8 bytes each
     belief                n floats of 4 bytes; SPARSE: n bits that say which are not 0, then those
     support               n bits, left out with OWN_SUPPORT: the states that the belief gives weight
     check                 8 bytes   BLAKE2b of all bytes before
@@ -36,8 +36,7 @@ from shoal.core.errors import CannotCompose, InputError, OverBudget, StoredError
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.jobs.replayable_rng import KeyedRng
-from shoal.places.machine import LocationMachine, LocationState
-from shoal.places.rows import machine_of
+from shoal.places.machine import LocationMachine, LocationState, machine_of
 from shoal.places.stream import LocationStream
 
 NAME, VERSION = b"SLS", 1
@@ -91,7 +90,7 @@ def to_bytes(kept: Kept) -> bytes:
         flags |= OWN_SUPPORT
         support = b""
     header = HEADER.pack(
-        NAME, VERSION, flags, len(floats), state.time, last or 0, state.about_now, state.about_all
+        NAME, VERSION, flags, len(floats), state.time, last or 0, state.loss_here, state.loss_path
     )
     whole: bytes = header + belief + support
     return whole + _check(whole)
@@ -109,10 +108,10 @@ def from_bytes(raw: bytes) -> Kept:
     body, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
     if _check(body) != check:
         raise _damaged()
-    _, _, flags, hidden, time, last, about_now, about_all = HEADER.unpack_from(body)
+    _, _, flags, hidden, time, last, loss_here, loss_path = HEADER.unpack_from(body)
     belief, support = _arrays(body[HEADER.size :], hidden, flags)
     known = bool(flags & KNOWN_START)
-    state = LocationState(time, belief, support, about_now, about_all, known)
+    state = LocationState(time, belief, support, loss_here, loss_path, known)
     return Kept(state, last if flags & ANSWERED else None)
 
 

@@ -19,7 +19,7 @@ from shoal.core.plan import Plan
 from shoal.jobs.inputs import Layout
 from shoal.jobs.live import Live, LiveRow, Reading
 from shoal.jobs.replayable_rng import stream_key
-from shoal.places.jobs.traces import atlas_of, grid_in_km, names_at
+from shoal.places.jobs.traces import grid_in_km, locator_of, names_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,7 @@ def live_stream(
     # the columns of a job, so that they are named by the same rules
     layout = Layout(by=by, state=state, latitude=latitude, longitude=longitude, time=at, period=day)
     if latitude is not None:
-        atlas_of(plan)  # refuses a model without a map
+        locator_of(plan)  # refuses a model without a map
     chosen = interface or usable_interface(frame.sparkSession)
     grouped = _selected(frame, layout).groupBy("subject")
     if chosen == "transformWithStateInPandas":

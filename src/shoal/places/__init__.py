@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         LocationRelease as LocationRelease,
     )
     from shoal.places.stream import (
-        emissions as emissions,
+        output_log_likelihoods as output_log_likelihoods,
     )
     from shoal.places.tracks import (
         TrackColumns as TrackColumns,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shoal.places.walk import (
         SparseChain as SparseChain,
         cut_at_gaps as cut_at_gaps,
-        personal as personal,
+        fit_person as fit_person,
     )
 
 FAMILY = Family(
@@ -85,7 +85,7 @@ NAMES = {
     "places.audit": ("sequence_leakage",),
     "places.queries": ("Measurement",),
     "places.release": ("LocationRelease",),
-    "places.stream": ("emissions",),
+    "places.stream": ("output_log_likelihoods",),
     "places.tracks": (
         "TrackColumns",
         "release_tracks",
@@ -93,7 +93,7 @@ NAMES = {
     "places.walk": (
         "SparseChain",
         "cut_at_gaps",
-        "personal",
+        "fit_person",
     ),
 }
 

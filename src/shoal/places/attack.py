@@ -17,8 +17,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.places.location_set import LocationSet
-from shoal.places.machine import LocationMachine
-from shoal.places.rows import machine_of
+from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.runtime import remapped
 from shoal.places.step import Places, StepNoise, policy_of
 
@@ -130,7 +129,7 @@ class LocationBeliefs:
     `log_before` knows the chain alone, `log_predicted` also the outputs before the step,
     `log_filtered` its own output too, `log_smoothed` the outputs after it as well. `path` is the
     likeliest whole path, by state; `values` the answers of the states, in `unit`.
-    `joined` says whom each step's promise is about. `about_now` and `about_all` are the stream's
+    `joined` says whom each step's promise is about. `loss_here` and `loss_path` are the stream's
     own bounds, under the plan's chain, on what the outputs up to a step tell between any two
     states, and any two whole paths.
     """
@@ -145,8 +144,8 @@ class LocationBeliefs:
     log_evidence: float
     path: Ints
     joined: tuple[Joined, ...]
-    about_now: Floats
-    about_all: Floats
+    loss_here: Floats
+    loss_path: Floats
 
     @property
     def before(self) -> Floats:
@@ -237,8 +236,8 @@ def attack_locations(
         log_evidence=found.evidence,
         path=places[shown],
         joined=seen.joined,
-        about_now=seen.about_now,
-        about_all=seen.about_all,
+        loss_here=seen.loss_here,
+        loss_path=seen.loss_path,
     )
 
 
@@ -283,8 +282,8 @@ class Replayed(NamedTuple):
 
     rows: Floats
     joined: tuple[Joined, ...]
-    about_now: Floats
-    about_all: Floats
+    loss_here: Floats
+    loss_path: Floats
 
 
 Column = tuple[LocationMachine, Outputs]
@@ -317,14 +316,14 @@ def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Re
     bounds = np.zeros((2, steps))
     joined: list[Joined] = []
     for t in range(steps):
-        stage = machine.scene(state).stage
+        stage = machine.prior(state).noise
         joined.append(joined_at(machine.places, stage, joined[-1] if joined else None))
         given = [(other, z) for other, answers in columns if (z := answers[t]) is not None]
         for other, z in given:
-            own = stage if other is machine else other.runtime.stage(stage.members)
+            own = stage if other is machine else other.runtime.noise(stage.members)
             rows[t] += own.law.log_likelihood(z)
         state, _ = machine.absorb(state, given)
-        bounds[:, t] = state.about_now, state.about_all
+        bounds[:, t] = state.loss_here, state.loss_path
     return Replayed(rows, tuple(joined), bounds[0], bounds[1])
 
 
@@ -332,7 +331,7 @@ def _known(machine: LocationMachine, motion: Motion, places: Ints, start: Any) -
     """Certainty about the first place; `machine.init` refuses a memory it cannot fill."""
     if motion.memory > 1:
         raise InputError("start is given, but the adversary's chain has a longer memory; drop it")
-    here = places == machine.runtime.atlas.state_of(start)
+    here = places == machine.runtime.locator.state_of(start)
     if not here.any():
         raise InputError(f"start is {start!r}, which is not a state of the adversary's chain")
     return np.asarray(here, dtype=np.float64)

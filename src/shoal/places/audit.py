@@ -24,10 +24,10 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.noise.emission import LatticeEmission
 from shoal.places.location_set import LocationSet
-from shoal.places.machine import LocationMachine
-from shoal.places.rows import followed, machine_of, parts, reference_stage
+from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.rows import followed, parts, reference_stage
 from shoal.places.step import KeptGraphLaw, Places, StepNoise, policy_of
-from shoal.places.stream import emissions
+from shoal.places.stream import output_log_likelihoods
 
 MOST_STATES = 256  # pairs of pairs are followed
 ERROR = 1e-10  # relative, of the laws computed here
@@ -75,7 +75,7 @@ def sequence_leakage(
     if motion.memory > 1 or motion.hidden > MOST_STATES:
         raise Refused(
             f"pairwise leakage follows chains of order 1 on up to {MOST_STATES} states; this one "
-            f"has {motion.hidden} hidden states: use about_all of the stream"
+            f"has {motion.hidden} hidden states: use loss_path of the stream"
         )
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
@@ -85,7 +85,7 @@ def sequence_leakage(
     possible_at, backward = _reversed(motion, begin, first, len(outputs))
     metrics = [_metric(stage, released) for stage, released in zip(stages, outputs, strict=True)]
     past, future = _past(backward, metrics), _future(motion, metrics, first)
-    learned = _learned(motion, backward, emissions(plan, outputs, start=start), first)
+    learned = _learned(motion, backward, output_log_likelihoods(plan, outputs, start=start), first)
     rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
     for t, stage in enumerate(stages):
         possible = possible_at[t]
@@ -106,7 +106,7 @@ def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> 
     machine = machine_of(plan)
     state, found = machine.init(start), []
     for z in outputs:
-        found.append(machine.scene(state).stage)
+        found.append(machine.prior(state).noise)
         state, _ = machine.absorb(state, () if z is None else ((machine, z),))
     return found
 
@@ -222,8 +222,8 @@ ASSUMED = (
     "one output at a time, given the outputs before it",
 )
 NOT_CHECKED = (
-    "what other outputs tell about the same position: shoal.places.audit, or about_now "
-    "and about_all of the stream",
+    "what other outputs tell about the same position: shoal.places.audit, or loss_here "
+    "and loss_path of the stream",
     "states that are not joined: see the certificate's eta",
     "the code that draws the noise (a black-box audit draws from it)",
 )

@@ -35,7 +35,11 @@ class StateLocator:
         A mapping holds "state", or "lat" and "lon". Coordinates need a model with a grid; where
         no state covers them, the nearest state counts (in the map's plane, ties by index).
         """
-        if not isinstance(observed, str):
+        if isinstance(observed, str):
+            place = self._index.get(observed)
+            if place is not None:
+                return place
+        else:
             if isinstance(observed, Mapping):
                 observed = _inside(observed)
             if isinstance(observed, Sequence | np.ndarray) and not isinstance(observed, str):

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Value, locked
+from shoal.core.codec import Value, locked, unchecked
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import positive, significant
+from shoal.core.plan import Plan
 from shoal.core.rng import Rng
 from shoal.core.task import Model, Secrets
-from shoal.places.live import LiveSteps, StepResult, live_steps
 from shoal.places.locate import Reading
 from shoal.places.queries import Measurement
-from shoal.places.release import (
-    FAR_OFF,
-    NOTHING_LEFT,
-    ON_A_LINE,
-    POLICY_SILENT,
-    Draft,
-    LocationRelease,
-)
+from shoal.places.release import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT, LocationRelease
 from shoal.places.runtime import (
     Belief,
     Bytes,
-    Posterior,
+    CompiledSteps,
     Reached,
     Runtime,
     StepPrior,
+    StepResult,
     carried,
+    compiled_steps,
     seen,
     single_precision,
 )
@@ -43,6 +38,8 @@ from shoal.places.step import NOISES, Places, StepNoise
 FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
+Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none
+Settle = Callable[[Fraction | None, Draw], tuple[int, ...] | None]  # charges η, then draws
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,8 +55,8 @@ class LocationState(Value):
     time: int
     belief: npt.NDArray[np.float32]
     support: npt.NDArray[np.uint8]
-    about_now: float = 0.0
-    about_all: float = 0.0
+    loss_here: float = field(default=0.0, metadata={"stored_as": "about_now"})
+    loss_path: float = field(default=0.0, metadata={"stored_as": "about_all"})
     known_start: bool = False
 
     def __post_init__(self) -> None:
@@ -72,31 +69,12 @@ class LocationState(Value):
                 object.__setattr__(self, name, locked(array, dtype))
 
 
-def following(
-    time: int,
-    belief: Belief,
-    support: Bytes,
-    about_now: float,
-    about_all: float,
-    known_start: bool,
-) -> LocationState:
-    """The state of arrays known to be locked and their own: skips the check of the constructor."""
-    state, put = object.__new__(LocationState), object.__setattr__
-    put(state, "time", time)
-    put(state, "belief", belief)
-    put(state, "support", support)
-    put(state, "about_now", about_now)
-    put(state, "about_all", about_all)
-    put(state, "known_start", known_start)
-    return state
-
-
 class HasRuntime(Value):
     """A value that keeps what follows from its fields; not stored, made again on load."""
 
-    __slots__ = ("_live", "_runtime")
+    __slots__ = ("_compiled", "_runtime")
     _runtime: Runtime
-    _live: LiveSteps | None
+    _compiled: CompiledSteps | None
 
     @property
     def runtime(self) -> Runtime:
@@ -124,7 +102,7 @@ class LocationMachine(HasRuntime):
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "_runtime", Runtime(self))
-        object.__setattr__(self, "_live", live_steps(self._runtime, self.query))
+        object.__setattr__(self, "_compiled", compiled_steps(self._runtime, self.query))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
@@ -139,28 +117,58 @@ class LocationMachine(HasRuntime):
             if motion.memory > 1:
                 raise InputError("start is given, but the chain has a longer memory; leave it out")
             belief, time = np.zeros(motion.hidden), 1
-            belief[self.runtime.atlas.state_of(start)] = 1.0
+            belief[self.runtime.locator.state_of(start)] = 1.0
         support = self.runtime.packed(belief > 0)
         return LocationState(time, single_precision(belief), support, known_start=start is not None)
 
     def step(
-        self, state: LocationState, observed: Reading, rng: Rng
+        self, state: LocationState, observed: Reading, rng: Rng, settle: Settle | None = None
     ) -> tuple[LocationState, LocationRelease]:
-        """The state after this step, and what may be shown. None observed: a skipped step."""
-        secure = rng.secure
-        if observed is not None and self._live is not None:
-            place = self._runtime.atlas.state_of(observed)
-            reached = self._runtime.reach(state.time, state.support)
-            told, rng = self._live.step(state.time, state.belief, reached, place, rng)
-            if told is not None:
-                return self._after(state, reached, told, secure)
-        scene = self.scene(state)
-        z = None if observed is None else self._drawn(scene, observed, rng)
-        return self._absorbed(state, scene, () if z is None else ((self, z),), secure)
+        """The state after this step, and what may be shown. None observed: a skipped step.
+
+        A pure function of its arguments and the words of `rng`. `settle(eta, draw)` charges the
+        step before it draws, in whatever transaction it likes, and returns what was drawn or, of
+        a step that was charged before, what was drawn then. Compiled where it can be.
+        """
+        if observed is None:
+            return self.absorb(state, (), secure=rng.secure)
+        place = self._runtime.locator.state_of(observed)
+        reached = self._runtime.reach(state.time, state.support)
+        if settle is None:
+            told, z = self._taken(state, reached, place, rng)
+        else:
+            told, z = self._settled(state, reached, place, rng, settle)
+        if told is not None and told.z == z:
+            after = self._state(state, told.seen.belief, reached.packed, told.eta)
+            return after, self._release(after, told, self._runtime.promise, 1, rng.secure)
+        return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
+
+    def _taken(
+        self, state: LocationState, reached: Reached, place: int, rng: Rng
+    ) -> tuple[StepResult | None, tuple[int, ...] | None]:
+        """The output of a step, and all that follows from it where compiled code took the step."""
+        told = None
+        if self._compiled is not None:
+            told, rng = self._compiled.step(state.time, state.belief, reached, place, rng)
+        return told, self._drawn(state, place, rng) if told is None else told.z
+
+    def _settled(
+        self, state: LocationState, reached: Reached, place: int, rng: Rng, settle: Settle
+    ) -> tuple[StepResult | None, tuple[int, ...] | None]:
+        """The same, charged first. An output of an earlier charge is not what was taken now."""
+        noise, told = reached.noise or self.prior(state).noise, None
+
+        def draw() -> tuple[int, ...] | None:
+            nonlocal told
+            told, z = self._taken(state, reached, place, rng)
+            return z
+
+        z = settle(noise.eta, draw) if noise.count > 1 else None
+        return told, z
 
     def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
         """One output for the state observed; None when only one state is possible."""
-        return self._drawn(self.scene(state), observed, rng)
+        return self._drawn(state, self._runtime.locator.state_of(observed), rng)
 
     def absorb(
         self, state: LocationState, outputs: Outputs, *, secure: bool = True
@@ -168,69 +176,48 @@ class LocationMachine(HasRuntime):
         """The state after outputs that were drawn, by this machine first: public, no randomness.
 
         Several machines on the same chain and policy may answer at one step, with noise as in
-        `stages`; epsilons add. Xiao & Xiong 2016, Theorem 7.1.
+        `noises`; epsilons add. Xiao & Xiong 2016, Theorem 7.1.
         """
-        return self._absorbed(state, self.scene(state), outputs, secure)
+        runtime, prior = self._runtime, self.prior(state)
+        machines = [machine for machine, _ in outputs]
+        noises = self.noises(state, machines) if outputs else []
+        given = [(each, z) for each, (_, z) in zip(noises, outputs, strict=True)]
+        found = seen(runtime, self.query, state.time, prior, given)
+        packed = prior.packed
+        if found.support is not prior.support:
+            packed = runtime.packed(found.support)
+        after = self._state(state, found.belief, packed, sum(each.spread for each in noises))
+        shown = noises or [prior.noise]
+        told = StepResult(
+            found,
+            tuple(int(k) for k in outputs[0][1]) if outputs else None,
+            prior.noise.count,
+            prior.noise.joined,
+            any(each.tells for each in shown),
+            0.0,
+            shown[0].added,
+        )
+        spent = runtime.guarantee(tuple(machine.epsilon for machine in machines))
+        return after, self._release(after, told, spent, len(outputs), secure)
 
-    def stages(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[StepNoise]:
+    def noises(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[StepNoise]:
         """The noise of each machine at the next step, when all of them answer, this one first.
 
         One repair serves all: whoever protects a state protects it in every answer.
         """
-        return self._stages(self.scene(state), machines)
+        noise = self.prior(state).noise
+        if len(machines) == 1 and machines[0] is self:
+            return [noise]
+        questions = [machine.runtime.question for machine in machines]
+        return self._runtime.noises(noise.members, questions)
 
-    def scene(self, state: LocationState) -> StepPrior:
-        """Prior, support and stage of the next step."""
-        return self.runtime.scene(state.time, state.belief, state.support)
+    def prior(self, state: LocationState) -> StepPrior:
+        """Belief, support and noise of the next step."""
+        return self._runtime.prior(state.time, state.belief, state.support)
 
-    def _drawn(self, scene: StepPrior, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
-        place = self.runtime.atlas.state_of(observed)
-        if scene.stage.count < 2:
-            return None
-        return scene.stage.law.draw(place, rng)
-
-    def _absorbed(
-        self, state: LocationState, scene: StepPrior, outputs: Outputs, secure: bool
-    ) -> tuple[LocationState, LocationRelease]:
-        runtime, stage = self.runtime, scene.stage
-        stages = self._stages(scene, [machine for machine, _ in outputs]) if outputs else []
-        given = [(each, z) for each, (_, z) in zip(stages, outputs, strict=True)]
-        found = seen(runtime, self.query, state.time, scene, given)
-        unchanged = found.support is scene.support
-        after = self._state(
-            state,
-            found.belief,
-            scene.packed if unchanged else runtime.packed(found.support),
-            sum(each.spread for each in stages),
-        )
-        tells = any(each.tells for each in stages or [stage])
-        return after, self._release(
-            after,
-            found,
-            tuple(int(k) for k in outputs[0][1]) if outputs else None,
-            stage.count,
-            (stages or [stage])[0].added,
-            runtime.guarantee(tuple(machine.epsilon for machine, _ in outputs)),
-            _warnings(stage.count, stage.joined, tells, found.best < -FAR * len(outputs)),
-            secure,
-        )
-
-    def _after(
-        self, state: LocationState, reached: Reached, told: StepResult, secure: bool
-    ) -> tuple[LocationState, LocationRelease]:
-        """The same for one output of this machine that compiled code has drawn and absorbed."""
-        found, z, count, joined, eta, added = told
-        after = self._state(state, found.belief, reached.packed, eta)
-        return after, self._release(
-            after,
-            found,
-            z,
-            count,
-            added,
-            self._runtime.promise,
-            _warnings(count, joined, False, found.best < -FAR),
-            secure,
-        )
+    def _drawn(self, state: LocationState, place: int, rng: Rng) -> tuple[int, ...] | None:
+        noise = self.prior(state).noise
+        return noise.law.draw(place, rng) if noise.count > 1 else None
 
     def _state(
         self, before: LocationState, belief: Belief, packed: Bytes, eta: float
@@ -239,52 +226,42 @@ class LocationMachine(HasRuntime):
         # the reversed law behind the factor is that of the first law, not of a known start
         known = before.known_start
         factor = 1.0 if known else self._runtime.forgetting.factor(before.time)
-        return following(
-            before.time + 1,
-            belief,
-            packed,
-            carried(before.about_now, factor) + eta,
-            before.about_all + eta,
-            known,
+        here, path = carried(before.loss_here, factor) + eta, before.loss_path + eta
+        after: LocationState = unchecked(
+            LocationState, before.time + 1, belief, packed, here, path, known
         )
-
-    def _stages(self, scene: StepPrior, machines: Sequence[LocationMachine]) -> list[StepNoise]:
-        if len(machines) == 1 and machines[0] is self:
-            return [scene.stage]
-        questions = [machine.runtime.question for machine in machines]
-        return self.runtime.stages(scene.stage.members, questions)
+        return after
 
     def _release(
         self,
         after: LocationState,
-        found: Posterior,
-        z: tuple[int, ...] | None,
-        possible: int,
-        added: list[list[int]],
+        told: StepResult,
         guarantee: Guarantee | None,
-        warnings: tuple[str, ...],
+        outputs: int,
         secure: bool,
     ) -> LocationRelease:
-        query = self.query
-        names = query.states
-        release = Draft()
-        release.time = after.time
-        release.z = z
-        release.step = query.step
-        release.labels = query.labels
-        release.unit = query.unit
-        release.estimate = found.estimate
-        release.likely = tuple([(names[place], share) for place, share in found.top])
-        release.spread = found.spread
-        release.possible = possible
-        release.degree = found.degree
-        release.added = tuple([(names[a], names[b]) for a, b in added])
-        release.guarantee = guarantee
-        release.about_now = after.about_now
-        release.about_all = after.about_all
-        release.warnings = warnings
-        release.secure = secure
-        return release.done()
+        query, found = self.query, told.seen
+        names, far = query.states, found.best < -FAR * outputs
+        release: LocationRelease = unchecked(
+            LocationRelease,
+            after.time,
+            told.z,
+            query.step,
+            query.labels,
+            query.unit,
+            found.estimate,
+            tuple([(names[place], share) for place, share in found.top]),
+            found.spread,
+            told.possible,
+            found.degree,
+            tuple([(names[a], names[b]) for a, b in told.added]),
+            guarantee,
+            after.loss_here,
+            after.loss_path,
+            _warnings(told.possible, told.joined, told.tells, far),
+            secure,
+        )
+        return release
 
     def promise(self, epsilon: Fraction) -> Guarantee:
         """The guarantee of one step at which `epsilon` is spent in all."""
@@ -296,6 +273,13 @@ class LocationMachine(HasRuntime):
             f"{' and '.join(self.query.labels)} ({self.query.unit}), shaped by the policy among "
             f"the states still possible; the estimate is the best under {self.query.estimate} error"
         )
+
+
+def machine_of(plan: Plan) -> LocationMachine:
+    """The machine of a location plan; refused for any other plan."""
+    if not isinstance(plan.body, LocationMachine):
+        raise InputError(f"{plan.mechanism} is not a plan for a location stream")
+    return plan.body
 
 
 def step_promise(places: Secrets, epsilon: Fraction) -> Guarantee:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from shoal.core.codec import Value
+from shoal.core.face import renamed
 from shoal.core.guarantee import Guarantee
 
 NOTHING_LEFT = (
@@ -33,8 +34,8 @@ class LocationRelease(Value):
     that minimises the expected error given everything released so far; it costs no privacy.
     `likely` are the most probable states, `spread` the root mean square distance of the belief
     from the estimate. `possible` = |C|, `degree` the degree of protection of the most probable
-    state, `added` the edges the repair added. `about_now` bounds the log-ratio that all outputs so
-    far give away between two current states, `about_all` between two whole sequences.
+    state, `added` the edges the repair added. `loss_here` bounds the log-ratio that all outputs so
+    far give away between two current states, `loss_path` between two whole sequences.
     """
 
     time: int
@@ -49,8 +50,8 @@ class LocationRelease(Value):
     degree: int
     added: tuple[tuple[str, str], ...]
     guarantee: Guarantee | None
-    about_now: float
-    about_all: float
+    loss_here: float = field(metadata={"stored_as": "about_now"})
+    loss_path: float = field(metadata={"stored_as": "about_all"})
     warnings: tuple[str, ...]
     secure: bool
 
@@ -58,6 +59,16 @@ class LocationRelease(Value):
     def point(self) -> tuple[float, ...] | None:
         """The released point as floats, in the query's unit."""
         return None if self.z is None else tuple(float(k * self.step) for k in self.z)
+
+    @property
+    def about_now(self) -> float:
+        """`loss_here`, under the name it had in version 0.1."""
+        return renamed("LocationRelease.about_now", "loss_here", self.loss_here)
+
+    @property
+    def about_all(self) -> float:
+        """`loss_path`, under the name it had in version 0.1."""
+        return renamed("LocationRelease.about_all", "loss_path", self.loss_path)
 
     def as_dict(self) -> dict[str, Any]:
         """A line of JSON; infinity is null."""
@@ -72,42 +83,13 @@ class LocationRelease(Value):
             "degree_of_protection": self.degree,
             "repaired": [list(pair) for pair in self.added],
             "epsilon": None if self.guarantee is None else float(self.guarantee.amount),
-            "about_now": _finite(self.about_now),
-            "about_all": _finite(self.about_all),
+            "loss_here": _finite(self.loss_here),
+            "loss_path": _finite(self.loss_path),
+            # the names of version 0.1, for one version more
+            "about_now": _finite(self.loss_here),
+            "about_all": _finite(self.loss_path),
             "warnings": list(self.warnings),
         }
-
-
-class Draft(Value):
-    """A release while its fields are filled in; `done` makes it one, which nobody can change.
-
-    The same slots with nothing to pass through at each: a sixth of the time of the constructor.
-    """
-
-    __slots__ = LocationRelease.__slots__
-    time: int
-    z: tuple[int, ...] | None
-    step: Fraction
-    labels: tuple[str, ...]
-    unit: str
-    estimate: tuple[float, ...]
-    likely: tuple[tuple[str, float], ...]
-    spread: float
-    possible: int
-    degree: int
-    added: tuple[tuple[str, str], ...]
-    guarantee: Guarantee | None
-    about_now: float
-    about_all: float
-    warnings: tuple[str, ...]
-    secure: bool
-
-    def done(self) -> LocationRelease:
-        """The release; the draft is no more."""
-        object.__setattr__(self, "__class__", LocationRelease)
-        release: Any = self
-        assert isinstance(release, LocationRelease)
-        return release
 
 
 def _finite(value: float) -> float | None:

@@ -20,7 +20,7 @@ from shoal.core.rng import categorical, uniforms
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
 from shoal.places.location_set import LocationSet
-from shoal.places.machine import LocationMachine, step_promise
+from shoal.places.machine import LocationMachine, machine_of, step_promise
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.runtime import remapped
@@ -33,7 +33,7 @@ DRAWS = 200  # from which expected errors are estimated, always the same ones
 ASSUMPTIONS = (
     "positions follow the chain, and everything released about them comes from this one stream",
     "the promise is about each single step given the outputs before it; what the whole stream "
-    "tells is reported as about_now and about_all",
+    "tells is reported as loss_here and loss_path",
     "which steps are skipped does not depend on where one is",
     "a state that the model calls impossible answers as the nearest possible one",
 )
@@ -185,13 +185,6 @@ def loss(plan: Plan, noise: str) -> float:
     return math.inf if unsaid or certificate.loss < found else found
 
 
-def machine_of(plan: Plan) -> LocationMachine:
-    """The machine of a location plan; refused for any other plan."""
-    if not isinstance(plan.body, LocationMachine):
-        raise InputError(f"{plan.mechanism} is not a plan for a location stream")
-    return plan.body
-
-
 def followed(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
     """The stages that follow the first law, and η of any step of a stream that begins with it.
 
@@ -216,7 +209,7 @@ def followed(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
             if len(stages) >= STAGES:
                 closed = False
                 break
-            stages[members.tobytes()] = runtime.stage(members)
+            stages[members.tobytes()] = runtime.noise(members)
         if motion.homogeneous and time >= motion.memory - 1:
             if support.tobytes() in passed:
                 closed = True
@@ -237,10 +230,10 @@ def reference_stage(machine: LocationMachine) -> tuple[StepNoise, Floats]:
     belief, support = motion.begin(), motion.initial > 0
     for time in range(1, steps + 1):
         belief, support = motion.predict(time, belief), motion.reach(time, support)
-    scene = machine.runtime.scene(
+    prior = machine.runtime.prior(
         0, np.asarray(belief, np.float32), machine.runtime.packed(support)
     )
-    return scene.stage, motion.on_states(steps, belief)
+    return prior.noise, motion.on_states(steps, belief)
 
 
 def expected_errors(

@@ -1,4 +1,4 @@
-"""The best answer to show, given a belief: post-processing, so it costs no privacy."""
+"""What a machine of places keeps between steps, and the compiled twin of its step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from shoal.chains.hidden import FarLaw, Motion, motion_of, posterior
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
+from shoal.core.rng import Rng
 from shoal.geometry.integers import POINT_LIMIT, VECTOR_LIMIT
+from shoal.noise.knorm import SPARE
+from shoal.noise.primitives import Unread
 from shoal.places.locate import StateLocator
 from shoal.places.location_set import LocationSet, location_set
 from shoal.places.queries import Estimate, Measurement
 from shoal.places.repair import PolicyIndex
-from shoal.places.step import Question, StepNoise, planar_stages, policy_of, stages_of
+from shoal.places.step import Question, StepNoise, noises_of, planar_noises, policy_of
 
 if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine
+
+# The best answer to show, given a belief: post-processing, so it costs no privacy.
+
 
 ROUNDS = 50  # of Weiszfeld's iteration
 CLOSE = 1e-9  # relative step after which it stops
@@ -133,39 +139,39 @@ def _largest_distance(rows: Floats) -> float:
 # What a location machine works out once and keeps: not stored, the same after every restart.
 
 
-KEPT = 64  # stages and supports kept, the ones used last
+KEPT = 64  # noises and supports kept, the ones used last
 
 Bytes = npt.NDArray[np.uint8]
 Belief = npt.NDArray[np.float32]
 
 
 class StepPrior(NamedTuple):
-    """A step before its output: the prior and support of the hidden states, and the stage.
+    """A step before its output: belief and support of the hidden states, and the noise.
 
     `packed` is the support eight states to a byte.
     """
 
-    prior: Floats
+    belief: Floats
     support: Bools
     packed: Bytes
-    stage: StepNoise
+    noise: StepNoise
 
 
 class Reached(NamedTuple):
-    """A support that a step leads to, and its stage when that follows from the support alone."""
+    """A support that a step leads to, and its noise when that follows from the support alone."""
 
     support: Bools
     packed: Bytes
-    stage: StepNoise | None
+    noise: StepNoise | None
 
 
 class Latest(NamedTuple):
-    """The scene made last, and what it was made from."""
+    """What a step was given last, and what it was made from."""
 
     time: int
     belief: Belief
     packed: Bytes
-    scene: StepPrior
+    found: StepPrior
 
     def is_of(self, time: int, belief: Belief, packed: Bytes) -> bool:
         """Whether these are the very arrays, which are locked, at the same step."""
@@ -173,46 +179,47 @@ class Latest(NamedTuple):
 
 
 class Runtime:
-    """The moving parts of a machine: beliefs, stages by constraint, supports by support."""
+    """The moving parts of a machine: beliefs, noise by constraint, supports by support."""
 
     def __init__(self, machine: LocationMachine) -> None:
         self._machine = machine
         self.motion = motion_of(machine.chain)
-        self.atlas = StateLocator(machine.chain)
+        self.locator = StateLocator(machine.chain)
         self.forgetting = Forgetting(self.motion)
         self.values = machine.query.values
         self.rate = float(machine.epsilon)
         self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
         self.question = Question(self.index, machine.epsilon, machine.noise)
-        self._planar = planar_stages(machine.places, self.index, machine.epsilon, machine.noise)
+        self._planar = planar_noises(machine.places, self.index, machine.epsilon, machine.noise)
         delta = machine.places.delta if isinstance(machine.places, LocationSet) else Fraction(0)
         self.graph = None if self._planar is None else self._planar.graph
         self.share = float(1 - delta)
         self.promise = machine.promise(machine.epsilon)
         self._latest: Latest | None = None
-        self._stages: OrderedDict[bytes, StepNoise] = OrderedDict()
+        self._noises: OrderedDict[bytes, StepNoise] = OrderedDict()
         self._together: OrderedDict[Any, tuple[list[Question], list[StepNoise]]] = OrderedDict()
         self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
+        self._last_reached: tuple[int, Bytes | None, Reached | None] = (-1, None, None)
         self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
         self._promises: dict[tuple[Fraction, ...], Guarantee] = {}
 
-    def scene(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:
-        """Prior, support and stage of step `time`, from the belief and support before it.
+    def prior(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:
+        """Belief, support and noise of step `time`, from the belief and support before it.
 
-        A step asks for its scene more than once, so the one made last is kept.
+        A step asks for them more than once, so the ones made last are kept.
         """
         latest = self._latest
         if latest is not None and latest.is_of(time, belief, packed):
-            return latest.scene
-        prior = self._predicted(time, belief)
+            return latest.found
+        moved = self._predicted(time, belief)
         reached = self.reach(time, packed)
-        stage = reached.stage
-        if stage is None:
-            stage = self.stage(self._members(time, prior, reached.support))
-        scene = StepPrior(prior, reached.support, reached.packed, stage)
+        noise = reached.noise
+        if noise is None:
+            noise = self.noise(self._members(time, moved, reached.support))
+        found = StepPrior(moved, reached.support, reached.packed, noise)
         if not belief.flags.writeable and not packed.flags.writeable:
-            self._latest = Latest(time, belief, packed, scene)
-        return scene
+            self._latest = Latest(time, belief, packed, found)
+        return found
 
     def _predicted(self, time: int, belief: Belief) -> Floats:
         moves = self.motion.matrix(time)
@@ -237,25 +244,25 @@ class Runtime:
         clear, members = likely(states, possible, self.share)
         return members if clear else possible & location_set(states, places.delta)
 
-    def stage(self, members: Bools) -> StepNoise:
-        """The stage of a constraint; made once for those used last."""
+    def noise(self, members: Bools) -> StepNoise:
+        """The noise of a constraint; made once for those used last."""
         key = np.packbits(members).tobytes()
-        found = self._stages.get(key)
+        found = self._noises.get(key)
         if found is None:
-            found = None if self._planar is None else self._planar.stage(members)
+            found = None if self._planar is None else self._planar.noise(members)
             if found is None:
-                found = stages_of(self._machine.places, members, [self.question])[0]
-            _keep(self._stages, key, found)
+                found = noises_of(self._machine.places, members, [self.question])[0]
+            _keep(self._noises, key, found)
         return found
 
-    def stages(self, members: Bools, questions: list[Question]) -> list[StepNoise]:
-        """The stages of the questions of one step, repaired together; this machine's one first."""
+    def noises(self, members: Bools, questions: list[Question]) -> list[StepNoise]:
+        """The noise of each question of one step, repaired together; this machine's one first."""
         if len(questions) == 1 and questions[0] is self.question:
-            return [self.stage(members)]
+            return [self.noise(members)]
         # questions are kept with what was found, so that nothing else gets their ids
         key = (np.packbits(members).tobytes(), *map(id, questions))
         if key not in self._together:
-            found = stages_of(self._machine.places, members, questions)
+            found = noises_of(self._machine.places, members, questions)
             _keep(self._together, key, (questions, found))
         return self._together[key][1]
 
@@ -284,16 +291,20 @@ class Runtime:
         """The support at step `time`; steps that move alike share what was found."""
         motion = self.motion
         moves = time if time < motion.memory or not motion.homogeneous else motion.memory
+        before, last, found = self._last_reached
+        if found is not None and last is packed and before == moves and not packed.flags.writeable:
+            return found
         key = (moves, packed.tobytes())
         found = self._reached.get(key)
         if found is None:
-            before = np.unpackbits(packed, count=motion.hidden).astype(np.bool_)
-            support = motion.reach(time, before) if time else before
-            stage = None
+            support = np.unpackbits(packed, count=motion.hidden).astype(np.bool_)
+            support = motion.reach(time, support) if time else support
+            noise = None
             if not isinstance(self._machine.places, LocationSet):
-                stage = self.stage(motion.states_possible(time, support))
-            found = Reached(support, self.packed(support), stage)
+                noise = self.noise(motion.states_possible(time, support))
+            found = Reached(support, self.packed(support), noise)
             _keep(self._reached, key, found)
+        self._last_reached = moves, packed, found
         return found
 
 
@@ -331,36 +342,36 @@ def seen(
     runtime: Runtime,
     query: Measurement,
     time: int,
-    scene: StepPrior,
+    prior: StepPrior,
     given: Sequence[tuple[StepNoise, Sequence[int]]],
 ) -> Posterior:
-    """What outputs, each with the stage it was drawn at, say at step `time` (from 0).
+    """What outputs, each with the noise it was drawn with, say at step `time` (from 0).
 
     One output of planar K-norm noise goes through compiled code, which agrees with the plain way
     up to the last bits of floats; supports are exact in both.
     """
     if len(given) == 1 and runtime.motion.memory == 1:
-        stage, z = given[0]
-        if stage is scene.stage and stage.polygon is not None and _near(z):
-            found = _compiled(runtime, query, scene, stage.polygon, z)
+        noise, z = given[0]
+        if noise is prior.noise and noise.polygon is not None and _near(z):
+            found = _compiled(runtime, query, prior, noise.polygon, z)
             if found is not None:
                 return found
-    return _plain(runtime, query, time, scene, given)
+    return _plain(runtime, query, time, prior, given)
 
 
 def _compiled(
-    runtime: Runtime, query: Measurement, scene: StepPrior, polygon: Ints, z: Sequence[int]
+    runtime: Runtime, query: Measurement, prior: StepPrior, polygon: Ints, z: Sequence[int]
 ) -> Posterior | None:
     """None when products underflow: the plain way forms them in logarithms."""
     from shoal.places.kernels.step import TINY, absorbed
 
-    stage = scene.stage
-    belief, single = np.empty(len(scene.prior)), np.empty(len(scene.prior), dtype=np.float32)
+    noise = prior.noise
+    belief, single = np.empty(len(prior.belief)), np.empty(len(prior.belief), dtype=np.float32)
     total, best, east, north, spread, degree, shown = absorbed(
-        scene.prior,
+        prior.belief,
         runtime.values,
-        stage.members,
-        stage.law.points,
+        noise.members,
+        noise.law.points,
         polygon,
         runtime.rate,
         int(z[0]),
@@ -376,42 +387,42 @@ def _compiled(
         estimate = (float(answer[0]), float(answer[1]))
     single.setflags(write=False)
     top = shown if len(belief) >= SHOWN else shown[: len(belief)]
-    return Posterior(single, scene.support, estimate, spread, top, degree, best)
+    return Posterior(single, prior.support, estimate, spread, top, degree, best)
 
 
 def _plain(
     runtime: Runtime,
     query: Measurement,
     time: int,
-    scene: StepPrior,
+    prior: StepPrior,
     given: Sequence[tuple[StepNoise, Sequence[int]]],
 ) -> Posterior:
     """Any number of outputs, any law, any chain."""
-    motion, stage = runtime.motion, scene.stage
+    motion, noise = runtime.motion, prior.noise
     shown = motion.at(time)
     weights = np.zeros(motion.size)
     for other, z in given:
         weights = weights + other.law.log_likelihood(z)
-    support = scene.support & (weights[shown] > -np.inf)
+    support = prior.support & (weights[shown] > -np.inf)
     if not support.any():
         raise InputError(
             "the outputs cannot come from this step: no possible state gives them; a key that was "
             "used at another step brings its output back, so give each step its own"
         )
     if not any(other.tells for other, _ in given):
-        support = scene.support
-    belief = scene.prior
+        support = prior.support
+    belief = prior.belief
     if given:
-        belief = posterior(scene.prior, weights[shown])
+        belief = posterior(prior.belief, weights[shown])
         if not belief.any():  # the floats lost every state that is left: all count alike
             belief = support / support.sum()
     states = motion.on_states(time, belief)
     estimate, spread = remapped(states, runtime.values, query.estimate)
     top = _largest(states, SHOWN)
     most = int(top[0])
-    near = stage.members.copy()  # those who protect the most probable state in every answer
-    for other in [other for other, _ in given] or [stage]:
-        near &= other.near(most) if stage.members[most] else False
+    near = noise.members.copy()  # those who protect the most probable state in every answer
+    for other in [other for other, _ in given] or [noise]:
+        near &= other.near(most) if noise.members[most] else False
     return Posterior(
         belief=single_precision(belief),
         support=support,
@@ -419,7 +430,7 @@ def _plain(
         spread=spread,
         top=tuple((int(place), float(states[place])) for place in top),
         degree=int(near.sum()),
-        best=float(weights[stage.members].max()),
+        best=float(weights[noise.members].max()),
     )
 
 
@@ -442,3 +453,86 @@ def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
     least = np.partition(values, -count)[-count]
     top = np.flatnonzero(values >= least)  # in index order, so that ties at the end go by index
     return top[np.argsort(-values[top], kind="stable")][:count]
+
+
+# The compiled twin of a step: planar K-norm streams in one call, where nothing must be decided
+# exactly.
+
+
+# what `compiled_draws` reads for one draw: a step taken again, the plain way, reads the same
+WORDS = 3 * (3 + SPARE)
+
+
+class StepResult(NamedTuple):
+    """A step after its output z: what is believed, and of its noise |C|, `joined`, η, repairs."""
+
+    seen: Posterior
+    z: tuple[int, ...] | None
+    possible: int
+    joined: bool
+    tells: bool
+    eta: float
+    added: list[list[int]]
+
+
+class CompiledSteps:
+    """The steps of one machine that compiled code can take from beginning to end.
+
+    Nothing is kept from one step to the next: a step follows from its arguments alone.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        from shoal.places.kernels.step import step_among_likely, step_at
+
+        self._step_at: Any = step_at
+        self._step_among_likely: Any = step_among_likely
+        self._motion, self._values = runtime.motion, runtime.values
+        self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
+
+    def step(
+        self,
+        time: int,
+        belief: Belief,
+        reached: Reached,
+        place: int,
+        rng: Rng,
+    ) -> tuple[StepResult | None, Rng]:
+        """Step `time` of a stream at state `place`, and the source as it is after it.
+
+        None told: the step must be taken the plain way, with the source returned, which gives the
+        words that were read here once more.
+        """
+        moves, noise = self._motion.matrix(time), reached.noise
+        parts = self._graph if noise is None else noise.planar
+        if moves is None or parts is None:
+            return None, rng
+        words = rng.words(WORDS)
+        single = np.empty(len(belief), dtype=np.float32)
+        given = belief, moves.indptr, moves.indices, moves.data, self._values
+        drawn = self._rate, place, words, single
+        if noise is None:
+            edges = np.empty((len(belief), 2), dtype=np.int64)
+            possible, joined, repairs, eta, told = self._step_among_likely(
+                *given, reached.support, self._share, parts, *drawn, edges
+            )
+            added = edges[:repairs].tolist() if repairs else []
+        else:
+            possible, joined, eta = noise.count, noise.joined, noise.spread
+            added = noise.added
+            told = self._step_at(*given, *parts, *drawn)
+        done, x, y, best, east, north, spread, degree, shown = told
+        if not done:
+            return None, Unread(words, rng)
+        single.setflags(write=False)
+        top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+        found = Posterior(single, reached.support, (east, north), spread, top, degree, best)
+        return StepResult(found, (x, y), possible, joined, False, eta, added), rng
+
+
+def compiled_steps(runtime: Runtime, query: Measurement) -> CompiledSteps | None:
+    """The compiled steps of a machine; None when it never has any.
+
+    They are for answers in the plane, estimates of least squared error, and chains of memory 1.
+    """
+    planar = query.points.shape[1] == 2 and runtime.motion.memory == 1
+    return CompiledSteps(runtime) if planar and query.estimate == "squared" else None

@@ -175,7 +175,7 @@ def policy_of(places: Places) -> PolicyGraph:
     return places.policy if isinstance(places, LocationSet) else places
 
 
-def stages_of(places: Places, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
+def noises_of(places: Places, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
     """The stages of a constraint C = members, one for each question of a step: repair, noise.
 
     All questions get the same edges added, so that whoever protects a state does so in all
@@ -271,15 +271,15 @@ for _shared in (NO_EDGES, NOBODY):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlanarStages:
-    """What `stages_of` makes of a constraint, for one policy, one ε and K-norm noise."""
+class PlanarNoises:
+    """What `noises_of` makes of a constraint, for one policy, one ε and K-norm noise."""
 
     graph: Ints
     epsilon: Fraction
     rate: float
 
-    def stage(self, members: Bools) -> StepNoise | None:
-        """The stage of C = members; None when `stages_of` must make it.
+    def noise(self, members: Bools) -> StepNoise | None:
+        """The noise of C = members; None when `noises_of` must make it.
 
         It must when the hull is flat, or when somebody exposed is to be joined by area or error.
         """
@@ -305,9 +305,9 @@ class PlanarStages:
         )
 
 
-def planar_stages(
+def planar_noises(
     places: Places, index: PolicyIndex, epsilon: Fraction, noise: str
-) -> PlanarStages | None:
+) -> PlanarNoises | None:
     """The compiled stages of a machine; None when its stages are not of that kind.
 
     They are when answers are planar, noise is K-norm, the policy is one clique of all states or
@@ -332,7 +332,7 @@ def planar_stages(
             NOBODY if policy.partners is None else policy.partners,
         ]
     )
-    return PlanarStages(graph, epsilon, float(epsilon))
+    return PlanarNoises(graph, epsilon, float(epsilon))
 
 
 # A graph-exponential law made ready for many outputs of one stage.

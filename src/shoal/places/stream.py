@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Plan, Release, source_for
+from shoal.core.plan import Answer, Charge, Ledger, Plan, Release, Stream, source_for
 from shoal.core.rng import Rng
-from shoal.places.machine import LocationMachine, LocationState
+from shoal.places.machine import LocationMachine, LocationState, machine_of
 from shoal.places.release import LocationRelease
-from shoal.places.rows import machine_of
-from shoal.places.step import StepNoise
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -35,13 +34,12 @@ class Aside(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocationStream(Value):
+class LocationStream(Stream):
     """One person's stream; reading returns the next stream, so it can be stored and taken up again.
 
     The state is made from what was released, so it is no more private than that.
     """
 
-    plan: Plan
     state: LocationState
 
     @classmethod
@@ -70,10 +68,7 @@ class LocationStream(Value):
         *,
         rng: Rng | None = None,
         ledger: Ledger | None = None,
-        subject: str = "",
-        period: str = "",
-        requester: str = "",
-        key: str | None = None,
+        **names: Any,
     ) -> Step:
         """One step at which several measurements are released; their epsilons add.
 
@@ -83,32 +78,24 @@ class LocationStream(Value):
         Each charge carries what its own output tells between any two states.
         Xiao & Xiong 2016, Theorem 7.1.
         """
-        source = source_for(ledger, rng)
-        plans = (self.plan, *others)
-        self._check(plans)
-        if observed is not None and ledger is None and not others:
-            return self._after(self.machine.step(self.state, observed, source))
-        if observed is None or self.machine.scene(self.state).stage.count < 2:
+        source, machine = source_for(ledger, rng), machine_of(self.plan)
+        account = None if ledger is None else Account(ledger, **names)
+        if not others:
+            settle = None if account is None else partial(account.settle, self.plan)
+            state, release = machine.step(self.state, observed, source, settle)
+            return LocationStream(self.plan, state), release
+        self._check(others)
+        if observed is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
+        plans, place = (self.plan, *others), machine.runtime.locator.state_of(observed)
+        noises = machine.noises(self.state, [machine_of(plan) for plan in plans])
         outputs = []
-        stages = self.machine.stages(self.state, [machine_of(plan) for plan in plans])
-        for place, (plan, stage) in enumerate(zip(plans, stages, strict=True)):
-            draw = partial(self._release, plan, stage, observed, source)
-            if ledger is None:
-                release = draw()
-            else:
-                own = None if key is None else f"{key}/{place}" if place else key
-                charge = Charge(
-                    plan=plan,
-                    subject=subject,
-                    period=period,
-                    requester=requester,
-                    key=own,
-                    eta=stage.eta,
-                )
-                release = ledger.settle(charge, draw)
-            outputs.append((machine_of(plan), release.answer.multiples))
-        return self._after(self.machine.absorb(self.state, outputs, secure=source.secure))
+        for number, (plan, noise) in enumerate(zip(plans, noises, strict=True)):
+            draw = partial(noise.law.draw, place, source)
+            z = draw() if account is None else account.part(number).settle(plan, noise.eta, draw)
+            outputs.append((machine_of(plan), z))
+        state, release = machine.absorb(self.state, outputs, secure=source.secure)
+        return replace(self, state=state), release
 
     def skip(self, steps: int = 1) -> Step:
         """The stream after steps at which nothing is released: the belief moves on."""
@@ -117,35 +104,66 @@ class LocationStream(Value):
         state = self.state
         for _ in range(steps):
             state, release = self.machine.absorb(state, ())
-        return self._after((state, release))
+        return replace(self, state=state), release
 
     def aside(self, observed: Any) -> Aside:
         """For the person alone, before the reading is released: drift and degree of protection."""
         machine = self.machine
-        stage = machine.scene(self.state).stage
-        place = machine.runtime.atlas.state_of(observed)
-        answering = int(stage.answering[place])
+        noise = machine.prior(self.state).noise
+        place = machine.runtime.locator.state_of(observed)
+        answering = int(noise.answering[place])
         names = machine.query.states
-        held = stage.degree(answering)
-        return Aside(names[place], names[answering], not stage.members[place], held)
+        held = noise.degree(answering)
+        return Aside(names[place], names[answering], not noise.members[place], held)
 
-    def _after(self, moved: tuple[LocationState, LocationRelease]) -> Step:
-        return replace(self, state=moved[0]), moved[1]
-
-    def _check(self, plans: tuple[Plan, ...]) -> None:
+    def _check(self, others: Sequence[Plan]) -> None:
         machine = self.machine
-        for plan in plans[1:]:
+        for plan in others:
             other = machine_of(plan)
             if (other.chain, other.places) != (machine.chain, machine.places):
                 raise InputError("the plans have different models or policies; one step needs one")
 
-    def _release(self, plan: Plan, stage: StepNoise, observed: Any, rng: Rng) -> Release:
-        query, place = machine_of(plan).query, self.machine.runtime.atlas.state_of(observed)
-        answer = Answer(query.labels, stage.law.draw(place, rng), query.step, query.unit)
-        return plan.released(answer, secure=rng.secure)
+
+class Account(NamedTuple):
+    """Whose steps a ledger charges, and under which key."""
+
+    ledger: Ledger
+    subject: str = ""
+    period: str = ""
+    requester: str = ""
+    key: str | None = None
+
+    def part(self, number: int) -> Account:
+        """The account of the `number`-th output of one step: the first has the key itself."""
+        named = self.key is not None and number > 0
+        return self._replace(key=f"{self.key}/{number}") if named else self
+
+    def settle(
+        self, plan: Plan, eta: Fraction | None, draw: Callable[[], tuple[int, ...] | None]
+    ) -> tuple[int, ...]:
+        """The output of a step of `plan` that tells η: charged, then drawn, or as it was drawn."""
+        charge = Charge(
+            plan=plan,
+            subject=self.subject,
+            period=self.period,
+            requester=self.requester,
+            key=self.key,
+            eta=eta,
+        )
+        release = self.ledger.settle(charge, lambda: output(plan, draw()))
+        return release.answer.multiples
 
 
-def emissions(plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any = None) -> Floats:
+def output(plan: Plan, z: Sequence[int] | None) -> Release:
+    """The output of a step as a ledger stores it."""
+    query = machine_of(plan).query
+    multiples = tuple(int(k) for k in z or ())
+    return plan.released(Answer(query.labels, multiples, query.step, query.unit), secure=True)
+
+
+def output_log_likelihoods(
+    plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any = None
+) -> Floats:
     """log P(z_t | X_t = s), one row a step, of a stream that released `outputs`; None: skipped.
 
     Public: the stream is followed again from its outputs alone. What `baum_welch` takes.
@@ -155,6 +173,6 @@ def emissions(plan: Plan, outputs: Sequence[Sequence[int] | None], *, start: Any
     rows = np.zeros((len(outputs), len(machine.query.states)))
     for t, z in enumerate(outputs):
         if z is not None:
-            rows[t] = machine.scene(state).stage.law.log_likelihood(z)
+            rows[t] = machine.prior(state).noise.law.log_likelihood(z)
         state, _ = machine.absorb(state, () if z is None else ((machine, z),))
     return rows

@@ -15,8 +15,8 @@ from shoal.core.numbers import whole
 from shoal.core.plan import Ledger, Plan, refuse_seed
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
+from shoal.places.machine import machine_of
 from shoal.places.release import LocationRelease
-from shoal.places.rows import machine_of
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
 
@@ -230,7 +230,7 @@ def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
         "spread": release.spread,
         "possible": release.possible,
         "degree": release.degree,
-        "about_now": release.about_now,
-        "about_all": release.about_all,
+        "loss_here": release.loss_here,
+        "loss_path": release.loss_path,
         "warnings": "; ".join(release.warnings),
     }

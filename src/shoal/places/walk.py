@@ -243,7 +243,7 @@ def fit_grid(
     return GridFit(chain, seen, len(chains), tuple(names[i] for i in dead), outside)
 
 
-def personal(
+def fit_person(
     popular: SparseChain, trajectories: Iterable[npt.ArrayLike], *, weight: Number = 10
 ) -> SparseChain:
     """One person's chain, leaning on everybody's: (n_xy + w P(x, y)) / (n_x + w), w = weight.

@@ -15,17 +15,18 @@ import numpy as np
 
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget
-from shoal.core.plan import Answer, Plan, Release
-from shoal.core.rng import Rng
+from shoal.core.plan import Plan, Release
+from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, fitting, seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.report import guarantee_of
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
-from shoal.places.jobs.fleet import SKIPPED, Draw, Etas, Fleet, Shown
 from shoal.places.locate import StateLocator
-from shoal.places.machine import LocationMachine
+from shoal.places.machine import LocationMachine, LocationState, machine_of
 from shoal.places.map import Grid
+from shoal.places.release import LocationRelease
+from shoal.places.stream import output
 from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Maps:
         self._maps: dict[str, tuple[StateLocator, Ints]] = {}
         for group, plan in plans.items():
             own = np.array([index[name] for name in plan.task.query.states], dtype=np.int64)
-            self._maps[group] = atlas_of(plan), own
+            self._maps[group] = locator_of(plan), own
 
     def codes(self, frame: pl.DataFrame, layout: Layout, source: str) -> tuple[pl.Series, int]:
         """The state of each row, and how many points no state covers.
@@ -60,8 +61,8 @@ class Maps:
         off_map = 0
         usable = np.isfinite(latitudes) & np.isfinite(longitudes) & ~bad & ~worse
         for group, rows in self._parts(frame, layout, usable):
-            atlas, own = self._maps[group]
-            found, off = atlas.states_of(latitudes[rows], longitudes[rows])
+            locator, own = self._maps[group]
+            found, off = locator.states_of(latitudes[rows], longitudes[rows])
             states[rows] = own[found]
             off_map += int(off.sum())
         states[bad | worse] = NO_DEGREES
@@ -88,14 +89,14 @@ class Maps:
 def names_at(plan: Plan, latitudes: Floats, longitudes: Floats) -> list[str | None]:
     """The name of the state at each point; None where a coordinate is missing or no degrees."""
     usable = (np.abs(latitudes) <= LATITUDES) & (np.abs(longitudes) <= LONGITUDES)
-    found, _ = atlas_of(plan).states_of(latitudes[usable], longitudes[usable])
+    found, _ = locator_of(plan).states_of(latitudes[usable], longitudes[usable])
     names = np.full(len(latitudes), None, dtype=object)
     names[usable] = np.array(plan.task.query.states, dtype=object)[found]
     listed: list[str | None] = names.tolist()
     return listed
 
 
-def atlas_of(plan: Plan) -> StateLocator:
+def locator_of(plan: Plan) -> StateLocator:
     """Where the states of a location plan lie; refused when its model has no map."""
     machine = plan.body
     if not isinstance(machine, LocationMachine) or _grid(machine) is None:
@@ -103,7 +104,7 @@ def atlas_of(plan: Plan) -> StateLocator:
             f"latitude and longitude are given, but the model of {plan.mechanism} has no map; name "
             "the column of the states instead"
         )
-    return machine.runtime.atlas
+    return machine.runtime.locator
 
 
 def grid_in_km(plan: Plan) -> Grid | None:
@@ -139,6 +140,7 @@ def _grid(machine: LocationMachine) -> Grid | None:
 # Location streams of many people: each chain of rows is a stream, each row a step.
 
 
+SKIPPED = -1  # in the place of a state
 TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
@@ -196,77 +198,65 @@ def _sail(
     charging: Charging | None,
     refused: dict[int, str],
 ) -> None:
-    """Step a fleet from its first row to the last row of its longest stream."""
-    fleet = Fleet(machine, len(traces))
-    rngs = None if seed is None else [_source(seed, plan, census, trace) for trace in traces]
-    active = list(range(len(traces)))
+    """Step all streams together, from their first row to the last row of the longest."""
+    states: dict[Trace, LocationState] = dict.fromkeys(traces, machine.init())
+    system, names = SystemRng(), machine.query.states
+    rngs = {t: system if seed is None else _source(seed, plan, census, t) for t in traces}
     for step in range(traces[0].length if traces else 0):
-        active = [stream for stream in active if traces[stream].length > step]
-        here = places[[traces[stream].begin + step for stream in active]]
-
-        def decide(
-            drawing: Sequence[int],
-            etas: Etas,
-            draw: Draw,
-            step: int = step,
-            active: list[int] = active,
-        ) -> tuple[list[int], Ints]:
-            if charging is None:
-                return list(drawing), draw(drawing) if drawing else _none(plan)
-            asked = [traces[active[at]] for at in drawing]
-            return _charged(plan, census, asked, drawing, etas, draw, step, charging, refused)
-
-        own = None if rngs is None else [rngs[stream] for stream in active]
-        moved = []
-        for shown in fleet.step(active, here, own, decide):
-            columns.add(step, [traces[stream] for stream in shown.streams], shown)
-            moved += shown.streams
-        active = sorted(moved)
+        states = {trace: state for trace, state in states.items() if trace.length > step}
+        here = {trace: int(places[trace.begin + step]) for trace in states}
+        settled = None
+        if charging is not None:
+            settled = _charged(plan, census, states, here, step, charging, refused)
+            states = {trace: states[trace] for trace in settled}
+        for trace, state in states.items():
+            if settled is None:
+                name = None if here[trace] == SKIPPED else names[here[trace]]
+                states[trace], shown = machine.step(state, name, rngs[trace])
+            else:
+                z = settled[trace]
+                states[trace], shown = machine.absorb(state, () if z is None else ((machine, z),))
+            columns.add(step, trace, shown)
 
 
 def _charged(
     plan: Plan,
     census: Census,
-    asked: Sequence[Trace],
-    drawing: Sequence[int],
-    etas: Etas,
-    draw: Draw,
+    states: Mapping[Trace, LocationState],
+    here: Mapping[Trace, int],
     step: int,
     charging: Charging,
     refused: dict[int, str],
-) -> tuple[list[int], Ints]:
-    """Who may go on, and their outputs as the ledger stored them."""
+) -> dict[Trace, tuple[int, ...] | None]:
+    """Who may go on, with the output of the step as the ledger stored it; None: nothing drawn."""
     from shoal.ledger.batch import settle_many
 
+    machine, system = machine_of(plan), SystemRng()
+    noises = {trace: machine.prior(state).noise for trace, state in states.items()}
+    asked = [t for t, noise in noises.items() if here[t] != SKIPPED and noise.count > 1]
     subjects, periods = census.subjects, census.periods
     charges = [
         replace(
             charging.charge(plan, subjects[trace.unit], periods[trace.unit], trace.chain, step),
-            eta=eta,
+            eta=noises[trace].eta,
         )
-        for trace, eta in zip(asked, etas, strict=True)
+        for trace in asked
     ]
 
     def sample(some: list[int]) -> list[Release]:
-        outputs = draw([drawing[at] for at in some])
-        return [_release(plan, tuple(int(value) for value in row)) for row in outputs.tolist()]
+        drawn = [asked[at] for at in some]
+        return [output(plan, noises[t].law.draw(here[t], system)) for t in drawn]
 
-    chosen, rows = [], []
-    for at, trace, outcome in zip(
-        drawing, asked, settle_many(charging.ledger, charges, sample), strict=True
+    outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(states)
+    for trace, outcome in zip(
+        asked, settle_many(charging.ledger, charges, sample) if asked else [], strict=True
     ):
         if isinstance(outcome, BudgetError):
             refused[trace.unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED
+            del outputs[trace]
         else:
-            chosen.append(at)
-            rows.append(outcome.answer.multiples)
-    return chosen, np.array(rows) if rows else _none(plan)
-
-
-def _release(plan: Plan, output: tuple[int, ...]) -> Release:
-    """The output of a step as a ledger stores it."""
-    query = plan.task.query
-    return plan.released(Answer(query.labels, output, query.lattice, query.unit), secure=True)
+            outputs[trace] = outcome.answer.multiples
+    return outputs
 
 
 class _Columns:
@@ -274,32 +264,30 @@ class _Columns:
 
     def __init__(self, plan: Plan, census: Census) -> None:
         self._plan, self._census = plan, census
-        self._rows: list[tuple[int, Sequence[Trace], Shown]] = []
+        self._rows: list[tuple[int, Trace, LocationRelease]] = []
         self.steps_of: dict[int, int] = {}
 
-    def add(self, step: int, traces: Sequence[Trace], shown: Shown) -> None:
-        self._rows.append((step, traces, shown))
-        for trace in traces:
-            self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + 1
+    def add(self, step: int, trace: Trace, shown: LocationRelease) -> None:
+        self._rows.append((step, trace, shown))
+        self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + 1
 
     def table(self, *, secure: bool) -> pl.DataFrame:
         """One row per step, ordered by subject, period, chain and step."""
         import polars as pl
 
-        query, census = self._plan.task.query, self._census
-        flat = [(step, trace) for step, traces, _ in self._rows for trace in traces]
+        query, census, rows = self._plan.task.query, self._census, self._rows
         columns: dict[str, Any] = {
-            "subject": pl.Series([census.subjects[t.unit] for _, t in flat], dtype=pl.String),
-            "period": pl.Series([census.periods[t.unit] for _, t in flat], dtype=pl.String),
-            "chain": pl.Series([t.chain for _, t in flat], dtype=pl.Int32),
-            "step": pl.Series([step for step, _ in flat], dtype=pl.Int32),
+            "subject": pl.Series([census.subjects[t.unit] for _, t, _ in rows], dtype=pl.String),
+            "period": pl.Series([census.periods[t.unit] for _, t, _ in rows], dtype=pl.String),
+            "chain": pl.Series([t.chain for _, t, _ in rows], dtype=pl.Int32),
+            "step": pl.Series([step for step, _, _ in rows], dtype=pl.Int32),
         }
         if census.times is not None:
-            rows = np.array([trace.begin + step for step, trace in flat], dtype=np.int64)
-            columns["time"] = pl.Series(census.times[rows], dtype=pl.Int64)
+            at = np.array([trace.begin + step for step, trace, _ in rows], dtype=np.int64)
+            columns["time"] = pl.Series(census.times[at], dtype=pl.Int64)
         width, step = len(query.labels), float(query.lattice)
         outputs = self._outputs(width)
-        estimates = self._stacked("estimates", width)
+        estimates = np.array([shown.estimate for *_, shown in rows]).reshape(-1, width)
         columns |= {
             "value": _struct(query.labels, [column * step for column in outputs]),
             "multiples": _struct(query.labels, outputs),
@@ -310,10 +298,10 @@ class _Columns:
             points = np.column_stack([column.cast(pl.Float64) * step for column in outputs])
             columns["value_degrees"] = _degrees(grid, points)
             columns["estimate_degrees"] = _degrees(grid, estimates)
-        for name in ("spreads", "now", "ever"):
-            columns[NAMES[name]] = pl.Series(self._stacked(name, 0), dtype=pl.Float64)
-        counts = [shown.possible for _, traces, shown in self._rows for _ in traces]
-        columns["possible"] = pl.Series(counts, dtype=pl.Int64)
+        for name in ("spread", "loss_here", "loss_path"):
+            numbers = [getattr(shown, name) for *_, shown in rows]
+            columns[name] = pl.Series(numbers, dtype=pl.Float64)
+        columns["possible"] = pl.Series([shown.possible for *_, shown in rows], dtype=pl.Int64)
         promise = {**guarantee_of(self._plan), "unit": query.unit, "secure": secure}
         whole = pl.DataFrame(columns).with_columns(
             pl.lit(value).alias(name) for name, value in promise.items()
@@ -324,21 +312,12 @@ class _Columns:
         """The outputs by coordinate; null where nothing was released."""
         import polars as pl
 
-        columns: list[list[int | None]] = [[] for _ in range(width)]
-        for _, traces, shown in self._rows:
-            for axis in range(width):
-                if shown.outputs is None:
-                    columns[axis] += [None] * len(traces)
-                else:
-                    columns[axis] += fitting(shown.outputs)[:, axis].tolist()
-        return [pl.Series(column, dtype=pl.Int64) for column in columns]
-
-    def _stacked(self, name: str, width: int) -> Any:
-        empty = np.empty((0, width) if width else 0)
-        return np.concatenate([empty, *(getattr(shown, name) for _, _, shown in self._rows)])
-
-
-NAMES = {"spreads": "spread", "now": "about_now", "ever": "about_all"}
+        drawn = [shown.z for *_, shown in self._rows]
+        fitting(np.array([z for z in drawn if z is not None], dtype=object))
+        return [
+            pl.Series([None if z is None else z[axis] for z in drawn], dtype=pl.Int64)
+            for axis in range(width)
+        ]
 
 
 def _struct(labels: Sequence[str], columns: Sequence[pl.Series]) -> pl.Series:
@@ -382,7 +361,3 @@ def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str
 def _source(seed: int, plan: Plan, census: Census, trace: Trace) -> Rng:
     period = f"{census.periods[trace.unit]}/{trace.chain}"
     return seeded_source(seed, plan, census.subjects[trace.unit], period)
-
-
-def _none(plan: Plan) -> Ints:
-    return np.empty((0, len(plan.task.query.labels)), dtype=np.int64)

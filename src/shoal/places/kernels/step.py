@@ -337,21 +337,6 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
     return (top[rank], belief[top[rank]]) if rank < len(top) else (np.int64(-1), 0.0)
 
 
-@njit(cache=True)
-def updated_rows(
-    priors: Any, points: Any, answering: Any, vertices: Any, epsilon: float, zs: Any
-) -> tuple[Any, Any]:
-    """(beliefs, totals): `updated` for many streams at one stage, one a row."""
-    members, answers = answering == np.arange(len(answering)), points[answering]
-    beliefs, totals = np.empty(priors.shape), np.empty(len(priors))
-    for row in range(len(priors)):
-        x, y = zs[row, 0], zs[row, 1]
-        totals[row], _ = updated(
-            priors[row], members, answers, vertices, epsilon, x, y, beliefs[row]
-        )
-    return beliefs, totals
-
-
 # A whole step of a planar K-norm location stream in one compiled call; imports numba.
 #
 # Words in, an output and what it says out: the parts are those of `location_step_kernels` and

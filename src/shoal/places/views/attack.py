@@ -69,8 +69,8 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
         },
         "log_odds": {by: _largest(one) for by, one in odds.items()},
         "promised": float(plan.guarantee.amount),
-        "about_now": show.finite(float(beliefs.about_now.max())),
-        "about_all": show.finite(float(beliefs.about_all[-1])),
+        "loss_here": show.finite(float(beliefs.loss_here.max())),
+        "loss_path": show.finite(float(beliefs.loss_path[-1])),
         "most_learned": _most_learned(found),
         "plan_model_error": None
         if found.others is None
@@ -365,7 +365,7 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> No
 
 def _track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
-    from shoal.places.rows import machine_of
+    from shoal.places.machine import machine_of
     from shoal.places.tracks import tracks_of
     from shoal.places.views.fit import off_the_map
 
@@ -432,7 +432,7 @@ def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str
     """The track run through the plan, and what its outputs make the adversary believe."""
     from shoal.noise.primitives import SeededRng
     from shoal.places.attack import attack_locations
-    from shoal.places.rows import machine_of
+    from shoal.places.machine import machine_of
     from shoal.places.views.stream import begun
 
     start = wish.track.start
@@ -440,7 +440,7 @@ def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str
     for reading in track.readings:
         stream, release = stream.read(reading, rng=rng)
         releases.append(release)
-    place_of = machine_of(plan).runtime.atlas.state_of
+    place_of = machine_of(plan).runtime.locator.state_of
     truth = tuple(None if reading is None else place_of(reading) for reading in track.readings)
     if all(place is None for place in truth):
         raise DataError(f"the track of {track.user} has no position; choose another with --series")

@@ -252,7 +252,7 @@ def _note(table: pl.DataFrame, wish: MapWish) -> None:
 
 
 def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
-    from shoal.places.walk import Start, fit_grid, personal
+    from shoal.places.walk import Start, fit_grid, fit_person
 
     grid = _grid(table, wish)
     paths = _paths(table, grid, wish)
@@ -269,7 +269,7 @@ def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
         return fitted, fitted.chain
     if wish.personal not in paths:
         raise InputError(f"--personal is {wish.personal!r}; no series of the data has that name")
-    return fitted, personal(fitted.chain, paths[wish.personal])
+    return fitted, fit_person(fitted.chain, paths[wish.personal])
 
 
 def _paths(table: pl.DataFrame, grid: Grid, wish: MapWish) -> dict[str, list[Any]]:

@@ -22,7 +22,8 @@ MOST_EDGES = 4000  # more would fill the page
 
 def policy_chart(plan: Plan) -> bytes:
     """A PNG: the states with the edges of the policy, and the hull around 0."""
-    from shoal.places.rows import machine_of, reference_stage
+    from shoal.places.machine import machine_of
+    from shoal.places.rows import reference_stage
 
     machine = machine_of(plan)
     stage, _ = reference_stage(machine)
@@ -219,7 +220,8 @@ def _around(machine: LocationMachine, stage: StepNoise, centre: int) -> tuple[An
 
 
 def _parts(plan: Plan) -> tuple[LocationMachine, StepNoise]:
-    from shoal.places.rows import machine_of, reference_stage
+    from shoal.places.machine import machine_of
+    from shoal.places.rows import reference_stage
 
     machine = machine_of(plan)
     return machine, reference_stage(machine)[0]

@@ -148,7 +148,7 @@ def _check_state(runner: LocationStream, name: object, field: str = "state") -> 
     from shoal.core.records import label
 
     try:
-        runner.machine.runtime.atlas.state_of(label(name))
+        runner.machine.runtime.locator.state_of(label(name))
     except InputError:
         states = map(str, (runner.machine.chain.states or ())[:8])
         raise InputError(

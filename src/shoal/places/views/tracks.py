@@ -236,14 +236,14 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     import polars as pl
 
     from shoal.data.files import atomic_write
-    from shoal.places.rows import machine_of
+    from shoal.places.machine import machine_of
     from shoal.places.tracks import tracks_of
     from shoal.places.views.plan import time_chart, trace_chart
 
     machine, track = machine_of(plan), next(tracks_of(table, columns))
     own = rows.head(len(track.readings))
     labels = machine.query.labels
-    places = [None if r is None else machine.runtime.atlas.state_of(r) for r in track.readings]
+    places = [None if r is None else machine.runtime.locator.state_of(r) for r in track.readings]
     nowhere = np.full(len(labels), np.nan)
     truth = np.array([nowhere if p is None else machine.query.values[p] for p in places])
     released = own.select(pl.col(f"z_{name}").cast(pl.Float64) for name in labels).to_numpy()

@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
         "shoal.places.views.tracks", "Release many people's trajectories, a stream for each."
     ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
+    "check": Command("shoal.cli.check", "Say whether a model describes data it was not fitted on."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
     "reproduce": Command(

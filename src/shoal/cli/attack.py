@@ -257,7 +257,7 @@ def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> 
             raise InputError(f"--who is {name!r}; it must be one of {shown}")
         records = people[name]
     else:
-        dataset = read_data(data, columns)
+        dataset = read_data(data, columns, plan.task.query.states)
         name = wish.who if wish.who is not None else dataset.names[0]
         records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
     if contexts:

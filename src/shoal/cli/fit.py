@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, DataPath, Force, Gap, check_output, new_app
+from shoal.cli.options import (
+    AsJson,
+    BinEdges,
+    DataPath,
+    Force,
+    Gap,
+    Missing,
+    Separator,
+    TimeUnit,
+    Where,
+    Zone,
+    check_output,
+    new_app,
+)
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.chains.fit_check import FitCheck
-    from shoal.chains.model import MarkovChain
     from shoal.cli.sources import NamedColumns
     from shoal.core.records import Sequences
     from shoal.data.table import Dataset
@@ -119,6 +131,9 @@ Smoothing = Annotated[
 Length = Annotated[
     int | None, typer.Option(min=1, help="Most entries of a chain; without it any length.")
 ]
+Order = Annotated[
+    int, typer.Option(min=1, max=8, help="How many past entries the next one depends on.")
+]
 Initial = Annotated[
     str,
     typer.Option(
@@ -168,6 +183,13 @@ def fit(
     series: SeriesColumn = None,
     time: TimeColumn = None,
     gap: Gap = None,
+    missing: Missing = None,
+    bins: BinEdges = None,
+    time_unit: TimeUnit = None,
+    tz: Zone = None,
+    where: Where = None,
+    sep: Separator = None,
+    order: Order = 1,
     smoothing: Smoothing = "1",
     length: Length = None,
     initial: Initial = "stationary",
@@ -191,10 +213,22 @@ def fit(
     """
     from shoal.cli.sources import NamedColumns
 
-    columns = NamedColumns(state, series, time, gap)
+    raw: dict[str, Any] = {
+        "missing": missing,
+        "bins": bins,
+        "unit": time_unit,
+        "where": where,
+        "sep": sep,
+    }
+    columns = NamedColumns(state, series, time, gap, tz=tz, **raw)
     law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
     maps = {"--lat": latitude, "--lon": longitude, "--box": box, "--personal": personal}
     check_kind(grid=grid, slot=slot, maps=maps, days={"--hours": hours, "--spread": spread})
+    if (grid is not None or slot is not None) and (any(raw.values()) or order != 1):
+        raise InputError(
+            "--missing, --bins, --time-unit, --where, --sep and --order are for chains of states; "
+            "drop them with --grid and --slot"
+        )
     if grid is not None:
         if state is not None or group is not None:
             raise InputError("--state and --group do not go with --grid; drop them")
@@ -215,6 +249,10 @@ def fit(
         return
     if state is None:
         raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")
+    if order != 1:
+        if group is not None:
+            raise InputError("--order does not go with --group; fit one group at a time (--where)")
+        law["order"] = order
     _fit_chains(data, out, columns, group, law, as_json=as_json, force=force)
 
 
@@ -229,19 +267,16 @@ def _fit_chains(
     force: bool,
 ) -> None:
     """A chain for all data or for each group: fitted, checked, written and told."""
-    from shoal.chains.fit import fit_groups
-    from shoal.chains.fit_check import check_fit
     from shoal.cli.pauses import note_pauses
     from shoal.cli.sources import read_data
 
     dataset = read_data(data, columns)
-    parts = _parts(dataset, data, columns.series, group)
+    parts = _parts(dataset, data, columns, group)
     paths = _paths(out, list(parts), grouped=group is not None)
     for path in paths.values():
         check_output(path, force=force)
     with show.working("fitting"):
-        chains = fit_groups(parts, **law)
-        checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
+        chains, checks = _fitted(parts, law)
     note_data(dataset, columns.series)
     note_pauses(data, columns)
     _write(paths, chains)
@@ -252,8 +287,23 @@ def _fit_chains(
     _print(dataset, paths, checks)
 
 
+def _fitted(
+    parts: dict[str, Sequences], law: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, FitCheck]]:
+    """A chain for each part, and the check of the chain of order 1."""
+    from shoal.chains.fit import fit_groups, fit_order
+    from shoal.chains.fit_check import check_fit
+
+    first = {name: value for name, value in law.items() if name != "order"}
+    chains = fit_groups(parts, **first)
+    checks = {name: check_fit(parts[name], chain) for name, chain in chains.items()}
+    if "order" in law:
+        return {name: fit_order(data, **law) for name, data in parts.items()}, checks
+    return dict(chains), checks
+
+
 def _parts(
-    dataset: Dataset, data: str, series: str | None, group: str | None
+    dataset: Dataset, data: str, columns: NamedColumns, group: str | None
 ) -> dict[str, Sequences]:
     """Group to its sequences, all on the same states; one nameless group without `group`."""
     if group is None:
@@ -263,7 +313,8 @@ def _parts(
     from shoal.data.table import Dataset
 
     try:
-        labels = read_data(data, NamedColumns(group, series))
+        own = NamedColumns(group, columns.series, where=columns.where, sep=columns.sep)
+        labels = read_data(data, own)
     except DataError as error:
         raise DataError(str(error).replace("named as the state", "named as the group")) from None
     members: dict[str, list[str]] = {}
@@ -298,7 +349,7 @@ def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
     return paths
 
 
-def _write(paths: dict[str, Path], chains: dict[str, MarkovChain]) -> None:
+def _write(paths: dict[str, Path], chains: dict[str, Any]) -> None:
     from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
 
@@ -306,12 +357,14 @@ def _write(paths: dict[str, Path], chains: dict[str, MarkovChain]) -> None:
         atomic_write(path, dumps(chains[name]) + "\n")
 
 
-def _row(name: str, path: Path, chain: MarkovChain, check: FitCheck) -> dict[str, Any]:
+def _row(name: str, path: Path, chain: Any, check: FitCheck) -> dict[str, Any]:
+    """A model in JSON: of order 1 its `transition`, of a higher one its `conditional`."""
+    matrix = "transition" if hasattr(chain, "transition") else "conditional"
     return {
         "path": str(path),
         "group": name or None,
         "states": list(chain.states),
-        "transition": chain.transition.tolist(),
+        matrix: getattr(chain, matrix).tolist(),
         "initial": chain.initial.tolist(),
         "length": chain.length,
         "check": {

@@ -31,6 +31,29 @@ Gap = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="A longer pause starts a new chain, such as 10min."),
 ]
+Missing = Annotated[
+    str | None,
+    typer.Option(metavar="drop|gap|state", help="Rows without a state: dropped, cut, a state."),
+]
+BinEdges = Annotated[
+    str | None,
+    typer.Option("--bins", metavar="N|EDGES", help="Numbers as states: 8, or edges 100,500,2000."),
+]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option(metavar="UNIT", help="What numbers of --time count: ns us ms s min h d."),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--tz", metavar="ZONE", help="Zone of times that name none, Europe/Berlin."),
+]
+Where = Annotated[
+    str | None, typer.Option(metavar="CONDITION", help='Rows that count: "watts > 0 and user = a".')
+]
+Separator = Annotated[
+    str | None,
+    typer.Option("--sep", metavar="CHAR", help="What separates a CSV's columns, or tab."),
+]
 DemoSeed = Annotated[
     int | None,
     typer.Option(metavar="N", help="For demos only: predictable noise, which protects nothing."),

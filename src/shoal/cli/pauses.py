@@ -69,19 +69,20 @@ def pauses_of(path: str, columns: NamedColumns) -> Pauses | None:
         return None
     import polars as pl
 
-    from shoal.data.read import load, matching
-    from shoal.data.times import microseconds
+    from shoal.data.read import load_columns, matching, names_of
+    from shoal.data.table import Columns, owners_and_times
 
-    names, times = [], []
-    for file in matching(path):
-        frame = load(file, state=columns.state, series=columns.series, time=columns.time)
-        own = frame[columns.series].cast(pl.String) if columns.series else None
-        names.append(own if own is not None else pl.repeat(str(file), frame.height, eager=True))
-        times.append(microseconds(frame[columns.time], repr(str(file))).cast(pl.Float64) / 1e6)
-    return pauses_in(
-        pl.concat([name.alias("series") for name in names]),
-        pl.concat([time.alias("seconds") for time in times]),
-    )
+    raw = {name: said for name, said in columns.raw.items() if name not in ("sep", "bins")}
+    named = Columns(state=columns.state, series=columns.series, time=columns.time, **raw)
+    files = matching(path)
+    parts = [
+        owners_and_times(
+            load_columns(file, named, sep=columns.sep or ","), repr(str(file)), named, name=name
+        )
+        for file, name in zip(files, names_of(files), strict=True)
+    ]
+    whole = pl.concat(parts)
+    return pauses_in(whole["series"], whole["time"].cast(pl.Float64) / 1e6)
 
 
 def length(seconds: float) -> str:

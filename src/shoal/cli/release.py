@@ -11,11 +11,17 @@ import typer
 from shoal.cli import show
 from shoal.cli.options import (
     AsJson,
+    BinEdges,
     DataPath,
     DemoSeed,
     Force,
     Gap,
+    Missing,
     PlanSource,
+    Separator,
+    TimeUnit,
+    Where,
+    Zone,
     check_apart,
     check_output,
     new_app,
@@ -106,6 +112,12 @@ def release(
     series: DataColumn = None,
     time: DataColumn = None,
     gap: Gap = None,
+    missing: Missing = None,
+    bins: BinEdges = None,
+    time_unit: TimeUnit = None,
+    tz: Zone = None,
+    where: Where = None,
+    sep: Separator = None,
     together: Together = None,
     ledger: LedgerPath = None,
     subject: Subject = "",
@@ -131,11 +143,23 @@ def release(
     """
     from shoal.cli.sources import Account, NamedColumns
 
-    columns = NamedColumns(state, series, time, gap, together)
+    raw: dict[str, Any] = {
+        "missing": missing,
+        "bins": bins,
+        "unit": time_unit,
+        "where": where,
+        "sep": sep,
+    }
+    columns = NamedColumns(state, series, time, gap, together, tz=tz, **raw)
     told = {"period": period, "requester": requester}
     if key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
     if by is not None:
+        if columns.raw:
+            raise InputError(
+                f"--{next(iter(columns.raw))} does not go with --by; make the files tidy first "
+                "(shoal.read), or release one file"
+            )
         if subject:
             raise InputError(
                 f"--subject is {subject!r}, but --by charges each value of {by!r} under its own "
@@ -200,7 +224,8 @@ def _read(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
     if columns.state is None and has_variables(plan):
         return variable_records(plan, data, columns)
     try:
-        records = _records(plan, read_data(data, columns), columns)
+        states = plan.task.query.states
+        records = _records(plan, read_data(data, columns, states), columns)
     except DataError as error:
         raise DataError(f"{error}{_people_hint(plan, columns)}") from None
     note_pauses(data, columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,6 +131,18 @@ class NamedColumns:
     together: bool | None = None
     latitude: str | None = None
     longitude: str | None = None
+    missing: str | None = None
+    bins: str | None = None
+    unit: str | None = None
+    tz: str | None = None
+    where: str | None = None
+    sep: str | None = None
+
+    @property
+    def raw(self) -> dict[str, str]:
+        """What is done to raw rows, as `shoal.data.read` takes it; only what is said."""
+        names = ("missing", "bins", "unit", "tz", "where", "sep")
+        return {name: said for name in names if (said := getattr(self, name)) is not None}
 
     def over(self, other: NamedColumns) -> NamedColumns:
         """These columns, and those of `other` where these say nothing.
@@ -163,9 +176,11 @@ def load_plan(path: Path) -> tuple[Plan, NamedColumns]:
     if data is None:
         return plan, NamedColumns()
     together = data.release == "together"
+    raw = {name: getattr(data, name) for name in ("missing", "bins", "tz", "where", "sep")}
     return plan, NamedColumns(
-        data.state, data.series, data.time, data.gap, together, data.lat, data.lon
-    )
+        data.state, data.series, data.time, data.gap, together, data.lat, data.lon,
+        unit=data.time_unit, **raw,
+    )  # fmt: skip
 
 
 def check_single(plan: Plan) -> None:
@@ -180,17 +195,19 @@ def check_single(plan: Plan) -> None:
         )
 
 
-def read_data(path: str, columns: NamedColumns) -> Dataset:
-    """The data set in `path`; refused when nothing says which column holds the states."""
-    from shoal.data.read import read
-    from shoal.data.times import parse_duration
+def read_data(path: str, columns: NamedColumns, states: Sequence[str] | None = None) -> Dataset:
+    """The data set in `path`; refused when nothing says which column holds the states.
+
+    `states` of a model say the bins of raw numbers, where they are named after bins.
+    """
+    from shoal.data.entries import dataset_of
 
     if columns.state is None:
         raise InputError(
             "no column of states is named; give [data] state in the spec, or --state COLUMN"
         )
-    gap = None if columns.gap is None else parse_duration(columns.gap)
-    if gap is not None and columns.time is None:
+    if columns.gap is not None and columns.time is None:
         raise InputError("gap is given without a time column; name it with --time, or drop gap")
+    named = {"state": columns.state, "series": columns.series, "time": columns.time}
     with show.working("reading"):
-        return read(path, state=columns.state, series=columns.series, time=columns.time, gap=gap)
+        return dataset_of(path, states, **named, gap=columns.gap, **columns.raw)

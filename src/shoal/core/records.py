@@ -59,7 +59,7 @@ def sequences(data: Any, states: Sequence[str]) -> Sequences:
             )
         return data
     index = {state: i for i, state in enumerate(states)}
-    return Sequences(tuple(states), tuple(_encode(chain, index) for chain in _chains(data)))
+    return Sequences(tuple(states), tuple(_encode(chain, index) for chain in chains(data)))
 
 
 def label(value: Any) -> str:
@@ -85,7 +85,8 @@ def missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _chains(data: Any) -> list[list[Any]]:
+def chains(data: Any) -> list[list[Any]]:
+    """`data` as lists of labels, one per chain; labels by themselves are one chain."""
     _refuse_counts(data)
     rows = _listed(data)
     if rows and all(_is_chain(row) for row in rows):
@@ -100,7 +101,7 @@ def _is_chain(row: Any) -> bool:
 
 
 def _listed(data: Any) -> list[Any]:
-    for method in ("to_list", "tolist"):  # pandas and polars series, NumPy arrays
+    for method in ("to_list", "to_pylist", "tolist"):  # series, PyArrow columns, NumPy arrays
         if hasattr(data, method):
             return list(getattr(data, method)())
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):

@@ -244,31 +244,43 @@ def tidy(frame: pl.DataFrame, source: str, columns: Columns, *, name: str) -> pl
 
     A null state is left only where it cuts the chain. `source` names the table in refusals.
     """
-    import polars as pl
-
     check_columns(frame.columns, source, columns)
     if frame.height == 0:
         raise DataError(f"{source} holds no rows; at least 2 are needed")
-    frame = chosen(frame, columns.where, source)
-    if columns.missing == "drop":
-        frame = _without_empty(frame, columns, source)
-    found = {"state": _states(frame[columns.state], source, columns)}
+    frame = _kept(frame, columns, source)
+    states = _states(frame[columns.state], source, columns)
+    return _placed(frame, source, columns, name).with_columns(states.alias("state"))
+
+
+def owners_and_times(
+    frame: pl.DataFrame, source: str, columns: Columns, *, name: str
+) -> pl.DataFrame:
+    """The columns series and time of `tidy` alone, whatever the states are."""
+    return _placed(_kept(frame, columns, source), source, columns, name)
+
+
+def _kept(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:
+    kept = chosen(frame, columns.where, source)
+    return _without_empty(kept, columns, source) if columns.missing == "drop" else kept
+
+
+def _placed(frame: pl.DataFrame, source: str, columns: Columns, name: str) -> pl.DataFrame:
+    """Whose row it is and when, for every row."""
+    import polars as pl
+
     owners = columns.series_in(frame.columns)
     if owners:
-        texts = [_labels(frame[owner], source) for owner in owners]
-        found["series"] = pl.DataFrame(texts).select(pl.concat_str(pl.all(), separator="/"))[
-            owners[0]
-        ]
+        texts = pl.DataFrame([_labels(frame[owner], source) for owner in owners])
+        series = texts.select(series=pl.concat_str(pl.all(), separator="/"))["series"]
     else:
-        found["series"] = pl.Series([name]).new_from_index(0, frame.height)
-    if columns.time is not None:
-        refuse_nulls(frame[columns.time], source, "fill in the time")
-        found["time"] = microseconds(
-            frame[columns.time], source, unit=columns.unit, tz=columns.tz, series=found["series"]
-        )
-        times = found["time"].to_numpy()
-        refuse_unclear(frame[columns.time], times, columns.pause, columns.unit, source)
-    return pl.DataFrame(found)
+        series = pl.Series("series", [name]).new_from_index(0, frame.height)
+    if columns.time is None:
+        return pl.DataFrame(series)
+    column = frame[columns.time]
+    refuse_nulls(column, source, "fill in the time")
+    time = microseconds(column, source, unit=columns.unit, tz=columns.tz, series=series)
+    refuse_unclear(column, time.to_numpy(), columns.pause, columns.unit, source)
+    return pl.DataFrame([series, time.alias("time")])
 
 
 def _without_empty(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:

@@ -57,6 +57,16 @@ class DataSection(Section):
     gap: Text | None = Field(
         None, description='a longer pause starts a new independent chain, e.g. "10min"'
     )
+    missing: Literal["refuse", "drop", "gap", "state"] | None = Field(
+        None, description="rows without a state: refused, dropped, a gap, or a state of their own"
+    )
+    bins: Text | None = Field(None, description='numbers as states: edges such as "100,500,2000"')
+    time_unit: Literal["ns", "us", "ms", "s", "min", "h", "d"] | None = Field(
+        None, description="what numbers in the time column count, else seconds"
+    )
+    tz: Text | None = Field(None, description='zone of times that name none, "Europe/Berlin"')
+    where: Text | None = Field(None, description='rows that count: "watts > 0 and user != x"')
+    sep: Text | None = Field(None, description='what separates the columns of a CSV, such as ";"')
     release: Literal["each", "together"] = Field(
         "each", description="one release per series, or one for all series together"
     )

@@ -113,11 +113,11 @@ def slots_of(wish: DayWish) -> Slots:
 
 
 def timed_rows(data: str, columns: NamedColumns) -> pl.DataFrame:
-    """Person, time in microseconds and context of every row; no context where it is empty."""
+    """Person, microseconds of the wall clock and context of every row; null where it is empty."""
     import polars as pl
 
     from shoal.data.read import load, matching, names_of
-    from shoal.data.times import microseconds
+    from shoal.data.times import clock
 
     parts = []
     files = matching(data)
@@ -128,7 +128,7 @@ def timed_rows(data: str, columns: NamedColumns) -> pl.DataFrame:
         parts.append(
             frame.select(
                 person=person.cast(pl.String),
-                time=microseconds(frame[str(columns.time)], repr(str(file))),
+                time=clock(frame[str(columns.time)], repr(str(file)), columns.tz),
                 context=pl.select(pl.when(context != "").then(context)).to_series(),
             )
         )

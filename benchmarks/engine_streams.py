@@ -21,9 +21,10 @@ from shoal.core.plan import Plan
 from shoal.jobs import local
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
-from shoal.jobs.live import Live, Reading, read_state
+from shoal.jobs.live import Live, Reading
 from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.spark_streams import advanced
+from shoal.places.jobs.live import read_state
 from shoal.places.jobs.traces import grid_in_km
 from shoal.places.stream import LocationStream
 

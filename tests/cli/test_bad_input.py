@@ -100,8 +100,8 @@ def test_data_that_breaks_a_rule(run: Run, folder: Path, text: str, words: str) 
         ),
         (("-o", "out.json", "--state", "act"), "no column 'act', named as the state"),
         (("-o", "out.json", "--gap", "10"), "gap is '10'; it must be a length of time"),
-        (("-o", "out.json", "--key", "k"), "--key is given without --ledger"),
-        (("-o", "out.json", "--subject", "k"), "--subject is given without --ledger"),
+        (("-o", "out.json", "--key", "k"), "--key is 'k' without --ledger"),
+        (("-o", "out.json", "--subject", "k"), "--subject is 'k' without --ledger"),
     ],
 )
 def test_options_that_break_a_rule(

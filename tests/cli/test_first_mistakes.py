@@ -45,7 +45,7 @@ def test_a_command_that_does_not_exist_is_met_with_the_nearest_one(run: Run) -> 
     ("arguments", "words"),
     [
         (("release", "contexts.toml", "days.csv", "-o", "o.json"), "use `shoal stream`"),
-        (("release", "location.toml", "days.csv", "-o", "o.json"), "or `shoal locations`"),
+        (("release", "location.toml", "days.csv", "-o", "o.json"), "tables are written as .csv"),
         (("locations", "contexts.toml", "days.csv", "-o", "o.csv"), "use `shoal stream`"),
         (("attack", "location.toml", "days.csv"), "has no column 'lat', named as the latitude"),
         (("attack", "spec.toml", "days.csv", "--friends", "x.csv"), "--friends is for a query"),
@@ -118,7 +118,7 @@ def test_columns_of_positions_are_called_what_they_are(run: Run, specs: Path) ->
 def test_a_line_that_is_no_place_is_refused(
     specs: Path, line: dict[str, object], words: str
 ) -> None:
-    assert words in refused(streamed("location.toml", line))
+    assert words in refused(streamed("location.toml", line, options=("--strict",)))
 
 
 def test_a_line_off_the_map_is_answered_and_told_once(specs: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_model_file_that_is_not_there_is_called_by_its_key(run: Run, folder: P
 
 
 def test_a_charged_context_needs_a_day(specs: Path) -> None:
-    charged = ("--ledger", "b.db", "--subject", "ann")
+    charged = ("--ledger", "b.db", "--subject", "ann", "--strict")
     told = streamed("contexts.toml", {"context": "home"}, options=charged)
     assert (told.exit_code, told.stdout) == (2, "")
     assert (

@@ -103,7 +103,7 @@ def test_the_sentence_of_bad_columns_is_one_line(run: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("-o", "o.xyz", "--ledger", "b.db"), "--out is 'o.xyz'; tables are written as .csv, "),
+        (("-o", "o.xyz", "--ledger", "b.db"), "steps of places as .csv, .parquet, "),
         (("-o", "o.csv", "--ledger", "b.db", "--seed", "1"), "--seed is given with --ledger"),
         (("-o", "o.csv", "--period", "May"), "--period is 'May' without --ledger"),
         (("-o", "tracks.csv", "--force"), "'tracks.csv' is read by this command; write to another"),

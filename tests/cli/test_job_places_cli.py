@@ -110,7 +110,7 @@ def test_what_is_no_degree_refuses_the_person(folder: Path, run: Run) -> None:
         (("--by", "user", "--lat", "lat"), "latitude and longitude go together"),
         (("--by", "user", "--lat", "lat", "--lon", "east"), "no column 'east', named as the"),
         (("--by", "user", "--state", "cell", "--lat", "lat", "--lon", "lon"), "not more than one"),
-        (("--lat", "lat", "--lon", "lon"), "name --by too"),
+        (("--lat", "lat", "--lon", "lon"), "and steps of places as .csv"),
     ],
     ids=["half", "column", "both", "alone"],
 )

@@ -111,7 +111,7 @@ def test_a_stream_of_places_goes_on_where_it_stopped(run: Run, maps: Path) -> No
     assert shown[3]["loss_path"] == pytest.approx(10)
     assert shown[2]["estimate_degrees"][0] == pytest.approx(39.01, abs=0.03)
     fed("stream", "plan.json", "--seed", "5", "--state", "s.json", lines=first)
-    state = json.loads((maps / "s.json").read_text())
+    state = json.loads((maps / "s.json").read_text().splitlines()[0])
     assert state["value"]["state"]["time"] == 3
     rest = fed("stream", "plan.json", "--seed", "5", "--state", "s.json", lines=second)
     assert [row["time"] for row in lines_of(done(rest))] == [4, 5]
@@ -141,7 +141,7 @@ def test_a_known_start_and_charged_steps(run: Run, maps: Path) -> None:
 def test_lines_that_make_no_sense_are_told(
     maps: Path, args: tuple[str, ...], line: str, message: str
 ) -> None:
-    assert message in refused(fed("stream", "map.toml", *args, lines=line + "\n"))
+    assert message in refused(fed("stream", "map.toml", "--strict", *args, lines=line + "\n"))
 
 
 def test_every_line_is_written_at_once(maps: Path) -> None:
@@ -201,7 +201,7 @@ def test_fits_that_make_no_sense_are_told(
 
 def test_tables_of_tracks_are_released_by_the_stream(run: Run, maps: Path) -> None:
     places = ("--series", "who", "--lat", "lat", "--lon", "lon", "--time", "t", "--every", "60s")
-    seeded = ("locations", "map.toml", "tracks.csv", "--seed", "3", *places)
+    seeded = ("release", "map.toml", "tracks.csv", "--seed", "3", *places)
     text = done(run(*seeded, "-o", "out.csv", "--plot", "trace.png"))
     assert "75 steps of 3 stream(s)" in text
     table = pl.read_csv(maps / "out.csv")
@@ -214,23 +214,23 @@ def test_tables_of_tracks_are_released_by_the_stream(run: Run, maps: Path) -> No
     same = pl.read_parquet(maps / "out.parquet")
     assert same["z_east"].to_list() == table["z_east"].to_list()
     by_state = ("--series", "who", "--state", "cell", "--ledger", "l.db")
-    done(run("locations", "map.toml", "tracks.csv", "-o", "charged.csv", *by_state))
+    done(run("release", "map.toml", "tracks.csv", "-o", "charged.csv", *by_state))
     assert pl.read_csv(maps / "charged.csv").height == 75
 
 
 def test_tables_that_make_no_sense_are_told(run: Run, maps: Path) -> None:
     where = ("--lat", "lat", "--lon", "lon")
-    assert "not a plan for places" in refused(
-        run("locations", "spec.toml", "tracks.csv", "-o", "o.csv", *where)
+    assert "are for streams of places, and" in refused(
+        run("release", "spec.toml", "tracks.csv", "-o", "o.parquet", *where)
     )
     assert "name --lat and --lon" in refused(
-        run("locations", "map.toml", "tracks.csv", "-o", "o.csv")
+        run("release", "map.toml", "tracks.csv", "-o", "o.csv")
     )
     assert "need the column of times" in refused(
-        run("locations", "map.toml", "tracks.csv", "-o", "o.csv", *where, "--gap", "1h")
+        run("release", "map.toml", "tracks.csv", "-o", "o.csv", *where, "--gap", "1h")
     )
-    assert "tables are written as .csv" in refused(
-        run("locations", "map.toml", "tracks.csv", "-o", "o.txt", *where)
+    assert "steps of places as .csv" in refused(
+        run("release", "map.toml", "tracks.csv", "-o", "o.txt", *where)
     )
 
 

@@ -173,7 +173,7 @@ def test_the_table_that_is_released_is_attacked_too(run: Run, folder: Path) -> N
     assert json.loads(run(*command).stdout)["series"] == "x"
     assert json.loads(run(*command, "--who", "y").stdout)["series"] == "y"
     refusal = run(*command, "--who", "z")
-    assert (refusal.exit_code, "must be one of x, y" in refusal.stderr) == (2, True)
+    assert (refusal.exit_code, "must be one of 'x', 'y'" in refusal.stderr) == (2, True)
 
 
 def test_a_column_of_people_is_not_one_of_series_where_people_are_entries(

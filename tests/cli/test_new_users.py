@@ -49,7 +49,7 @@ def stop(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("init", "--kind", "dog"), "--kind is 'dog'; it must be one of 'series', 'contexts', "),
+        (("init", "--kind", "dog"), "--kind is 'dog'; it must be one of 'series', 'network', "),
         (("fit", "a", "-o", "b", "--length", "x"), "--length is 'x'; it must be a whole number"),
         (("fit", "a", "-o", "b", "--length", "0"), "--length is '0'; it must be at least 1"),
         (("audit", "a", "--confidence", "x"), "--confidence is 'x'; it must be a number"),

@@ -59,7 +59,7 @@ def test_a_repeated_time_gives_the_same_answer(spec: Path) -> None:
 
 @pytest.mark.parametrize("time", [None, 36, "soon", "9:00"])
 def test_a_line_without_a_time_is_refused(spec: Path, time: object) -> None:
-    result = streamed([{"t": time, "context": "home"}], "--clock", "t")
+    result = streamed([{"t": time, "context": "home"}], "--clock", "t", "--strict")
     assert result.exit_code == 2
     assert f"line 1: t is {time!r}; it must be a time such as" in result.stderr
 
@@ -78,7 +78,7 @@ def test_a_clock_needs_slots_with_a_length(spec: Path) -> None:
 )
 def test_a_day_that_was_left_is_not_drawn_again(spec: Path, days: tuple[str, ...]) -> None:
     lines = [{"day": day, "slot": 1, "context": "home"} for day in days]
-    result = streamed(lines)
+    result = streamed(lines, "--strict")
     assert result.exit_code == 2
     assert len(result.stdout.splitlines()) == len(days) - 1
     assert f"line {len(days)}: day is {days[-1]!r}, which was left" in result.stderr

@@ -73,9 +73,12 @@ def test_another_reading_draws_other_noise(located: Plan) -> None:
     live = Live.of(located, SECRET)
     _, one = live.advance("ann", None, [Reading("", 0, "s1")])
     _, two = live.advance("ann", None, [Reading("", 0, "s2")])
-    assert one[0].multiples is not None
-    assert two[0].multiples is not None
-    noise = [np.subtract(one[0].multiples, (1, 0)), np.subtract(two[0].multiples, (2, 1))]
+    assert one[0].cells.get("multiples") is not None
+    assert two[0].cells.get("multiples") is not None
+    noise = [
+        np.subtract(one[0].cells["multiples"], (1, 0)),
+        np.subtract(two[0].cells["multiples"], (2, 1)),
+    ]
     assert noise[0].tolist() != noise[1].tolist()
 
 
@@ -85,7 +88,7 @@ def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) ->
     state, _ = live.advance("ann", None, rows[:6])
     after, told = live.advance("ann", state, [rows[2], Reading("2024-02-28", 3, "home")])
     assert after == state
-    assert all(row.late and row.shown is None for row in told)
+    assert all(row.late and row.cells.get("shown") is None for row in told)
     _, again = live.advance("ann", state, [rows[5]])  # the slot asked for again
     assert again == live.advance("ann", None, rows[:6])[1][5:]
     moving = Live.of(located, SECRET)
@@ -93,7 +96,7 @@ def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) ->
     after, told = moving.advance("ann", state, [walk()[1]])
     assert after == state
     assert told[0].late
-    assert told[0].multiples is None
+    assert told[0].cells.get("multiples") is None
 
 
 def test_numbers_in_names_of_days_are_compared_as_numbers(masked: Plan) -> None:
@@ -124,7 +127,7 @@ def test_days_are_charged_when_they_begin_and_steps_one_by_one(
     with open_ledger(where) as ledger:
         counts = Counter(entry.subject for entry in ledger.charges())
         assert ledger.verify().intact
-    drawn = sum(row.multiples is not None for row in first)
+    drawn = sum(row.cells.get("multiples") is not None for row in first)
     assert counts == {"ann": 2, "bob": drawn}
 
 
@@ -136,14 +139,20 @@ def test_what_the_ledger_refuses_shows_nothing_and_the_stream_goes_on(
         ledger.limit(2, unit="epsilon", subject="bob")
     moving = Live.of(located, SECRET, ledger=where)
     _, told = moving.advance("bob", None, walk()[:5])
-    assert [row.multiples is not None for row in told] == [True, True, False, False, False]
-    assert all(row.estimate is not None and not row.late for row in told)
+    assert [row.cells.get("multiples") is not None for row in told] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert all(row.cells.get("estimate") is not None and not row.late for row in told)
     live = Live.of(masked, SECRET, ledger=where)
     live.advance("ann", None, readings(1))
     other = Live.of(mask_again(masked), SECRET, ledger=where)
     _, told = other.advance("ann", None, readings())
-    assert all(row.shown is None for row in told[:SLOTS])
-    assert any(row.shown is not None for row in told[SLOTS:])
+    assert all(row.cells.get("shown") is None for row in told[:SLOTS])
+    assert any(row.cells.get("shown") is not None for row in told[SLOTS:])
 
 
 def mask_again(plan: Plan) -> Plan:
@@ -178,16 +187,16 @@ def test_coordinates_show_what_their_cells_show() -> None:
     assert found == document
     assert table["at"].tolist() == [1, 2, 3, 4, 5, 6]
     multiples = [None if row is None else tuple(row) for row in table["multiples"]]
-    assert multiples == [row.multiples for row in told]
+    assert multiples == [row.cells.get("multiples") for row in told]
     assert [row is None for row in multiples] == [name is None for name in names]
     grid = grid_in_km(plan)
     assert grid is not None
     for row, shown in zip(told, table.to_dict("records"), strict=True):
-        assert shown["estimate_degrees"] == grid.to_degrees(row.estimate).tolist()
-        if row.multiples is None:
+        assert shown["estimate_degrees"] == grid.to_degrees(row.cells.get("estimate")).tolist()
+        if row.cells.get("multiples") is None:
             assert shown["value_degrees"] is None
         else:
-            point = [float(k * plan.task.query.lattice) for k in row.multiples]
+            point = [float(k * plan.task.query.lattice) for k in row.cells["multiples"]]
             assert np.allclose(shown["value_degrees"], grid.to_degrees(point), rtol=0, atol=1e-12)
 
 
@@ -197,8 +206,8 @@ def test_tables_of_contexts_have_one_column_shown(masked: Plan) -> None:
     frame = pd.DataFrame(rows, columns=["day", "at", "state"]).assign(extra=1)
     _, told = live.advance("ann", None, rows)
     _, table = advanced(live, "ann", None, [frame])
-    assert table.columns.tolist() == ["subject", "day", "at", "late", "shown"]
-    assert table["shown"].tolist() == [row.shown for row in told]
+    assert table.columns.tolist() == ["subject", "day", "at", "late", "error", "shown"]
+    assert table["shown"].tolist() == [row.cells.get("shown") for row in told]
     assert advanced(live, "ann", None, [])[1].empty
 
 

@@ -138,7 +138,7 @@ def test_context_streams_go_on_after_a_restart_and_replay_what_they_showed(
         own = [row for row in slots(0, SLOTS) if row["user"] == f"u{user}"]
         rows = [Reading(row["day"], row["slot"], row["what"]) for row in own]
         _, told = live.advance(f"u{user}", None, rows)
-        assert {row.at: row.shown for row in told} == {
+        assert {row.at: row.cells.get("shown") for row in told} == {
             at: value for (name, at), value in together.items() if name == f"u{user}"
         }
     with open_ledger(where) as ledger:
@@ -182,8 +182,8 @@ def test_location_streams_go_on_after_a_restart(interface: str, spark: Any, tmp_
             f"u{user}", None, [Reading("", row["t"], row["place"]) for row in own]
         )
         for row in told:
-            found = together[f"u{user}", row.at]
-            assert (None if found is None else tuple(found)) == row.multiples
+            found = together[f"u{user}", int(row.at or 0)]
+            assert (None if found is None else tuple(found)) == row.cells.get("multiples")
 
 
 @pytest.mark.slow
@@ -224,9 +224,11 @@ def test_coordinates_are_followed_live(interface: str, spark: Any, tmp_path: Pat
     names = ["1,1", None, "3,3", None, "0,0"]
     _, told = live.advance("u0", None, [Reading("", at, n) for at, n in enumerate(names, 1)])
     for row in told:
-        found = seen[row.at]
-        assert (None if found.multiples is None else tuple(found.multiples)) == row.multiples
-        assert (found.value_degrees is None) == (row.multiples is None)
+        found = seen[int(row.at or 0)]
+        assert (None if found.multiples is None else tuple(found.multiples)) == row.cells.get(
+            "multiples"
+        )
+        assert (found.value_degrees is None) == (row.cells.get("multiples") is None)
         assert len(found.estimate_degrees) == 2
 
 

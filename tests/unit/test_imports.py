@@ -81,18 +81,6 @@ DOORS = frozenset(
         "audit.witness",
         "chains.closeness",
         "chains.hidden",
-        "cli.attack",
-        "cli.fit",
-        "cli.plan",
-        "cli.release",
-        "cli.sources",
-        "cli.stream",
-        "jobs.job",
-        "jobs.live",
-        "jobs.shard",
-        "jobs.spark",
-        "jobs.spark_streams",
-        "jobs.tidy",
         "networks.laws",
     )
 )

@@ -46,9 +46,6 @@ COMMANDS: dict[str, Command] = {
     "audit": Command("shoal.cli.audit", "Measure what a release really leaks."),
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
-    "locations": Command(
-        "shoal.places.views.tracks", "Release many people's trajectories, a stream for each."
-    ),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
     "check": Command("shoal.cli.check", "Say whether a model describes data it was not fitted on."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
@@ -59,6 +56,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
 }
+
+# names of earlier versions, for one version more: not in the help
+OLD_NAMES = {"locations": "release"}
 
 EXAMPLES = """\b
 Examples:
@@ -80,7 +80,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        row = COMMANDS.get(cmd_name)
+        row = COMMANDS.get(OLD_NAMES.get(cmd_name, cmd_name))
         if row is None:
             return None
         command = typer.main.get_command(import_module(row.module).app)
@@ -91,7 +91,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command named first; a name that is none is refused with the nearest ones."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {*COMMANDS, *OLD_NAMES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
             near = ", ".join(f"'{name}'" for name in get_close_matches(args[0], COMMANDS))

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from shoal.cli.options import AsJson, DataPath, Force, PlanSource, PlotPath, check_chart, new_app
-from shoal.contexts.views.calendar import shows_contexts
+from shoal.cli.options import (
+    AsJson,
+    Column,
+    DataPath,
+    Every,
+    Force,
+    Gap,
+    Latitude,
+    Longitude,
+    PlanSource,
+    PlotPath,
+    Start,
+    check_chart,
+    new_app,
+)
 from shoal.core.errors import InputError
-from shoal.places.views.stream import follows_places
-from shoal.records.views import asks_for_places
+from shoal.core.registry import hook
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -49,25 +62,28 @@ class Wish:
     track: TrackWish
 
 
-def check_wish(plan: Plan, wish: Wish) -> None:
-    """Refuses options that say nothing about this kind of plan."""
-    from shoal.records.views import has_ties
+class AttackView(NamedTuple):
+    """How a family is attacked: what runs, and which of the options that not all take it takes."""
 
-    places = follows_places(plan)
-    if wish.friends is not None and not asks_for_places(plan):
+    run: Callable[[Plan, str, NamedColumns, Wish], None]
+    takes: tuple[str, ...] = ()
+
+
+def check_wish(plan: Plan, wish: Wish, takes: tuple[str, ...]) -> None:
+    """Refuses options that say nothing about this kind of plan."""
+    if wish.friends is not None and "friends" not in takes:
         raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
-    if wish.track != TrackWish() and not places:
+    if wish.track != TrackWish() and "track" not in takes:
         raise InputError(
             "--lat, --lon, --every, --start and --steps are for streams of places, and "
             f"{plan.mechanism} is none; drop them"
         )
-    if wish.scale is not None and (places or shows_contexts(plan)):
+    if wish.scale is not None and "scale" not in takes:
         raise InputError(
             f"--scale is for single releases, and {plan.mechanism} answers step by step; plan with "
             "another epsilon instead"
         )
-    fixed = shows_contexts(plan) or asks_for_places(plan) or has_ties(plan, wish.model)
-    if wish.adversary is not None and fixed:
+    if wish.adversary is not None and "adversary" not in takes:
         raise InputError(
             f"--adversary is for chains, networks and maps; to attack {plan.mechanism} name one of "
             "the spec's models with --model"
@@ -108,8 +124,7 @@ Examples:
 """
 
 Who = Annotated[
-    str | None,
-    typer.Option("--who", metavar="NAME", help="Whose data to attack; by default the first."),
+    str | None, typer.Option(metavar="NAME", help="Whose data to attack; by default the first.")
 ]
 ModelPlace = Annotated[
     int, typer.Option(help="Which of the spec's models the adversary holds, from 0.")
@@ -124,36 +139,9 @@ Scale = Annotated[
         metavar="NUMBER", help="Attack Laplace noise of this scale instead, in the query's unit."
     ),
 ]
-Column = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data]."),
-]
-SeriesColumn = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Tells people apart; overrides the spec's [data]."),
-]
-Pause = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION", help="A longer pause starts a new chain or stream, such as 10min."
-    ),
-]
 Friends = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
-]
-Latitude = Annotated[
-    str | None, typer.Option("--lat", metavar="COLUMN", help="For streams of places: latitudes.")
-]
-Longitude = Annotated[
-    str | None, typer.Option("--lon", metavar="COLUMN", help="For streams of places: longitudes.")
-]
-Every = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="For streams of places: length of a step, such as 60s."),
-]
-Start = Annotated[
-    str | None, typer.Option(metavar="STATE", help="A first place that everybody knows.")
 ]
 Steps = Annotated[
     int | None,
@@ -171,9 +159,9 @@ def attack(
     adversary: Adversary = None,
     scale: Scale = None,
     state: Column = None,
-    series: SeriesColumn = None,
+    series: Column = None,
     time: Column = None,
-    gap: Pause = None,
+    gap: Gap = None,
     friends: Friends = None,
     latitude: Latitude = None,
     longitude: Longitude = None,
@@ -207,63 +195,41 @@ def attack(
         track=track,
     )
     plan, own = load_plan(source)
-    check_wish(plan, wish)
-    columns = NamedColumns(state, series, time, gap, None, latitude, longitude)
-    _attack(plan, data, columns.over(own), wish)
+    columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
+    view = _view_of(plan, model) or AttackView(_attack_series, ("scale", "adversary"))
+    check_wish(plan, wish, view.takes)
+    if scale is not None:
+        from shoal.cli.attack_entries import with_scale
+
+        plan = with_scale(plan, scale)
+    view.run(plan, data, columns, wish)
 
 
-def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
-    """The attack that goes with the plan."""
-    from shoal.cli.attack_entries import with_scale
-    from shoal.places.views.stream import follows_places
-    from shoal.records.views import asks_for_places, attack_places
-
-    if wish.scale is not None:
-        plan = with_scale(plan, wish.scale)
-    if follows_places(plan):
-        from shoal.places.views.attack import attack_track
-
-        attack_track(plan, data, columns, wish)
-    elif asks_for_places(plan):
-        attack_places(
-            plan, data, columns, wish.friends, wish.seed, as_json=wish.as_json, plot=wish.plot
-        )
-    else:
-        _attack_series(plan, data, columns, wish)
+def _view_of(plan: Plan, model: int) -> AttackView | None:
+    """How the plan's family is attacked; None for entries of a series or variables."""
+    family = plan.task.family
+    held = family[model] if 0 <= model < len(family) else None
+    view = hook("attack", plan.body, plan.task.query, held)
+    found: AttackView | None = None if view is None else view(plan, held)
+    return found
 
 
 def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
-    """The attack on one series of a file of states."""
+    """The attack on one series of a file of states, or on one record of variables."""
     from shoal.cli.attack_entries import attack_entries
-    from shoal.cli.sources import read_data
-    from shoal.contexts.views.attack import attack_day, chained_days, timed_days
-    from shoal.contexts.views.calendar import shows_contexts
-    from shoal.networks.views import has_variables, variable_records
-    from shoal.records.views import attack_ties, has_ties
 
-    seed, as_json, plot = wish.seed, wish.as_json, wish.plot
-    contexts = shows_contexts(plan)
-    if contexts:
-        member(plan, wish.model)
-    days = timed_days(plan, data, columns, wish.who) if contexts else None
-    if days is not None:
-        attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)
-        return
-    if columns.state is None and has_variables(plan):
-        people = variable_records(plan, data, columns)
-        name = wish.who if wish.who is not None else next(iter(people))
-        if name not in people:
-            shown = ", ".join(list(people)[:8])
-            raise InputError(f"--who is {name!r}; it must be one of {shown}")
-        records = people[name]
-    else:
-        dataset = read_data(data, columns, plan.task.query.states)
-        name = wish.who if wish.who is not None else dataset.names[0]
-        records = plan.task.read(dataset.sequences(plan.task.query.states, series=name))
-    if contexts:
-        days = chained_days(plan, records)
-        attack_day(plan, days, seed, as_json=as_json, plot=plot, adversary=wish.model)
-    elif has_ties(plan, wish.model):
-        attack_ties(plan, wish.model, records, seed, as_json=as_json, plot=plot)
-    else:
-        attack_entries(plan, name, records, wish)
+    attack_entries(plan, *chosen_records(plan, data, columns, wish.who), wish)
+
+
+def chosen_records(
+    plan: Plan, data: str, columns: NamedColumns, who: str | None
+) -> tuple[str, Any]:
+    """The name and the records of the one who is attacked: the first, unless somebody is named."""
+    from shoal.cli.sources import series_in
+
+    people = series_in(plan, data, replace(columns, together=None))
+    name = next(iter(people)) if who is None else who
+    if name not in people:
+        shown = ", ".join(map(repr, list(people)[:8])) + (", …" if len(people) > 8 else "")
+        raise InputError(f"--who is {name!r}; it must be one of {shown}")
+    return name, people[name]()

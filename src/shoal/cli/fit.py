@@ -13,9 +13,12 @@ from shoal.cli import show
 from shoal.cli.options import (
     AsJson,
     BinEdges,
+    Column,
     DataPath,
     Force,
     Gap,
+    Latitude,
+    Longitude,
     Missing,
     Separator,
     TimeUnit,
@@ -25,6 +28,7 @@ from shoal.cli.options import (
     new_app,
 )
 from shoal.core.errors import InputError
+from shoal.core.registry import only_hook
 
 if TYPE_CHECKING:
     from shoal.chains.fit_check import FitCheck
@@ -114,13 +118,6 @@ NOT_PRIVATE = (
 OutPath = Annotated[
     Path, typer.Option("--out", "-o", metavar="FILE", help="The model, a .json file.")
 ]
-StateColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the states.")]
-SeriesColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column that tells series apart.")
-]
-TimeColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column by which a series is ordered.")
-]
 Smoothing = Annotated[
     str,
     typer.Option(
@@ -148,12 +145,6 @@ GridWidth = Annotated[
     str | None,
     typer.Option(metavar="KM", help="Fit a map instead: width of square cells, or h3:8."),
 ]
-Latitudes = Annotated[
-    str | None, typer.Option("--lat", metavar="COLUMN", help="For maps: latitudes.")
-]
-Longitudes = Annotated[
-    str | None, typer.Option("--lon", metavar="COLUMN", help="For maps: longitudes.")
-]
 Box = Annotated[
     str | None, typer.Option(metavar="S,W,N,E", help="For maps: the box, else the data's.")
 ]
@@ -179,9 +170,9 @@ def fit(
     data: DataPath,
     *,
     out: OutPath,
-    state: StateColumn = None,
-    series: SeriesColumn = None,
-    time: TimeColumn = None,
+    state: Column = None,
+    series: Column = None,
+    time: Column = None,
     gap: Gap = None,
     missing: Missing = None,
     bins: BinEdges = None,
@@ -195,8 +186,8 @@ def fit(
     initial: Initial = "stationary",
     group: GroupColumn = None,
     grid: GridWidth = None,
-    latitude: Latitudes = None,
-    longitude: Longitudes = None,
+    latitude: Latitude = None,
+    longitude: Longitude = None,
     box: Box = None,
     personal: Personal = None,
     slot: SlotLength = None,
@@ -232,20 +223,22 @@ def fit(
     if grid is not None:
         if state is not None or group is not None:
             raise InputError("--state and --group do not go with --grid; drop them")
-        from shoal.places.views.fit import MapWish, fit_map
-
-        wish = MapWish(
-            grid, latitude, longitude, series, time, gap, box=box, personal=personal, **law
-        )
-        fit_map(data, out, wish, as_json=as_json, force=force)
+        fit_map = only_hook("fit --grid")
+        own: dict[str, Any] = {
+            "grid": grid,
+            "latitude": latitude,
+            "longitude": longitude,
+            "box": box,
+        }
+        own |= {"series": series, "time": time, "gap": gap, "personal": personal, **law}
+        fit_map(data, out, own, as_json=as_json, force=force)
         return
     if slot is not None:
         if group is not None or length is not None:
             raise InputError("--group and --length do not go with --slot; drop them")
-        from shoal.contexts.views.fit import DayWish, fit_contexts
-
-        day = DayWish(slot, hours, smoothing, spread)
-        fit_contexts(data, out, columns, day, as_json=as_json, force=force)
+        fit_day = only_hook("fit --slot")
+        own = {"slot": slot, "hours": hours, "smoothing": smoothing, "spread": spread}
+        fit_day(data, out, columns, own, as_json=as_json, force=force)
         return
     if state is None:
         raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,8 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import AsJson, Force, check_output, new_app
+from shoal.core.errors import InputError
+from shoal.core.registry import families
 
 app = new_app()
 
@@ -20,20 +21,10 @@ Examples:
   shoal plan shoal.toml
 """
 
-
-class Kind(StrEnum):
-    """What the data is; each has a template of its name in `templates/`."""
-
-    SERIES = "series"
-    CONTEXTS = "contexts"
-    LOCATION = "location"
-    NETWORK = "network"
-    CONTAGION = "contagion"
-    FRIENDS = "friends"
-
-
-ABOUT = """What the data is: a time series, contexts of a day shown or suppressed live, a location \
-stream, variables of a Bayesian network, people who infect each other, or records tied in pairs."""
+# each kind to what its data is; the template lies in `templates/` of its family
+KINDS = {kind: words for family in families() for kind, words in family.templates.items()}
+FIRST = "series"
+ABOUT = f"What the data is: {', '.join(f'{kind} ({words})' for kind, words in KINDS.items())}."
 
 
 @app.command(epilog=EXAMPLES)
@@ -41,7 +32,7 @@ def init(
     path: Annotated[Path, typer.Argument(metavar="[PATH]", help="The file to write.")] = Path(
         "shoal.toml"
     ),
-    kind: Annotated[Kind, typer.Option(help=ABOUT)] = Kind.SERIES,
+    kind: Annotated[str, typer.Option(metavar="KIND", help=ABOUT)] = FIRST,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
@@ -51,17 +42,21 @@ def init(
     """
     from shoal.data.files import atomic_write
 
+    words = template(kind)
     check_output(path, force=force)
-    atomic_write(path, template(kind).replace("{name}", path.name))
+    atomic_write(path, words.replace("{name}", path.name))
     if as_json:
-        show.print_json({"path": str(path), "kind": kind.value})
+        show.print_json({"path": str(path), "kind": kind})
         return
     commands = (f"  shoal {command} {path}" for command in ("leak", "plan"))
     typer.echo("\n".join([f"The spec is in {path}. Try:", *commands]))
 
 
-def template(kind: Kind) -> str:
+def template(kind: str) -> str:
     """The commented spec of a kind, with {name} in the place of its file's name."""
     from importlib.resources import files
 
-    return (files("shoal.cli") / "templates" / f"{kind.value}.toml").read_text(encoding="utf-8")
+    home = next((family.name for family in families() if kind in family.templates), None)
+    if home is None:
+        raise InputError(f"--kind is {kind!r}; it must be one of {', '.join(map(repr, KINDS))}")
+    return (files(f"shoal.{home}") / "templates" / f"{kind}.toml").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from shoal.cli.options import AsJson, new_app
 from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import NamedColumns
+    from shoal.cli.release import ReleaseWish
     from shoal.core.plan import Plan
     from shoal.jobs.inputs import Layout
     from shoal.jobs.job import Job
@@ -42,7 +42,6 @@ Examples:
   shoal job status out --json
 """
 PER_STEP = ("policy", "location-set")  # notions of streams of places
-SEEDED = "WARNING: --seed makes the noise predictable. It protects nothing."
 RESUME_EXAMPLES = """\b
 Examples:
   shoal job resume out
@@ -81,75 +80,70 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) 
 
 
 class JobWish(NamedTuple):
-    """What only a job of `shoal release` is told: columns, engine, and what to do with files.
-
-    `degrees` names the columns of latitudes and longitudes, where rows name no states.
-    """
+    """What only a job of `shoal release` is told: columns, engine, and what to do with files."""
 
     by: str
     engine: str
     group: str | None
     period_column: str | None
     bad_files: str
-    degrees: tuple[str | None, str | None] = (None, None)
-
-    def check(self) -> None:
-        """Refuses words that name no engine, or no way to treat files."""
-        if self.bad_files not in ("stop", "skip"):
-            raise InputError(f"--bad-files is {self.bad_files!r}; it must be 'stop' or 'skip'")
-        if self.engine not in ("local", "spark"):
-            raise InputError(f"--engine is {self.engine!r}; it must be 'local' or 'spark'")
 
 
-def start(
-    source: Path,
-    data: str,
-    out: Path,
-    wish: JobWish,
-    columns: NamedColumns,
-    ledger: str | None,
-    key: str | None,
-    seed: int | None,
-    *,
-    period: str,
-    requester: str,
-    as_json: bool,
-) -> None:
+def start(wish: ReleaseWish, own: JobWish) -> None:
     """What `shoal release --by` does: one release for each value of a column."""
     from shoal.jobs.job import Job, job_plans
 
-    wish.check()
-    if columns.together is not None:
-        raise InputError("--together and --each do not go with --by: each subject gets a release")
-    if ledger is None and (key or period or requester):
-        raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
-    if wish.group is not None and not source.is_dir():
-        raise InputError(
-            f"--group is {wish.group!r}, so SPEC must be a folder with a spec for each group, "
-            f"named after it; {str(source)!r} is none"
-        )
+    _check(wish, own)
     with show.working("calibrating"):
-        plans, section = job_plans(source)
-    layout = _layout(wish, columns, section, plans)
-    with _no_empty_folder(out):
+        plans, section = job_plans(wish.source)
+    layout = _layout(wish, own, section, plans)
+    with _no_empty_folder(wish.out):
         made = Job.of(
-            plans[""] if wish.group is None and "" in plans else plans,
-            data,
-            out=out,
+            plans[""] if own.group is None and "" in plans else plans,
+            wish.data,
+            out=wish.out,
             layout=layout,
-            name=key,
-            ledger=ledger,
-            period=period,
-            requester=requester,
-            skip_bad=wish.bad_files == "skip",
-            seed=seed,
+            name=wish.key,
+            ledger=wish.ledger,
+            period=wish.period,
+            requester=wish.requester,
+            skip_bad=own.bad_files == "skip",
+            seed=wish.seed,
         )
-        if seed is not None:
-            typer.echo(SEEDED, err=True)
-        with _told_how_to_resume(out):
-            report = _run(made, wish.engine)
-    tell(made, report, as_json=as_json)
+        wish.warn_of_seed()
+        with _told_how_to_resume(wish.out):
+            report = _run(made, own.engine)
+    tell(made, report, as_json=wish.as_json)
     check_released(report)
+
+
+def _check(wish: ReleaseWish, own: JobWish) -> None:
+    """Refuses options that say nothing to a job, and words that name nothing."""
+    if own.bad_files not in ("stop", "skip"):
+        raise InputError(f"--bad-files is {own.bad_files!r}; it must be 'stop' or 'skip'")
+    if own.engine not in ("local", "spark"):
+        raise InputError(f"--engine is {own.engine!r}; it must be 'local' or 'spark'")
+    if wish.subject:
+        raise InputError(
+            f"--subject is {wish.subject!r}, but --by charges each value of {own.by!r} under its "
+            "own name; drop it"
+        )
+    if wish.columns.together is not None:
+        raise InputError("--together and --each do not go with --by: each subject gets a release")
+    if wish.every or wish.plot or wish.workers > 1:
+        raise InputError("--every, --plot and --workers do not go with --by; drop them")
+    if wish.columns.raw:
+        raise InputError(
+            f"--{next(iter(wish.columns.raw))} does not go with --by; make the files tidy first "
+            "(shoal.read), or release one file"
+        )
+    if wish.ledger is None and (wish.key or wish.period or wish.requester):
+        raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
+    if own.group is not None and not wish.source.is_dir():
+        raise InputError(
+            f"--group is {own.group!r}, so SPEC must be a folder with a spec for each group, "
+            f"named after it; {str(wish.source)!r} is none"
+        )
 
 
 @contextmanager
@@ -182,46 +176,38 @@ def _run(made: Job, engine: str) -> JobReport:
         return run(made, notify=notify)
 
 
-def _layout(
-    wish: JobWish, columns: NamedColumns, section: Any, plans: Mapping[str, Plan]
-) -> Layout:
-    from shoal.cli.sources import NamedColumns as Named
+def _layout(wish: ReleaseWish, own: JobWish, section: Any, plans: Mapping[str, Plan]) -> Layout:
+    from shoal.cli.sources import NamedColumns
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
+    from shoal.jobs.job import by_days
 
-    degrees = wish.degrees
+    columns = wish.columns
     if section is not None:
-        # the options decide first whether rows name states or coordinates
-        asked = columns.state is not None or degrees != (None, None)
-        state, degrees = (None, degrees) if asked else (section.state, (section.lat, section.lon))
-        columns = columns.over(Named(state, section.series, section.time, section.gap, None))
+        named = NamedColumns(
+            section.state, section.series, section.time, section.gap, None, section.lat, section.lon
+        )
+        columns = columns.over(named)
     # K-means asks about columns of numbers, which the query itself names
     numbers = getattr(next(iter(plans.values())).task.query, "columns", ())
-    if columns.state is None and degrees == (None, None) and not numbers:
+    if columns.state is None and columns.latitude is None and not numbers:
         raise InputError(
             "no column of states is named; give [data] state (on a map: lat and lon) in the spec, "
             "or --state COLUMN (--lat and --lon)"
         )
     return Layout(
-        by=wish.by,
+        by=own.by,
         state=None if numbers else columns.state,
-        latitude=degrees[0],
-        longitude=degrees[1],
+        latitude=columns.latitude,
+        longitude=columns.longitude,
         numbers=numbers,
         series=columns.series,
         time=columns.time,
         gap=None if columns.gap is None else parse_duration(columns.gap),
-        group=wish.group,
-        period=wish.period_column,
-        daily=_of_days(plans) and wish.period_column is None and columns.time is not None,
+        group=own.group,
+        period=own.period_column,
+        daily=by_days(plans) and own.period_column is None and columns.time is not None,
     )
-
-
-def _of_days(plans: Mapping[str, Plan]) -> bool:
-    """Whether the plans are about days, so that the date of a row is its period."""
-    from shoal.contexts.day import DayChain
-
-    return any(isinstance(plan.task.family[0], DayChain) for plan in plans.values())
 
 
 @contextmanager

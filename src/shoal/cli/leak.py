@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, check_chart, new_app
+from shoal.cli.options import (
+    AsJson,
+    Force,
+    PlotPath,
+    SpecPath,
+    check_chart,
+    new_app,
+    write_chart,
+)
+from shoal.core.registry import hook
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -51,19 +61,17 @@ def leak(
 
     check_chart(plot, force=force)
     request = read_request(spec)
-    entries = request.task.secrets.notion == "pufferfish"
-    found, (names, losses, level) = (_of_entries if entries else _of_stream)(
+    stream = hook("leak", request.task.secrets) is not None
+    found, (names, losses, level) = (_of_stream if stream else _of_entries)(
         request, eta, as_json=as_json
     )
     if as_json:
         show.print_json(found)
     if plot is not None:
         from shoal.cli.charts import leak_chart
-        from shoal.data.files import atomic_write
 
-        atomic_write(plot, leak_chart(names, losses, level, **_axis(request.task)))
-        if not as_json:
-            typer.echo(f"\nThe chart is in {plot}")
+        drawn = leak_chart(names, losses, level, **_axis(request.task))
+        write_chart(plot, drawn, as_json=as_json)
 
 
 def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> Shown:
@@ -79,13 +87,27 @@ def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> Shown:
     return _object(request.task, level, rows), (names, [row["loss"] for row in rows], float(level))
 
 
-def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
-    from shoal.cli.leak_streams import print_stream, stream_leak
+class StreamLeak(NamedTuple):
+    """What an ordinary stream leaks, ready to be shown: as one object, as words and a table, as
+    bars of a chart."""
 
-    found = stream_leak(request, eta)
+    found: dict[str, Any]
+    words: tuple[str, ...]
+    titles: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    bars: tuple[list[str], list[float], float]
+
+
+def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+    leak: StreamLeak = hook("leak", request.task.secrets)(request, eta)
     if not as_json:
-        print_stream(found)
-    return found.found, found.bars
+        screen = show.console()
+        for paragraph in leak.words:
+            screen.print(paragraph)
+            screen.print()
+        numbers = [place for place, title in enumerate(leak.titles) if title]
+        screen.print(show.table(leak.titles, leak.rows, numbers=numbers))
+    return leak.found, leak.bars
 
 
 def _axis(task: Task) -> dict[str, str]:

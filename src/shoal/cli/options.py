@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, each said once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,23 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that exist."
 PlotPath = Annotated[
     Path | None, typer.Option("--plot", metavar="PNG", help="Also draw a chart into this file.")
 ]
+
+# where the entries are in a data file
+Column = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column, where the spec's [data] names none."),
+]
+Latitude = Annotated[
+    str | None, typer.Option("--lat", metavar="COLUMN", help="On a map: column with latitudes.")
+]
+Longitude = Annotated[
+    str | None, typer.Option("--lon", metavar="COLUMN", help="On a map: column with longitudes.")
+]
 Gap = Annotated[
     str | None,
-    typer.Option(metavar="DURATION", help="A longer pause starts a new chain, such as 10min."),
+    typer.Option(
+        metavar="DURATION", help="A longer pause starts a new chain or stream, such as 10min."
+    ),
 ]
 Missing = Annotated[
     str | None,
@@ -54,6 +68,26 @@ Separator = Annotated[
     str | None,
     typer.Option("--sep", metavar="CHAR", help="What separates a CSV's columns, or tab."),
 ]
+Every = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="For places: length of a step, such as 60s."),
+]
+Start = Annotated[
+    str | None,
+    typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
+]
+
+# what is charged, and to whom
+LedgerPath = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Charge the ledger before anything is drawn.")
+]
+Subject = Annotated[
+    str, typer.Option(metavar="NAME", help="Whose data it is, for the ledger; else the series.")
+]
+Period = Annotated[
+    str, typer.Option(metavar="NAME", help="The period the ledger charges; another for other data.")
+]
+Requester = Annotated[str, typer.Option(metavar="NAME", help="Who asks, for the ledger.")]
 DemoSeed = Annotated[
     int | None,
     typer.Option(metavar="N", help="For demos only: predictable noise, which protects nothing."),
@@ -97,3 +131,14 @@ def check_chart(path: Path | None, *, force: bool) -> None:
         raise DataError(f"--plot is {str(path)!r}; it must end in .png")
     check_charts()
     check_output(path, force=force)
+
+
+def write_chart(path: Path | None, drawn: bytes | None, *, as_json: bool) -> None:
+    """The chart in its file, and a line that says so unless only JSON may be printed."""
+    if path is None or drawn is None:
+        return
+    from shoal.data.files import atomic_write
+
+    atomic_write(path, drawn)
+    if not as_json:
+        typer.echo(f"\nThe chart is in {path}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,8 +19,7 @@ from shoal.cli.options import (
     check_output,
     new_app,
 )
-from shoal.contexts.views.calendar import calendar_object, print_calendar, shows_contexts
-from shoal.places.views.plan import follows_places, places_object, print_places
+from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
     from shoal.cli.charts import RowComparison
@@ -36,6 +36,19 @@ Examples:
   shoal plan shoal.toml --json | jq .scale
   shoal plan shoal.toml --save plan.json --plot noise.png
 """
+
+
+class PlanView(NamedTuple):
+    """How a family shows its rows side by side, what it adds to the JSON, and its own chart."""
+
+    tell: Callable[[RowComparison], None]
+    more: Callable[[Plan], dict[str, Any]]
+    chart: Callable[[Plan], bytes] | None = None
+
+
+def _view_of(plan: Plan) -> PlanView | None:
+    found: PlanView | None = plan_hook("plan", plan)
+    return found
 
 
 @app.command(epilog=EXAMPLES)
@@ -66,12 +79,9 @@ def plan(
     with show.working("calibrating"), request.limited():
         comparison = compare(request.task, request.epsilon(), request.mechanism)
     if as_json:
-        found = comparison_json(comparison)
-        if shows_contexts(comparison.plan):
-            found["calendar"] = calendar_object(comparison.plan)
-        if follows_places(comparison.plan):
-            found["places"] = places_object(comparison.plan)
-        show.print_json(found)
+        view = _view_of(comparison.plan)
+        more = {} if view is None else view.more(comparison.plan)
+        show.print_json({**comparison_json(comparison), **more})
     else:
         print_comparison(comparison, request)
     _write(comparison, save, plot, quiet=as_json)
@@ -88,12 +98,8 @@ def print_comparison(comparison: RowComparison, request: Request) -> None:
         out.print()
     out.print(show.paragraphs(comparison.plan.explain()))
     out.print()
-    if shows_contexts(comparison.plan):
-        print_calendar(comparison)
-    elif follows_places(comparison.plan):
-        print_places(comparison)
-    else:
-        print_noise(comparison)
+    view = _view_of(comparison.plan)
+    (print_noise if view is None else view.tell)(comparison)
 
 
 def print_noise(comparison: RowComparison) -> None:
@@ -146,10 +152,9 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
 
 
 def _chart(comparison: RowComparison) -> bytes:
-    if follows_places(comparison.plan):
-        from shoal.places.views.plan import policy_chart
-
-        return policy_chart(comparison.plan)
+    view = _view_of(comparison.plan)
+    if view is not None and view.chart is not None:
+        return view.chart(comparison.plan)
     from shoal.cli.charts import noise_chart
 
     return noise_chart(comparison)

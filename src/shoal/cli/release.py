@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +13,22 @@ from shoal.cli import show
 from shoal.cli.options import (
     AsJson,
     BinEdges,
+    Column,
     DataPath,
     DemoSeed,
+    Every,
     Force,
     Gap,
+    Latitude,
+    LedgerPath,
+    Longitude,
     Missing,
+    Period,
     PlanSource,
+    PlotPath,
+    Requester,
     Separator,
+    Subject,
     TimeUnit,
     Where,
     Zone,
@@ -27,17 +37,18 @@ from shoal.cli.options import (
     new_app,
 )
 from shoal.core.errors import DataError, InputError
-from shoal.records.views import TOGETHER, asks_for_places, place_records, print_centroids
+from shoal.core.plan import refuse_seed
+from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import Account, NamedColumns
+    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan, Release
     from shoal.core.rng import Rng
-    from shoal.data.table import Dataset
 
 app = new_app()
 
 SUFFIXES = (".json", ".parquet")
+TABLES = (".csv", ".parquet", ".jsonl", ".ndjson")  # of streams: a row for each step
 DEFAULTS = ("local", "stop")  # engine and bad files of a job
 MOST_SHOWN = 12  # values of a single release that are printed, not only written
 
@@ -46,33 +57,23 @@ Examples:
   shoal release shoal.toml days.csv -o release.json
   shoal release plan.json days.parquet -o release.parquet --state activity --series person
   shoal release shoal.toml days.csv -o release.json --ledger budget.db --requester anna
+  shoal release town.toml tracks.csv -o out.csv --series user --lat lat --lon lon --time t
   shoal release shoal.toml 'in/**/*.parquet' -o out --by user --ledger budget.db
 """
 
-DataColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Overrides the column of the spec's [data].")
-]
 OutPath = Annotated[
     Path,
     typer.Option(
-        "--out", "-o", metavar="FILE", help="Written whole: .json or .parquet; --by: a folder."
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Written whole: .json or .parquet; steps of places: .csv too; --by: a folder.",
     ),
 ]
 Together = Annotated[
     bool | None,
     typer.Option("--together/--each", help="One release for all series, or one for each."),
 ]
-LedgerPath = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Charge the ledger before anything is drawn.")
-]
-Subject = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="Whose data it is; with one release per series the series's name."
-    ),
-]
-Period = Annotated[str, typer.Option(metavar="NAME", help="The period the ledger charges.")]
-Requester = Annotated[str, typer.Option(metavar="NAME", help="Who asks, for the ledger.")]
 Key = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Repeat a command with its key without paying twice."),
@@ -91,15 +92,40 @@ Group = Annotated[
 PeriodColumn = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="A job with a release per period.")
 ]
-Latitude = Annotated[
-    str | None, typer.Option("--lat", metavar="COLUMN", help="A job on a map: latitudes.")
-]
-Longitude = Annotated[
-    str | None, typer.Option("--lon", metavar="COLUMN", help="A job on a map: longitudes.")
-]
 BadFiles = Annotated[
     str, typer.Option(metavar="stop|skip", help="What a job does with files it cannot use.")
 ]
+Workers = Annotated[int, typer.Option(min=1, help="For places: processes side by side.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseWish:
+    """What was asked of one release: where from, where to, at whose cost, and how to tell of it."""
+
+    source: Path
+    data: str
+    out: Path
+    columns: NamedColumns
+    ledger: str | None
+    subject: str
+    period: str
+    requester: str
+    key: str | None
+    seed: int | None
+    every: str | None
+    workers: int
+    plot: Path | None
+    as_json: bool
+    force: bool
+
+    def warn_of_seed(self) -> None:
+        """Tells that predictable noise protects nothing."""
+        if self.seed is not None:
+            typer.echo(
+                "WARNING: --seed makes the noise predictable; what is released protects nothing "
+                "and is marked secure=false.",
+                err=True,
+            )
 
 
 @app.command(epilog=EXAMPLES)
@@ -108,10 +134,13 @@ def release(
     data: DataPath,
     *,
     out: OutPath,
-    state: DataColumn = None,
-    series: DataColumn = None,
-    time: DataColumn = None,
+    state: Column = None,
+    series: Column = None,
+    time: Column = None,
     gap: Gap = None,
+    latitude: Latitude = None,
+    longitude: Longitude = None,
+    every: Every = None,
     missing: Missing = None,
     bins: BinEdges = None,
     time_unit: TimeUnit = None,
@@ -129,144 +158,136 @@ def release(
     engine: Engine = "local",
     group: Group = None,
     period_column: PeriodColumn = None,
-    latitude: Latitude = None,
-    longitude: Longitude = None,
     bad_files: BadFiles = "stop",
+    workers: Workers = 1,
+    plot: PlotPath = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Release data under a spec or a stored plan.
 
     Draws noise from the operating system's randomness and writes one release per series, or one
-    for all together. All data is checked before anything is charged or drawn. With --by it is a
-    job: any number of files, in bounded memory, that can be resumed (`shoal job`).
+    for all together; under a plan for places a row for each step of everybody's track. All data is
+    checked before anything is charged or drawn. With --by it is a job: any number of files, in
+    bounded memory, that can be resumed (`shoal job`).
     """
-    from shoal.cli.sources import Account, NamedColumns
+    from shoal.cli.sources import NamedColumns
 
-    raw: dict[str, Any] = {
-        "missing": missing,
-        "bins": bins,
-        "unit": time_unit,
-        "where": where,
-        "sep": sep,
-    }
-    columns = NamedColumns(state, series, time, gap, together, tz=tz, **raw)
-    told = {"period": period, "requester": requester}
+    raw: dict[str, Any] = {"missing": missing, "bins": bins, "unit": time_unit, "tz": tz}
+    raw |= {"where": where, "sep": sep}
+    columns = NamedColumns(state, series, time, gap, together, latitude, longitude, **raw)
     if key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
+    wish = ReleaseWish(
+        source=source,
+        data=data,
+        out=out,
+        columns=columns,
+        ledger=ledger,
+        subject=subject,
+        period=period,
+        requester=requester,
+        key=key,
+        seed=seed,
+        every=every,
+        workers=workers,
+        plot=plot,
+        as_json=as_json,
+        force=force,
+    )
     if by is not None:
-        if columns.raw:
-            raise InputError(
-                f"--{next(iter(columns.raw))} does not go with --by; make the files tidy first "
-                "(shoal.read), or release one file"
-            )
-        if subject:
-            raise InputError(
-                f"--subject is {subject!r}, but --by charges each value of {by!r} under its own "
-                "name; drop it"
-            )
         from shoal.cli.job import JobWish, start
 
-        wish = JobWish(by, engine, group, period_column, bad_files, (latitude, longitude))
-        start(source, data, out, wish, columns, ledger, key, seed, as_json=as_json, **told)
+        start(wish, JobWish(by, engine, group, period_column, bad_files))
         return
-    if any((group, period_column, latitude, longitude)) or (engine, bad_files) != DEFAULTS:
+    if group or period_column or (engine, bad_files) != DEFAULTS:
         raise InputError(
-            "--group, --period-column, --lat, --lon, --engine and --bad-files are for jobs; name "
-            "--by too"
+            "--group, --period-column, --engine and --bad-files are for jobs; name --by too"
         )
-    _check_out(out, force=force)
-    check_apart(out, source, data)
-    account = Account.of(ledger, subject=subject, key=key, seeded=seed is not None, **told)
-    _release_once(source, data, out, columns, account, seed, as_json=as_json)
+    _check_wish(wish)
+    _released(wish)
 
 
-def _release_once(
-    source: Path,
-    data: str,
-    out: Path,
-    columns: NamedColumns,
-    account: Account,
-    seed: int | None,
-    *,
-    as_json: bool,
-) -> None:
+def _check_wish(wish: ReleaseWish) -> None:
+    """Refuses, before the plan is made, what no plan could be released with."""
+    if wish.ledger is None:
+        said = {"subject": wish.subject, "period": wish.period, "requester": wish.requester}
+        given = [name for name, value in {**said, "key": wish.key}.items() if value]
+        if given:
+            value = {**said, "key": wish.key}[given[0]]
+            raise InputError(f"--{given[0]} is {value!r} without --ledger; name the ledger too")
+    refuse_seed(wish.seed is not None and wish.ledger is not None, "--seed is given with --ledger")
+    if wish.out.suffix.lower() not in (*SUFFIXES, *TABLES):
+        raise InputError(
+            f"--out is {str(wish.out)!r}; releases are written as {_either(SUFFIXES)}, and steps of "
+            f"places as {_either(TABLES)}"
+        )
+    check_output(wish.out, force=wish.force)
+    check_apart(wish.out, wish.source, wish.data)
+
+
+def _check_suffix(out: Path, suffixes: tuple[str, ...], what: str) -> None:
+    if out.suffix.lower() not in suffixes:
+        raise InputError(f"--out is {str(out)!r}; {what} are written as {_either(suffixes)}")
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _released(wish: ReleaseWish) -> None:
+    """The release that goes with the plan: of everything at once, or step by step."""
+    from shoal.cli.sources import load_plan
+    from shoal.core.plan import Machine
+
+    plan, own = load_plan(wish.source)
+    columns = wish.columns.over(own)
+    if not isinstance(plan.body, Machine):
+        _check_suffix(wish.out, SUFFIXES, "releases")
+        if wish.every or wish.plot or wish.workers > 1 or wish.columns.latitude:
+            raise InputError(
+                "--lat, --lon, --every, --workers and --plot are for streams of places, and "
+                f"{plan.mechanism} is none; drop them"
+            )
+        _release_once(plan, columns, wish)
+        return
+    steps = plan_hook("release steps", plan)
+    if steps is None:
+        raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
+    _check_suffix(wish.out, TABLES, "tables")
+    if wish.subject or wish.requester or wish.key or wish.columns.together is not None:
+        raise InputError(
+            "--subject, --requester, --key, --together and --each are for single releases, and "
+            f"{plan.mechanism} answers step by step; drop them"
+        )
+    steps(plan, columns, wish)
+
+
+def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     """All of a file released at once: read, checked, charged, drawn, written, told."""
-    from shoal.cli.sources import check_single, load_plan
+    from shoal.cli.pauses import note_pauses
+    from shoal.cli.sources import Account, series_in, view_of
 
-    plan, own = load_plan(source)
-    check_single(plan)
-    columns = columns.over(own)
-    places = asks_for_places(plan)
-    records = _read(plan, data, columns)
-    account.check(list(records), together=places or bool(columns.together))
-    releases = account.draw(plan, records, _rng(seed))
-    account.write(out, releases)
+    view = view_of(plan)
     try:
-        _report(plan, releases, out, account.key, as_json=as_json, seeded=seed is not None)
-        if places and not as_json:
-            print_centroids(plan, releases[TOGETHER])
+        records = {name: read() for name, read in series_in(plan, wish.data, columns).items()}
+    except DataError as error:
+        hint = "" if view.hint is None else view.hint(plan, columns)
+        raise DataError(f"{error}{hint}") from None
+    note_pauses(wish.data, columns)
+    account = Account.of(wish)
+    account.check(list(records), together=view.whole or bool(columns.together))
+    releases = account.draw(plan, records, _rng(wish.seed))
+    account.write(wish.out, releases)
+    try:
+        _report(plan, releases, wish, account.key)
+        if view.tell is not None and not wish.as_json:
+            view.tell(plan, releases)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         # not "repeat": that would draw, and charge, once more
-        raise DataError(f"{str(out)!r} is written, but no space is left to print it") from None
-
-
-def _read(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
-    """Name to checked records of a file, in the form that the plan's query asks for."""
-    from shoal.cli.pauses import note_pauses
-    from shoal.cli.sources import read_data
-    from shoal.networks.views import has_variables, variable_records
-
-    if asks_for_places(plan):
-        return place_records(plan, data, columns)
-    if columns.state is None and has_variables(plan):
-        return variable_records(plan, data, columns)
-    try:
-        states = plan.task.query.states
-        records = _records(plan, read_data(data, columns, states), columns)
-    except DataError as error:
-        raise DataError(f"{error}{_people_hint(plan, columns)}") from None
-    note_pauses(data, columns)
-    return records
-
-
-def _people_hint(plan: Plan, columns: NamedColumns) -> str:
-    """What is likely wrong when rows of people are told apart, but people are the entries."""
-    from shoal.networks.contagion import Contagion
-    from shoal.records.field import PairwiseField
-    from shoal.records.ties import Dependence
-
-    model = plan.task.family[0]
-    if columns.series is None or not isinstance(model, Contagion | Dependence | PairwiseField):
-        return ""
-    return (
-        f" (the rows of one series are this model's records: name no column of people, now "
-        f"{columns.series!r}, and give a row for each in the model's order)"
-    )
-
-
-def _check_out(out: Path, *, force: bool) -> None:
-    if out.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--out is {str(out)!r}; releases are written as .json or .parquet")
-    check_output(out, force=force)
-
-
-def _records(plan: Plan, dataset: Dataset, columns: NamedColumns) -> dict[str, Any]:
-    """Name to checked records; every series is checked before the first one is released."""
-    states = plan.task.query.states
-    if columns.together:
-        return {TOGETHER: plan.task.read(dataset.sequences(states))}
-    records = {}
-    for name in dataset.names:
-        try:
-            records[name] = plan.task.read(dataset.sequences(states, series=name))
-        except DataError as error:
-            where = f"series {name!r}"
-            text = str(error)
-            raise DataError(text if where in text else f"{where}: {text}") from None
-    return records
+        raise DataError(f"{str(wish.out)!r} is written, but no space is left to print it") from None
 
 
 def _rng(seed: int | None) -> Rng | None:
@@ -277,42 +298,29 @@ def _rng(seed: int | None) -> Rng | None:
     return SeededRng(seed)
 
 
-def _report(
-    plan: Plan,
-    releases: dict[str, Release],
-    out: Path,
-    key: str,
-    *,
-    as_json: bool,
-    seeded: bool,
-) -> None:
+def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
     error = plan.error()
-    if seeded:
-        typer.echo(
-            "WARNING: --seed makes the noise predictable. This release protects nothing; "
-            "it is marked secure=false.",
-            err=True,
-        )
-    if as_json:
+    wish.warn_of_seed()
+    if wish.as_json:
         from shoal.data.write import release_object
 
         body = {name: release_object(release) for name, release in releases.items()}
-        told = {"path": str(out), "secure": not seeded, "key": key or None, "releases": body}
+        secure = wish.seed is None
+        told = {"path": str(wish.out), "secure": secure, "key": key or None, "releases": body}
         show.print_json(told)
         return
-    screen = show.console()
     lines = [
-        f"Released: {len(releases)} release(s) by {plan.mechanism}, in {out}",
+        f"Released: {len(releases)} release(s) by {plan.mechanism}, in {wish.out}",
         f"Promise: {plan.guarantee.describe()}",
     ]
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
     if key:
         lines.append(f"Charged: before they were drawn; with --key {key} the same come back free.")
-    if len(releases) == 1 and not asks_for_places(plan):
+    if len(releases) == 1:
         lines[1:1] = _values(next(iter(releases.values())))
-    screen.print(show.paragraphs("\n".join(lines)))
+    show.console().print(show.paragraphs("\n".join(lines)))
 
 
 def _values(release: Release) -> list[str]:

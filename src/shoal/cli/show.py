@@ -106,6 +106,11 @@ def unicode_out() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
+def escaped(text: str) -> str:
+    """`text` with control characters written out: names from files must not move a cursor."""
+    return "".join(char if char.isprintable() or char == " " else repr(char)[1:-1] for char in text)
+
+
 def finite(value: float) -> float | None:
     """`value` for JSON: null stands for infinity."""
     return value if math.isfinite(value) else None
@@ -185,12 +190,6 @@ def paragraphs(text: str) -> Any:
         title, _, rest = line.partition(":")
         grid.add_row(title, rest.strip())
     return grid
-
-
-def chart_written(path: Any, *, as_json: bool) -> None:
-    """Tells where a chart is, unless only JSON may be printed."""
-    if not as_json:
-        typer.echo(f"\nThe chart is in {path}")
 
 
 @contextmanager

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
 from shoal.core.errors import BudgetError, DataError, InputError
-from shoal.core.plan import Ledger, Plan, Release, refuse_seed
+from shoal.core.plan import Ledger, Plan, Release
+from shoal.core.registry import plan_hook
 from shoal.core.rng import Rng
 
 if TYPE_CHECKING:
+    from shoal.cli.release import ReleaseWish
     from shoal.data.table import Dataset
 
 Records = dict[str, Any]  # name of a series to its checked records
@@ -35,15 +38,17 @@ class Account:
     key: str = ""
 
     @classmethod
-    def of(cls, where: str | None, *, key: str | None, seeded: bool, **said: str) -> Account:
-        """The account the options name; options of a ledger without one are refused."""
-        if where is None:
-            given = [name for name, value in {**said, "key": key}.items() if value]
-            if given:
-                raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
+    def of(cls, wish: ReleaseWish) -> Account:
+        """The account the options name; without a ledger nothing is charged."""
+        if wish.ledger is None:
             return cls(where=None)
-        refuse_seed(seeded, "--seed is given with --ledger")
-        return cls(where=where, key=key or secrets.token_hex(8), **said)
+        return cls(
+            where=wish.ledger,
+            key=wish.key or secrets.token_hex(8),
+            subject=wish.subject,
+            period=wish.period,
+            requester=wish.requester,
+        )
 
     def check(self, names: list[str], *, together: bool) -> None:
         """Refuse, before any charge, a subject that does not fit the series."""
@@ -183,16 +188,60 @@ def load_plan(path: Path) -> tuple[Plan, NamedColumns]:
     )  # fmt: skip
 
 
-def check_single(plan: Plan) -> None:
-    """Refuses a plan of a stream, where a command makes one release of data at rest."""
-    from shoal.core.plan import Machine
-    from shoal.places.views.stream import follows_places
+class ReleaseView(NamedTuple):
+    """How a family's data is read for a single release, where rows are not states of series.
 
-    if isinstance(plan.body, Machine):
-        also = " or `shoal locations`" if follows_places(plan) else ""
-        raise InputError(
-            f"{plan.mechanism} answers step by step, not once; use `shoal stream`{also}"
-        )
+    `read` gives each record under its name, or None where rows are states after all; `hint` says
+    what is likely wrong with data that was refused, `tell` prints more about the releases. `whole`:
+    all records make one release.
+    """
+
+    read: Callable[[Plan, str, NamedColumns], Records | None] | None = None
+    hint: Callable[[Plan, NamedColumns], str] | None = None
+    tell: Callable[[Plan, Mapping[str, Release]], None] | None = None
+    whole: bool = False
+
+
+def view_of(plan: Plan) -> ReleaseView:
+    """How the plan's family reads and tells."""
+    view = plan_hook("release", plan)
+    return ReleaseView() if view is None else view(plan)
+
+
+def rows_hint(series: str) -> str:
+    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    return (
+        f" (the rows of one series are this model's records: name no column of people, now "
+        f"{series!r}, and give a row for each in the model's order)"
+    )
+
+
+TOGETHER = "all"  # the name of the one release of all series together
+
+
+def series_in(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Callable[[], Any]]:
+    """Name to what reads and checks its records, in the form that the plan's query asks for."""
+    view = view_of(plan)
+    found = None if view.read is None else view.read(plan, data, columns)
+    if found is not None:
+        return {name: partial(_same, records) for name, records in found.items()}
+    states = plan.task.query.states
+    dataset = read_data(data, columns, states)
+    if columns.together:
+        return {TOGETHER: lambda: plan.task.read(dataset.sequences(states))}
+    return {name: partial(_one_series, plan, dataset, name) for name in dataset.names}
+
+
+def _same(records: Any) -> Any:
+    return records
+
+
+def _one_series(plan: Plan, dataset: Dataset, name: str) -> Any:
+    try:
+        return plan.task.read(dataset.sequences(plan.task.query.states, series=name))
+    except DataError as error:
+        where, text = f"series {name!r}", str(error)
+        raise DataError(text if where in text else f"{where}: {text}") from None
 
 
 def read_data(path: str, columns: NamedColumns, states: Sequence[str] | None = None) -> Dataset:

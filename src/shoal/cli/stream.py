@@ -5,37 +5,41 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from shoal.cli.options import PlanSource, new_app
-from shoal.cli.show import unicode_out
-from shoal.contexts.views.calendar import Days, clock_of, timed
-from shoal.core.errors import DataError, InputError
-from shoal.places.views.stream import (
-    Purse,
-    begun,
-    follows_places,
-    place_doubt,
-    place_step,
-    warn_of_stored,
+from shoal.cli.options import (
+    DemoSeed,
+    LedgerPath,
+    Period,
+    PlanSource,
+    Start,
+    Subject,
+    new_app,
 )
+from shoal.cli.show import escaped, unicode_out
+from shoal.core.errors import DataError, InputError
+from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
-    from shoal.contexts.day import DayChain
-    from shoal.contexts.stream import ContextStream
-    from shoal.core.plan import Plan, Stream
+    from shoal.core.plan import Plan
+    from shoal.core.rng import Rng
+    from shoal.ledger.store import SqlLedger
 
 app = new_app()
 
 BYTE_ORDER_MARK = "\ufeff"  # some editors begin a file with it
+LONGEST_LINE = 2**20  # characters: a reading is a few dozen
+NOT_JSON = "it is not a JSON object; write one object a line"
+NOT_READ = "it is no reading of this stream, or comes too late"
 
 EXAMPLES = """\b
 Examples:
   shoal stream mask.toml < contexts.jsonl > shown.jsonl
-  tail -f contexts.jsonl | shoal stream plan.json --state today.json
+  tail -f contexts.jsonl | shoal stream plan.json --state today.json --resume
   shoal stream mask.toml --clock time < timed.jsonl
 \b
 A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
@@ -43,6 +47,9 @@ A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context":
 A line out: {"slot": 36, "shown": "work"}; null stands for suppressed
 Of places:  {"lat": 39.91, "lon": 116.41}, {"state": "3,4"} or {"skip": 2}
        out: {"time": 1, "z": [1.5, 2], "estimate": [1.4, 1.6], …}
+\b
+A line may have an "id": with --state, the id of the last line answered brings its answer again.
+A line that cannot be used is answered with {"line": 7, "error": …}; the stream goes on.
 """
 
 
@@ -60,29 +67,69 @@ StatePath = Annotated[
         help="Keep where the stream stands, to go on after a stop; as private as the data.",
     ),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Predictable randomness: protects nothing, for tests only."),
+Resume = Annotated[
+    bool, typer.Option("--resume", help="With --state: first print the last answer once more.")
 ]
-Start = Annotated[
-    str | None,
-    typer.Option(metavar="STATE", help="For places: a first state that everybody knows."),
-]
-LedgerPath = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Charge each step of places, or each day of contexts, first."
-    ),
-]
-Subject = Annotated[
-    str, typer.Option(metavar="NAME", help="Whose readings they are, for the ledger.")
-]
-Period = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="The period the ledger charges; the day of lines that name none."
-    ),
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at a line that cannot be used.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWish:
+    """Where a line holds what, where the stream begins, and who pays for it."""
+
+    field: str = "context"
+    clock: str | None = None
+    start: str | None = None
+    ledger: SqlLedger | None = None
+    subject: str = ""
+    period: str = ""
+
+
+class Lines(Protocol):
+    """How a family's streams take a line; made of a plan and a wish, which are checked then."""
+
+    charged: bool  # whether a ledger can be charged
+
+    def begin(self) -> Any:
+        """The stream before its first step."""
+        ...
+
+    def goes_on(self, stored: Plan) -> bool:
+        """Whether a stream begun with another plan may go on with this one."""
+        ...
+
+    def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
+        """The stream after a line, and the line to write; refused where the line is no reading."""
+        ...
+
+    def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
+        """What the owner of the readings should know about a line; empty when nothing is odd."""
+        ...
+
+
+class PlainLines:
+    """Any machine that no family has lines of its own for."""
+
+    charged = False
+
+    def __init__(self, plan: Plan, wish: StreamWish) -> None:
+        self._plan, self._field = plan, wish.field
+        if wish.start is not None or wish.clock is not None:
+            option = "--clock" if wish.start is None else "--start"
+            raise InputError(f"{option} says nothing to {plan.mechanism}; drop it")
+
+    def begin(self) -> Any:
+        return self._plan.start()
+
+    def goes_on(self, stored: Plan) -> bool:
+        return stored == self._plan
+
+    def step(self, runner: Any, reading: dict[str, Any], rng: Rng) -> tuple[Any, dict[str, Any]]:
+        after, shown = runner.step(reading.get(self._field), rng=rng)
+        return after, {"shown": shown}
+
+    def doubt(self, runner: Any, reading: dict[str, Any]) -> str:
+        return ""
 
 
 @app.command(epilog=EXAMPLES)
@@ -91,7 +138,9 @@ def stream(
     field: Field = "context",
     clock: Clock = None,
     state: StatePath = None,
-    seed: Seed = None,
+    resume: Resume = False,
+    strict: Strict = False,
+    seed: DemoSeed = None,
     start: Start = None,
     ledger: LedgerPath = None,
     subject: Subject = "",
@@ -105,23 +154,42 @@ def stream(
     applications see must come from one such stream.
     """
     from shoal.cli.sources import load_plan
+    from shoal.core.plan import Machine
+    from shoal.core.rng import SystemRng
+    from shoal.noise.primitives import SeededRng
 
-    _check_options(state, ledger, subject, period)
+    _check_options(state, ledger, subject, period, seed, resume=resume)
     plan, _ = load_plan(source)
-    if field != "context" and follows_places(plan):
-        raise InputError(
-            f"--field is {field!r}, but {plan.mechanism} reads lat and lon, or state; drop it"
-        )
+    if not isinstance(plan.body, Machine):
+        raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
     if seed is not None:
         typer.echo("WARNING: --seed makes the stream predictable; it protects nothing.", err=True)
-    keys = Keys(field, clock, None if clock is None else clock_of(plan))
-    purse = _purse(plan, ledger, subject, period, seed)
-    runner = _begun(plan, state, start)
-    if purse is not None and follows_places(plan):
-        warn_of_stored(runner, purse)
-    for line in filtered(runner, _lines_in(), keys, state, seed, purse):
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+    family = plan_hook("stream", plan) or PlainLines
+    free = StreamWish(field=field, clock=clock, start=start, subject=subject, period=period)
+    lines: Lines = family(plan, free)
+    if ledger is not None:
+        if not lines.charged:
+            raise InputError("--ledger charges streams of places and of contexts, not this one")
+        lines = family(plan, _charged(free, ledger))
+    runner, last = _begun(lines, state)
+    rng: Rng = SystemRng() if seed is None else SeededRng(seed)
+    if resume and last:
+        _out(last)
+    for line in filtered(lines, runner, last, _lines_in(), rng, state, strict=strict):
+        _out(line)
+
+
+def _charged(wish: StreamWish, ledger: str) -> StreamWish:
+    from dataclasses import replace
+
+    from shoal.ledger.store import open_ledger
+
+    return replace(wish, ledger=open_ledger(ledger))
+
+
+def _out(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line, ensure_ascii=not unicode_out()) + "\n")
+    sys.stdout.flush()
 
 
 def _lines_in() -> Iterable[str]:
@@ -130,10 +198,27 @@ def _lines_in() -> Iterable[str]:
         raise InputError("standard input is closed; hand the readings over with < FILE or a pipe")
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    return sys.stdin
+    return iter(_next_line, None)
 
 
-def _check_options(state: Path | None, ledger: str | None, subject: str, period: str) -> None:
+def _next_line() -> str | None:
+    """The next line, cut where it is longer than any reading; None at the end."""
+    line = sys.stdin.readline(LONGEST_LINE)
+    rest = line
+    while rest and not rest.endswith("\n"):
+        rest = sys.stdin.readline(LONGEST_LINE)
+    return line or None
+
+
+def _check_options(
+    state: Path | None,
+    ledger: str | None,
+    subject: str,
+    period: str,
+    seed: int | None,
+    *,
+    resume: bool,
+) -> None:
     """Refuses, before anything is drawn, a state that cannot be kept and charges to no ledger."""
     from shoal.data.files import check_writable
 
@@ -141,170 +226,96 @@ def _check_options(state: Path | None, ledger: str | None, subject: str, period:
         raise InputError("standard output is closed; what is shown must go somewhere")
     if state is not None:
         check_writable(state)
+    elif resume:
+        raise InputError("--resume is given without --state; name the file that keeps the stream")
     given = [name for name, value in (("subject", subject), ("period", period)) if value]
     if ledger is None and given:
         raise InputError(f"--{given[0]} is given without --ledger; name the ledger too")
-
-
-class Keys(NamedTuple):
-    """Where a line holds its reading, and its time where --clock says so."""
-
-    field: str
-    clock: str | None = None
-    day: DayChain | None = None
-
-
-def filtered(
-    runner: ContextStream | Stream,
-    lines: Iterable[str],
-    keys: Keys,
-    state: Path | None,
-    seed: int | None,
-    purse: Purse | None = None,
-) -> Iterator[str]:
-    """The lines to write, one for each line read; the state is stored before a line goes out."""
-    from shoal.core.registry import dumps
-    from shoal.core.rng import Rng, SystemRng
-    from shoal.data.files import atomic_write
-    from shoal.noise.primitives import SeededRng
-
-    rng: Rng = SystemRng() if seed is None else SeededRng(seed)
-    doubtful, days = True, Days()
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        reading = _reading(text.removeprefix(BYTE_ORDER_MARK), number)
-        try:
-            if keys.clock is not None and keys.day is not None:
-                reading = timed(reading, keys.clock, keys.day)
-                if reading["slot"] is None:  # at other hours nothing is shown, whatever it is
-                    yield json.dumps({"day": reading["day"], "slot": None, "shown": None})
-                    continue
-            if reading.get("day") is not None:
-                days.enter(str(reading["day"]), getattr(runner, "day", ""))
-            runner, out = _step(runner, reading, keys.field, rng, purse)
-        except InputError as error:
-            raise DataError(f"line {number}: {error}") from None
-        doubt = _doubt(runner, reading, keys.field) if doubtful else ""
-        if doubt:
-            # once: the reader of standard error owns the readings, but needs no line for each
-            typer.echo(f"WARNING: line {number}: {doubt}", err=True)
-            doubtful = False
-        if state is not None:
-            # before the line goes out: a second draw of a slot that was shown would tell more
-            atomic_write(state, dumps(runner, indent=None) + "\n")
-            state.chmod(0o600)
-        yield json.dumps(out, ensure_ascii=not unicode_out())
-
-
-def _step(
-    runner: Any, reading: dict[str, Any], field: str, rng: Any, purse: Purse | None
-) -> tuple[Any, dict[str, Any]]:
-    from shoal.contexts.stream import ContextStream
-    from shoal.places.stream import LocationStream
-
-    if isinstance(runner, LocationStream):
-        return place_step(runner, reading, rng, purse)
-    if not isinstance(runner, ContextStream):
-        runner, shown = runner.step(reading.get(field), rng=rng)
-        return runner, {"shown": shown}
-    slot, day = reading.get("slot"), reading.get("day")
-    if slot is not None and (not isinstance(slot, int) or isinstance(slot, bool)):
-        raise InputError(f"slot is {slot!r}; it must be a whole number")
-    charged: dict[str, Any] = {}
-    if purse is not None:
-        charged = {"ledger": purse.ledger, "subject": purse.subject}
-        day = (purse.period or None) if day is None and not runner.day else day
-        if day is None and not runner.day:
-            raise InputError(
-                'the line names no day, which is what a ledger charges; give "day" in it, or '
-                "--clock KEY, or --period DAY"
-            )
-    runner, shown = runner.read(
-        reading.get(field), slot=slot, day=None if day is None else str(day), rng=rng, **charged
-    )
-    out = {"slot": runner.state.slot - 1 if slot is None else slot, "shown": shown}
-    return runner, ({"day": runner.day, **out} if runner.day else out)
-
-
-def _doubt(runner: Any, reading: dict[str, Any], field: str) -> str:
-    """Why a line is suppressed or moved whatever the plan says; empty when it is not."""
-    from shoal.contexts.stream import ContextStream
-    from shoal.core.records import label
-    from shoal.places.stream import LocationStream
-
-    if isinstance(runner, LocationStream):
-        return place_doubt(runner, reading)
-    if not isinstance(runner, ContextStream):
-        return ""
-    if field not in reading:
-        others = [key for key in reading if key not in ("slot", "day", "time")]
-        return (
-            f"it has no key {field!r}, so it counts as missing; rename {others[0]!r} to {field!r}, "
-            f"or give --field {others[0]}"
-            if others
-            else ""
-        )
-    states = runner.plan.task.query.states
-    if reading[field] is None or label(reading[field]) in states:
-        return ""
-    return (
-        f"{field} is {reading[field]!r}, which is not one of the model's contexts "
-        f"({', '.join(map(str, states))}), so it is suppressed; correct it, or fit the model again"
-    )
-
-
-def _begun(plan: Plan, state: Path | None, start: str | None) -> Any:
-    """The stream where it stood, or before its first step."""
-    from shoal.contexts.day import DayChain
-    from shoal.contexts.stream import ContextStream, goes_on
-    from shoal.core.plan import Machine
-    from shoal.spec.fields import load_stored
-
-    if not isinstance(plan.body, Machine):
-        raise InputError(f"{plan.mechanism} makes single releases; use `shoal release`")
-    if start is not None and not follows_places(plan):
-        raise InputError(
-            f"--start is {start!r}, but {plan.mechanism} is no plan for places; drop it"
-        )
-    if state is not None and state.exists():
-        stored = load_stored(state, "state")
-        begun_with = getattr(stored, "plan", None)
-        if begun_with is None or not goes_on(begun_with, plan):
-            raise InputError(
-                f"state {str(state)!r} belongs to another plan; name another file, or remove it"
-            )
-        return stored
-    if follows_places(plan):
-        return begun(plan, start)
-    if isinstance(plan.task.family[0], DayChain):
-        return ContextStream.begin(plan)
-    return plan.start()
-
-
-def _purse(
-    plan: Plan, ledger: str | None, subject: str, period: str, seed: int | None
-) -> Purse | None:
-    if ledger is None:
-        return None
-    from shoal.contexts.day import DayChain
-
-    if not (follows_places(plan) or isinstance(plan.task.family[0], DayChain)):
-        raise InputError("--ledger charges streams of places and of contexts, not this one")
-    if seed is not None or not subject:
+    if ledger is not None and (seed is not None or not subject):
         raise InputError(
             "--ledger needs --subject, and takes no --seed: predictable steps are free"
         )
-    from shoal.ledger.store import open_ledger
-
-    return Purse(open_ledger(ledger), subject, period)
 
 
-def _reading(text: str, number: int) -> dict[str, Any]:
+def filtered(
+    lines: Lines,
+    runner: Any,
+    last: dict[str, Any] | None,
+    texts: Iterable[str],
+    rng: Rng,
+    state: Path | None = None,
+    *,
+    strict: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """The lines to write, one for each line read; the state is stored before a line goes out."""
+    doubtful = True
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            reading = _reading(text)
+            if last is not None and "id" in reading and reading["id"] == last.get("id"):
+                yield last  # asked again: nothing is drawn, whatever else the line says
+                continue
+            before, (runner, out) = runner, lines.step(runner, reading, rng)
+        except InputError as error:
+            yield _refused(number, error, strict=strict)
+            continue
+        doubt = lines.doubt(runner, reading) if doubtful else ""
+        if doubt:
+            # once: the reader of standard error owns the readings, but needs no line for each
+            typer.echo(f"WARNING: line {number}: {escaped(doubt)}", err=True)
+            doubtful = False
+        last = {"id": reading["id"], **out} if "id" in reading else out
+        if state is not None and runner is not before:
+            _store(state, runner, last)
+        yield last
+
+
+def _refused(number: int, error: InputError, *, strict: bool) -> dict[str, Any]:
+    """The answer to a line that cannot be used.
+
+    What is wrong is for the owner of the readings alone: whoever sees the answers is told only
+    that a line was not used, because a sentence about a reading would show it.
+    """
+    if strict:
+        raise DataError(f"line {number}: {error}") from None
+    typer.echo(f"WARNING: line {number} is not used: {escaped(str(error))}", err=True)
+    return {"line": number, "error": NOT_JSON if str(error) == NOT_JSON else NOT_READ}
+
+
+def _store(state: Path, runner: Any, last: dict[str, Any]) -> None:
+    """The stream and its last answer on the disk.
+
+    Before the line goes out: a second draw of a slot that was shown would tell more.
+    """
+    from shoal.core.registry import dumps
+    from shoal.data.files import atomic_write
+
+    atomic_write(state, f"{dumps(runner, indent=None)}\n{json.dumps(last)}\n", private=True)
+
+
+def _begun(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None]:
+    """The stream where it stood with its last answer, or before its first step."""
+    if state is None or not state.exists():
+        return lines.begin(), None
+    from shoal.spec.fields import parse_stored, read_text
+
+    document, _, answer = read_text(state, "state").partition("\n")
+    stored = parse_stored(document, state, "state")
+    begun_with = getattr(stored, "plan", None)
+    if begun_with is None or not lines.goes_on(begun_with):
+        raise InputError(
+            f"state {str(state)!r} belongs to another plan; name another file, or remove it"
+        )
+    return stored, json.loads(answer) if answer.strip() else None
+
+
+def _reading(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = json.loads(text.removeprefix(BYTE_ORDER_MARK))
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise DataError(f"line {number} is not a JSON object; write one object a line")
+        raise InputError(NOT_JSON)
     return found

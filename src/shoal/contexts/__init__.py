@@ -58,6 +58,13 @@ FAMILY = Family(
         "contexts": "contexts of a day shown or suppressed live",
     },
     hooks={
+        "job": "shoal.contexts.jobs:JOB",
+        "live": "shoal.contexts.jobs:LIVE",
+        "plan": "shoal.contexts.views.calendar:PLAN",
+        "stream": "shoal.contexts.views.stream:ContextLines",
+        "attack": "shoal.contexts.views.attack:view_of",
+        "leak": "shoal.contexts.views.leak:leak_of_contexts",
+        "fit --slot": "shoal.contexts.views.fit:fit_contexts",
         "time_limit": "shoal.contexts.spec:limited",
     },
 )

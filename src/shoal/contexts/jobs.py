@@ -8,6 +8,7 @@ slot without a reading shows nothing, and the stream goes on as a live one would
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.stream import advance
-from shoal.core.codec import Ints
-from shoal.core.errors import BudgetError, InputError, OverBudget
+from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after, day_order
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
 from shoal.core.plan import Answer, Machine, Plan, Release
+from shoal.core.registry import dumps, loads
 from shoal.core.rng import Rng
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
+from shoal.jobs.live import UNUSABLE, Live, LiveRow, Reading
+from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.report import guarantee_of
+from shoal.jobs.shard import Made, Recipe, StreamJob, all_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -163,3 +168,86 @@ def _table(plan: Plan, census: Census, days: dict[int, list[int]], *, secure: bo
         *(pl.lit(value).alias(name) for name, value in guarantee_of(plan).items()),
         pl.lit(secure).alias("secure"),
     )
+
+
+def _release(
+    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
+) -> Made:
+    days, kept, refused = release_days(
+        plan,
+        census,
+        units,
+        recipe.states,
+        by_clock=recipe.layout.daily,
+        seed=recipe.seed,
+        charging=charging,
+    )
+    return Made(days, all_rows(census, kept), refused)
+
+
+JOB = StreamJob(_release, by_days=True)
+
+
+# Live, a person's rows at a time: days only go forward, and each is charged when it begins.
+
+
+class LiveContexts:
+    """Live streams of contexts: rows are slots of days."""
+
+    days = True
+
+    def advance(
+        self, live: Live, subject: str, stored: str | None, rows: Sequence[Reading]
+    ) -> tuple[str, list[LiveRow]]:
+        plan = live.plan
+        slots = day_of(plan).slots
+        before = None if stored is None else json.loads(stored)
+        stream = ContextStream.begin(plan)
+        if before is not None:
+            stream = ContextStream(plan, loads(before["state"]), before["day"], before["shown"])
+        told = []
+        for row in sorted(rows, key=lambda row: (day_order(str(row.day)), row.at)):
+            day, at = str(row.day), int(row.at or 0)
+            today = day == stream.day
+            passed = at < stream.state.slot - 1 if today else not comes_after(day, stream.day)
+            if passed or not 0 <= at < slots:
+                told.append(LiveRow(day, at, late=True))
+                continue
+            if not today:
+                try:
+                    if not _begin_day(live, subject, day):
+                        told.append(LiveRow(day, at))
+                        continue
+                except InputError:  # a name that no ledger takes
+                    told.append(LiveRow(day, at, error=UNUSABLE))
+                    continue
+                stream = ContextStream.begin(plan, day)
+            rng = KeyedRng(live.key, [plan.fingerprint, subject, *row, stream.state.fingerprint])
+            stream, shown = stream.read(row.state, slot=at, rng=rng)
+            told.append(LiveRow(day, at, cells={"shown": shown}))
+        kept = {"state": dumps(stream.state), "day": stream.day, "shown": stream.shown}
+        return json.dumps(kept), told
+
+    def columns(self, plan: Plan) -> dict[str, str]:
+        return {"shown": "string"}
+
+    def states_at(self, plan: Plan, latitudes: Floats, longitudes: Floats) -> list[str | None]:
+        raise InputError("contexts have no latitude and longitude; name the column of the state")
+
+    def check_map(self, plan: Plan) -> None:
+        raise InputError("contexts have no latitude and longitude; name the column of the state")
+
+
+def _begin_day(live: Live, subject: str, day: str) -> bool:
+    """Whether the ledger allows the day; one that it refuses shows nothing."""
+    if live.ledger is None:
+        return True
+    try:
+        ledger = live.opened_ledger()
+        charge_day(live.plan, ledger, subject=subject, day=day, requester=live.requester)
+    except (OverBudget, CannotCompose):
+        return False
+    return True
+
+
+LIVE = LiveContexts()

@@ -11,20 +11,25 @@ from shoal.core.errors import DataError
 
 
 def atomic_write(
-    path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True
+    path: str | os.PathLike[str],
+    content: bytes | str,
+    *,
+    durable: bool = True,
+    private: bool = False,
 ) -> Path:
     """The path written: `content` (text as UTF-8) is in place and on the disk, or nothing changed.
 
     Written to a hidden file in the same folder, flushed, then renamed over the target; a link is
     followed. On any failure the hidden file is removed and an existing target is as it was. What
-    need not be `durable` is not flushed: a power cut may lose it.
+    need not be `durable` is not flushed: a power cut may lose it. What is `private` nobody else on
+    this computer may read, from the first byte.
     """
     target = Path(os.path.realpath(path))
     raw = content.encode() if isinstance(content, str) else content
     _check_target(target, path)
     scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        _write_and_rename(raw, scratch, target, durable)
+        _write_and_rename(raw, scratch, target, durable, private)
     except BaseException as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
@@ -62,11 +67,14 @@ def _check_target(target: Path, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _write_and_rename(raw: bytes, scratch: Path, target: Path, durable: bool) -> None:
+def _write_and_rename(
+    raw: bytes, scratch: Path, target: Path, durable: bool, private: bool
+) -> None:
     # a new file gets the usual permissions, an old one keeps its own
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    mode = 0o600 if private else 0o666
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as stream:
-        if target.exists():
+        if target.exists() and not private:
             os.chmod(scratch, target.stat().st_mode & 0o777)
         stream.write(raw)
         if durable:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from shoal.contexts.day import DayChain
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.data.times import parse_duration
 from shoal.jobs.inputs import Layout
-from shoal.jobs.job import MEMORY, Job
+from shoal.jobs.job import MEMORY, Job, by_days
 from shoal.jobs.report import JobReport
 
 
@@ -66,18 +65,13 @@ def release_files(
         gap=parse_duration(gap) if isinstance(gap, str) else gap,
         group=group,
         period=period_column,
-        daily=_of_days(plans) and period_column is None and time is not None,
+        daily=by_days(plans) and period_column is None and time is not None,
     )
     rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
     rest |= {"skip_bad": skip_bad, "seed": seed}
     return _run(
         Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
     )
-
-
-def _of_days(plans: Plan | Mapping[str, Plan]) -> bool:
-    made = [plans] if isinstance(plans, Plan) else list(plans.values())
-    return any(isinstance(plan.task.family[0], DayChain) for plan in made)
 
 
 def _run(job: Job, engine: str) -> JobReport:

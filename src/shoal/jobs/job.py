@@ -14,7 +14,7 @@ from shoal.additive.choice import LOSS_TOLERANCE, choose, verify_promise
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan, refuse_seed
-from shoal.core.registry import dumps, loads
+from shoal.core.registry import dumps, loads, plan_hook
 from shoal.data.files import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.spec.document import DataSection
@@ -22,7 +22,7 @@ from shoal.spec.fields import load_stored, parse_stored, read_text
 from shoal.spec.request import Request, parse_request
 
 if TYPE_CHECKING:
-    from shoal.places.jobs.traces import Maps
+    from shoal.jobs.tidy import Locator
 
 
 class PlanCache:
@@ -200,13 +200,19 @@ class Job:
         named = (state for plan in self.plans.values() for state in plan.task.query.states)
         return tuple(dict.fromkeys(named)) or ("",)  # rows of numbers have none: one stands for all
 
-    def maps(self) -> Maps | None:
+    def maps(self) -> Locator | None:
         """What turns coordinates into states; None when the rows name states."""
         if self.layout.latitude is None:
             return None
-        from shoal.places.jobs.traces import Maps
-
-        return Maps(self.plans, self.states)
+        plan = next(iter(self.plans.values()))
+        own = plan_hook("job", plan)
+        if own is None or own.maps is None:
+            raise InputError(
+                f"latitude and longitude are given, but the model of {plan.mechanism} has no map; "
+                "name the column of the states instead"
+            )
+        found: Locator = own.maps(self.plans, self.states)
+        return found
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is there."""
@@ -264,6 +270,12 @@ def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
         ledger=ledger or found.pop("ledger"),
         **{name: value for name, value in found.items() if name != "ledger"},
     )
+
+
+def by_days(plans: Plan | Mapping[str, Plan]) -> bool:
+    """Whether the plans are about days, so that the date of a row is its period."""
+    own = [plan_hook("job", p) for p in ([plans] if isinstance(plans, Plan) else plans.values())]
+    return any(job is not None and job.by_days for job in own)
 
 
 def _is_stream(plan: Plan) -> bool:

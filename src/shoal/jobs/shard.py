@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shoal.contexts.day import DayChain
+from shoal.core.errors import InputError
 from shoal.core.plan import Plan, Sampler
+from shoal.core.registry import plan_hook
 from shoal.jobs.census import Census, take_census
-from shoal.jobs.drawing import Charging, OwnStates, draw
+from shoal.jobs.drawing import Charging, draw
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import ALL
 from shoal.jobs.report import refusal_table, release_table, shard_event
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from shoal.jobs.tidy import Locator
 
 NO_PLAN = "a group without a plan"
 CHARGED = 2000  # subjects in one transaction of the ledger
@@ -41,7 +44,7 @@ class Outcome:
     event: dict[str, Any]
 
 
-class _Made(NamedTuple):
+class Made(NamedTuple):
     """What came of the units of one group: a table, the rows of each unit in it, the refusals.
 
     A stream that a ledger stopped is in both: with the rows before, and with the reason.
@@ -83,38 +86,39 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
     )
 
 
+class StreamJob(NamedTuple):
+    """How a family's streams are released, many people at a time.
+
+    `by_days`: a unit is a day, charged as a whole, and the date of a row is its period. `maps`
+    makes what turns coordinates into states of the plans.
+    """
+
+    release: Callable[[Plan, Census, list[int], Recipe, Charging | None], Made]
+    by_days: bool = False
+    maps: Callable[[Mapping[str, Plan], tuple[str, ...]], Locator] | None = None
+
+
+def stream_job(plan: Plan) -> StreamJob:
+    """How the plan's family runs jobs of streams; refused where it does not."""
+    found: StreamJob | None = plan_hook("job", plan)
+    if found is None:
+        raise InputError(f"{plan.mechanism} answers step by step and has no jobs; use a stream")
+    return found
+
+
 def _made(
     plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
-) -> _Made:
+) -> Made:
     """The releases of these units by the kind of their plan."""
-    rules: dict[str, Any] = {"seed": recipe.seed, "charging": charging}
-    if isinstance(plan.body, Sampler):
-        drawn, refused = draw(plan, census, units, recipe.states, **rules)
-        table = release_table(drawn, census)
-        return _Made(table, _all_rows(census, drawn.units), refused)
-    if _of_days(plan):
-        from shoal.contexts.jobs import release_days
-
-        clock = recipe.layout.daily
-        days, kept, refused = release_days(
-            plan, census, units, recipe.states, by_clock=clock, **rules
-        )
-        return _Made(days, _all_rows(census, kept), refused)
-    from shoal.places.jobs.traces import release_traces
-
-    own = OwnStates.of(plan, recipe.states)
-    outside = own.outside(census, units)
-    inside = [unit for unit in units if unit not in outside]
-    steps, done, refused = release_traces(plan, census, inside, place=own.place, **rules)
-    return _Made(steps, done, outside | refused)
+    if not isinstance(plan.body, Sampler):
+        return stream_job(plan).release(plan, census, units, recipe, charging)
+    drawn, refused = draw(plan, census, units, recipe.states, seed=recipe.seed, charging=charging)
+    return Made(release_table(drawn, census), all_rows(census, drawn.units), refused)
 
 
-def _all_rows(census: Census, units: list[int]) -> dict[int, int]:
+def all_rows(census: Census, units: list[int]) -> dict[int, int]:
+    """Units released whole, and how many rows each has."""
     return dict(zip(units, census.rows[units].tolist(), strict=True))
-
-
-def _of_days(plan: Plan) -> bool:
-    return not isinstance(plan.body, Sampler) and isinstance(plan.task.family[0], DayChain)
 
 
 def _event(
@@ -132,7 +136,7 @@ def _event(
 
 def _batches(units: list[int], plan: Plan, charging: Charging | None) -> list[list[int]]:
     """All at once, or as many as one transaction of the ledger takes."""
-    single = isinstance(plan.body, Sampler) or _of_days(plan)
+    single = isinstance(plan.body, Sampler) or stream_job(plan).by_days
     size = CHARGED if charging is not None and single else len(units)
     return [units[begin : begin + size] for begin in range(0, len(units), size)]
 

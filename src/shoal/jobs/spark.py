@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shoal.jobs.inputs import Layout
-    from shoal.places.jobs.traces import Maps
+    from shoal.jobs.tidy import Locator
 
 
 def session_of(session: Any = None, **settings: str) -> Any:
@@ -176,7 +176,7 @@ def _read_file(
     layout: Layout,
     states: tuple[str, ...],
     shards: int,
-    maps: Maps | None,
+    maps: Locator | None,
 ) -> Iterator[pa.RecordBatch]:
     """The tidy rows of one file, then a row that says what was read or what is wrong."""
     import polars as pl

@@ -19,7 +19,6 @@ from shoal.core.plan import Plan
 from shoal.jobs.inputs import Layout
 from shoal.jobs.live import Live, LiveRow, Reading
 from shoal.jobs.replayable_rng import stream_key
-from shoal.places.jobs.traces import grid_in_km, locator_of, names_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,20 +52,21 @@ def live_stream(
     context, written so that days sort as text (2024-03-01). On a map `latitude` and `longitude`
     may stand in for `state`; a row where one of them is missing, or no number of degrees, is a
     step at which nothing is released. Give the query the same `checkpoint` folder. A row that comes
-    after a later one of its subject was answered is marked `late` and shows nothing. The source
-    must be replayable.
+    after a later one of its subject was answered is marked `late` and shows nothing; one that
+    cannot be used has an `error`, which says why and not what it holds, and the stream goes on.
+    The source must be replayable.
 
     `interface` is "transformWithStateInPandas", which needs the package protobuf, or
     "applyInPandasWithState", which does not; the first where it can be had.
     """
     key = stream_key(Path(checkpoint) / KEY)
     live = Live.of(plan, key, job=job, ledger=ledger, requester=requester)
-    if (day is None) != bool(live.labels):
+    if (day is not None) != live.kind.days:
         raise InputError("contexts need the column of the day, and locations take none")
     # the columns of a job, so that they are named by the same rules
     layout = Layout(by=by, state=state, latitude=latitude, longitude=longitude, time=at, period=day)
     if latitude is not None:
-        locator_of(plan)  # refuses a model without a map
+        live.kind.check_map(plan)
     chosen = interface or usable_interface(frame.sparkSession)
     grouped = _selected(frame, layout).groupBy("subject")
     if chosen == "transformWithStateInPandas":
@@ -111,22 +111,18 @@ def _selected(frame: Any, layout: Layout) -> Any:
             for role, name in (("lat", layout.latitude), ("lon", layout.longitude))
         ]
     return frame.select(
-        F.col(layout.by).cast("string").alias("subject"),
+        # nobody's rows are answered too: as bad ones, under a subject without a name
+        F.coalesce(F.col(layout.by).cast("string"), F.lit("")).alias("subject"),
         day.alias("day"),
-        F.col(str(layout.time)).cast("long").alias("at"),
+        F.col(str(layout.time)).try_cast("long").alias("at"),
         *places,
-    ).where("subject IS NOT NULL AND at IS NOT NULL")
+    )
 
 
 def _columns(live: Live) -> dict[str, str]:
-    """Name to type of the columns shown; points on a map in km have degrees too."""
+    """Name to type of the columns shown."""
     common = {"subject": "string", "day": "string", "at": "long", "late": "boolean"}
-    if not live.labels:
-        return {**common, "shown": "string"}
-    located = {"multiples": "array<long>", "estimate": "array<double>"}
-    if grid_in_km(live.plan) is not None:
-        located |= {"value_degrees": "array<double>", "estimate_degrees": "array<double>"}
-    return {**common, **located}
+    return {**common, "error": "string", **live.kind.columns(live.plan)}
 
 
 def _schema(live: Live) -> str:
@@ -139,7 +135,8 @@ def _stepper(live: Live) -> Callable[..., Iterator[pd.DataFrame]]:
     def step(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Any) -> Any:
         stored = state.get[0] if state.exists else None
         document, table = advanced(live, str(key[0]), stored, frames)
-        state.update((document,))
+        if document:
+            state.update((document,))
         yield table
 
     return step
@@ -157,7 +154,8 @@ def _processor(live: Live) -> Any:
             before = self._stored.get()
             stored = None if before is None else before[0]
             document, table = advanced(live, str(key[0]), stored, rows)
-            self._stored.update((document,))
+            if document:
+                self._stored.update((document,))
             yield table
 
         def close(self) -> None:
@@ -180,11 +178,11 @@ def _readings(live: Live, frame: pd.DataFrame) -> Iterator[Reading]:
 
     if "lat" in frame.columns:
         pair = (frame[name].to_numpy(np.float64, na_value=np.nan) for name in ("lat", "lon"))
-        states = names_at(live.plan, *pair)
+        states = live.kind.states_at(live.plan, *pair)
     else:
         states = [None if pd.isna(state) else str(state) for state in frame["state"].tolist()]
     for day, at, state in zip(frame["day"].tolist(), frame["at"].tolist(), states, strict=True):
-        yield Reading(day, int(at), state)
+        yield Reading(None if pd.isna(day) else day, None if pd.isna(at) else int(at), state)
 
 
 def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:
@@ -192,11 +190,12 @@ def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:
     import pandas as pd
 
     names = tuple(_columns(live))
+    own = tuple(live.kind.columns(live.plan))
     cells = np.empty((len(told), len(names)), dtype=object)
     for place, row in enumerate(told):
-        shown = _shown(live, row) if live.labels else (row.shown,)
-        for column, value in enumerate((subject, row.day, row.at, row.late, *shown)):
-            cells[place, column] = value
+        shown = map(row.cells.get, own)
+        for column, value in enumerate((subject, row.day, row.at, row.late, row.error, *shown)):
+            cells[place, column] = list(value) if isinstance(value, tuple) else value
     return pd.DataFrame(cells, columns=_index(names), dtype=object, copy=False)
 
 
@@ -206,15 +205,3 @@ def _index(names: tuple[str, ...]) -> pd.Index[str]:
     import pandas as pd
 
     return pd.Index(names)
-
-
-def _shown(live: Live, row: LiveRow) -> tuple[list[Any] | None, ...]:
-    """Multiples and estimate of a location step, and on a map both in degrees."""
-    both = tuple(None if part is None else list(part) for part in (row.multiples, row.estimate))
-    grid = grid_in_km(live.plan)
-    if grid is None:
-        return both
-    step = float(live.plan.task.query.lattice)
-    point = None if row.multiples is None else np.array(row.multiples) * step
-    pair = (point, row.estimate)
-    return both + tuple(None if part is None else grid.to_degrees(part).tolist() for part in pair)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,10 +15,16 @@ from shoal.jobs.inputs import Layout
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.places.jobs.traces import Maps
-
 # codes of rows that say nothing usable
 UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
+
+
+class Locator(Protocol):
+    """What turns the coordinates of rows into states."""
+
+    def codes(self, frame: pl.DataFrame, layout: Layout, source: str) -> tuple[pl.Series, int]:
+        """The state of each row, and how many points no state covers."""
+        ...
 
 
 class Tidied(NamedTuple):
@@ -34,7 +40,7 @@ def tidy(
     layout: Layout,
     states: tuple[str, ...],
     source: str,
-    maps: Maps | None = None,
+    maps: Locator | None = None,
 ) -> Tidied:
     """The rows of a file in the columns of a job.
 

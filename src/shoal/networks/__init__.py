@@ -58,6 +58,9 @@ FAMILY = Family(
         "network": "variables of a Bayesian network",
         "contagion": "people who infect each other",
     },
+    hooks={
+        "release": "shoal.networks.views:release_view",
+    },
 )
 
 NAMES = {

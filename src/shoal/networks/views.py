@@ -5,33 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
+from shoal.cli.sources import NamedColumns, ReleaseView, rows_hint
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
     from shoal.networks.bayesnet import BayesNet
 
 
-def has_variables(plan: Plan) -> bool:
-    """Whether the plan is about the variables of a Bayesian network."""
-    from shoal.networks.bayesnet import BayesNet
-
-    return isinstance(plan.task.family[0], BayesNet)
-
-
-def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
+def variable_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any] | None:
     """Name to checked record, for every row of a file with a column per variable of the network.
 
     Rows are named by the column `series`, or numbered from 1. Each is a record by itself: the law
-    of the network is about one.
+    of the network is about one. None where a column of states is named, or there is no network.
     """
     from shoal.networks.bayesnet import BayesNet
 
     net = plan.task.family[0]
-    assert isinstance(net, BayesNet)
+    if columns.state is not None or not isinstance(net, BayesNet):
+        return None
     if columns.together:
         raise InputError(
             "--together is given, but a network is about one record: drop it, and every row gets "
@@ -85,3 +79,17 @@ def _checked(plan: Plan, net: BayesNet, row: dict[str, str | None], name: str) -
                 f"variable's values ({', '.join(domain)})"
             )
     return plan.task.read([row[variable] for variable in net.variables])
+
+
+def _people_hint(plan: Plan, columns: NamedColumns) -> str:
+    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    from shoal.networks.contagion import Contagion
+
+    if columns.series is None or not isinstance(plan.task.family[0], Contagion):
+        return ""
+    return rows_hint(columns.series)
+
+
+def release_view(plan: Plan) -> ReleaseView:
+    """How the variables of a network are read."""
+    return ReleaseView(read=variable_records, hint=_people_hint)

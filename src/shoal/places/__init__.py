@@ -75,6 +75,16 @@ FAMILY = Family(
     templates={
         "location": "a location stream",
     },
+    hooks={
+        "job": "shoal.places.jobs.traces:JOB",
+        "live": "shoal.places.jobs.live:LIVE",
+        "plan": "shoal.places.views.plan:PLAN",
+        "release steps": "shoal.places.views.tracks:release_steps",
+        "stream": "shoal.places.views.stream:PlaceLines",
+        "attack": "shoal.places.views.attack:view_of",
+        "leak": "shoal.places.views.leak:leak_of_places",
+        "fit --grid": "shoal.places.views.fit:fit_map",
+    },
 )
 
 NAMES = {

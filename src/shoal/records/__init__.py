@@ -108,6 +108,10 @@ FAMILY = Family(
     templates={
         "friends": "records tied in pairs",
     },
+    hooks={
+        "release": "shoal.records.views:release_view",
+        "attack": "shoal.records.views:view_of",
+    },
 )
 
 NAMES = {

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
+from shoal.cli.attack import AttackView, Wish, chosen_records
+from shoal.cli.options import write_chart
+from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 
 if TYPE_CHECKING:
-    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan, Release
-    from shoal.core.records import Sequences
+    from shoal.core.task import Model
     from shoal.records.attack import Located
     from shoal.records.people import Guessed, People
 
@@ -21,47 +24,39 @@ MOST_TARGETS = 200
 NEAR, FAR, RELEASED = "#1b7f8c", "#b7c4cc", "#c8553d"
 
 
-def has_ties(plan: Plan, index: int) -> bool:
-    """Whether the adversary's model ties records too many to write out, and the query is a sum."""
+def view_of(plan: Plan, held: Model | None) -> AttackView | None:
+    """How tied records, or people's places, are attacked; None: entry by entry, as anything else.
+
+    Records too many to write out are guessed from the values they are tied to.
+    """
     from shoal.additive.queries import LinearQuery
     from shoal.records.field import PairwiseField
     from shoal.records.ties import Dependence
 
-    family = plan.task.family
-    return (
-        0 <= index < len(family)
-        and isinstance(family[index], Dependence | PairwiseField)
-        and isinstance(plan.task.query, LinearQuery)
-    )
+    if _asks_for_places(plan):
+        return AttackView(attack_places, ("friends", "scale"))
+    if isinstance(held, Dependence | PairwiseField) and isinstance(plan.task.query, LinearQuery):
+        return AttackView(attack_ties, ("scale",))
+    return None
 
 
-def attack_places(
-    plan: Plan,
-    data: str,
-    columns: NamedColumns,
-    friends: Path | None,
-    seed: int,
-    *,
-    as_json: bool,
-    plot: Path | None,
-) -> None:
+def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
     """Locates the people of a file of check-ins who have friends, with and without friendships."""
-    if friends is None:
+    if wish.friends is None:
         raise InputError(
             "--friends is missing; the attack on places needs a file with two columns of people, "
             "one friendship a row"
         )
-    people = people_in(plan, data, columns, friends)
+    people = people_in(plan, data, columns, wish.friends)
     with show.working("attacking"):
-        found = _located(plan, people, seed)
+        found = _located(plan, people, wish.seed)
     summary = _summary(plan, people, found)
-    if as_json:
+    if wish.as_json:
         show.print_json(summary)
     else:
         _print_places(plan, summary)
-    if plot is not None:
-        _write(plot, _places_chart(people, found))
-        show.chart_written(plot, as_json=as_json)
+    if wish.plot is not None:
+        write_chart(wish.plot, _png(_places_chart(people, found)), as_json=wish.as_json)
 
 
 def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
@@ -186,9 +181,7 @@ def _places_chart(people: People, found: dict[str, list[Located]]) -> Any:
     return draw
 
 
-def attack_ties(
-    plan: Plan, index: int, records: Sequences, seed: int, *, as_json: bool, plot: Path | None
-) -> None:
+def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
     """Guesses every record from the values it is tied to and one release."""
     import numpy as np
 
@@ -199,21 +192,21 @@ def attack_ties(
     from shoal.records.people import guess_values
     from shoal.records.ties import Dependence
 
-    model, query, body = plan.task.family[index], plan.task.query, plan.body
+    _, records = chosen_records(plan, data, columns, wish.who)
+    model, query, body = plan.task.family[wish.model], plan.task.query, plan.body
     assert isinstance(model, Dependence | PairwiseField)
     assert isinstance(query, LinearQuery)
     assert isinstance(body, Additive)
-    answer = plan.release(records, rng=SeededRng(seed)).answer
+    answer = plan.release(records, rng=SeededRng(wish.seed)).answer
     truth = np.concatenate(records.chains)
     found = guess_values(model, query, np.array(answer.values), float(body.noise.scale), truth)
     told = _ties_object(plan, found)
-    if as_json:
+    if wish.as_json:
         show.print_json(told)
     else:
         _print_ties(plan, told)
-    if plot is not None:
-        _write(plot, _ties_chart(found))
-        show.chart_written(plot, as_json=as_json)
+    if wish.plot is not None:
+        write_chart(wish.plot, _png(_ties_chart(found)), as_json=wish.as_json)
 
 
 def _ties_object(plan: Plan, found: Guessed) -> dict[str, Any]:
@@ -283,27 +276,22 @@ def _ties_chart(found: Guessed) -> Any:
     return draw
 
 
-def _write(path: Path, draw: Any) -> None:
+def _png(draw: Any) -> bytes:
     import io
 
     from matplotlib.figure import Figure
-
-    from shoal.data.files import atomic_write
 
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     draw(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
-    atomic_write(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 # `shoal release` for people's places: check-ins in, centroids out.
 
 
-TOGETHER = "all"  # the name of the one release of all series together
-
-
-def asks_for_places(plan: Plan) -> bool:
+def _asks_for_places(plan: Plan) -> bool:
     """Whether the plan releases centroids of people's places."""
     from shoal.records.kmeans import Centroids
 
@@ -339,12 +327,14 @@ def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None
     return people
 
 
-def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any]:
+def place_records(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Any] | None:
     """Everybody's location vectors as the one thing to release, under the name of all together."""
+    if not _asks_for_places(plan):
+        return None
     return {TOGETHER: plan.task.read(people_in(plan, data, columns).vectors)}
 
 
-def print_centroids(plan: Plan, release: Release) -> None:
+def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     """The centroids after the last round: where their people's most visited place is."""
     from shoal.records.kmeans import Centroids
 
@@ -352,7 +342,7 @@ def print_centroids(plan: Plan, release: Release) -> None:
     assert isinstance(query, Centroids)
     rows = [
         (str(k + 1), f"{centre[0]:.4f}", f"{centre[1]:.4f}")
-        for k, centre in enumerate(query.centroids(release.answer))
+        for k, centre in enumerate(query.centroids(releases[TOGETHER].answer))
     ]
     out = show.console()
     out.print(show.table(("cluster", "latitude", "longitude"), rows, numbers=(1, 2)))
@@ -363,3 +353,20 @@ def _coordinate(present: list[str], name: str) -> str:
         if candidate in present:
             return candidate
     raise InputError(f"the check-ins have no column {name!r} or {name[:3]!r}; rename theirs")
+
+
+def release_view(plan: Plan) -> ReleaseView:
+    """How tied records are read; people's places are one release of all of them."""
+    if _asks_for_places(plan):
+        return ReleaseView(read=place_records, tell=print_centroids, whole=True)
+    return ReleaseView(hint=_people_hint)
+
+
+def _people_hint(plan: Plan, columns: NamedColumns) -> str:
+    """What is likely wrong when rows of people are told apart, but people are the entries."""
+    from shoal.records.field import PairwiseField
+    from shoal.records.ties import Dependence
+
+    if columns.series is None or not isinstance(plan.task.family[0], Dependence | PairwiseField):
+        return ""
+    return rows_hint(columns.series)

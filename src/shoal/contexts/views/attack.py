@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
+from shoal.cli.attack import AttackView, Wish, chosen_records, member
+from shoal.cli.options import write_chart
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -13,9 +15,24 @@ if TYPE_CHECKING:
     from shoal.contexts.attack import ContextCurves
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
+    from shoal.core.task import Model
 
 Contexts = list[list[str]]  # a context per slot, day by day
 MOST_ROWS = 24
+
+
+def view_of(plan: Plan, held: Model | None) -> AttackView:
+    """How a day of contexts is attacked."""
+    return AttackView(_attack)
+
+
+def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+    member(plan, wish.model)
+    days = timed_days(plan, data, columns, wish.who)
+    if days is None:
+        _, records = chosen_records(plan, data, columns, wish.who)
+        days = chained_days(plan, records)
+    attack_day(plan, days, wish.seed, as_json=wish.as_json, plot=wish.plot, adversary=wish.model)
 
 
 def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) -> Contexts | None:
@@ -92,10 +109,7 @@ def attack_day(
     else:
         print_curves(plan, curves)
     if plot is not None:
-        from shoal.data.files import atomic_write
-
-        atomic_write(plot, curves_chart(plan, curves))
-        show.chart_written(plot, as_json=as_json)
+        write_chart(plot, curves_chart(plan, curves), as_json=as_json)
 
 
 def secret_names(plan: Plan) -> list[str]:

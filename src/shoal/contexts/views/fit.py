@@ -48,13 +48,20 @@ class Traces(NamedTuple):
 
 
 def fit_contexts(
-    data: str, out: Path, columns: NamedColumns, wish: DayWish, *, as_json: bool, force: bool
+    data: str,
+    out: Path,
+    columns: NamedColumns,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    force: bool,
 ) -> None:
-    """Fits, stores and reports the chain of a day."""
+    """Fits, stores and reports the chain of a day; `options` are the fields of a DayWish."""
     from shoal.contexts.day import fit_day
     from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
 
+    wish = DayWish(**options)
     if columns.state is None or columns.time is None:
         raise InputError("--slot needs the columns of contexts and times; name --state and --time")
     if columns.gap is not None:

@@ -18,9 +18,10 @@ from shoal.core.errors import BudgetError, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
 from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
-from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, fitting, seeded_source
+from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.report import guarantee_of
+from shoal.jobs.shard import Made, Recipe, StreamJob
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
 from shoal.places.locate import StateLocator
 from shoal.places.machine import LocationMachine, LocationState, machine_of
@@ -361,3 +362,18 @@ def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str
 def _source(seed: int, plan: Plan, census: Census, trace: Trace) -> Rng:
     period = f"{census.periods[trace.unit]}/{trace.chain}"
     return seeded_source(seed, plan, census.subjects[trace.unit], period)
+
+
+def _job(
+    plan: Plan, census: Census, units: list[int], recipe: Recipe, charging: Charging | None
+) -> Made:
+    own = OwnStates.of(plan, recipe.states)
+    outside = own.outside(census, units)
+    inside = [unit for unit in units if unit not in outside]
+    steps, done, refused = release_traces(
+        plan, census, inside, place=own.place, seed=recipe.seed, charging=charging
+    )
+    return Made(steps, done, outside | refused)
+
+
+JOB = StreamJob(_job, maps=Maps)

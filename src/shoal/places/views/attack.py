@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from shoal.cli import show
-from shoal.cli.attack import TrackWish, Wish, held_by
+from shoal.cli.attack import AttackView, TrackWish, Wish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import significant
@@ -473,3 +473,8 @@ def _surprises(beliefs: LocationBeliefs, truth: tuple[int | None, ...]) -> list[
         f"at {significant(lost)} of {len(known)} steps the adversary's model calls the true place "
         "impossible, so it is not found there."
     ]
+
+
+def view_of(plan: Plan, held: Model | None) -> AttackView:
+    """How a stream of places is attacked."""
+    return AttackView(attack_track, ("track", "adversary"))

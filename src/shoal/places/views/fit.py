@@ -192,11 +192,12 @@ class MapWish:
     personal: str | None
 
 
-def fit_map(data: str, out: Path, wish: MapWish, *, as_json: bool, force: bool) -> None:
-    """Fits, stores and reports a map model."""
+def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, force: bool) -> None:
+    """Fits, stores and reports a map model; `options` are the fields of a MapWish."""
     from shoal.core.registry import dumps
     from shoal.data.files import atomic_write
 
+    wish = MapWish(**options)
     if wish.personal is not None and wish.series is None:
         raise InputError("--personal needs the column of people; name --series too")
     if out.suffix.lower() != ".json":

@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.cli import show
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
+from shoal.cli.plan import PlanView
 from shoal.places.views.stream import follows_places
 
 if TYPE_CHECKING:
@@ -111,8 +112,6 @@ def _flat(rows: Any) -> Floats:
 WIDEST, HIGHEST = 60, 24  # cells of a map that fit a screen
 CENTRE, JOINED, WITHIN, ELSEWHERE = "@", "#", "+", "."
 USELESS = 0.98  # an estimate this close to a guess without release is hardly worth its noise
-
-__all__ = ["follows_places", "places_object", "print_places"]
 
 
 def print_places(comparison: RowComparison) -> None:
@@ -265,3 +264,6 @@ def _hull_line(found: dict[str, Any], unit: str) -> str:
 def _window(centre: int, size: int, most: int) -> int:
     """The first row or column of a window of `most` around the centre."""
     return max(0, min(centre - most // 2, size - most))
+
+
+PLAN = PlanView(print_places, lambda plan: {"places": places_object(plan)}, policy_chart)

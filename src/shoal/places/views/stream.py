@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
+    from shoal.cli.stream import StreamWish
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
@@ -19,20 +19,79 @@ if TYPE_CHECKING:
 MOST_SKIPPED = 1_000_000  # steps of a line: a slip such as a time in seconds would run for hours
 
 
-@dataclass(frozen=True, slots=True)
-class Purse:
-    """The ledger a stream's steps are charged to, and whose steps they are."""
-
-    ledger: SqlLedger
-    subject: str
-    period: str
-
-
 def follows_places(plan: Plan) -> bool:
     """Whether a plan is a stream of places."""
     from shoal.places.machine import LocationMachine
 
     return isinstance(plan.body, LocationMachine)
+
+
+class PlaceLines:
+    """Lines of positions: a state, a latitude and longitude, or steps to skip."""
+
+    charged = True
+
+    def __init__(self, plan: Plan, wish: StreamWish) -> None:
+        self._plan, self._wish = plan, wish
+        if wish.field != "context":
+            raise InputError(
+                f"--field is {wish.field!r}, but {plan.mechanism} reads lat and lon, or state; "
+                "drop it"
+            )
+        if wish.clock is not None:
+            raise InputError("--clock is for the contexts of a day; drop it for other streams")
+        if wish.start is not None:
+            begun(plan, wish.start)  # refuses a start that is no state
+
+    def begin(self) -> LocationStream:
+        if self._wish.ledger is not None:
+            self._warn_of_stored(self._wish.ledger)
+        return begun(self._plan, self._wish.start)
+
+    def goes_on(self, stored: Plan) -> bool:
+        return stored == self._plan
+
+    def step(
+        self, runner: LocationStream, reading: dict[str, Any], rng: Rng
+    ) -> tuple[LocationStream, dict[str, Any]]:
+        """The stream after a line, and the line to write.
+
+        A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
+        With a ledger the step is charged first, under a key made of its time, so that a line sent
+        again after a crash gets the output that was stored.
+        """
+        if "skip" in reading:
+            return _line(runner, *runner.skip(_whole(reading["skip"])))
+        observed = _position(reading)
+        if observed is None:
+            return _line(runner, *runner.skip())
+        if not isinstance(observed, tuple):
+            _check_state(runner, observed)
+        if self._wish.ledger is None:
+            return _line(runner, *runner.read(observed, rng=rng))
+        subject, period = self._wish.subject, self._wish.period
+        key = f"{subject}/{period}/{runner.plan.fingerprint}/{runner.state.time}"
+        account: dict[str, Any] = {
+            "ledger": self._wish.ledger,
+            "subject": subject,
+            "period": period,
+            "key": key,
+        }
+        return _line(runner, *runner.read(observed, **account))
+
+    def doubt(self, runner: LocationStream, reading: dict[str, Any]) -> str:
+        return place_doubt(runner, reading)
+
+    def _warn_of_stored(self, ledger: SqlLedger) -> None:
+        """Tells that a stream begun again gets the outputs its ledger holds, not new ones."""
+        subject, period = self._wish.subject, self._wish.period
+        if (subject, period) in ledger.accounts():
+            typer.echo(
+                f"WARNING: the ledger holds steps of {subject!r} in period {period!r}: these are "
+                "answered as before, whatever the lines say. A stream that goes on keeps its place "
+                "with --state; one that is independent of it has another --period.",
+                err=True,
+            )
 
 
 def begun(plan: Plan, start: str | None) -> LocationStream:
@@ -44,49 +103,6 @@ def begun(plan: Plan, start: str | None) -> LocationStream:
         return fresh
     _check_state(fresh, start, "--start")
     return LocationStream.begin(plan, start)
-
-
-def warn_of_stored(runner: LocationStream, purse: Purse) -> None:
-    """Tells that a stream begun again gets the outputs its ledger holds, not new ones."""
-    if runner.state.time or (purse.subject, purse.period) not in purse.ledger.accounts():
-        return
-    typer.echo(
-        f"WARNING: the ledger holds steps of {purse.subject!r} in period {purse.period!r}: these "
-        "are answered as before, whatever the lines say. A stream that goes on keeps its place "
-        "with --state; one that is independent of it has another --period.",
-        err=True,
-    )
-
-
-def place_step(
-    runner: LocationStream, reading: dict[str, Any], rng: Rng, purse: Purse | None
-) -> tuple[LocationStream, dict[str, Any]]:
-    """The stream after a line, and the line to write.
-
-    A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
-    With a ledger the step is charged first, under a key made of its time, so that a line sent
-    again after a crash gets the output that was stored.
-    """
-    if "skip" in reading:
-        return _line(runner, *runner.skip(_whole(reading["skip"])))
-    observed = _position(reading)
-    if observed is None:
-        return _line(runner, *runner.skip())
-    if not isinstance(observed, tuple):
-        _check_state(runner, observed)
-    if purse is None:
-        return _line(runner, *runner.read(observed, rng=rng))
-    key = f"{purse.subject}/{purse.period}/{runner.plan.fingerprint}/{runner.state.time}"
-    return _line(
-        runner,
-        *runner.read(
-            observed,
-            ledger=purse.ledger,
-            subject=purse.subject,
-            period=purse.period,
-            key=key,
-        ),
-    )
 
 
 def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:

@@ -1,160 +1,56 @@
-"""`shoal locations`: many people's trajectories through one location plan, a stream each."""
+"""`shoal release` for places: many people's trajectories through one plan, a stream each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import (
-    AsJson,
-    DataPath,
-    DemoSeed,
-    Force,
-    PlanSource,
-    PlotPath,
-    check_apart,
-    check_chart,
-    check_output,
-    new_app,
-)
-from shoal.cli.sources import NamedColumns, load_plan
-from shoal.core.errors import InputError
-from shoal.core.plan import refuse_seed
+from shoal.cli.options import check_chart
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from shoal.cli.release import ReleaseWish
+    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
     from shoal.ledger.store import SqlLedger
     from shoal.places.tracks import TrackColumns
 
-app = new_app()
 
-SUFFIXES = (".csv", ".parquet", ".jsonl", ".ndjson")
+def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
+    """`shoal release` of a plan for places: a table with a row for each step of everybody's track.
 
-EXAMPLES = """\b
-Examples:
-  shoal locations town.toml tracks.csv -o out.csv --series user --lat lat --lon lon --time t
-  shoal locations plan.json tracks.parquet -o out.parquet --series user --lat lat --lon lon \\
-      --time t --every 60s --gap 10min --workers 4
-  shoal locations town.toml tracks.csv -o out.csv --lat lat --lon lon --plot trace.png
-"""
-
-
-OutPath = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="FILE", help="Written whole: .csv, .parquet, .jsonl."),
-]
-SeriesColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column that tells people apart.")
-]
-Latitudes = Annotated[
-    str | None, typer.Option("--lat", metavar="COLUMN", help="Column with latitudes.")
-]
-Longitudes = Annotated[
-    str | None, typer.Option("--lon", metavar="COLUMN", help="Column with longitudes.")
-]
-StateColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column with states, instead.")
-]
-TimeColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column by which a person is ordered.")
-]
-Every = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION", help="Length of a step, such as 60s; steps without are skipped."
-    ),
-]
-NewStream = Annotated[
-    str | None,
-    typer.Option(metavar="DURATION", help="A longer pause starts a new stream, such as 10min."),
-]
-Workers = Annotated[int, typer.Option(min=1, help="Processes side by side.")]
-LedgerPath = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Charge each step before it is drawn.")
-]
-Period = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="The period the ledger charges; another one for other data."),
-]
-
-
-@app.command(epilog=EXAMPLES)
-def locations(
-    source: PlanSource,
-    data: DataPath,
-    *,
-    out: OutPath,
-    series: SeriesColumn = None,
-    latitude: Latitudes = None,
-    longitude: Longitudes = None,
-    state: StateColumn = None,
-    time: TimeColumn = None,
-    every: Every = None,
-    gap: NewStream = None,
-    workers: Workers = 1,
-    ledger: LedgerPath = None,
-    period: Period = "",
-    seed: DemoSeed = None,
-    plot: PlotPath = None,
-    as_json: AsJson = False,
-    force: Force = False,
-) -> None:
-    """Release many people's trajectories, a stream for each.
-
-    Every row of the result is a step: the released point, the best estimate given everything
-    released so far, how many states were possible, and what the stream has told up to there. With
-    --plot the first person's trace is drawn beside the truth, for your eyes only.
+    A row has the released point, the best estimate given everything released so far, how many
+    states were possible, and what the stream has told up to there. With --plot the first person's
+    trace is drawn beside the truth, for the owner's eyes only.
     """
     from shoal.data.write import write_table
     from shoal.places.views.fit import check_positions, read_positions
 
-    if out.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--out is {str(out)!r}; tables are written as {', '.join(SUFFIXES)}")
-    if period and ledger is None:
-        raise InputError(f"--period is {period!r} without --ledger; name the ledger too")
-    refuse_seed(seed is not None and ledger is not None, "--seed is given with --ledger")
-    check_output(out, force=force)
-    check_apart(out, source, data)
-    for chart in _charts(plot):
-        check_chart(chart, force=force)
-    plan, own = _plan_of_places(source)
-    named = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
+    for chart in _charts(wish.plot):
+        check_chart(chart, force=wish.force)
     with show.working("reading"):
         table = read_positions(
-            data,
+            wish.data,
             series=named.series,
             time=named.time,
             latitude=named.latitude,
             longitude=named.longitude,
             state=named.state,
         )
-    columns = _columns(named, every)
+    columns = _columns(named, wish.every)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
-    rows = _released(plan, table, columns, workers, ledger, period, seed)
-    write_table(out, rows)
-    if plot is not None:
-        _draw(plan, table, columns, rows, plot)
-    _report(plan, rows, out, _charts(plot), as_json=as_json, seeded=seed is not None)
-
-
-def _plan_of_places(source: Path) -> tuple[Plan, NamedColumns]:
-    """The plan, and the columns its spec names."""
-    from shoal.core.plan import Machine
-    from shoal.places.views.stream import follows_places
-
-    plan, own = load_plan(source)
-    if not follows_places(plan):
-        command = "stream" if isinstance(plan.body, Machine) else "release"
-        raise InputError(f"{plan.mechanism} is not a plan for places; use `shoal {command}`")
-    return plan, own
+    rows = _released(plan, table, columns, wish)
+    write_table(wish.out, rows)
+    if wish.plot is not None:
+        _draw(plan, table, columns, rows, wish.plot)
+    _report(plan, rows, wish)
 
 
 def _columns(named: NamedColumns, every: str | None) -> TrackColumns:
@@ -174,25 +70,21 @@ def _columns(named: NamedColumns, every: str | None) -> TrackColumns:
 
 
 def _released(
-    plan: Plan,
-    table: pl.DataFrame,
-    columns: TrackColumns,
-    workers: int,
-    ledger: str | None,
-    period: str,
-    seed: int | None,
+    plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish
 ) -> pl.DataFrame:
     from shoal.ledger.store import open_ledger
     from shoal.places.tracks import release_tracks
 
     with _bar() as notify:
-        if ledger is None:
-            return release_tracks(plan, table, columns, workers=workers, seed=seed, notify=notify)
-        words = "What was charged so far is kept in the ledger: the same command gets it back."
-        with show.on_stop(words), open_ledger(ledger) as opened:
-            _warn_of_stored(opened, table, period)
+        if wish.ledger is None:
             return release_tracks(
-                plan, table, columns, ledger=opened, period=period, seed=seed, notify=notify
+                plan, table, columns, workers=wish.workers, seed=wish.seed, notify=notify
+            )
+        words = "What was charged so far is kept in the ledger: the same command gets it back."
+        with show.on_stop(words), open_ledger(wish.ledger) as opened:
+            _warn_of_stored(opened, table, wish.period)
+            return release_tracks(
+                plan, table, columns, ledger=opened, period=wish.period, notify=notify
             )
 
 
@@ -254,24 +146,18 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     atomic_write(_charts(plot)[1], chart)
 
 
-def _report(
-    plan: Plan, rows: pl.DataFrame, out: Path, charts: list[Path], *, as_json: bool, seeded: bool
-) -> None:
+def _report(plan: Plan, rows: pl.DataFrame, wish: ReleaseWish) -> None:
     streams = rows.select("user", "part").unique().height
-    if seeded:
-        typer.echo(
-            "WARNING: --seed makes the noise predictable; these releases protect nothing.", err=True
-        )
-    if as_json:
-        show.print_json(
-            {"path": str(out), "secure": not seeded, "streams": streams, "steps": rows.height}
-        )
+    wish.warn_of_seed()
+    if wish.as_json:
+        told = {"path": str(wish.out), "secure": wish.seed is None}
+        show.print_json({**told, "streams": streams, "steps": rows.height})
         return
     show.console().print(
         show.paragraphs(
-            f"Released: {rows.height} steps of {streams} stream(s) by {plan.mechanism}, in {out}\n"
-            f"Promise: {plan.guarantee.describe()}"
+            f"Released: {rows.height} steps of {streams} stream(s) by {plan.mechanism}, in "
+            f"{wish.out}\nPromise: {plan.guarantee.describe()}"
         )
     )
-    for chart in charts:
+    for chart in _charts(wish.plot):
         typer.echo(f"The chart is in {chart}")

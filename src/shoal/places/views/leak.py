@@ -1,23 +1,21 @@
-"""What ordinary streams really leak: noisy places over time, and contexts with gaps in them."""
+"""What an ordinary stream of noisy places really leaks over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
-from shoal.core.errors import InputError, Refused
+from shoal.cli.leak import StreamLeak
+from shoal.core.errors import Refused
 from shoal.core.numbers import positive, significant
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
-    from shoal.core.task import Task
     from shoal.spec.request import Request
 
 ORDINARY = "location-laplace"  # noise for each step by itself, as one would add it without Shoal
-NAIVE = "mask-sensitive"
 HORIZONS = (1, 2, 4, 8, 16)
 SEED = 0  # of the made-up walk: the same spec gives the same figures
 
@@ -35,41 +33,12 @@ class Horizon(NamedTuple):
     at_most: float
 
 
-class StreamLeak(NamedTuple):
-    """A leak ready to be shown: as one object, as words and a table, as bars of a chart."""
-
-    found: dict[str, Any]
-    words: tuple[str, ...]
-    titles: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    bars: tuple[list[str], list[float], float]
-
-
-def stream_leak(request: Request, eta: str | None) -> StreamLeak:
-    """What an ordinary stream leaks where Shoal would make one of places, or of contexts."""
-    if request.task.secrets.notion != "delta-privacy":
-        return _places(request.task, request.epsilon() if eta is None else positive(eta, "--eta"))
-    if eta is not None:
-        raise InputError(
-            f"--eta is {eta}, but contexts are hidden without noise, so there is no epsilon; drop "
-            "it: what may be learned is privacy.belief_delta"
-        )
-    return _contexts(request.task, request.epsilon())
-
-
-def print_stream(leak: StreamLeak) -> None:
-    """The words, then the table with bars."""
-    screen = show.console()
-    for paragraph in leak.words:
-        screen.print(paragraph)
-        screen.print()
-    numbers = [place for place, title in enumerate(leak.titles) if title]
-    screen.print(show.table(leak.titles, leak.rows, numbers=numbers))
-
-
-def _places(task: Task, epsilon: Fraction) -> StreamLeak:
+def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
+    """What a stream of ordinary noise tells about a position over time."""
     from shoal.additive.choice import choose
 
+    task = request.task
+    epsilon = request.epsilon() if eta is None else positive(eta, "--eta")
     with show.working("calibrating"):
         plan = choose(task, epsilon, ORDINARY).plan
     rows = over_time(plan)
@@ -181,49 +150,3 @@ def _cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
 def _object(row: Horizon) -> dict[str, Any]:
     told = None if row.told is None else show.finite(row.told)
     return {"steps": row.steps, "told": told, "at_most": show.finite(row.at_most)}
-
-
-def _contexts(task: Task, delta: Fraction) -> StreamLeak:
-    from shoal.additive.choice import choose
-    from shoal.contexts.checks.task import MaskCertificate
-
-    with show.working("measuring"):
-        plan = choose(task, delta, NAIVE).plan
-    measured = plan.certificate
-    assert isinstance(measured, MaskCertificate)
-    wanted, models = float(delta), [model.describe() for model in task.family]
-    sentence = (
-        f"some output raises the belief in a sensitive context by {significant(measured.rise)}, "
-        f"where at most {wanted:g} is wanted; {plan.guarantee.caveat}"
-    )
-    words = (
-        "Hiding exactly the sensitive contexts and showing all others is what people try first. "
-        "The gap itself tells, and so do the contexts before and after it:",
-        f"Under {' and '.join(models)}, {sentence}. It shows {significant(measured.releases)} of "
-        f"{measured.slots} slots on average; `shoal plan` finds what can be shown safely.",
-    )
-    plain = show.console().options.ascii_only
-    bars = (
-        ("wanted (privacy.belief_delta)", wanted),
-        ("over all outputs of a day", measured.rise),
-    )
-    rows = [
-        (name, significant(value), show.bar(value, 1.0, ascii_only=plain)) for name, value in bars
-    ]
-    return StreamLeak(
-        {
-            "belief_delta": wanted,
-            "mechanism": NAIVE,
-            "promised": {"delta": wanted, "over": task.secrets.subject},
-            "rise": measured.rise,
-            "breached": measured.breached,
-            "shown": measured.releases,
-            "slots": measured.slots,
-            "models": models,
-            "in_words": sentence,
-        },
-        words,
-        ("", "rise of belief", ""),
-        rows,
-        (["measured"], [measured.rise], wanted),
-    )

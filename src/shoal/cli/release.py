@@ -219,8 +219,8 @@ def _check_wish(wish: ReleaseWish) -> None:
     refuse_seed(wish.seed is not None and wish.ledger is not None, "--seed is given with --ledger")
     if wish.out.suffix.lower() not in (*SUFFIXES, *TABLES):
         raise InputError(
-            f"--out is {str(wish.out)!r}; releases are written as {_either(SUFFIXES)}, and steps of "
-            f"places as {_either(TABLES)}"
+            f"--out is {str(wish.out)!r}; releases are written as {_either(SUFFIXES)}, and "
+            f"steps of places as {_either(TABLES)}"
         )
     check_output(wish.out, force=wish.force)
     check_apart(wish.out, wish.source, wish.data)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from shoal.additive import exact, lift
 from shoal.additive.choice import row_named
 from shoal.additive.queries import count, histogram
+from shoal.chains.exact.answers import kept_laws
 from shoal.chains.fit import fit_chain
+from shoal.chains.lift.row import chain_lift
 from shoal.chains.model import MarkovChain
+from shoal.chains.quilt.row import chain_influences, chain_quilts
 from shoal.core.errors import Refused
 from shoal.core.task import Task
 from studies.chains import entry_task, timed
@@ -72,8 +74,8 @@ def _seconds(name: str, task: Task) -> Cell:
         task = entry_task(count(task.query.states, task.query.states[0]), *task.family)
 
     def work() -> object:
-        exact.model_apart.cache_clear()
-        lift.model_lift.cache_clear()
+        for kept in (kept_laws, chain_lift, chain_quilts, chain_influences):
+            kept.cache_clear()
         return row.calibrate(task, Fraction(1))
 
     try:

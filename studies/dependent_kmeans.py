@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.additive.plans import split_rounds
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
 from shoal.core.task import Model
@@ -14,7 +15,6 @@ from shoal.noise.primitives import SeededRng
 from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
 from shoal.records.kmeans import Centroids, Points, nearest
-from shoal.records.numbers import split_rounds
 from shoal.records.people import People
 from shoal.records.sources import FriendModel
 from studies.dependent_plans import all_plans, curves_figure, scale_table, standing

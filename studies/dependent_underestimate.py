@@ -13,6 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
+from shoal.additive.plans import sampler_for
 from shoal.additive.queries import LinearQuery, weighted_sum
 from shoal.audit.exact import audit_noise
 from shoal.core.codec import Floats
@@ -25,7 +26,6 @@ from shoal.noise.primitives import SeededRng
 from shoal.records.attack import ReleasedCentroids, locate
 from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs, friend_field
-from shoal.records.numbers import sampler_for
 from shoal.records.people import People
 from shoal.records.published import published_scale
 from shoal.records.sources import FriendModel

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.additive.choice import MECHANISMS
-from shoal.additive.leakage import Leakage
+from shoal.additive.lift import Leakage
 from shoal.additive.plans import Measured
 from shoal.additive.queries import ExternalQuery, histogram
 from shoal.chains.closeness import Closeness

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
         epsilon_for as epsilon_for,
         verify_promise as verify_promise,
     )
-    from shoal.additive.external import (
+    from shoal.additive.lift import (
         attach as attach,
-        lift as lift,
-    )
-    from shoal.additive.leakage import (
         leakage as leakage,
+        lift as lift,
     )
     from shoal.additive.queries import (
         count as count,
@@ -198,11 +196,11 @@ NAMES = {
         "epsilon_for",
         "verify_promise",
     ),
-    "additive.external": (
+    "additive.lift": (
         "attach",
+        "leakage",
         "lift",
     ),
-    "additive.leakage": ("leakage",),
     "additive.queries": (
         "count",
         "histogram",

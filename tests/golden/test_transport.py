@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.additive.mixture import mixture_loss
-from shoal.additive.transport import bottleneck, quantile_gap, sum_transport
+from shoal.additive.transport import bottleneck, quantile_gap
+from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
 
 DATA = Path(__file__).parent / "data"

@@ -15,8 +15,7 @@ import pytest
 from scipy.optimize import linprog
 
 from shoal.additive.choice import calibrate
-from shoal.additive.external import lift
-from shoal.additive.leakage import leakage
+from shoal.additive.lift import leakage, lift
 from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.core.guarantee import AsEntryDP

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shoal.additive.mixture import crossing
-from shoal.chains.exact.blocks import step_over
+from shoal.additive.mixture import crossing, step_over
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.offsets import follow

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import shoal
+from shoal.additive.plans import split_rounds
 from shoal.core.errors import InputError
 from shoal.core.plan import Additive
 from shoal.noise.laplace import LatticeLaplace
@@ -29,7 +30,6 @@ from shoal.records.attack import (
 )
 from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import Centroids, Points
-from shoal.records.numbers import split_rounds
 from shoal.records.people import (
     City,
     People,

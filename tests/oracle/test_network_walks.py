@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import calibrate, verify_promise
-from shoal.additive.leakage import leakage
+from shoal.additive.lift import leakage
 from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.core.errors import Refused

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from shoal.additive.mixture import TooLarge, mixture_loss
-from shoal.additive.transport import bottleneck, quantile_gap, sum_transport
+from shoal.additive.transport import bottleneck, quantile_gap
+from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
 from shoal.core.errors import InputError
 from tests.oracle.test_exact_loss import given_laws, paths

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrate, calibrated
+from shoal.additive.plans import Rounds
 from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.neighbours import audit_neighbours
@@ -22,7 +23,6 @@ from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
 from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import centroids
-from shoal.records.numbers import Rounds
 from tests.contract.tasks import TASKS
 
 ROWS = np.random.default_rng(0).random((30, 1))

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from shoal.audit.adaptive_testing import LEAST_TESTS, Looked, trials
 from shoal.audit.lengths import FEWEST, SHORT, Budget, default_budget, ladder, places
 from shoal.audit.statistical import Estimate, audit_black_box
-from shoal.chains.audit.walk import walk
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
@@ -70,12 +69,12 @@ def test_without_a_limit_every_law_gets_as_much() -> None:
     ],
 )
 def test_the_ladder_ends_at_the_length_of_the_model(length: int | None, rungs: list[int]) -> None:
-    assert ladder(walk(chain(length)), 10_000) == rungs
+    assert ladder(chain(length).walk(), 10_000) == rungs
 
 
 def test_one_matrix_per_step_has_one_length() -> None:
     fixed = MarkovChain.of([SLOW] * 29, initial=[0.5, 0.5], length=30)
-    assert ladder(walk(fixed), 10_000) == [30]
+    assert ladder(fixed.walk(), 10_000) == [30]
 
 
 def test_a_chain_of_higher_order_has_no_shorter_data() -> None:
@@ -86,13 +85,13 @@ def test_a_chain_of_higher_order_has_no_shorter_data() -> None:
         initial=np.full(8, 1 / 8),
         length=40,
     )
-    assert ladder(walk(second), 10_000) == [3, 5, 8, 12, 24, 40]
+    assert ladder(second.walk(), 10_000) == [3, 5, 8, 12, 24, 40]
 
 
 @pytest.mark.parametrize("draws", [2000, 4000, 8000, 100_000])
 def test_few_draws_look_less_closely_but_as_far(draws: int) -> None:
     pilot = default_budget(draws).part(0.2)
-    found = places([walk(chain(1440))], [], pilot, 5000, lambda n: True)
+    found = places([chain(1440).walk()], [], pilot, 5000, lambda n: True)
     assert pilot.affords([place.entries for place in found for _ in range(2)])
     assert {1, 12, 1440} <= {place.entries for place in found} or draws == 2000
     ends = {place.entry for place in found if place.entries == 1440}

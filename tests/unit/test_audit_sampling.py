@@ -13,7 +13,6 @@ import pytest
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.black_box import FunctionBox, PlanBox, as_box, runner
 from shoal.audit.fact_pairs import GivenEntry, Pool, outcomes_given, route
-from shoal.chains.audit.walk import walk
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Ints
@@ -40,7 +39,7 @@ def test_paths_follow_the_chain_given_one_entry(entry: int, value: int) -> None:
     rng = np.random.default_rng(5)
     chain = MarkovChain.of(PER_STEP, initial=[0.6, 0.4], length=4)
     law = conditional(chain_law(chain, 4), lambda path: path[entry] == value)
-    assert_follows(route(walk(chain), 4, entry).draw(value, DRAWS, rng), law)
+    assert_follows(route(chain.walk(), 4, entry).draw(value, DRAWS, rng), law)
 
 
 @pytest.mark.parametrize("entry", range(4))
@@ -53,7 +52,7 @@ def test_paths_follow_a_chain_of_order_two(entry: int) -> None:
         initial=np.array([0.4, 0.1, 0.5, 0]),
     )
     law = conditional(order_law(chain, 4), lambda path: path[entry] == 1)
-    assert_follows(route(walk(chain), 3, entry).draw(1, DRAWS, rng), law)
+    assert_follows(route(chain.walk(), 3, entry).draw(1, DRAWS, rng), law)
 
 
 JUMPING: list[tuple[Any, Any]] = [
@@ -73,7 +72,7 @@ def test_jumps_have_the_law_of_moves(
     monkeypatch.setattr("shoal.audit.fact_pairs.RARELY", 2.0)
     monkeypatch.setattr("shoal.audit.fact_pairs.SHORT", 1)
     chain = MarkovChain.of(matrix, initial=initial, length=5)
-    way = route(walk(chain), 5, entry)
+    way = route(chain.walk(), 5, entry)
     for value in np.flatnonzero(way.law).tolist():
         law = conditional(chain_law(chain, 5), lambda path, value=value: path[entry] == value)  # type: ignore[misc]
         assert_follows(way.draw(value, DRAWS, np.random.default_rng(8)), law)
@@ -84,7 +83,7 @@ def test_long_paths_follow_the_chain(initial: Any) -> None:
     """Two neighbours anywhere in slow data have their joint law given the middle entry."""
     matrix = np.array([[0.97, 0.02, 0.01], [0.05, 0.9, 0.05], [0.0, 0.04, 0.96]])
     chain = MarkovChain.of(matrix, initial=initial, length=120)
-    path = walk(chain)
+    path = chain.walk()
     way = route(path, 120, 60)
     assert len(way.back) == 1 or initial != "stationary"
     drawn, laws = way.draw(1, DRAWS, np.random.default_rng(9)), path.laws(120)
@@ -108,7 +107,7 @@ def test_all_of_the_data_is_drawn_afresh() -> None:
 def test_steady_laws_share_one_matrix() -> None:
     """Once a chain has forgotten its start, all earlier steps look alike but for rounding."""
     chain = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[1, 0], length=400)
-    way = route(walk(chain), 400, 399)
+    way = route(chain.walk(), 400, 399)
     assert sum(leg.moves for leg in way.back) == 399
     assert 10 < len(way.back) < 80
 
@@ -130,7 +129,7 @@ def several(data: list[str]) -> list[float]:
 def given_middle(entries: int) -> Pool:
     """Data of a slow chain given the middle entry."""
     chain = MarkovChain.of([[0.95, 0.05], [0.1, 0.9]], states=["rest", "run"])
-    return Pool("run", GivenEntry(route(walk(chain), entries, entries // 2), 1), entries)
+    return Pool("run", GivenEntry(route(chain.walk(), entries, entries // 2), 1), entries)
 
 
 def test_a_pool_of_processes_changes_nothing() -> None:

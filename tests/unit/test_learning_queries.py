@@ -14,6 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 
 import shoal
+from shoal.additive.plans import Rounds, sampler_for, split_rounds
 from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.plan import Additive
 from shoal.core.registry import dumps, loads
@@ -23,7 +24,6 @@ from shoal.records.classifier import LOSSES, Objective, linear_classifier, minim
 from shoal.records.degrees import degree_accuracy, degree_distribution, graph, non_increasing
 from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import GRID, centroids, spread
-from shoal.records.numbers import Rounds, sampler_for, split_rounds
 
 ALONE = RecordGroups(1)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, choose
-from shoal.additive.leakage import leakage
+from shoal.additive.lift import leakage
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import Refused

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from shoal.additive.choice import (
         choose as choose,
     )
-    from shoal.additive.leakage import (
-        Leakage as Leakage,
-    )
+    from shoal.additive.lift import Leakage as Leakage
     from shoal.additive.plans import (
         accuracy as accuracy,
     )
@@ -56,18 +54,18 @@ FAMILY = Family(
         "shoal.additive.quilt:InfluenceCertificate",
         "shoal.additive.laplace:KNormCertificate",
         "shoal.additive.exact:ExactCertificate",
-        "shoal.additive.wasserstein:WassersteinCertificate",
-        "shoal.additive.lift:LiftedModel",
+        "shoal.additive.exact:WassersteinCertificate",
+        "shoal.core.task:LiftedModel",
         "shoal.additive.lift:LiftCertificate",
         "shoal.additive.plans:Measured",
-        "shoal.additive.leakage:Leakage",
+        "shoal.additive.lift:Leakage",
         "shoal.additive.queries:ExternalQuery",
     ),
     rows={
         "laplace": "shoal.additive.laplace:ROW",
         "knorm": "shoal.additive.laplace:KNORM_ROW",
         "exact": "shoal.additive.exact:ROW",
-        "wasserstein": "shoal.additive.wasserstein:ROW",
+        "wasserstein": "shoal.additive.exact:WASSERSTEIN_ROW",
         "lift": "shoal.additive.lift:ROW",
         "markov-quilt": "shoal.additive.quilt:ROW",
         "markov-quilt-bound": "shoal.additive.quilt:BOUND_ROW",
@@ -91,7 +89,7 @@ FAMILY = Family(
 
 NAMES = {
     "additive.choice": ("choose",),
-    "additive.leakage": ("Leakage",),
+    "additive.lift": ("Leakage",),
     "additive.plans": ("accuracy",),
     "additive.queries": (
         "LinearQuery",

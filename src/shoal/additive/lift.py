@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from typing import Any
 
-import numpy as np
-
-from shoal.additive.eta_search import LiftLoss
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import (
+    Measured,
     Mechanism,
     entry_level,
     eta_above,
@@ -19,96 +18,25 @@ from shoal.additive.plans import (
     noisy_plan,
     task_guarantee,
 )
-from shoal.additive.queries import LinearQuery
-from shoal.chains.families import AnyInitialLaw, OrderChain
-from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.families import AnyInitialLift
-from shoal.chains.lift.side import SHORT
-from shoal.chains.lift.tuples import TupleLift
-from shoal.chains.model import MarkovChain
-from shoal.chains.quilt.scale import (
-    QuiltResult,
-    any_initial_loss,
-    any_initial_scale,
-    quilt_loss,
-    quilt_scale,
-)
-from shoal.core.codec import Floats, Value
-from shoal.core.errors import Refused
+from shoal.additive.queries import ExternalQuery
+from shoal.core.codec import Value
+from shoal.core.errors import InputError, Refused
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Model, Query, Task
-from shoal.networks import lift_row
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
-from shoal.networks.table import JointTable
-from shoal.records import field_row
-from shoal.records.field import PairwiseField
+from shoal.core.task import (
+    EachEntry,
+    EntryLift,
+    LiftedModel,
+    Model,
+    Query,
+    Secrets,
+    Task,
+    as_family,
+    each_entry,
+)
 
 NAME = "lift"
-MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
-ATTEMPTS = 8
-NETWORKS = BayesNet | Contagion | JointTable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LiftedModel(Value):
-    """One model's answer: the largest eta it allows, and where its loss reaches the budget.
-
-    loss = at_node + future + past: what the release tells about the entry itself, and what the
-    entries after and before it add. With rule "quilt" the bound is the quilt's: at_node covers
-    all entries nearby and future the influence on the quilt.
-    """
-
-    eta: float
-    loss: float
-    node: int | None
-    pair: tuple[int, int] | None
-    at_node: float
-    future: float
-    past: float
-    rule: str
-
-    @classmethod
-    def of(cls, found: LiftLoss) -> LiftedModel:
-        return cls(
-            eta=found.eta,
-            loss=found.value,
-            node=found.node,
-            pair=found.pair,
-            at_node=found.at_node,
-            future=found.future,
-            past=found.past,
-            rule=found.rule,
-        )
-
-    @classmethod
-    def on_network(cls, found: lift_row.Lifted) -> LiftedModel:
-        """The answer on a network or in a crowd: what all neighbours add stands as `future`."""
-        return cls(
-            eta=found.eta,
-            loss=found.loss,
-            node=found.node,
-            pair=found.pair,
-            at_node=found.at_node,
-            future=max(found.loss - found.at_node, 0.0),
-            past=0.0,
-            rule=found.rule,
-        )
-
-    @classmethod
-    def by_quilt(cls, found: QuiltResult) -> LiftedModel:
-        """The quilt's answer, where no lag that was tried does better: |N|·eta and e."""
-        eta = math.nextafter(1 / found.sigma, 0.0)
-        return cls(
-            eta=eta,
-            loss=found.nearby * eta + found.influence,
-            node=found.node,
-            pair=None,
-            at_node=found.nearby * eta,
-            future=found.influence,
-            past=0.0,
-            rule="quilt",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,161 +62,210 @@ class LiftCertificate(Value):
 
 def refuse(task: Task) -> str | None:
     """The lift needs single entries of chains, networks or crowds whose laws are given."""
-    if not isinstance(task.secrets, EachEntry):
+    if not each_entry(task.secrets):
         return "the lift protects single entries; named pairs of events need another mechanism"
-    for model in task.family:
-        if not isinstance(
-            model, MarkovChain | AnyInitialLaw | OrderChain | NETWORKS | PairwiseField
-        ):
-            return f"the lift needs the law of a Markov chain or a network, not {model.describe()}"
-    return None
+    said = (model.lift(task.query) for model in task.family)
+    return next((why for why in said if isinstance(why, str)), None)
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    models = tuple(largest(model, task.query, float_below(epsilon)) for model in task.family)
-    eta = Fraction(min(model.eta for model in models))
-    certificate = LiftCertificate(models=models)
+    certificate = certified(task.family, task.query, epsilon)
+    eta = Fraction(min(model.eta for model in certificate.models))
     noise = quietest_noise(task.query, task.query.lipschitz / eta)
     return noisy_plan(task, NAME, task_guarantee(task, epsilon), noise, certificate)
+
+
+def certified(family: Sequence[Model], query: Query | None, epsilon: Fraction) -> LiftCertificate:
+    """The largest eta that every model allows, with the metric of `query`."""
+    return LiftCertificate(
+        models=tuple(lifted(model, query).largest(float_below(epsilon)) for model in family)
+    )
 
 
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
     eta = eta_above(entry_level(plan))
     enough = float_below(plan.guarantee.amount)
-    return max(model_loss(model, plan.task.query, eta, enough) for model in plan.task.family)
+    task = plan.task
+    return max(lifted(model, task.query).loss(eta, enough) for model in task.family)
 
 
-def model_loss(model: Model, query: Query | None, eta: float, enough: float = -math.inf) -> float:
-    """What a release that is eta-DP for one entry tells about an entry of `model`. Rounds up.
-
-    With a linear query the metric is the query's own: entries whose weights are close are told
-    apart less. Without one any change of an entry counts eta. The smaller of the lift and the
-    quilt bound, which covers the lags a long chain does not try; on a chain whose marginals settle
-    too slowly to be followed, of the lift for every first law as well. The first that is at most
-    `enough` is taken.
-    """
-    if isinstance(model, PairwiseField):
-        return field_row.bound(model, query, eta)
-    if isinstance(model, NETWORKS):
-        return lift_row.bound(model, query, eta)
-    found = model_lift(model, query).loss(eta)
-    value = found.value
-    if value > enough:
-        value = min(value, _any_start_loss(model, query, found))
-    return value if value <= enough else min(value, _quilt_loss(model, eta))
-
-
-@lru_cache(maxsize=32)
-def model_lift(model: Model, query: Query | None) -> ChainLift | AnyInitialLift | TupleLift:
-    """The lift of a model with the metric of `query` per unit of eta, its powers kept."""
-    assert isinstance(model, MarkovChain | AnyInitialLaw | OrderChain)  # as `refuse` has it
-    metric = metric_of(query, len(model.states))
-    if isinstance(model, AnyInitialLaw):
-        return AnyInitialLift.of(model.transition, metric, model.length)
-    if isinstance(model, OrderChain):
-        return TupleLift.of(model.initial, model.conditional, metric, model.length)
-    return ChainLift.of(model.initial, model.transition, metric, model.length)
-
-
-def metric_of(query: Query | None, size: int) -> Floats:
-    """E(y, z) per unit of eta: |w(y) - w(z)|_1 / L for a linear query, else 1 off the diagonal."""
-    if not isinstance(query, LinearQuery):
-        return 1.0 - np.eye(size)
-    weights = query.multiples()
-    gaps = [[sum(abs(a - b) for a, b in zip(x, y, strict=True)) for y in weights] for x in weights]
-    widest = max(map(max, gaps))
-    exact = np.array([[gap / widest for gap in row] for row in gaps])
-    return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
-
-
-@lru_cache(maxsize=32)
-def largest(model: Model, query: Query | None, epsilon: float) -> LiftedModel:
-    """The largest eta whose loss is at most epsilon under one model; refused when there is none."""
-    if isinstance(model, PairwiseField):
-        return LiftedModel.on_network(field_row.largest(model, query, epsilon * (1 - MARGIN)))
-    if isinstance(model, NETWORKS):
-        return _checked(model, query, epsilon)
-    found = _largest_lift(model_lift(model, query), epsilon)
-    if isinstance(model, MarkovChain) and _unsettled(model, found):
-        wider = _largest_lift(model_lift(_any_start(model), query), epsilon)
-        found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
-    quilt = _quilt(model, epsilon)
-    if found is None and quilt is None:
-        raise Refused(
-            f"{NAME} does not apply: for {model.describe()} what a release tells about one entry "
-            "has no finite bound, because the chain never forgets; give the model a length"
-        )
-    if quilt is not None and (found is None or found.eta * quilt.sigma < 1):
-        return LiftedModel.by_quilt(quilt)
-    assert found is not None
-    return LiftedModel.of(found)
-
-
-def _any_start_loss(model: Model, query: Query | None, found: LiftLoss) -> float:
-    """The lift for every first law, where the marginals of the given one settle too slowly."""
-    if not isinstance(model, MarkovChain) or not _unsettled(model, found):
-        return math.inf
-    return model_lift(_any_start(model), query).loss(found.eta).value
-
-
-def _any_start(model: MarkovChain) -> AnyInitialLaw:
-    return AnyInitialLaw(states=model.states, transition=model.transition, length=model.length)
-
-
-def _unsettled(model: MarkovChain, found: LiftLoss | None) -> bool:
-    """Whether no bound on every number of earlier entries was certified from the given start."""
-    if not model.homogeneous or model.stationary or (model.length or math.inf) <= SHORT + 1:
-        return False
-    return found is None or not bool(np.isfinite(found.past_limit.bound).all())
-
-
-def _eta(found: LiftLoss) -> float:
-    return found.eta
-
-
-def _checked(
-    model: BayesNet | Contagion | JointTable, query: Query | None, epsilon: float
-) -> LiftedModel:
-    """The answer on a network, with a margin so that a second evaluation fits too."""
-    return LiftedModel.on_network(lift_row.largest(model, query, epsilon * (1 - MARGIN)))
-
-
-def _quilt(model: Model, epsilon: float) -> QuiltResult | None:
-    """The quilt's answer where there is one: it covers the lags a long chain does not try."""
-    if isinstance(model, MarkovChain):
-        found = quilt_scale(model.transition, model.initial, model.length, epsilon)
-    elif isinstance(model, AnyInitialLaw):
-        found = any_initial_scale(model.transition, model.length, epsilon)
-    else:
-        return None
-    return found if math.isfinite(found.sigma) else None
-
-
-def _quilt_loss(model: Model, eta: float) -> float:
-    if isinstance(model, MarkovChain):
-        return quilt_loss(model.transition, model.initial, model.length, eta)
-    if isinstance(model, AnyInitialLaw):
-        return any_initial_loss(model.transition, model.length, eta)
-    return math.inf
-
-
-def _largest_lift(
-    lifted: ChainLift | AnyInitialLift | TupleLift, epsilon: float
-) -> LiftLoss | None:
-    """The lift at the largest eta that fits, evaluated afresh.
-
-    A certified fixed point depends, in its tenth digit, on where the search began. So the search
-    aims a little lower, and its answer is evaluated afresh until it fits, as `loss` will do.
-    """
-    found = lifted.largest_eta(epsilon * (1 - MARGIN))
-    found = None if found is None else lifted.loss(found.eta)
-    for _ in range(ATTEMPTS):
-        if found is None or found.value <= epsilon * (1 - MARGIN / 2):
-            break
-        found = lifted.loss(found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value))
-    return found if found is not None and found.value <= epsilon else None
+def lifted(model: Model, query: Query | None) -> EntryLift:
+    """The lift of a model, or its refusal."""
+    found = model.lift(query)
+    if isinstance(found, str):
+        raise Refused(f"{NAME} does not apply: {found}")
+    return found
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss)
+
+
+# What an ordinary entry-level DP release really guarantees under a family of models.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leakage(Value):
+    """The bound on what a release that is `eta`-DP for one entry tells about one entry.
+
+    `per_model` holds the bound under each model of the family, `value` the largest; inf when no
+    finite bound is proved.
+    """
+
+    eta: Fraction
+    per_model: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        return max(self.per_model)
+
+    @property
+    def factor(self) -> float:
+        """How many times weaker than it says the release is: value / eta."""
+        return self.value / float(self.eta)
+
+    def describe(self) -> str:
+        said = f"a release that is {significant(self.eta)}-DP for one entry"
+        if not math.isfinite(self.value):
+            return f"{said} has no finite bound under correlation: it may give any entry away"
+        return (
+            f"{said} is only {significant(self.value)}-private under correlation, "
+            f"{significant(self.factor, 3)} times weaker: it may change the odds between two "
+            f"values of an entry by a factor of {significant(math.exp(min(self.value, 700)), 3)} "
+            f"instead of {significant(math.exp(min(float(self.eta), 700)), 3)}"
+        )
+
+
+def leakage(
+    family: Model | Sequence[Model], release: Number | Any, *, secrets: Secrets | None = None
+) -> Leakage:
+    """What a release really guarantees: its entry-level eta, converted by the lift.
+
+    `release` is eta itself, or an OpenDP measurement. Sound for every entry-level DP mechanism,
+    adaptive compositions included. Rounds up. `secrets` are single entries by default; for named
+    pairs of events the bound is that of group privacy for all entries tied to a pair.
+    """
+    number = isinstance(release, Number)
+    eta = positive(release, "eta") if number else entry_eta(release)
+    asked = EachEntry() if secrets is None else secrets
+    return Leakage(eta=eta, per_model=tuple(_told(m, asked, eta) for m in as_family(family)))
+
+
+def _told(model: Model, secrets: Secrets, eta: Fraction) -> float:
+    """The least proved bound for one model; group privacy is always one when entries are few."""
+    tied = secrets.tied_under(model)
+    together = math.inf if tied is None else eta_above(tied * eta)
+    if not each_entry(secrets):
+        return together
+    bounds = (model.lift(None), model.quilts(), model.mixing())
+    first = next((bound for bound in bounds if not isinstance(bound, str)), None)
+    try:
+        return together if first is None else min(together, first.loss(eta_above(eta)))
+    except Refused:  # the model is too large for it
+        return together
+
+
+# Other libraries' mechanisms, lifted, and what must be known about them.
+
+
+ROUNDING = 1e-9  # the factory is asked for this much less, so that its own rounding fits
+
+# how far apart two data sets are that differ in one entry, by the input metric's name
+ENTRY_DISTANCE = {
+    "SymmetricDistance": 2,  # one row removed, one added
+    "InsertDeleteDistance": 2,
+    "HammingDistance": 1,
+    "ChangeOneDistance": 1,
+}
+
+
+def lift(
+    factory: Callable[[float], Callable[[list[Any]], Any]],
+    family: Model | Sequence[Model],
+    *,
+    epsilon: Number,
+    name: str = "external mechanism",
+) -> Plan:
+    """A plan around `factory(eta)` at the largest eta whose lift is at most `epsilon`.
+
+    `factory` makes a mechanism that is eta-DP for one entry, in pure DP and on every sequence; it
+    is called once. An OpenDP measurement is checked to keep that eta; for any other callable
+    the caller vouches for it.
+    """
+    if not callable(factory):
+        raise InputError(
+            f"factory is of type {type(factory).__name__}; give a function of eta that returns a "
+            "mechanism"
+        )
+    members = as_family(family)
+    states = next((model.states for model in members if model.states is not None), None)
+    if states is None:
+        raise InputError("no model of the family names its states; give at least one that does")
+    task = Task(query=ExternalQuery(name, states), secrets=EachEntry(), family=members)
+    budget = positive(epsilon, "epsilon")
+    certificate = certified(members, None, budget)
+    eta = Fraction(min(model.eta for model in certificate.models))
+    mechanism = factory(float(eta) * (1 - ROUNDING))
+    _check_callable(mechanism, name)
+    return Plan(
+        mechanism=NAME,
+        task=task,
+        body=Measured(name, _checked(mechanism, eta, name), mechanism),
+        cost=float("inf"),
+        guarantee=task_guarantee(task, budget),
+        certificate=certificate,
+        composition=(AsEntryDP(eta),),
+    )
+
+
+def attach(plan: Plan, mechanism: Callable[[list[Any]], Any]) -> Plan:
+    """`plan` with its external mechanism in place again; an OpenDP measurement is re-checked."""
+    if not isinstance(plan.body, Measured):
+        raise InputError(f"the plan of {plan.mechanism} holds no external mechanism to attach")
+    _check_callable(mechanism, plan.body.name)
+    _checked(mechanism, plan.body.eta, plan.body.name)
+    return replace(plan, body=replace(plan.body, mechanism=mechanism))
+
+
+def entry_eta(measurement: Any) -> Fraction:
+    """The entry-level eta of an OpenDP measurement: its privacy map at one changed entry.
+
+    One changed entry is distance 2 under SymmetricDistance and InsertDeleteDistance, 1 under
+    HammingDistance and ChangeOneDistance. Refuses other metrics, and measures but MaxDivergence.
+    """
+    try:
+        metric, measure = str(measurement.input_metric), str(measurement.output_measure)
+    except AttributeError:
+        raise InputError(
+            f"{type(measurement).__name__} states no privacy map; give eta itself as a number"
+        ) from None
+    distance = ENTRY_DISTANCE.get(metric.split("(", maxsplit=1)[0])
+    if distance is None:
+        raise InputError(
+            f"input metric is {metric}; it must be one of {sorted(ENTRY_DISTANCE)}, "
+            "for which one changed entry has a known distance"
+        )
+    if not measure.startswith("MaxDivergence"):
+        raise InputError(f"output measure is {measure}; the lift needs pure DP, MaxDivergence")
+    return positive(Fraction(measurement.map(distance)), "eta of the measurement")
+
+
+def _check_callable(mechanism: object, name: str) -> None:
+    if not callable(mechanism):
+        raise InputError(
+            f"{name} is of type {type(mechanism).__name__}; it must be called with a list of "
+            "entries and return its answer"
+        )
+
+
+def _checked(mechanism: Any, eta: Fraction, name: str) -> Fraction:
+    """`eta`, refused when the mechanism's own privacy map exceeds it."""
+    if hasattr(mechanism, "input_metric"):
+        own = entry_eta(mechanism)
+        if own > eta:
+            raise InputError(
+                f"{name} is {float(own):g}-DP for one entry; the lift allows {float(eta):g}: "
+                "make the factory use the eta it is given"
+            )
+    return eta

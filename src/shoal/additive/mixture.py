@@ -105,6 +105,8 @@ def narrowed(
 # Densities are added up as plain doubles while every one of them is known to stay above
 # exp(-600); what underflow can lose is then 1e-60 of each. Beyond that, in logarithms.
 DEEPEST_LINEAR = 600.0
+NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
+MAX_CELLS = 20_000_000  # numbers a table of laws of several coordinates may hold
 
 
 class TooLarge(Refused):
@@ -203,6 +205,61 @@ def worst_of(
     return found._replace(value=found.value + slack + roundings * 2.0**-52)
 
 
+def vector_loss(
+    laws: npt.ArrayLike,
+    scale: float,
+    *,
+    steps: npt.ArrayLike = 1.0,
+    pairs: npt.ArrayLike | None = None,
+) -> float:
+    """The largest log-ratio of F + independent Laplace(scale) per coordinate, over all outputs.
+
+    laws[x, j1, .., jd] = P(F = (steps_1 j1, .., steps_d jd) | x). In each coordinate by itself
+    the ratio is monotone between neighbouring support coordinates (fix the others: both densities
+    are mixtures of K), so the supremum is on the GRID of support coordinates, its faces standing
+    for ±∞; support points alone are not enough. Rounds up. TooLarge beyond 2e7 numbers.
+    """
+    table = np.asarray(laws, dtype=np.float64)
+    if table.size > MAX_CELLS:
+        raise TooLarge(f"the laws have {table.size} numbers; at most {MAX_CELLS} are handled")
+    if not (scale > 0 and math.isfinite(scale)) or not (table >= 0).all():
+        raise InputError("laws must be probabilities, and scale positive and finite")
+    allowed = None if pairs is None else np.where(np.asarray(pairs, np.bool_), 0.0, -math.inf)
+    apart = np.broadcast_to(np.asarray(steps, dtype=np.float64), table.ndim - 1)
+    decays = np.array([step_over(float(step), scale) for step in apart])
+    possible = table.reshape(len(table), -1).any(axis=1)
+    return grid_worst(table[None], decays, np.asarray(possible)[None], allowed, False, 0.0).value
+
+
+def grid_worst(
+    table: Floats,
+    decays: Floats,
+    possible: Bools,
+    offset: Floats | None,
+    logs: bool,
+    roundings: float,
+) -> WorstOutput:
+    """Smooth (groups, secrets, *grid) axis by axis, then compare the secrets at every point."""
+    counts = table.shape[2:]
+    span = float(decays @ (np.array(counts) - 1))
+    if not logs and span + depth_of(table.reshape(*table.shape[:2], -1)) > DEEPEST_LINEAR:
+        with np.errstate(divide="ignore"):
+            table, logs = np.log(table), True
+    slack = 0.0
+    for axis, (decay, count) in enumerate(zip(decays.tolist(), counts, strict=True)):
+        positions = decay * np.arange(count, dtype=np.float64)
+        moved = smoothed(np.moveaxis(table, axis + 2, -1), positions, logs=logs)
+        table = np.moveaxis(moved, -1, axis + 2)
+        slack += evaluation_slack(span, count, largest_finite(table) if logs else span)
+    flat = np.ascontiguousarray(table).reshape(*table.shape[:2], -1)
+    if not logs:
+        with np.errstate(divide="ignore"):
+            flat = np.log(flat)
+    found = steepest(flat, possible, offset)
+    slack += evaluation_slack(span, max(counts), largest_finite(flat)) + roundings * 2.0**-52
+    return found._replace(value=found.value + slack) if math.isfinite(found.value) else found
+
+
 def largest_finite(values: Floats) -> float:
     """The largest absolute value that is finite, 0 when there is none."""
     low, high = float(values.min(initial=0.0)), float(values.max(initial=0.0))
@@ -234,6 +291,11 @@ def evaluation_slack(span: float, count: int, largest_log: float) -> float:
     at most `span`; a logarithm of size L is off by L·2^-53. The factor 2^-50 is four times that.
     """
     return 2.0**-50 * (1 + count.bit_length()) * (4.0 + span + largest_log)
+
+
+def step_over(step: float, scale: float) -> float:
+    """step / scale, rounded up: more decay is less noise."""
+    return math.nextafter(step / scale, math.inf)
 
 
 def depth_of(laws: Floats) -> float:

@@ -9,12 +9,14 @@ from itertools import combinations
 from numbers import Rational
 from typing import Any, NoReturn
 
-from shoal.chains.model import checked_states
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Release
-from shoal.core.records import Sequences, label, sequences
+from shoal.core.records import Sequences, checked_states, label, sequences
+from shoal.core.task import Query
+
+SUMS_ONLY = "the exact loss is computed for sums over entries only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +75,12 @@ class LinearQuery(Value):
         step = self.lattice
         return tuple(tuple(int(weight / step) for weight in row) for row in self.weights)
 
+    @property
+    def wide(self) -> bool:
+        """Whether sums of the weights, in lattice steps, may pass what a double holds exactly."""
+        most = max(abs(weight) for row in self.multiples() for weight in row)
+        return most * 2 * len(self.labels) >= 2**52
+
     def read(self, data: Any) -> Sequences:
         """`data` as chains of states; refused when longer than the public length."""
         records = sequences(data, self.states)
@@ -102,6 +110,20 @@ class LinearQuery(Value):
         share = "over" if self.name == "mean" else "as a share of"
         of = "" if self.length is None else f", {share} {self.length} entries"
         return f"{what}{of} (in {self.unit}; one entry moves it by at most {self.lipschitz})"
+
+
+def linear(query: Query | None) -> LinearQuery | None:
+    """`query` where it is a sum of one contribution per entry; None for any other."""
+    return query if isinstance(query, LinearQuery) else None
+
+
+def too_far(reach: int, query: Query) -> str:
+    """Why a sum that one entry moves by so many steps is not followed."""
+    return (
+        f"the exact loss is computed on the lattice of the weights, whose range is {reach:,} "
+        f"steps of {query.lattice}, more than its laws can have; give weights with fewer digits, "
+        "or use lift"
+    )
 
 
 def count(states: Sequence[Any], which: Any, *, unit: str = "entries") -> LinearQuery:

@@ -1,7 +1,4 @@
-"""The Markov Quilt Mechanism: correlation fades with distance. Proof: markov_quilt.md.
-
-Chains are handled here, Bayesian networks in markov_quilt_network.
-"""
+"""The Markov Quilt Mechanism: correlation fades with distance. Proof: markov_quilt.md."""
 
 from __future__ import annotations
 
@@ -19,31 +16,16 @@ from shoal.additive.plans import (
     laplace_plan,
     task_guarantee,
 )
-from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary
-from shoal.chains.model import MarkovChain
-from shoal.chains.quilt.matrix import InfluenceResult, influence_matrix_scale
-from shoal.chains.quilt.mixing import bound_loss, bound_scale, chain_constants, interval_constants
-from shoal.chains.quilt.scale import (
-    QuiltResult,
-    any_initial_loss,
-    any_initial_scale,
-    interval_loss,
-    interval_scale,
-    quilt_loss,
-    quilt_scale,
-)
-from shoal.chains.walk import UNIT
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import Composition, SameQuilts
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Model, Task
-from shoal.networks import quilts as networks
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.influence import network_matrix_scale
-from shoal.records.field import as_network
+from shoal.core.task import Influences, Model, Quilts, Task, each_entry
 
 NAME = "markov-quilt"
+CHAIN = "chains"  # the sort of quilts whose end-points have a reach
+PAIRS = "quilts protect single entries; named pairs of events need another mechanism"
+UNIT = 2.0**-53  # half the distance from 1 to the next double
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,17 +70,14 @@ class QuiltCertificate(Value):
 
 def refuse(task: Task) -> str | None:
     """Quilts need single entries of chains of order 1, or of Bayesian networks."""
-    if not isinstance(task.secrets, EachEntry):
-        return "quilts protect single entries; named pairs of events need another mechanism"
-    if networks.is_network_task(task.family):
-        return None
-    for model in task.family:
-        if not isinstance(model, MarkovChain | AnyInitialLaw | IntervalChains):
-            return (
-                "quilts need the transition matrix of a Markov chain, or Bayesian networks only, "
-                f"not {model.describe()}"
-            )
-    return None
+    if not each_entry(task.secrets):
+        return PAIRS
+    found = [model.quilts() for model in task.family]
+    why = next((quilts for quilts in found if isinstance(quilts, str)), None)
+    sorts = {quilts.sort for quilts in found if not isinstance(quilts, str)}
+    if why is None and len(sorts) > 1:
+        return f"quilts are those of one sort of model at a time, not of {' and '.join(sorts)}"
+    return why
 
 
 def calibrate(task: Task, epsilon: Fraction, reach: int | None = None) -> Plan:
@@ -106,34 +85,47 @@ def calibrate(task: Task, epsilon: Fraction, reach: int | None = None) -> Plan:
 
     `reach` limits how far a quilt's end-points may lie on a chain (no limit by default).
     """
-    if networks.is_network_task(task.family):
-        return networks.calibrate(task, epsilon, NAME)
-    results = [_scale(model, float_below(epsilon), reach) for model in task.family]
-    sigma = max(result.sigma for result in results)
+    quilts = _quilts(task.family, reach)
+    found = [one.scale(float_below(epsilon)) for one in quilts]
+    sigma = max(sigma for sigma, _ in found)
     if not math.isfinite(sigma):
         raise Refused(
             f"{NAME} does not apply: no quilt of finite size is enough for a chain of any length, "
             "because its past is never forgotten; give the model a length"
         )
-    certificate = QuiltCertificate(quilts=tuple(_active(r) for r in results), reach=reach)
-    scale = Fraction(sigma) * task.query.lipschitz
-    key = _key(task.family, reach)
-    guarantee = task_guarantee(task, epsilon)
+    certificate = quilts[0].certificate([active for _, active in found], reach)
+    key = _key(quilts, reach)
     return laplace_plan(
-        task, NAME, guarantee, scale, certificate, rules=lambda eta: (SameQuilts(key, eta),)
+        task,
+        NAME,
+        task_guarantee(task, epsilon),
+        Fraction(sigma) * task.query.lipschitz,
+        certificate,
+        rules=lambda eta: (SameQuilts(key, eta),),
     )
 
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
     """`SameQuilts` and `AsEntryDP`, of what is drawn."""
-    family = plan.task.family
-    named = networks.is_network_task(family)
-    key = networks.key_of(family) if named else _key(family, _reach(plan))
+    reach = _reach(plan)
+    key = _key(_quilts(plan.task.family, reach), reach)
     return (SameQuilts(key, entry_level(plan)), *entry_rules(plan))
 
 
-def _key(family: Sequence[Model], reach: int | None) -> str:
-    return f"{reach}:" + ",".join(model.fingerprint for model in family)
+def _quilts(family: Sequence[Model], reach: int | None) -> list[Quilts]:
+    found = []
+    for model in family:
+        quilts = model.quilts(reach)
+        if isinstance(quilts, str):
+            raise Refused(f"{NAME} does not apply: {quilts}")
+        found.append(quilts)
+    return found
+
+
+def _key(quilts: Sequence[Quilts], reach: int | None) -> str:
+    """What plans from the same quilts share; only chains have a reach."""
+    shared = ",".join(one.key for one in quilts)
+    return f"{reach}:{shared}" if quilts[0].sort == CHAIN else shared
 
 
 def loss(plan: Plan) -> float:
@@ -143,7 +135,7 @@ def loss(plan: Plan) -> float:
 
 def family_loss(family: Sequence[Model], eta: float, reach: int | None = None) -> float:
     """The quilt bound on what any release that is eta-DP for one entry tells about an entry."""
-    return max(_loss(model, eta, reach) for model in family)
+    return max(quilts.loss(eta) for quilts in _quilts(family, reach))
 
 
 def composed_loss(plans: Sequence[Plan]) -> float:
@@ -160,40 +152,8 @@ def composed_loss(plans: Sequence[Plan]) -> float:
 
 def _reach(plan: Plan) -> int | None:
     """How far quilts were looked for; a smaller reach only loses quilts, and noise a promise."""
-    reach = plan.certificate.reach if isinstance(plan.certificate, QuiltCertificate) else None
+    reach = getattr(plan.certificate, "reach", None)
     return reach if isinstance(reach, int) else None
-
-
-def _scale(model: Model, epsilon: float, reach: int | None) -> QuiltResult:
-    if isinstance(model, AnyInitialLaw):
-        return any_initial_scale(model.transition, model.length, epsilon, reach)
-    if isinstance(model, IntervalChains):
-        return interval_scale(model.low, model.high, model.length, epsilon, reach).result
-    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
-    return quilt_scale(model.transition, model.initial, model.length, epsilon, reach)
-
-
-def _loss(model: Model, eta: float, reach: int | None) -> float:
-    if isinstance(model, AnyInitialLaw):
-        return any_initial_loss(model.transition, model.length, eta, reach)
-    if isinstance(model, IntervalChains):
-        return interval_loss(model.low, model.high, model.length, eta, reach)
-    if isinstance(model, BayesNet):
-        return networks.model_loss(model, eta)
-    assert isinstance(model, MarkovChain)
-    return quilt_loss(model.transition, model.initial, model.length, eta, reach)
-
-
-def _active(result: QuiltResult) -> ActiveQuilt:
-    return ActiveQuilt(
-        sigma=result.sigma,
-        node=result.node,
-        left=result.left,
-        right=result.right,
-        nearby=result.nearby,
-        influence=result.influence,
-        runs=tuple(tuple(run) for run in result.runs),
-    )
 
 
 ROW = Mechanism(NAME, refuse, calibrate, loss, task_guarantee, rules)
@@ -230,30 +190,23 @@ class MixingCertificate(Value):
 
 def refuse_bound(task: Task) -> str | None:
     """Mixing needs time-homogeneous chains, or their constants."""
-    if not isinstance(task.secrets, EachEntry):
-        return "quilts protect single entries; named pairs of events need another mechanism"
-    for model in task.family:
-        if not isinstance(model, MarkovChain | AnyInitialLaw | MixingSummary | IntervalChains):
-            return f"mixing needs a Markov chain or its constants, not {model.describe()}"
-        if isinstance(model, MarkovChain) and not model.homogeneous:
-            return "mixing needs one transition matrix for all steps, and there is one per step"
-    return None
+    if not each_entry(task.secrets):
+        return PAIRS
+    said = (model.mixing() for model in task.family)
+    return next((why for why in said if isinstance(why, str)), None)
 
 
 def calibrate_bound(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·sigma, from the rarest state and the gap of each model."""
-    constants = tuple(_constants(model) for model in task.family)
-    results = [
-        bound_scale(pi_min, gap, model.tied, float_below(epsilon))
-        for model, (pi_min, gap) in zip(task.family, constants, strict=True)
-    ]
-    sigma = max(result.sigma for result in results)
+    found = [bound.scale(float_below(epsilon)) for bound in _bounds(task)]
+    sigma = max(sigma for sigma, _ in found)
     if not math.isfinite(sigma):
         raise Refused(
             f"{BOUND} does not apply: no finite quilt is enough for a chain of any length"
         )
     certificate = MixingCertificate(
-        constants=constants, sigmas=tuple(result.sigma for result in results)
+        constants=tuple(constants for _, constants in found),
+        sigmas=tuple(sigma for sigma, _ in found),
     )
     scale = Fraction(sigma) * task.query.lipschitz
     return laplace_plan(task, BOUND, task_guarantee(task, epsilon), scale, certificate)
@@ -262,23 +215,17 @@ def calibrate_bound(task: Task, epsilon: Fraction) -> Plan:
 def bound_row_loss(plan: Plan) -> float:
     """max over models of the quilt loss by mixing, at eta = L / scale."""
     eta = eta_above(entry_level(plan))
-    return max(bound_loss(*_constants(model), model.tied, eta) for model in plan.task.family)
+    return max(bound.loss(eta) for bound in _bounds(plan.task))
 
 
-def _constants(model: Model) -> tuple[float, float]:
-    """(pi_min, gap) of a model, or its refusal."""
-    if isinstance(model, MixingSummary):
-        return model.pi_min, model.gap
-    if isinstance(model, IntervalChains):
-        pi_min, gap = interval_constants(model.low, model.high)
-        if pi_min <= 0 or gap <= 0:
-            raise Refused(f"{BOUND} does not apply: the interval holds chains that do not mix")
-        return pi_min, gap
-    assert isinstance(model, MarkovChain | AnyInitialLaw)  # `refuse` lets nothing else through
-    constants = chain_constants(model.transition)
-    if constants.refusal is not None:
-        raise Refused(f"{BOUND} does not apply: {constants.refusal}")
-    return constants.pi_min, constants.gap
+def _bounds(task: Task) -> list[Quilts]:
+    found = []
+    for model in task.family:
+        bound = model.mixing()
+        if isinstance(bound, str):
+            raise Refused(f"{BOUND} does not apply: {bound}")
+        found.append(bound)
+    return found
 
 
 BOUND_ROW = Mechanism(BOUND, refuse_bound, calibrate_bound, bound_row_loss)
@@ -316,41 +263,40 @@ class InfluenceCertificate(Value):
 
 def refuse_influence(task: Task) -> str | None:
     """The influence matrix is that of chains with a given initial law, or of networks."""
-    if not isinstance(task.secrets, EachEntry):
+    if not each_entry(task.secrets):
         return "influences are between single entries; named pairs need another mechanism"
-    for model in map(as_network, task.family):
-        if not isinstance(model, MarkovChain | BayesNet):
-            return f"the influence matrix needs a Markov chain or a network, not {model.describe()}"
-    return None
+    said = (model.influences() for model in task.family)
+    return next((why for why in said if isinstance(why, str)), None)
 
 
 def calibrate_influence(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale 2 L max_i Σ_j Φ_ij / ε, the largest over the family."""
-    results = []
-    for model in task.family:
-        found = _influence_scale(as_network(model), float_below(epsilon))
+    results = _influences(task)
+    for found in results:
         if found.refusal is not None:
             raise Refused(f"{INFLUENCE} does not apply: {found.refusal}")
-        results.append(found)
     certificate = InfluenceCertificate(
         norms=tuple(r.norm for r in results), row_sums=tuple(r.row_sum for r in results)
     )
-    scale = Fraction(max(r.scale for r in results)) * task.query.lipschitz
+    widest = max(found.scale(float_below(epsilon)) for found in results)
+    scale = Fraction(widest) * task.query.lipschitz
     return laplace_plan(task, INFLUENCE, task_guarantee(task, epsilon), scale, certificate)
 
 
 def influence_row_loss(plan: Plan) -> float:
     """2 eta max_i Σ_j Φ_ij, the largest over the family, at eta = L / scale."""
     eta = eta_above(entry_level(plan))
-    row_sums = (_influence_scale(as_network(model), 1.0).row_sum for model in plan.task.family)
-    return max(2.0 * row_sum * eta * (1.0 + 2.0 * UNIT) for row_sum in row_sums)
+    return max(2.0 * r.row_sum * eta * (1.0 + 2.0 * UNIT) for r in _influences(plan.task))
 
 
-def _influence_scale(model: Model, epsilon: float) -> InfluenceResult:
-    if isinstance(model, BayesNet):
-        return network_matrix_scale(model, epsilon)
-    assert isinstance(model, MarkovChain)  # `refuse` lets nothing else through
-    return influence_matrix_scale(model.transition, model.initial, model.length, epsilon)
+def _influences(task: Task) -> list[Influences]:
+    found = []
+    for model in task.family:
+        influences = model.influences()
+        if isinstance(influences, str):
+            raise Refused(f"{INFLUENCE} does not apply: {influences}")
+        found.append(influences)
+    return found
 
 
 INFLUENCE_ROW = Mechanism(INFLUENCE, refuse_influence, calibrate_influence, influence_row_loss)

@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.mixture import TooLarge
-from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
-from shoal.chains.exact.sums import ChainSum
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError
 
@@ -96,54 +94,7 @@ def bottleneck(
     return float(candidates[low])
 
 
-def sum_transport(task: ChainSum, *, tolerance: float = TOLERANCE) -> Transport:
-    """max over nodes and pairs of secrets of W∞ between the laws of the sum given each.
-
-    The sensitivity of the Wasserstein mechanism (Song, Wang & Chaudhuri 2017, Algorithm 1), in
-    the query's own unit: noise of scale distance/ε. Every node's whole law is needed: TooLarge
-    when that takes more than 5e9 multiplications (about length³·states/2 for a count) or the
-    length is any. As for `quantile_gap` the promise must be re-certified by the exact loss.
-    """
-    if task.initial is None:
-        raise TooLarge(
-            "the distance W∞ is computed for one initial law at a time, not for all of them"
-        )
-    cover = NodeBlocks(task)
-    if cover.whole_work() > MAX_WHOLE:
-        raise TooLarge(
-            "the distance W∞ needs the whole law of the sum at every node; length "
-            f"{task.length} with {task.states} states is beyond "
-            f"{MAX_WHOLE:.0e} multiplications: use exact or lift"
-        )
-    best = Transport(0.0)
-    for cell in cover.whole():
-        block = cell.at(0.0)
-        laws = np.exp(block.laws) if block.logs else block.laws
-        for group in range(len(laws)):
-            found = _widest_pair(laws[group], block.possible[group], task.offset, tolerance)
-            if found.distance * task.step > best.distance:
-                best = Transport(found.distance * task.step, int(block.nodes[group]), found.pair)
-    return best
-
-
-def _widest_pair(
-    laws: Floats, possible: Bools, offset: Floats | None, tolerance: float
-) -> Transport:
-    """The largest W∞ between two possible laws on 0, 1, 2, …"""
-    levels = np.cumsum(laws, axis=1)
-    best = Transport(0.0)
-    members = np.flatnonzero(possible)
-    for one in members:
-        for two in members:
-            asked = offset is None or max(offset[one, two], offset[two, one]) > -math.inf
-            if one < two and asked:
-                gap = _lattice_gap(levels[one], levels[two], tolerance)
-                if gap > best.distance:
-                    best = Transport(gap, 0, (int(one), int(two)))
-    return best
-
-
-def _lattice_gap(first: Floats, second: Floats, tolerance: float) -> float:
+def lattice_gap(first: Floats, second: Floats, tolerance: float) -> float:
     """`quantile_gap` on 0, 1, 2, … from cumulative sums, all levels at once."""
     first, second = first / first[-1], second / second[-1]
     cuts = np.unique(np.concatenate([[0.0], first, second]))

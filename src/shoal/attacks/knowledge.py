@@ -7,32 +7,19 @@ release is not ordered by how much each knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.attacks.bayes import attack, joined_walk
+from shoal.attacks.bayes import attack
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import MOST_STEPS, coded, told_about_each
-from shoal.attacks.seen import Seen
+from shoal.attacks.seen import Seen, VariableColumns, entries_seen, log_likelihood
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model
-from shoal.networks.attack import (
-    VariableColumns,
-    added_by,
-    added_in_chain,
-    columns_of,
-    entries_seen,
-    log_likelihood,
-)
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
-from shoal.networks.table import JointTable
-
-NAMED = BayesNet | JointTable | Contagion
+from shoal.core.task import Adversary, Model
 
 
 class Knowledge(NamedTuple):
@@ -70,27 +57,13 @@ def by_knowledge(
     standard = attack(model, seen, entries)
     actual = np.asarray(truth, dtype=np.int64)
     standard.privacy(actual)  # an error when these are no values of the entries
-    rows, columns = _added(model, seen, standard)
+    adversary = model.adversary(entries)
+    rows, columns = adversary.added(seen), adversary.columns
     looks = entries_seen(seen, columns)
     likely = np.zeros(standard.after.shape) if looks is None else looks
     assert standard.logs is not None
     weak = _weak(standard.values, standard.logs[0], likely, rows, seen)
-    return Knowledge(weak, standard, _strong(model, seen, entries, actual, likely, rows, columns))
-
-
-def _added(model: Model, seen: Sequence[Seen], found: Beliefs) -> tuple[Ints, VariableColumns]:
-    """What every column of every entry adds to all released numbers, and the columns."""
-    if not isinstance(model, NAMED):
-        count, values = found.after.shape
-        columns = VariableColumns(found.values, (np.arange(values),) * count)
-        return added_in_chain(found.values, count, seen), columns
-    columns = columns_of(model)
-    own = added_by(model, seen)
-    rows = np.zeros((len(own), len(columns.values), own[0].shape[1]), dtype=np.int64)
-    for v, places in enumerate(columns.places):
-        rows[v] = own[v][0]  # a value that is not the variable's own weighs nothing of its own
-        rows[v, places] = own[v]
-    return rows, columns
+    return Knowledge(weak, standard, _strong(adversary, seen, actual, likely, rows, columns))
 
 
 def _weak(
@@ -113,9 +86,8 @@ def _weak(
 
 
 def _strong(
-    model: Model,
+    adversary: Adversary,
     seen: Sequence[Seen],
-    entries: int | Sequence[int],
     truth: Ints,
     likely: Floats,
     rows: Ints,
@@ -125,11 +97,10 @@ def _strong(
     count, values = likely.shape
     whole = rows[np.arange(count), truth].sum(axis=0)
     before, joint = np.empty((count, values)), np.empty((count, values))
-    probability = _log_probability(model, entries, columns)
     for entry in range(count):
         paths = np.tile(truth, (values, 1))
         paths[:, entry] = np.arange(values)
-        logs = probability(paths)
+        logs = adversary.log_probability(paths)
         total = float(np.logaddexp.reduce(logs))
         if total == -math.inf:
             raise InputError("the truth is impossible under the model; nobody could know it")
@@ -138,65 +109,3 @@ def _strong(
         joint[entry] = before[entry] + log_likelihood(seen, answers) + likely[entry]
     found = Beliefs.from_joint(columns.values, before, joint)
     return Beliefs(found.values, found.before, found.after, logs=found.logs)
-
-
-def _log_probability(
-    model: Model, entries: int | Sequence[int], columns: VariableColumns
-) -> Callable[[Ints], Floats]:
-    """A function: log P(data) of rows of data (rows, entries), values given as columns."""
-    if isinstance(model, NAMED):
-        return lambda paths: _named(model, paths, columns)
-    path, nodes = joined_walk(model, entries)
-    steps = np.zeros(nodes - 1, np.int64) if path.homogeneous else np.arange(nodes - 1)
-
-    def chain(paths: Ints) -> Floats:
-        assert path.initial is not None
-        digits = tuple(paths[:, i : nodes + i] for i in range(path.order))
-        states = np.ravel_multi_index(digits, (len(path.values),) * path.order)
-        moves = path.matrices[steps, states[:, :-1], states[:, 1:]]
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(path.initial[states[:, 0]]) + np.log(moves).sum(axis=1))
-
-    return chain
-
-
-def _own(paths: Ints, columns: VariableColumns) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Columns as numbers of each variable's own values, and which rows hold nothing else."""
-    own = np.zeros_like(paths)
-    possible = np.ones(len(paths), dtype=bool)
-    for v, places in enumerate(columns.places):
-        number = np.full(len(columns.values), -1)
-        number[places] = np.arange(len(places))
-        own[:, v] = np.maximum(number[paths[:, v]], 0)
-        possible &= number[paths[:, v]] >= 0
-    return own, possible
-
-
-def _named(
-    model: BayesNet | JointTable | Contagion, paths: Ints, columns: VariableColumns
-) -> Floats:
-    """log P(data) of models with named variables; -inf where a value is not the variable's own."""
-    own, possible = _own(paths, columns)
-    with np.errstate(divide="ignore"):
-        if isinstance(model, JointTable):
-            logs = np.log(model.probability[tuple(own.T)])
-        elif isinstance(model, BayesNet):
-            logs = np.zeros(len(own))
-            for v, (above, table) in enumerate(zip(model.above, model.tables, strict=True)):
-                logs += np.log(table[(*(own[:, p] for p in above), own[:, v])])
-        else:
-            logs = _crowd(model, own)
-    return np.where(possible, logs, -math.inf)
-
-
-def _crowd(model: Contagion, own: Ints) -> Floats:
-    logs = np.zeros(len(own))
-    for g, group in enumerate(model.groups):
-        states, law = own[:, list(group)], model.law_of(g)
-        if model.exchangeable(g):
-            ill = states.sum(axis=1)
-            sets = np.array([math.log(math.comb(len(group), n)) for n in ill.tolist()])
-            logs += np.log(law[ill]) - sets
-        else:
-            logs += np.log(law[tuple(states.T)])
-    return logs

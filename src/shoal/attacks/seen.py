@@ -185,3 +185,58 @@ def _one_bar(decay: float, others: int, gaps: npt.NDArray[Any]) -> Floats:
         top = float(pair.max())
         law[row] = top + np.log(np.exp(pair - top).sum())
     return np.asarray(-decay * np.abs(gaps) + law[place.ravel()].reshape(gaps.shape))
+
+
+# Everything that was seen, together.
+
+
+class VariableColumns(NamedTuple):
+    """Every value any variable may take, and which of them are each variable's own.
+
+    In order of first appearance, as `VariableSum.states`; `places[v]` are columns of a table of
+    beliefs.
+    """
+
+    values: tuple[str, ...]
+    places: tuple[Ints, ...]
+
+    def spread(self, rows: Sequence[Floats], empty: float) -> Floats:
+        """A row of numbers per variable as one table, `empty` where a value is not the variable's.
+
+        Each row holds a number for each value of its variable.
+        """
+        found = np.full((len(rows), len(self.values)), empty)
+        for v, row in enumerate(rows):
+            found[v, self.places[v]] = row
+        return found
+
+
+def log_likelihood(seen: Sequence[Seen], answers: Ints) -> Floats:
+    """log P(released | true numbers), for rows of all numbers side by side as in `added_by`."""
+    out = np.zeros(len(answers))
+    place = 0
+    for one in seen:
+        if isinstance(one, EntriesSeen):
+            continue
+        weights = one.weights if isinstance(one, SumSeen) else one.weights[0]
+        count = weights.shape[1]
+        out += one.log_likelihood(answers[:, place : place + count])
+        place += count
+    return out
+
+
+def entries_seen(seen: Sequence[Seen], columns: VariableColumns) -> Floats | None:
+    """The log-likelihood of all that was seen of single variables, by column; None if nothing."""
+    logs = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
+    shape = (len(columns.places), len(columns.values))
+    for rows in logs:
+        if not (rows < np.inf).all():
+            raise InputError("what was seen of entries holds a likelihood that is no number")
+        if len(rows) != shape[0]:
+            raise InputError(f"something was seen of a number of entries other than {shape[0]}")
+        if rows.shape != shape:
+            raise InputError(
+                f"what was seen of entries has {rows.shape[1]} columns; there is one for each of "
+                f"{list(columns.values)}"
+            )
+    return np.asarray(np.sum(logs, axis=0)) if logs else None

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shoal.additive.external import entry_eta
+from shoal.additive.lift import entry_eta
 from shoal.additive.plans import Measured
 from shoal.additive.queries import LinearQuery
 from shoal.audit.fact_pairs import Draw, Pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal.additive.plans import Measured, eta_above
+from shoal.additive.plans import Measured, Rounds, eta_above
 from shoal.audit.bounds import entry_bound
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit
 from shoal.core.errors import Refused
@@ -13,7 +13,6 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model
 from shoal.records.audit import means_bound
-from shoal.records.numbers import Rounds
 from shoal.records.ties import Dependence
 
 

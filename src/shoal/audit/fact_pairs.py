@@ -11,15 +11,11 @@ import numpy as np
 
 from shoal.audit.case import table_facts
 from shoal.audit.lengths import Place
-from shoal.chains.audit.sums import admitted, members
-from shoal.chains.audit.walk import AuditedChain, walk
-from shoal.chains.families import AnyInitialLaw, OrderChain
-from shoal.chains.model import MarkovChain, time_reversal
+from shoal.chains.model import time_reversal
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Model, Query, Secrets
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
+from shoal.core.walk import Walk
 from shoal.networks.table import JointTable
 
 SAME = 1e-13  # relative: probabilities no further apart than this differ by rounding
@@ -53,7 +49,7 @@ class Route:
     followed, backward its time reversal.
     """
 
-    walk: AuditedChain
+    walk: Walk
     law: Floats
     values: Ints
     onward: tuple[Leg, ...]
@@ -74,7 +70,7 @@ class Route:
         return np.hstack([first, walk.shown[states[:, 1:]]])
 
 
-def route(walk: AuditedChain, nodes: int, entry: int) -> Route:
+def route(walk: Walk, nodes: int, entry: int) -> Route:
     """The way to draw data of `nodes` nodes given one entry."""
     node, values = walk.place(entry)
     laws = walk.laws(nodes)
@@ -230,7 +226,7 @@ class Chain(NamedTuple):
 
     number: int
     model: Model
-    walk: AuditedChain
+    walk: Walk
 
     def route(self, entries: int, entry: int) -> Route:
         """How data of so many entries is drawn given one of them."""
@@ -256,12 +252,18 @@ def laws(
     """
     found = FactLaws([], [])
     for index, model in enumerate(family):
-        for member in members(model, states):
-            if isinstance(member, JointTable | BayesNet | Contagion):
-                written = member if isinstance(member, JointTable) else member.as_table()
-                found.tables.extend(_of_table(written, secrets, index, states))
-            else:
-                found.chains.append(_chain(member, index, query))
+        for member in model.members(states):
+            path = member.walk()
+            if not isinstance(path, str):
+                found.chains.append(_chain(member, path, index, query))
+                continue
+            table = member.written_out()
+            if isinstance(table, str):
+                raise InputError(
+                    f"data cannot be drawn from {member.describe()}; choose two data sets "
+                    "yourself and use audit_neighbours"
+                )
+            found.tables.extend(_of_table(table, secrets, index, states))
     return found
 
 
@@ -274,13 +276,8 @@ def contrasts(found: FactLaws, places: Sequence[Place]) -> list[Contrast]:
     return compared
 
 
-def _chain(model: Model, index: int, query: Query | None) -> Chain:
-    if not isinstance(model, MarkovChain | AnyInitialLaw | OrderChain):
-        raise InputError(
-            f"data cannot be drawn from {model.describe()}; choose two data sets yourself and use "
-            "audit_neighbours"
-        )
-    path = walk(model) if query is None else admitted(walk(model), query)
+def _chain(model: Model, path: Walk, index: int, query: Query | None) -> Chain:
+    path = path if query is None else path.admitted(query)
     if path.initial is None:
         path = path.starting(np.full(path.size, 1 / path.size))
     return Chain(index, model, path)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from shoal.chains.audit.walk import AuditedChain
+from shoal.core.walk import Walk
 
 SHORT = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest
 FEWEST = 50  # draws per fact below which a pilot says nothing
@@ -78,7 +78,7 @@ class Place(NamedTuple):
     entry: int
 
 
-def named_places(walks: Sequence[AuditedChain], lengths: Sequence[int]) -> list[Place]:
+def named_places(walks: Sequence[Walk], lengths: Sequence[int]) -> list[Place]:
     """The first, middle and last entry of data of the given lengths, as far as chains have them."""
     return [
         Place(number, entries, entry)
@@ -89,7 +89,7 @@ def named_places(walks: Sequence[AuditedChain], lengths: Sequence[int]) -> list[
 
 
 def places(
-    walks: Sequence[AuditedChain],
+    walks: Sequence[Walk],
     others: Sequence[int],
     budget: Budget,
     longest: int,
@@ -112,7 +112,7 @@ def places(
         longest //= 2
 
 
-def ladder(walk: AuditedChain, longest: int, grade: Grade = GRADES[0]) -> list[int]:
+def ladder(walk: Walk, longest: int, grade: Grade = GRADES[0]) -> list[int]:
     """Short lengths, then steps by a factor up to the chain's own length, or to the longest."""
     top = max(_fitting(walk, [longest]), default=walk.order)
     rungs, rung = list(grade.short), grade.step * max(grade.short)
@@ -128,7 +128,7 @@ def entries_looked_at(entries: int) -> list[int]:
 
 
 def _graded(
-    walks: Sequence[AuditedChain], grade: Grade, longest: int, takes: Callable[[int], bool]
+    walks: Sequence[Walk], grade: Grade, longest: int, takes: Callable[[int], bool]
 ) -> Iterator[Place]:
     """The places of one grade: first and last entries of the shortest and the longest data only."""
     for number, walk in enumerate(walks):
@@ -139,7 +139,7 @@ def _graded(
                 yield Place(number, entries, entry)
 
 
-def _fitting(walk: AuditedChain, lengths: Sequence[int]) -> set[int]:
+def _fitting(walk: Walk, lengths: Sequence[int]) -> set[int]:
     """The lengths, cut to what the chain covers."""
     more = walk.order - 1
     return {walk.at_most(n - more) + more for n in lengths if n > more}

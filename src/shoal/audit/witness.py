@@ -10,8 +10,8 @@ import numpy as np
 
 from shoal.audit.case import AuditCase
 from shoal.audit.result import Witness
-from shoal.chains.audit.walk import Coded, by_value, joint_evidence
 from shoal.core.codec import Floats, Ints
+from shoal.core.walk import Coded, by_value, joint_evidence
 
 WIDEST_ODDS = 60.0  # log-odds between two first states beyond which a start is as good as certain
 

@@ -59,6 +59,11 @@ FAMILY = Family(
         "mixing": ("mixing-summary",),
         "interval": ("interval-chains",),
     },
+    adversaries={
+        "markov-chain": "shoal.chains.attack:ChainAdversary",
+        "any-initial-law": "shoal.chains.attack:ChainAdversary",
+        "order-chain": "shoal.chains.attack:ChainAdversary",
+    },
     templates={
         "series": "a time series",
     },

@@ -11,23 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import (
+    ChainLaw,
     MarkovChain,
     admit_length,
     checked_length,
     checked_rows,
-    checked_states,
     checked_transition,
     named,
     numbers,
 )
-from shoal.core.codec import Floats, Ints, Value
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, checked_states, label
+from shoal.core.task import EntryLift, Law, Model, Query, Quilts
+from shoal.core.walk import Walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnyInitialLaw(Value):
+class AnyInitialLaw(ChainLaw):
     """All Markov chains with one transition matrix, whatever the law of the first entry."""
 
     states: tuple[str, ...]
@@ -58,6 +60,25 @@ class AnyInitialLaw(Value):
     def tied(self) -> int | None:
         return self.length
 
+    def walk(self) -> Walk:
+        shown = np.arange(len(self.states))
+        return Walk(self.states, None, self.transition[None], shown, (shown,), self.length)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.chains.lift.row import any_initial_lift
+
+        return any_initial_lift(self, query)
+
+    def quilts(self, reach: int | None = None) -> Quilts:
+        from shoal.chains.quilt.row import any_initial_quilts
+
+        return any_initial_quilts(self, reach)
+
+    def mixing(self) -> Quilts:
+        from shoal.chains.quilt.row import mixing_of_matrix
+
+        return mixing_of_matrix(self)
+
     def starting_in(self, state: int) -> MarkovChain:
         """The member whose first entry is certain."""
         initial = np.zeros(len(self.states))
@@ -75,7 +96,7 @@ class AnyInitialLaw(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MixingSummary(Value):
+class MixingSummary(Law):
     """All stationary-or-not chains known only by two numbers: how rare a state, how slow to mix.
 
     Every chain whose stationary probabilities are at least `pi_min` and whose gap (counted with
@@ -102,6 +123,25 @@ class MixingSummary(Value):
     def tied(self) -> int | None:
         return self.length
 
+    def members(self, states: tuple[str, ...]) -> tuple[Model, ...]:
+        """A reversible chain with exactly this gap: stay with probability λ, else draw afresh.
+
+        P = λ I + (1-λ) 1πᵀ has eigenvalues 1 and λ = 1 - gap/2. π is pi_min on all states but
+        one, or uniform on as many states as pi_min allows.
+        """
+        used = min(len(states), int(1 / self.pi_min))
+        law = np.zeros(len(states))
+        law[:used] = self.pi_min
+        law[0] += 1 - law.sum()
+        stay = 1 - self.gap / 2
+        transition = stay * np.eye(len(states)) + (1 - stay) * law
+        return (MarkovChain.of(transition, states=states, initial=law, length=self.length),)
+
+    def mixing(self) -> Quilts:
+        from shoal.chains.quilt.row import mixing_of_summary
+
+        return mixing_of_summary(self)
+
     def admit(self, records: Sequences) -> None:
         admit_length(records, self.length)
 
@@ -116,7 +156,7 @@ class MixingSummary(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class IntervalChains(Value):
+class IntervalChains(Law):
     """All two-state chains, with any initial law, whose stay probabilities lie in intervals.
 
     P(stay in state i) is between low[i] and high[i]. A continuum: mechanisms that cannot prove
@@ -158,6 +198,24 @@ class IntervalChains(Value):
     def tied(self) -> int | None:
         return self.length
 
+    def members(self, states: tuple[str, ...]) -> tuple[Model, ...]:
+        """The chains at the corners of the rectangle, however begun."""
+        return tuple(
+            AnyInitialLaw.of([[p, 1 - p], [1 - q, q]], states=states, length=self.length)
+            for p in {self.low[0], self.high[0]}
+            for q in {self.low[1], self.high[1]}
+        )
+
+    def quilts(self, reach: int | None = None) -> Quilts:
+        from shoal.chains.quilt.row import interval_quilts
+
+        return interval_quilts(self, reach)
+
+    def mixing(self) -> Quilts:
+        from shoal.chains.quilt.row import mixing_of_interval
+
+        return mixing_of_interval(self)
+
     def admit(self, records: Sequences) -> None:
         admit_length(records, self.length)
 
@@ -176,7 +234,7 @@ MAX_TUPLES = 4096  # larger order-m chains are refused: every mechanism works on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OrderChain(Value):
+class OrderChain(ChainLaw):
     """P(X_{t+1} = y | last `order` entries) = conditional[tuple, y].
 
     Tuples are numbered like digits in base k, the oldest entry first. `initial` is the law of
@@ -218,6 +276,17 @@ class OrderChain(Value):
     def tuples(self) -> Ints:
         """Every tuple as a row of state indices, in order."""
         return np.array(list(product(range(len(self.states)), repeat=self.order)), dtype=np.int64)
+
+    def walk(self) -> Walk:
+        tuples, digits = self.on_tuples(), self.tuples()
+        first = tuple(digits[:, i] for i in range(self.order))
+        matrices = tuples.transition[None]
+        return Walk(self.states, tuples.initial, matrices, self.entry, first, tuples.length)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.chains.lift.row import order_lift
+
+        return order_lift(self, query)
 
     def on_tuples(self) -> MarkovChain:
         """The same law as an ordinary chain whose states are tuples.

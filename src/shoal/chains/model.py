@@ -9,19 +9,46 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
-from shoal.core.records import Sequences, label, labels as texts
+from shoal.core.records import Sequences, checked_states, label, labels as texts
 from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
+from shoal.core.walk import Walk
 from shoal.core.wide import LEAST, TooUnlikely, held
 
 SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 EXACT_TOLERANCE = 1e-12  # rows closer to 1 than this are kept bit for bit
 
 
+class ChainLaw(Law):
+    """A law of a series that moves in time: what exact, wasserstein and the lift ask of it."""
+
+    __slots__ = ()
+
+    @property
+    def tied(self) -> int | None:
+        """The longest series the law covers; None when there is no limit."""
+        raise NotImplementedError
+
+    @property
+    def one_law(self) -> bool:
+        """Whether it is one law whose next entry depends on the last one alone."""
+        return False
+
+    def walk(self) -> Walk:
+        """The law as one walk."""
+        raise NotImplementedError
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        from shoal.chains.exact.answers import chain_laws
+
+        return chain_laws(self, query, secrets)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MarkovChain(Value):
+class MarkovChain(ChainLaw):
     """X_1, X_2, … with P(X_{t+1} = y | X_t = x) = transition[x, y].
 
     `transition` is (k, k), or (length - 1, k, k) for one matrix per step. `length` is the longest
@@ -92,6 +119,10 @@ class MarkovChain(Value):
     @property
     def tied(self) -> int | None:
         return self.length
+
+    @property
+    def one_law(self) -> bool:
+        return True
 
     @property
     def homogeneous(self) -> bool:
@@ -189,6 +220,34 @@ class MarkovChain(Value):
             )
         return self.transition
 
+    def walk(self) -> Walk:
+        shown = np.arange(self.size)
+        matrices = self.transition[None] if self.homogeneous else self.transition
+        fixed = not self.homogeneous
+        return Walk(self.states, self.initial, matrices, shown, (shown,), self.length, fixed)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.chains.lift.row import chain_lift
+
+        return chain_lift(self, query)
+
+    def quilts(self, reach: int | None = None) -> Quilts:
+        from shoal.chains.quilt.row import chain_quilts
+
+        return chain_quilts(self, reach)
+
+    def mixing(self) -> Quilts | str:
+        from shoal.chains.quilt.row import mixing_of_matrix
+
+        if not self.homogeneous:
+            return "mixing needs one transition matrix for all steps, and there is one per step"
+        return mixing_of_matrix(self)
+
+    def influences(self) -> Influences:
+        from shoal.chains.quilt.row import chain_influences
+
+        return chain_influences(self)
+
     def admit(self, records: Sequences) -> None:
         """Refuse sequences longer than the law covers; one matrix per step fixes the length."""
         admit_length(records, self.length)
@@ -249,17 +308,6 @@ def in_order(
             )
     order = [[side.index(state) for state in wanted] for side in (rows, columns)]
     return numbers(table, field)[np.ix_(*order)], wanted
-
-
-def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:
-    """Labels as text: at least one, none twice."""
-    labels = tuple(label(state) for state in states)
-    if not labels:
-        raise InputError(f"{field} is empty; name at least one")
-    if len(set(labels)) < len(labels):
-        twice = next(name for name in labels if labels.count(name) > 1)
-        raise InputError(f"{field} names {twice!r} twice; each one needs its own name")
-    return labels
 
 
 def checked_transition(transition: npt.ArrayLike, size: int) -> Floats:

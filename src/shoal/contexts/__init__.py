@@ -54,6 +54,9 @@ FAMILY = Family(
     stored_models={
         "day-chain": ("day-chain",),
     },
+    adversaries={
+        "day-chain": "shoal.chains.attack:ChainAdversary",
+    },
     templates={
         "contexts": "contexts of a day shown or suppressed live",
     },

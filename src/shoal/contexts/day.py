@@ -9,16 +9,18 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import admit_length, checked_rows, checked_states, numbers
-from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.chains.model import admit_length, checked_rows, numbers
+from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, checked_states, label
 from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.task import Law
+from shoal.core.walk import Walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DayChain(Value):
+class DayChain(Law):
     """X_1 … X_T with P(X_1 = x) = initial[x], P(X_{t+1} = y | X_t = x) = transition[t-1, x, y].
 
     `transition` is (T - 1, n, n): slots may differ, so "at work at 9:00" can be likely and "at
@@ -140,6 +142,12 @@ class DayChain(Value):
         day, minute = divmod(self.start_minute + slot * self.slot_minutes, 1440)
         time = f"{minute // 60:02d}:{minute % 60:02d}"
         return f"day {day + 1} {time}" if day else time
+
+    def walk(self) -> Walk:
+        """One matrix per step; a day of one slot has none to use."""
+        shown, several = np.arange(self.size), self.slots > 1
+        matrices = self.transition if several else np.eye(self.size)[None]
+        return Walk(self.states, self.initial, matrices, shown, (shown,), self.slots, several)
 
     def admit(self, records: Sequences) -> None:
         """Refuse days longer than the law covers."""

@@ -9,12 +9,11 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from shoal.chains.model import checked_states
 from shoal.contexts.day import DayChain
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, exact
-from shoal.core.records import Sequences, label, sequences
+from shoal.core.records import Sequences, checked_states, label, sequences
 from shoal.core.task import Model
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.codec import Ints, locked
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,3 +138,14 @@ def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
             f"the data holds the state {error.args[0]!r}, which is not one of the model's "
             f"states ({known}); add it to the model or drop those rows"
         ) from None
+
+
+def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:
+    """Labels as text: at least one, none twice."""
+    labels = tuple(label(state) for state in states)
+    if not labels:
+        raise InputError(f"{field} is empty; name at least one")
+    if len(set(labels)) < len(labels):
+        twice = next(name for name in labels if labels.count(name) > 1)
+        raise InputError(f"{field} names {twice!r} twice; each one needs its own name")
+    return labels

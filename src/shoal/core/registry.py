@@ -32,6 +32,7 @@ class Family:
     rows: Mapping[str, str] = field(default_factory=dict)  # mechanism to its row
     bodies: Mapping[str, str] = field(default_factory=dict)  # kind of a plan's body to its audit
     models: Mapping[str, str] = field(default_factory=dict)  # kind of a model to its audit of noise
+    adversaries: Mapping[str, str] = field(default_factory=dict)  # kind of a model to who holds it
     model_sections: Mapping[str, str] = field(default_factory=dict)  # spec: kind to section
     secrets_sections: Mapping[str, str] = field(default_factory=dict)
     query_sections: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +116,9 @@ def _kinds(family: Family) -> Mapping[str, str]:
 
 
 KINDS: Table[type] = Table(_kinds)  # the closed table of everything that can be stored
+
+
+ADVERSARIES: Table[Callable[..., Any]] = Table(lambda family: family.adversaries)
 
 
 def dumps(value: Fingerprinted, *, indent: int | None = 2) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from shoal.core.codec import Value
-from shoal.core.errors import InputError
+from shoal.core.codec import Floats, Ints, Value, kind_of
+from shoal.core.errors import InputError, Refused
+from shoal.core.walk import Walk
 
 
 @runtime_checkable
@@ -32,6 +34,19 @@ class Model(Protocol):
     def admit(self, records: Any) -> None:
         """Refuse, with a DataError, data the model does not cover."""
         ...
+
+    # The numbers the common mechanisms ask of a model; a sentence where it has none (see `Law`).
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str: ...
+    def lift(self, query: Query | None) -> EntryLift | str: ...
+    def quilts(self, reach: int | None = None) -> Quilts | str: ...
+    def mixing(self) -> Quilts | str: ...
+    def influences(self) -> Influences | str: ...
+    def walk(self) -> Walk | str: ...
+    def members(self, states: tuple[str, ...]) -> tuple[Model, ...]: ...
+    def written_out(self) -> Any: ...
+    def adversary(self, entries: int | Sequence[int]) -> Adversary: ...
+    def posterior(self, seen: Sequence[Any], entries: int | Sequence[int]) -> Any: ...
 
 
 @runtime_checkable
@@ -142,6 +157,227 @@ class Task(Value):
         return records
 
 
+# What a model says of itself when a mechanism asks: numbers, or a sentence.
+
+
+class ScaleFound(NamedTuple):
+    """The least scale of noise in lattice steps, the window it was proved on, why it is inf."""
+
+    scale: float
+    window: int | None = None
+    reason: str | None = None
+
+
+class AnswerLaws(Protocol):
+    """The laws of an answer given each secret, under one model. Scales are in lattice steps."""
+
+    def least_scale(self, epsilon: float) -> ScaleFound:
+        """The smallest scale of Laplace noise whose loss is at most epsilon; rounds up."""
+        ...
+
+    def loss(self, scale: float, enough: float = -math.inf) -> float:
+        """The largest log-ratio of the noisy answer between two secrets; rounds up.
+
+        A bound that is at most `enough` may be returned at once.
+        """
+        ...
+
+    def floor(self, epsilon: float) -> float | None:
+        """A scale below which no Laplace noise keeps epsilon, where one is known quickly."""
+        ...
+
+    def no_distance(self) -> str | None:
+        """Why `distance` is not known, or None."""
+        ...
+
+    def distance(self) -> float:
+        """The largest W∞ between the laws of two secrets, up to slices of mass of 1e-12."""
+        ...
+
+    def ratio(self, decay: float) -> float:
+        """The largest log-ratio over all that may be released of the answer, changing by at most
+        e^decay a step; inf where it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LiftedModel(Value):
+    """One model's answer: the largest eta it allows, and where its loss reaches the budget.
+
+    loss = at_node + future + past: what the release tells about the entry itself, and what the
+    entries after and before it add; on a network and in a crowd what all neighbours add stands as
+    `future`. With rule "quilt" the bound is the quilt's: at_node covers all entries nearby and
+    future the influence on the quilt.
+    """
+
+    eta: float
+    loss: float
+    node: int | None
+    pair: tuple[int, int] | None
+    at_node: float
+    future: float
+    past: float
+    rule: str
+
+    @property
+    def value(self) -> float:
+        """The loss at `eta`."""
+        return self.loss
+
+    @classmethod
+    def at(
+        cls,
+        eta: float,
+        loss: float,
+        node: int | None,
+        at_node: float,
+        rule: str,
+        pair: tuple[int, int] | None = None,
+    ) -> LiftedModel:
+        """A loss of which only the part at the node is known: the rest stands as `future`."""
+        return cls(
+            eta=eta,
+            loss=loss,
+            node=node,
+            pair=pair,
+            at_node=at_node,
+            future=max(loss - at_node, 0.0),
+            past=0.0,
+            rule=rule,
+        )
+
+
+class EntryLift(Protocol):
+    """What releases that are eta-DP for one entry tell about an entry of one model."""
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        """The bound at eta; rounds up. The first one found that is at most `enough` is taken."""
+        ...
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        """The largest eta whose loss is at most epsilon; refused when there is none."""
+        ...
+
+
+class Quilts(Protocol):
+    """The Markov quilts of one model: what lies near an entry, and what tells of the rest."""
+
+    @property
+    def key(self) -> str:
+        """What plans made from the same quilts share."""
+        ...
+
+    @property
+    def sort(self) -> str:
+        """Quilts of two sorts have no common certificate."""
+        ...
+
+    def scale(self, epsilon: float) -> tuple[float, Any]:
+        """The scale a 1-Lipschitz query needs, and what a certificate says of the model."""
+        ...
+
+    def loss(self, eta: float) -> float:
+        """max over entries of min over quilts (|N|·eta + e); rounds up."""
+        ...
+
+    def certificate(self, found: Sequence[Any], reach: int | None) -> Any:
+        """The certificate of what `scale` said of every model of a family."""
+        ...
+
+
+class Influences(Protocol):
+    """How far one entry of a model reaches through its neighbours."""
+
+    @property
+    def norm(self) -> float: ...
+    @property
+    def row_sum(self) -> float: ...
+    @property
+    def refusal(self) -> str | None:
+        """Why no noise follows from them, or None."""
+        ...
+
+    def scale(self, epsilon: float) -> float: ...
+
+
+class Adversary(Protocol):
+    """Somebody who holds one law of the data, and looks at what was released (`attacks.seen`)."""
+
+    @property
+    def columns(self) -> Any:
+        """Every value any entry may take, and which of them are each entry's own."""
+        ...
+
+    def added(self, seen: Sequence[Any]) -> Ints:
+        """What every column of every entry adds to all released numbers."""
+        ...
+
+    def beliefs(self, seen: Sequence[Any]) -> Any: ...
+    def over_time(self, seen: Sequence[Any]) -> Floats: ...
+    def likeliest(self, seen: Sequence[Any]) -> tuple[str, ...]: ...
+    def log_probability(self, rows: Ints) -> Floats: ...
+
+
+class Law(Value):
+    """A model that has none of the numbers the common mechanisms ask for, and says so.
+
+    A family overrides what its models have.
+    """
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        """The laws of `query` given each of `secrets`: what exact and wasserstein need."""
+        return f"the exact loss needs a law that can be followed, not {self.describe()}"
+
+    def lift(self, query: Query | None) -> EntryLift | str:
+        """What entry-level DP tells here, with the metric of `query` (None: any change counts)."""
+        return f"the lift needs the law of a Markov chain or a network, not {self.describe()}"
+
+    def quilts(self, reach: int | None = None) -> Quilts | str:
+        """The model's quilts, their end-points at most `reach` away."""
+        return (
+            "quilts need the transition matrix of a Markov chain, or Bayesian networks only, "
+            f"not {self.describe()}"
+        )
+
+    def mixing(self) -> Quilts | str:
+        """Quilts known from the rarest state and the gap alone."""
+        return f"mixing needs a Markov chain or its constants, not {self.describe()}"
+
+    def influences(self) -> Influences | str:
+        """The influence matrix."""
+        return f"the influence matrix needs a Markov chain or a network, not {self.describe()}"
+
+    def walk(self) -> Walk | str:
+        """The law as one walk in time."""
+        return f"{self.describe()} does not move in time"
+
+    def members(self, states: tuple[str, ...]) -> tuple[Model, ...]:
+        """Laws on `states` that stand for a family of laws; the model itself when it is one."""
+        return (cast(Model, self),)
+
+    def written_out(self) -> Any:
+        """The joint law as a `JointTable`, or a sentence."""
+        return f"{self.describe()} is not written out as a table"
+
+    def adversary(self, entries: int | Sequence[int]) -> Adversary:
+        """Somebody who holds this model of data of so many entries; refused if nobody can."""
+        from shoal.core.registry import ADVERSARIES
+
+        made = ADVERSARIES.get(kind_of(type(self)))
+        if made is None:
+            raise Refused(f"an adversary holds one law; {self.describe()} is not one")
+        return cast(Adversary, made(self, entries))
+
+    def posterior(self, seen: Sequence[Any], entries: int | Sequence[int]) -> Any:
+        """The `Beliefs` about every entry of an adversary who holds this model, after `seen`."""
+        return self.adversary(entries).beliefs(seen)
+
+
 # The usual secret: the value of every single entry.
 
 
@@ -166,6 +402,11 @@ class EachEntry(Value):
 
     def describe(self) -> str:
         return "the value of every single entry: no time or record is exempt"
+
+
+def each_entry(secrets: Secrets) -> bool:
+    """Whether the secrets are the values of single entries, all of them."""
+    return isinstance(secrets, EachEntry)
 
 
 def as_family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:

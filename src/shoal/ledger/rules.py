@@ -456,7 +456,7 @@ def standard_conversions() -> Conversions:
     """The lift, the quilt sum and the checks of this library."""
 
     def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
-        from shoal.additive.leakage import leakage as lifted
+        from shoal.additive.lift import leakage as lifted
 
         return lifted(family, eta).value
 

@@ -54,6 +54,11 @@ FAMILY = Family(
         ".bif": "shoal.networks.spec:network_file",
         ".bif.gz": "shoal.networks.spec:network_file",
     },
+    adversaries={
+        "joint-table": "shoal.networks.attack:TableAdversary",
+        "bayes-net": "shoal.networks.attack:NetworkAdversary",
+        "contagion": "shoal.networks.attack:CrowdAdversary",
+    },
     templates={
         "network": "variables of a Bayesian network",
         "contagion": "people who infect each other",

@@ -12,34 +12,21 @@ import numpy as np
 from shoal.additive.mixture import DEEPEST_LINEAR
 from shoal.attacks.beliefs import Beliefs
 from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
-from shoal.attacks.seen import EntriesSeen, Seen, SumSeen, VariablesSeen
+from shoal.attacks.seen import (
+    EntriesSeen,
+    Seen,
+    SumSeen,
+    VariableColumns,
+    VariablesSeen,
+    entries_seen,
+    log_likelihood,
+)
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.laws import NetworkComponent
-from shoal.networks.table import JointTable
-
-
-class VariableColumns(NamedTuple):
-    """Every value any variable may take, and which of them are each variable's own.
-
-    In order of first appearance, as `VariableSum.states`; `places[v]` are columns of a table of
-    beliefs.
-    """
-
-    values: tuple[str, ...]
-    places: tuple[Ints, ...]
-
-    def spread(self, rows: Sequence[Floats], empty: float) -> Floats:
-        """A row of numbers per variable as one table, `empty` where a value is not the variable's.
-
-        Each row holds a number for each value of its variable.
-        """
-        found = np.full((len(rows), len(self.values)), empty)
-        for v, row in enumerate(rows):
-            found[v, self.places[v]] = row
-        return found
+from shoal.networks.table import MAX_OUTCOMES, JointTable
 
 
 def columns_of(model: BayesNet | JointTable | Contagion) -> VariableColumns:
@@ -67,60 +54,6 @@ def added_by(model: BayesNet | JointTable | Contagion, seen: Sequence[Seen]) -> 
         np.hstack(rows) if rows else np.zeros((len(model.domains[v]), 1), dtype=np.int64)
         for v, rows in enumerate(tables)
     ]
-
-
-def log_likelihood(seen: Sequence[Seen], answers: Ints) -> Floats:
-    """log P(released | true numbers), for rows of all numbers side by side as in `added_by`."""
-    out = np.zeros(len(answers))
-    place = 0
-    for one in seen:
-        if isinstance(one, EntriesSeen):
-            continue
-        weights = one.weights if isinstance(one, SumSeen) else one.weights[0]
-        count = weights.shape[1]
-        out += one.log_likelihood(answers[:, place : place + count])
-        place += count
-    return out
-
-
-def entries_seen(seen: Sequence[Seen], columns: VariableColumns) -> Floats | None:
-    """The log-likelihood of all that was seen of single variables, by column; None if nothing."""
-    logs = [one.log_likelihood for one in seen if isinstance(one, EntriesSeen)]
-    shape = (len(columns.places), len(columns.values))
-    for rows in logs:
-        if not (rows < np.inf).all():
-            raise InputError("what was seen of entries holds a likelihood that is no number")
-        if len(rows) != shape[0]:
-            raise InputError(f"something was seen of a number of entries other than {shape[0]}")
-        if rows.shape != shape:
-            raise InputError(
-                f"what was seen of entries has {rows.shape[1]} columns; there is one for each of "
-                f"{list(columns.values)}"
-            )
-    return np.asarray(np.sum(logs, axis=0)) if logs else None
-
-
-def added_in_chain(states: tuple[str, ...], entries: int, seen: Sequence[Seen]) -> Ints:
-    """What each value of each entry of a chain adds to all released numbers side by side.
-
-    (entries, values, numbers). The variables of a sum with weights of their own are the entries in
-    their order; each takes the states of the chain.
-    """
-    tables = []
-    for one in seen:
-        if isinstance(one, VariablesSeen):
-            if len(one.variables) != entries or any(own != states for own in one.domains):
-                raise InputError(
-                    f"the release is about {len(one.variables)} variables of their own; the chain "
-                    f"has {entries} entries with the values {list(states)}"
-                )
-            tables.append(np.stack(one.weights))
-        elif isinstance(one, SumSeen):
-            weights = one.weights_of(states)
-            tables.append(np.broadcast_to(weights, (entries, *weights.shape)))
-    if not tables:
-        return np.zeros((entries, len(states), 1), dtype=np.int64)
-    return np.concatenate(tables, axis=2)
 
 
 def _weights(
@@ -383,3 +316,169 @@ def _tilts(seen: Sequence[Seen], columns: VariableColumns) -> tuple[Floats | Non
     # a value that is not the variable's own may look likelier, and is not read
     with np.errstate(over="ignore"):
         return np.exp(logs - top[:, None]), float(top.sum()), depth
+
+
+# Adversaries who hold the law of named variables.
+
+
+MOST_LISTED = 2**20  # outcomes of a network that is listed where doubles would lose some
+
+
+class NamedAdversary:
+    """What adversaries share who hold a table, a network or a crowd."""
+
+    def __init__(self, model: BayesNet | JointTable | Contagion) -> None:
+        self._named = model
+
+    @property
+    def columns(self) -> VariableColumns:
+        return columns_of(self._named)
+
+    def added(self, seen: Sequence[Seen]) -> Ints:
+        """What every column of every variable adds to all released numbers."""
+        columns, own = self.columns, added_by(self._named, seen)
+        rows = np.zeros((len(own), len(columns.values), own[0].shape[1]), dtype=np.int64)
+        for v, places in enumerate(columns.places):
+            rows[v] = own[v][0]  # a value that is not the variable's own weighs nothing of its own
+            rows[v, places] = own[v]
+        return rows
+
+    def over_time(self, seen: Sequence[Seen]) -> Floats:
+        raise Refused(f"{self._named.describe()} does not move in time; use attack")
+
+    def log_probability(self, rows: Ints) -> Floats:
+        """log P(data); -inf where a value is not the variable's own."""
+        columns = self.columns
+        own = np.zeros_like(rows)
+        possible = np.ones(len(rows), dtype=bool)
+        for v, places in enumerate(columns.places):
+            number = np.full(len(columns.values), -1)
+            number[places] = np.arange(len(places))
+            own[:, v] = np.maximum(number[rows[:, v]], 0)
+            possible &= number[rows[:, v]] >= 0
+        with np.errstate(divide="ignore"):
+            return np.where(possible, self._log_probability(own), -math.inf)
+
+    def _log_probability(self, own: Ints) -> Floats:
+        raise NotImplementedError
+
+
+class ListedAdversary(NamedAdversary):
+    """Who looks at every outcome."""
+
+    def __init__(self, model: BayesNet | JointTable) -> None:
+        super().__init__(model)
+        self._model = model
+
+    def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        columns, axes = self.columns, range(len(self._model.domains))
+
+        def by_variable(logs: Floats) -> Floats:
+            laws = [
+                np.logaddexp.reduce(logs, axis=tuple(a for a in axes if a != axis)) for axis in axes
+            ]
+            return columns.spread(laws, -math.inf)
+
+        prior = by_variable(self.log_outcomes())
+        return Beliefs.from_joint(columns.values, prior, by_variable(self._outcome_logs(seen)))
+
+    def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
+        weight = self._outcome_logs(seen)
+        if weight.max() == -math.inf:
+            raise InputError("what was seen is impossible under the model")
+        best = np.unravel_index(int(np.argmax(weight)), weight.shape)
+        return tuple(domain[int(i)] for domain, i in zip(self._model.domains, best, strict=True))
+
+    def log_outcomes(self) -> Floats:
+        """log P(outcome), one axis per variable."""
+        raise NotImplementedError
+
+    def _outcome_logs(self, seen: Sequence[Seen]) -> Floats:
+        """log P(outcome, output) for every outcome."""
+        columns, prior = self.columns, self.log_outcomes()
+        places = np.indices(prior.shape).reshape(prior.ndim, -1)
+        rows = added_by(self._model, seen)
+        answers = sum(row[own] for row, own in zip(rows, places, strict=True))
+        out = prior.ravel() + log_likelihood(seen, np.asarray(answers))
+        logs = entries_seen(seen, columns)
+        if logs is not None:
+            looks = [logs[v, own][places[v]] for v, own in enumerate(columns.places)]
+            out = out + np.sum(looks, axis=0)
+        return np.asarray(out.reshape(prior.shape))
+
+
+class TableAdversary(ListedAdversary):
+    """Who holds a joint law that is written out."""
+
+    def __init__(self, model: JointTable, entries: object = None) -> None:
+        super().__init__(model)
+        self._table = model
+
+    def log_outcomes(self) -> Floats:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self._table.probability))
+
+    def _log_probability(self, own: Ints) -> Floats:
+        return np.asarray(np.log(self._table.probability[tuple(own.T)]))
+
+
+class NetworkAdversary(ListedAdversary):
+    """Who holds a Bayesian network: by elimination, or by listing where doubles would lose some."""
+
+    def __init__(self, model: BayesNet, entries: object = None) -> None:
+        super().__init__(model)
+        self._net = model
+
+    def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        if math.prod(self._net.sizes) <= MOST_LISTED and too_deep(self._net, seen):
+            return super().beliefs(seen)
+        return network_beliefs(self._net, seen)
+
+    def log_outcomes(self) -> Floats:
+        """In logs from the start."""
+        sizes = self._net.sizes
+        outcomes = math.prod(sizes)
+        if outcomes > MAX_OUTCOMES:
+            raise Refused(
+                f"the network has {outcomes:.3g} outcomes, and the likeliest of them is found by "
+                f"looking at each; at most {MAX_OUTCOMES} are tried: attack() believes without that"
+            )
+        out = np.zeros(sizes)
+        with np.errstate(divide="ignore"):
+            for scope, table in self._net.factors():
+                order = np.argsort(scope)
+                shape = [size if v in scope else 1 for v, size in enumerate(sizes)]
+                out = out + np.log(table).transpose(order).reshape(shape)
+        return out
+
+    def _log_probability(self, own: Ints) -> Floats:
+        logs = np.zeros(len(own))
+        for v, (above, table) in enumerate(zip(self._net.above, self._net.tables, strict=True)):
+            logs += np.log(table[(*(own[:, p] for p in above), own[:, v])])
+        return logs
+
+
+class CrowdAdversary(NamedAdversary):
+    """Who holds a contagion model: group by group and person by person."""
+
+    def __init__(self, model: Contagion, entries: object = None) -> None:
+        super().__init__(model)
+        self._model = model
+
+    def beliefs(self, seen: Sequence[Seen]) -> Beliefs:
+        return crowd_beliefs(self._model, seen)
+
+    def likeliest(self, seen: Sequence[Seen]) -> tuple[str, ...]:
+        return likeliest_crowd(self._model, seen)
+
+    def _log_probability(self, own: Ints) -> Floats:
+        logs = np.zeros(len(own))
+        for g, group in enumerate(self._model.groups):
+            states, law = own[:, list(group)], self._model.law_of(g)
+            if self._model.exchangeable(g):
+                ill = states.sum(axis=1)
+                sets = np.array([math.log(math.comb(len(group), n)) for n in ill.tolist()])
+                logs += np.log(law[ill]) - sets
+            else:
+                logs += np.log(law[tuple(states.T)])
+        return logs

@@ -12,11 +12,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import checked_rows, checked_states, numbers
-from shoal.core.codec import Floats, Value
+from shoal.chains.model import checked_rows, numbers
+from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label, labels
+from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.rng import Rng, uniforms
+from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
 from shoal.core.wide import LEAST, TooUnlikely, Wide, held
 from shoal.networks.elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.networks.graph import ancestors, connected_parts, d_separated, moral, topological
@@ -27,7 +28,7 @@ Where = Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BayesNet(Value):
+class BayesNet(Law):
     """P(x) = Π_v tables[v][values of v's parents, x_v].
 
     `parents[v]` names the variables that v is drawn from, in the order of the axes of `tables[v]`;
@@ -225,6 +226,29 @@ class BayesNet(Value):
             tuple(self.domains[v][int(i)] for v, i in enumerate(row)) for row in values.tolist()
         ]
         return named[0] if count is None else named
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        from shoal.networks.exact import network_answers
+
+        return network_answers(self, query, secrets)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.networks.lift_row import network_lift
+
+        return network_lift(self, query)
+
+    def quilts(self, reach: int | None = None) -> Quilts:
+        from shoal.networks.quilts import NetworkQuilts
+
+        return NetworkQuilts(self)
+
+    def influences(self) -> Influences:
+        from shoal.networks.influence import network_influences
+
+        return network_influences(self)
+
+    def written_out(self) -> JointTable:
+        return self.as_table()
 
     def admit(self, records: Sequences) -> None:
         admit_variables(records, self.variables, self.domains)

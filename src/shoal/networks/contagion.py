@@ -13,22 +13,23 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import checked_rows, checked_states, numbers
-from shoal.core.codec import Floats, Value
+from shoal.chains.model import checked_rows, numbers
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, checked_states, label
 from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
 from shoal.core.wide import Wide, product
 from shoal.networks.bayesnet import Where, admit_variables, allowed
 from shoal.networks.graph import connected_parts, undirected
 from shoal.networks.table import JointTable, table_of
 
 MAX_TABLE_PEOPLE = 20
-Law = npt.ArrayLike | Callable[[int], npt.ArrayLike]
+GroupLaw = npt.ArrayLike | Callable[[int], npt.ArrayLike]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Contagion(Value):
+class Contagion(Law):
     """People in groups that are independent of each other, each person well or ill.
 
     `groups[g]` lists the people of group g by number, in increasing order, and `which[g]` says
@@ -56,7 +57,7 @@ class Contagion(Value):
     def cliques(
         cls,
         sizes: Sequence[int],
-        law: Law | Mapping[int, npt.ArrayLike],
+        law: GroupLaw | Mapping[int, npt.ArrayLike],
         *,
         people: Sequence[Any] | None = None,
         states: Sequence[Any] = ("well", "ill"),
@@ -76,7 +77,7 @@ class Contagion(Value):
         cls,
         people: Sequence[Any],
         edges: Iterable[tuple[Any, Any]],
-        law: Law | Mapping[int, npt.ArrayLike],
+        law: GroupLaw | Mapping[int, npt.ArrayLike],
         *,
         tables: Mapping[Any, npt.ArrayLike] | None = None,
         states: Sequence[Any] = ("well", "ill"),
@@ -105,7 +106,7 @@ class Contagion(Value):
         cls,
         people: Sequence[Any],
         groups: Sequence[Sequence[int]],
-        law: Law | Mapping[int, npt.ArrayLike],
+        law: GroupLaw | Mapping[int, npt.ArrayLike],
         explicit: Mapping[int, npt.ArrayLike],
         states: Sequence[Any],
     ) -> Self:
@@ -205,6 +206,19 @@ class Contagion(Value):
                 ill[list(group)] = [bool(i) for i in np.unravel_index(place, law.shape)]
         return tuple(self.states[int(value)] for value in ill)
 
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        from shoal.networks.exact import crowd_answers
+
+        return crowd_answers(self, query, secrets)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.networks.lift_row import crowd_lift
+
+        return crowd_lift(self, query)
+
+    def written_out(self) -> JointTable:
+        return self.as_table()
+
     def admit(self, records: Sequences) -> None:
         admit_variables(records, self.variables, self.domains)
 
@@ -251,7 +265,7 @@ def exponential_law(rate: float) -> Callable[[int], Floats]:
     return law
 
 
-def _law_of(law: Law | Mapping[int, npt.ArrayLike], size: int) -> Floats:
+def _law_of(law: GroupLaw | Mapping[int, npt.ArrayLike], size: int) -> Floats:
     if isinstance(law, Mapping):
         if size not in law:
             raise InputError(f"law has no entry for groups of {size}; add one with that key")

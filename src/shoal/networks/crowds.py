@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import UP, PairLaws, prepare, raised, steady_leak
+from shoal.additive.eta_search import climb
 from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
+from shoal.core.task import LiftedModel
 from shoal.networks.contagion import Contagion
-from shoal.networks.lift import CLOSE, ROUNDS
 from shoal.networks.secret_laws import LOST, Given
 
 FINEST = 1074  # every double is a multiple of 2^-1074
@@ -296,14 +297,6 @@ def refuse_long(groups: Sequence[WeightedGroup]) -> None:
 MAX_LISTED = 10  # people of a group whose joint law is compared outcome by outcome
 
 
-class CrowdLoss(NamedTuple):
-    """The largest loss over people, at which eta, and a person who reaches it."""
-
-    value: float
-    eta: float
-    node: int
-
-
 class _Group(NamedTuple):
     """One person's view of a group: the laws of the rest, how far apart they are, the sizes."""
 
@@ -342,39 +335,31 @@ class CrowdLift:
                 found.append(_unknown(len(group), group[0]))
         return tuple(sorted(found, key=lambda group: -group.size))
 
-    def loss(self, eta: float) -> CrowdLoss:
+    def loss(self, eta: float) -> LiftedModel:
         """What any release that is eta-DP for one person tells about a person. Rounds up.
 
         The same for the same eta, whatever was asked before, and never more for any that is a
-        little smaller (lift_steady).
+        little smaller (`steady_leak`).
         """
-        worst = CrowdLoss(0.0, eta, 0)
+        worst = _told(eta, 0.0, 0)
         above = raised(eta)
         for group in self.groups:
-            if group.certain or eta * group.size * UP <= worst.value:
+            if group.certain or eta * group.size * UP <= worst.loss:
                 continue
             told = float(steady_leak(group.laws, above * group.apart * UP).max())
             value = min(told + above * group.itself, eta * group.size) * UP
-            if value > worst.value:
-                worst = CrowdLoss(value, eta, group.person)
+            if value > worst.loss:
+                worst = _told(eta, value, group.person)
         return worst
 
-    def largest_eta(self, epsilon: float) -> CrowdLoss:
+    def largest_eta(self, epsilon: float) -> LiftedModel:
         """The loss at the largest eta with loss ≤ epsilon; group privacy is where it starts."""
-        low, high = epsilon / (self.model.tied or 1) * (1 - 2.0**-40), epsilon
-        best = self.loss(low)
-        for _ in range(ROUNDS):
-            if high <= low * (1 + CLOSE):
-                break
-            middle = raised((low * high) ** 0.5)
-            if middle >= high:
-                break
-            found = self.loss(middle)
-            if found.value <= epsilon:
-                low, best = middle, found
-            else:
-                high = middle
-        return best
+        low = epsilon / (self.model.tied or 1) * (1 - 2.0**-40)
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, epsilon)
+
+
+def _told(eta: float, loss: float, person: int) -> LiftedModel:
+    return LiftedModel.at(eta, loss, person, eta, "cone", (0, 1))
 
 
 def _crowd(law: Floats, person: int) -> _Group:

@@ -11,16 +11,32 @@ other throughout. Only otherwise is the rest convolved. Proof: additive/exact.md
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from shoal.additive.mixture import evaluation_slack, smallest_scale, worst_of
-from shoal.additive.vector import vector_loss
+from shoal.additive.mixture import (
+    NO_NOISE,
+    evaluation_slack,
+    smallest_scale,
+    vector_loss,
+    worst_of,
+)
+from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
+from shoal.additive.same_answer import path_ratio
+from shoal.additive.transport import bottleneck, quantile_gap
+from shoal.chains.exact.sums import DEEPEST_TABLE
 from shoal.core.codec import Floats, Ints
-from shoal.networks.laws import Independent, Part
-from shoal.networks.secret_laws import SecretLaws
+from shoal.core.errors import InputError
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.laws import Independent, Part, Parted, independent
+from shoal.networks.queries import VariableSum, per_variable
+from shoal.networks.secret_laws import SecretLaws, table_laws
+from shoal.networks.table import JointTable
 
 CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
 MAX_LINE = 2**17  # values the sum over everything may have when it is convolved
@@ -149,3 +165,141 @@ def _line(values: Ints, law: Floats) -> tuple[int, Floats]:
     dense = np.zeros(int(values[-1, 0]) - low + 1)
     dense[values[:, 0] - low] = law
     return low, dense
+
+
+# What a model of named variables answers about a sum over them.
+
+
+MAX_TABLE = 2**14  # outcomes of a law that is written out
+LARGEST_REACH = 10_000_000  # steps one variable may move a sum that is followed part by part
+LARGEST_VALUE = 2**53  # steps of a sum whose values are listed one by one, as doubles
+
+
+def named_sum(query: Query, most: int) -> LinearQuery | VariableSum | str:
+    """`query` where it is a sum that moves by at most `most` steps; else why it is none."""
+    asked = linear(query) or per_variable(query)
+    if asked is None:
+        return SUMS_ONLY
+    multiples = [multiple for row in asked.multiples() for multiple in row]
+    reach = max(multiples) - min(multiples)
+    return too_far(reach, asked) if reach > most else asked
+
+
+class TableLaws:
+    """The laws of a sum under a joint law that is written out."""
+
+    def __init__(self, table: JointTable, query: LinearQuery | VariableSum, secrets: Secrets):
+        self._table, self._query, self._secrets = table, query, secrets
+
+    @cached_property
+    def laws(self) -> SecretLaws:
+        return table_laws(self._table, self._query, self._secrets)
+
+    def least_scale(self, epsilon: float) -> ScaleFound:
+        reach = float(np.ptp(self.laws.values, axis=0).sum()) or 1.0
+        scale = smallest_scale(self.loss, epsilon, 1 / NO_NOISE, 1.001 * reach / epsilon)
+        return ScaleFound(scale, None, "no finite noise is enough for this table")
+
+    def loss(self, scale: float, enough: float = -math.inf) -> float:
+        return secret_loss(self.laws, scale)
+
+    def floor(self, epsilon: float) -> float | None:
+        return None
+
+    def no_distance(self) -> str | None:
+        return None
+
+    def distance(self) -> float:
+        return laws_distance(self.laws)
+
+    def ratio(self, decay: float) -> float:
+        number = linear(self._query)
+        if self._table.probability.size > MAX_TABLE or number is None or len(number.labels) > 1:
+            return math.inf
+        laws = self.laws
+        growth = np.nextafter(np.diff(laws.values[:, 0]) * decay, math.inf)
+        if laws.lossy or float(growth.sum()) > DEEPEST_TABLE:
+            return math.inf
+        one, other = np.nonzero(laws.pairs)
+        roundings = laws.roundings + 2 * self._table.probability.size
+        return path_ratio(laws.laws[one], laws.laws[other], growth, roundings=roundings, known=0.0)
+
+
+class PartedLaws:
+    """The laws of a sum under a model made of independent parts.
+
+    `written` is its joint law as a table, where that is small.
+    """
+
+    def __init__(
+        self,
+        model: Parted,
+        query: LinearQuery | VariableSum,
+        secrets: Secrets,
+        written: Callable[[], JointTable | None] = lambda: None,
+    ) -> None:
+        self._model, self._query, self._secrets = model, query, secrets
+        self._written = written
+
+    @property
+    def parts(self) -> Independent:
+        return independent(self._model, self._query, self._secrets)
+
+    def least_scale(self, epsilon: float) -> ScaleFound:
+        scale = least_parts_scale(self.parts, epsilon, 1 / NO_NOISE)
+        return ScaleFound(scale, None, "no finite noise is enough for this network")
+
+    def loss(self, scale: float, enough: float = -math.inf) -> float:
+        return parts_loss(self.parts, scale)
+
+    def floor(self, epsilon: float) -> float | None:
+        return None
+
+    def no_distance(self) -> str | None:
+        return None
+
+    def distance(self) -> float:
+        # what is added to a part independently of the secrets moves no mass further
+        return max((laws_distance(part.laws) for part in self.parts.parts), default=0.0)
+
+    def ratio(self, decay: float) -> float:
+        table = self._written()
+        return (
+            math.inf if table is None else TableLaws(table, self._query, self._secrets).ratio(decay)
+        )
+
+
+def laws_distance(laws: SecretLaws) -> float:
+    """max over the pairs of secrets of W∞ between their laws, in lattice steps."""
+    line = laws.values[:, 0].tolist() if laws.values.shape[1] == 1 else None
+    best = 0.0
+    for a, b in np.argwhere(np.triu(laws.pairs)):
+        one, two = laws.laws[a].tolist(), laws.laws[b].tolist()
+        gap = quantile_gap(line, one, two) if line else bottleneck(laws.values, one, two)
+        best = max(best, float(gap))
+    return best
+
+
+def table_answers(table: JointTable, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """The laws of a sum under a table, or why there are none."""
+    asked = named_sum(query, LARGEST_VALUE)
+    return asked if isinstance(asked, str) else TableLaws(table, asked, secrets)
+
+
+def network_answers(net: BayesNet, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """The laws of a sum under a network, or why there are none."""
+
+    def written() -> JointTable | None:
+        try:
+            return net.as_table() if math.prod(net.sizes) <= MAX_TABLE else None
+        except InputError:  # an outcome too rare for a table
+            return None
+
+    asked = named_sum(query, LARGEST_REACH)
+    return asked if isinstance(asked, str) else PartedLaws(net, asked, secrets, written)
+
+
+def crowd_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """The laws of a sum over a crowd, or why there are none."""
+    asked = named_sum(query, LARGEST_REACH)
+    return asked if isinstance(asked, str) else PartedLaws(crowd, asked, secrets)

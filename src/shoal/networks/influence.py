@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.chains.quilt.matrix import CERTIFIED, InfluenceResult
+from shoal.chains.quilt.row import MatrixInfluences
 from shoal.chains.walk import UNIT, log_bounds
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import Refused
@@ -77,6 +78,12 @@ def network_influence(net: BayesNet, node: int, quilt: Sequence[int]) -> float:
 
 LARGE = 256  # variables; the singular values of a larger matrix take seconds
 MAX_CELLS = 2**20  # values a variable and all that is tied to it may have together
+
+
+@lru_cache(maxsize=8)
+def network_influences(net: BayesNet) -> MatrixInfluences:
+    """The influence matrix of a network, found when it is first asked for."""
+    return MatrixInfluences(lambda: network_matrix_scale(net, 1.0))
 
 
 def network_matrix_scale(net: BayesNet, epsilon: float) -> InfluenceResult:

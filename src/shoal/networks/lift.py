@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import RULES, UP, PairLaws, Rule, bearable, prepare, raised, steady_leak
+from shoal.additive.eta_search import climb
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
+from shoal.core.task import LiftedModel
 from shoal.core.wide import Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import Neighbours, connected_parts, distances, moral
@@ -95,7 +97,7 @@ def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
 
 # The lift on Bayesian networks: messages along trees of blocks.
 #
-# With blocks B, C, … whose quotient of the moral graph is a forest (lift_blocks), block states
+# With blocks B, C, … whose quotient of the moral graph is a forest, block states
 # being tuples of values, and E(b, b') the sum of the entry metric over the variables of a block:
 #
 #     G_B(b, b')   = E(b, b') + Σ over blocks C next to B of message(C → B)(b, b'),
@@ -108,19 +110,6 @@ def _size(sizes: Sequence[int], blocks: list[Block]) -> tuple[int, int]:
 
 
 MAX_STATES = 1024  # of one block; beyond, every message would take minutes
-ROUNDS = 60
-CLOSE = 1e-8  # relative gap at which the search for eta stops
-
-
-class NetworkLoss(NamedTuple):
-    """The largest loss over variables and pairs of values, where, and the rule it rests on."""
-
-    value: float
-    eta: float
-    node: int | None
-    pair: tuple[int, int] | None
-    at_node: float
-    rule: Rule
 
 
 class BlockStates(NamedTuple):
@@ -209,18 +198,18 @@ class NetworkLift:
         used = {bearable(laws) for laws in (*self.towards.values(), *self.own)}
         return next(rule for rule in RULES if rule in used)
 
-    def loss(self, eta: float, rule: Rule | None = None) -> NetworkLoss:
+    def loss(self, eta: float, rule: Rule | None = None) -> LiftedModel:
         """What any release that is eta-DP for one variable tells about a variable. Rounds up.
 
         The same for the same eta, whatever was asked before, and for any that is a little smaller
-        (lift_steady).
+        (`steady_leak`).
         """
         at = raised(eta)
         messages = self._messages(at, rule)
         part_of = {v: len(part) for part in self.net.parts for v in part}
         home = self.forest.home()
         growth = [self._growth(b, None, at, messages) for b in range(len(self.states))]
-        worst = NetworkLoss(0.0, eta, None, None, 0.0, rule or self.rule)
+        worst = LiftedModel.at(eta, 0.0, None, 0.0, rule or self.rule)
         for i, laws in enumerate(self.own):
             together = eta * part_of[i] * UP
             told = steady_leak(laws, growth[home[i]], rule)
@@ -229,42 +218,24 @@ class NetworkLift:
             told = np.where(possible[:, None] & possible[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
             x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
-            if told[x, other] > worst.value:
+            if told[x, other] > worst.loss:
                 at_node = float(eta * self.metrics[i][x, other])
-                worst = worst._replace(
-                    value=float(told[x, other]), node=i, pair=(x, other), at_node=at_node
-                )
+                value, rule_used = float(told[x, other]), worst.rule
+                worst = LiftedModel.at(eta, value, i, at_node, rule_used, (x, other))
         return worst
 
-    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> NetworkLoss | None:
+    def largest_eta(self, epsilon: float, rule: Rule | None = None) -> LiftedModel | None:
         """The loss at the largest eta found with loss ≤ epsilon; None when there is none above 0.
 
         The loss grows with eta; it is at most eta for each variable tied together and at least
-        what is told by the variable itself. Between the two: false position, halved now and then.
+        what is told by the variable itself.
         """
         low = epsilon / max(map(len, self.net.parts)) * (1 - 2.0**-40)
-        best = self.loss(low, rule)
-        if best.value > epsilon:
+        high = epsilon / max(self._told_by_itself(), 1 / 64) * UP
+        first = self.loss(low, rule)
+        if first.value > epsilon:
             return None
-        high, above = epsilon / max(self._told_by_itself(), 1 / 64) * UP, math.inf
-        for turn in range(ROUNDS):
-            if high <= low * (1 + CLOSE) or best.value >= epsilon * (1 - CLOSE):
-                break
-            middle = math.sqrt(low * high)
-            if turn % 3 and math.isfinite(above):
-                middle = low + (high - low) * (epsilon - best.value) / (above - best.value)
-                middle *= 1 - CLOSE / 4 if turn % 3 == 1 else 1 + CLOSE / 4
-            if not low < middle < high:
-                middle = math.sqrt(low * high)
-            middle = raised(middle)
-            if middle >= high:
-                break
-            found = self.loss(middle, rule)
-            if found.value <= epsilon:
-                low, best = middle, found
-            else:
-                high, above = middle, found.value
-        return best
+        return climb(lambda eta, _: self.loss(eta, rule), first, epsilon, high)
 
     def _told_by_itself(self) -> float:
         """The largest metric between two possible values of a variable."""
@@ -393,42 +364,29 @@ class TableLift:
             for domain, shown in zip(self.table.domains, self.outcomes, strict=True)
         )
 
-    def loss(self, eta: float) -> NetworkLoss:
+    def loss(self, eta: float) -> LiftedModel:
         """What any release that is eta-DP for one variable tells about a variable. Rounds up.
 
         The same for the same eta, whatever was asked before, and never more for any that is a
-        little smaller (lift_steady).
+        little smaller (`steady_leak`).
         """
-        worst = NetworkLoss(0.0, eta, None, None, 0.0, bearable(self.own[0]))
+        worst = LiftedModel.at(eta, 0.0, None, 0.0, bearable(self.own[0]))
         together, above = eta * len(self.own) * UP, raised(eta)
         for i, laws in enumerate(self.own):
             told = np.minimum(steady_leak(laws, above * self.apart * UP), together) * UP
             told = np.where(laws.present[:, None] & laws.present[None, :], told, 0.0)
             np.fill_diagonal(told, 0.0)
             x, other = (int(n) for n in np.unravel_index(int(told.argmax()), told.shape))
-            if told[x, other] > worst.value:
+            if told[x, other] > worst.loss:
                 at_node = float(eta * self.metrics[i][x, other])
-                worst = worst._replace(
-                    value=float(told[x, other]), node=i, pair=(x, other), at_node=at_node
-                )
+                value, rule_used = float(told[x, other]), worst.rule
+                worst = LiftedModel.at(eta, value, i, at_node, rule_used, (x, other))
         return worst
 
-    def largest_eta(self, epsilon: float) -> NetworkLoss:
+    def largest_eta(self, epsilon: float) -> LiftedModel:
         """The loss at the largest eta found with loss ≤ epsilon; group privacy is the start."""
         low = epsilon / len(self.own) * (1 - 2.0**-40)
-        best, high = self.loss(low), 64 * epsilon
-        for _ in range(ROUNDS):
-            if high <= low * (1 + CLOSE):
-                break
-            middle = raised(math.sqrt(low * high))
-            if middle >= high:
-                break
-            found = self.loss(middle)
-            if found.value <= epsilon:
-                low, best = middle, found
-            else:
-                high = middle
-        return best
+        return climb(lambda eta, _: self.loss(eta), self.loss(low), epsilon, 64 * epsilon)
 
 
 def _table_rows(weight: Floats) -> PairLaws:

@@ -4,92 +4,89 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.queries import LinearQuery
+from shoal.additive.queries import linear
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.task import Query
+from shoal.core.task import EntryLift, LiftedModel, Query
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdLift
 from shoal.networks.influence import reaches
 from shoal.networks.lift import MAX_STATES, NetworkLift, TableLift
-from shoal.networks.queries import VariableSum
+from shoal.networks.queries import per_variable
 from shoal.networks.quilts import NodeQuilt, network_quilts, quilt_loss, quilt_sigma, strategy_for
 from shoal.networks.table import JointTable
 
 WALKS = "walks"
+MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 TOO_LARGE = (
     f"the lift needs blocks with at most {MAX_STATES} values together, quilts, or influences that "
     "fade along walks, and this network has none of them; use exact, wasserstein or group"
 )
 
 
-class Lifted(NamedTuple):
-    """The largest eta a model allows, and where its loss comes from (see LiftedModel)."""
+class NetworkEntryLift:
+    """On a network: the smaller of the quilts and the block lift, or where blocks are too large
+    the walks of influence."""
 
-    eta: float
-    loss: float
-    node: int | None
-    pair: tuple[int, int] | None
-    at_node: float
-    rule: str
+    def __init__(self, net: BayesNet, query: Query | None) -> None:
+        self._net, self._query = net, query
 
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
+        lifted, quilts = _blocks(self._net, self._query), _quilts(self._net)
+        least = math.inf if quilts is None else quilt_loss(quilts, eta)
+        if lifted is None:
+            least = min(least, _walks_loss(_reaches(self._net, self._query), eta))
+        else:
+            least = min(least, lifted.loss(eta).loss)
+        if least == math.inf:
+            raise Refused(TOO_LARGE)
+        return least
 
-def bound(model: BayesNet | Contagion | JointTable, query: Query | None, eta: float) -> float:
-    """What any release that is eta-DP for one entry tells about an entry. Rounds up.
-
-    On networks the smaller of the quilts and the block lift, or where blocks are too large the
-    walks of influence.
-    """
-    if isinstance(model, Contagion):
-        return _crowd(model).loss(eta).value
-    if isinstance(model, JointTable):
-        return _table(model, query).loss(eta).value
-    lifted, quilts = _blocks(model, query), _quilts(model)
-    least = math.inf if quilts is None else quilt_loss(quilts, eta)
-    if lifted is None:
-        least = min(least, _walks_loss(_reaches(model, query), eta))
-    else:
-        least = min(least, lifted.loss(eta).value)
-    if least == math.inf:
-        raise Refused(TOO_LARGE)
-    return least
-
-
-def largest(
-    model: BayesNet | Contagion | JointTable, query: Query | None, epsilon: float
-) -> Lifted:
-    """The largest eta whose `bound` is at most epsilon."""
-    if isinstance(model, Contagion):
-        crowd = _crowd(model).largest_eta(epsilon)
-        return Lifted(crowd.eta, crowd.value, crowd.node, (0, 1), crowd.eta, "cone")
-    if isinstance(model, JointTable):
-        whole = _table(model, query).largest_eta(epsilon)
-        return Lifted(whole.eta, whole.value, whole.node, whole.pair, whole.at_node, whole.rule)
-    quilts = _quilts(model)
-    answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
-    lifted = _blocks(model, query)
-    if lifted is None:
-        answers.append(_by_walks(_reaches(model, query), epsilon))
-    elif (found := lifted.largest_eta(epsilon)) is not None:
-        at_node = (found.node, found.pair, found.at_node)
-        answers.append(Lifted(found.eta, found.value, *at_node, found.rule))
-    best = max(answers, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
-    if best is None or best.eta <= 0:
-        raise Refused(TOO_LARGE)
-    return best
+    def largest(self, epsilon: float) -> LiftedModel:
+        """The largest eta whose loss is at most epsilon."""
+        epsilon *= 1 - MARGIN
+        quilts = _quilts(self._net)
+        answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
+        lifted = _blocks(self._net, self._query)
+        if lifted is None:
+            answers.append(_by_walks(_reaches(self._net, self._query), epsilon))
+        elif (found := lifted.largest_eta(epsilon)) is not None:
+            answers.append(found)
+        best = max(answers, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
+        if best is None or best.eta <= 0:
+            raise Refused(TOO_LARGE)
+        return best
 
 
-def _by_walks(reach: Floats, epsilon: float) -> Lifted:
+class WholeEntryLift:
+    """On a crowd or a table: of all its entries at once."""
+
+    def __init__(self, lift: CrowdLift | TableLift) -> None:
+        self._lift = lift
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        return self._lift.loss(eta).loss
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        return self._lift.largest_eta(epsilon * (1 - MARGIN))
+
+
+def network_lift(net: BayesNet, query: Query | None) -> NetworkEntryLift:
+    """The lift of a network with the metric of `query`."""
+    return NetworkEntryLift(net, query)
+
+
+def _by_walks(reach: Floats, epsilon: float) -> LiftedModel:
     """The answer of the variable that reaches farthest; eta 0 when influences never fade."""
     node = int(reach.argmax())
     eta = epsilon / float(reach[node]) * (1.0 - 8.0 * UNIT)
-    return Lifted(eta, _walks_loss(reach, eta), node, None, eta, WALKS)
+    return LiftedModel.at(eta, _walks_loss(reach, eta), node, eta, WALKS)
 
 
 def _walks_loss(reach: Floats, eta: float) -> float:
@@ -108,13 +105,13 @@ def _reaches(model: BayesNet, query: Query | None) -> Floats:
     return found
 
 
-def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> Lifted:
+def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> LiftedModel:
     """The answer of the worst variable's cheapest quilt: |N|·eta and e."""
     sigma, costs = quilt_sigma(quilts, epsilon)
     worst = max(costs).quilt
     eta = math.nextafter(1 / sigma, 0.0)
     loss = worst.nearby * eta + worst.influence
-    return Lifted(eta, loss, max(costs).node, None, worst.nearby * eta, "quilt")
+    return LiftedModel.at(eta, loss, max(costs).node, worst.nearby * eta, "quilt")
 
 
 def _quilts(model: BayesNet) -> tuple[tuple[NodeQuilt, ...], ...] | None:
@@ -130,10 +127,11 @@ def metrics_of(model: BayesNet | JointTable, query: Query | None) -> tuple[Float
 
     1 off the diagonal for anything that is not a sum. Divisions round up, 1 stays 1.
     """
-    if isinstance(query, LinearQuery) and model.states == query.states:
-        rows = [query.multiples()] * len(model.variables)
-    elif isinstance(query, VariableSum) and query.variables == model.variables:
-        rows = [tuple((weight,) for weight in own) for own in query.multiples()]
+    shared, own_weights = linear(query), per_variable(query)
+    if shared is not None and model.states == shared.states:
+        rows = [shared.multiples()] * len(model.variables)
+    elif own_weights is not None and own_weights.variables == model.variables:
+        rows = [tuple((weight,) for weight in own) for own in own_weights.multiples()]
     else:
         return tuple(1.0 - np.eye(len(domain)) for domain in model.domains)
     gaps = [_gaps(own) for own in rows]
@@ -147,8 +145,18 @@ def _gaps(rows: tuple[tuple[int, ...], ...]) -> Floats:
 
 
 @lru_cache(maxsize=32)
-def _crowd(model: Contagion) -> CrowdLift:
-    return CrowdLift(model)
+def crowd_lift(model: Contagion, query: Query | None) -> WholeEntryLift:
+    """The lift of a crowd: any change of a person counts the same."""
+    return WholeEntryLift(CrowdLift(model))
+
+
+@lru_cache(maxsize=32)
+def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
+    """The lift of a table with the metric of `query`; a sentence where it is too large."""
+    try:
+        return WholeEntryLift(TableLift(model, metrics_of(model, query)))
+    except Refused as why:
+        return str(why)
 
 
 @lru_cache(maxsize=32)
@@ -158,8 +166,3 @@ def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
         return NetworkLift(model, metrics_of(model, query))
     except Refused:
         return None
-
-
-@lru_cache(maxsize=32)
-def _table(model: JointTable, query: Query | None) -> TableLift:
-    return TableLift(model, metrics_of(model, query))

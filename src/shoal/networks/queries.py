@@ -8,11 +8,11 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from shoal.chains.model import checked_states
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, common_step, exact
-from shoal.core.records import Sequences, label, sequences
+from shoal.core.records import Sequences, checked_states, label, sequences
+from shoal.core.task import Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,6 +89,11 @@ class VariableSum(Value):
             f"the sum of a weight per variable, over {count} of {len(self.variables)} variables "
             f"(in {self.unit}; one variable moves it by at most {self.lipschitz})"
         )
+
+
+def per_variable(query: Query | None) -> VariableSum | None:
+    """`query` where it is a sum with weights per variable; None for any other."""
+    return query if isinstance(query, VariableSum) else None
 
 
 def variable_sum(

@@ -11,18 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from shoal.additive.plans import float_below, laplace_plan, task_guarantee
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import SameQuilts
-from shoal.core.plan import Plan
-from shoal.core.task import Model, Task
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import d_connected, distances, moral
 from shoal.networks.influence import network_influence
@@ -239,52 +234,31 @@ class NetworkQuiltCertificate(Value):
         )
 
 
-def is_network_task(family: Sequence[Model]) -> bool:
-    """Whether every model is a Bayesian network."""
-    return all(isinstance(model, BayesNet) for model in family)
+class NetworkQuilts:
+    """The quilts of one network; how far they reach is not limited."""
 
+    sort = "networks"
 
-def calibrate(task: Task, epsilon: Fraction, name: str) -> Plan:
-    """Laplace noise of scale L·sigma, sigma the largest over variables and members."""
-    found = [quilt_sigma(_quilts(model), float_below(epsilon)) for model in task.family]
-    strategies = tuple(strategy_for(_net(model)) for model in task.family)
-    certificate = NetworkQuiltCertificate(
-        strategies=strategies,
-        quilts=tuple(
-            tuple(_active(_net(model), cost) for cost in costs)
-            for model, (_, costs) in zip(task.family, found, strict=True)
-        ),
-    )
-    scale = Fraction(max(sigma for sigma, _ in found)) * task.query.lipschitz
-    key = key_of(task.family)
-    return laplace_plan(
-        task,
-        name,
-        task_guarantee(task, epsilon),
-        scale,
-        certificate,
-        rules=lambda eta: (SameQuilts(key, eta),),
-    )
+    def __init__(self, net: BayesNet) -> None:
+        self._net, self._strategy = net, strategy_for(net)
 
+    @property
+    def key(self) -> str:
+        """The network, and how its quilts are found."""
+        return f"{self._strategy}:{self._net.fingerprint}"
 
-def key_of(family: Sequence[Model]) -> str:
-    """What plans from the same quilts share: each network, and how its quilts are found."""
-    return ",".join(f"{strategy_for(_net(model))}:{model.fingerprint}" for model in family)
+    def scale(self, epsilon: float) -> tuple[float, tuple[str, tuple[NetworkQuilt, ...]]]:
+        sigma, costs = quilt_sigma(network_quilts(self._net, self._strategy), epsilon)
+        return sigma, (self._strategy, tuple(_active(self._net, cost) for cost in costs))
 
+    def loss(self, eta: float) -> float:
+        return quilt_loss(network_quilts(self._net, self._strategy), eta)
 
-def model_loss(model: Model, eta: float) -> float:
-    """max over variables of min over quilts (|N|·eta + e), for any eta-DP release. Rounds up."""
-    return quilt_loss(_quilts(model), eta)
-
-
-def _quilts(model: Model) -> tuple[tuple[NodeQuilt, ...], ...]:
-    net = _net(model)
-    return network_quilts(net, strategy_for(net))
-
-
-def _net(model: Model) -> BayesNet:
-    assert isinstance(model, BayesNet)  # `is_network_task` has been asked
-    return model
+    def certificate(
+        self, found: Sequence[tuple[str, tuple[NetworkQuilt, ...]]], reach: int | None
+    ) -> NetworkQuiltCertificate:
+        strategies, quilts = zip(*found, strict=True)
+        return NetworkQuiltCertificate(strategies=strategies, quilts=quilts)
 
 
 def _active(net: BayesNet, cost: NodeCost) -> NetworkQuilt:

@@ -9,18 +9,19 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import checked_rows, checked_states, numbers
-from shoal.core.codec import Floats, Value
+from shoal.chains.model import checked_rows, numbers
+from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label, labels
+from shoal.core.records import Sequences, checked_states, label, labels
 from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
 from shoal.core.wide import LEAST, TooUnlikely, Wide, held
 
 MAX_OUTCOMES = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JointTable(Value):
+class JointTable(Law):
     """The joint law of named variables: probability[i, j, …] of their i-th, j-th, … values.
 
     `domains` lists each variable's values. When all domains are equal the variables are the
@@ -124,6 +125,19 @@ class JointTable(Value):
         flat = categorical(self.probability.ravel(), float(uniforms(1, rng)[0]))
         place = np.unravel_index(flat, self.probability.shape)
         return tuple(domain[int(i)] for domain, i in zip(self.domains, place, strict=True))
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        from shoal.networks.exact import table_answers
+
+        return table_answers(self, query, secrets)
+
+    def lift(self, query: Query | None) -> EntryLift | str:
+        from shoal.networks.lift_row import table_lift
+
+        return table_lift(self, query)
+
+    def written_out(self) -> JointTable:
+        return self
 
     def admit(self, records: Sequences) -> None:
         if records.longest != len(self.variables) or len(records.chains) != 1:

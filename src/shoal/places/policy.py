@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.hidden import Motion, motion_of
-from shoal.chains.model import checked_states
 from shoal.core.codec import Bools, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, whole
-from shoal.core.records import label
+from shoal.core.records import checked_states, label
 from shoal.core.task import Model
 from shoal.places.queries import Measurement
 

@@ -9,25 +9,20 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import (
-    MarkovChain,
-    admit_length,
-    checked_length,
-    checked_rows,
-    checked_states,
-)
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.chains.model import MarkovChain, admit_length, checked_length, checked_rows
+from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
-from shoal.core.records import Sequences, label
+from shoal.core.records import Sequences, checked_states, label
 from shoal.core.rng import Rng, categorical, uniforms
+from shoal.core.task import Law
 from shoal.places.map import Grid
 
 ROW_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparseChain(Value):
+class SparseChain(Law):
     """P(X_{t+1} = targets[j] | X_t = x) = weights[j] for starts[x] ≤ j < starts[x + 1].
 
     The rows of a MarkovChain with their zeros left out (compressed sparse rows, targets ascending

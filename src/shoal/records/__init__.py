@@ -63,7 +63,7 @@ FAMILY = Family(
         "shoal.records.degrees:DegreeDistribution",
         "shoal.records.numbers:NumberMean",
         "shoal.records.numbers:NumberHistogram",
-        "shoal.records.numbers:Rounds",
+        "shoal.additive.plans:Rounds",
         "shoal.records.domain:RecordDomain",
         "shoal.records.ties:Dependence",
         "shoal.records.sources:FriendModel",

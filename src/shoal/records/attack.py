@@ -9,11 +9,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.plans import split_rounds
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.plan import Answer
 from shoal.records.kmeans import Centroids, nearest
-from shoal.records.numbers import split_rounds
 from shoal.records.people import People, all_pattern_km, pattern_km
 from shoal.records.sources import FriendModel
 

@@ -9,11 +9,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shoal.chains.model import checked_states, numbers
+from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
-from shoal.core.records import label
+from shoal.core.records import checked_states, label
+from shoal.core.task import Law
 
 MOST_CELLS = 4096
 
@@ -173,7 +174,7 @@ def _text(states: Sequence[Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecordGroups(Value):
+class RecordGroups(Law):
     """All laws under which every record depends on at most `largest` - 1 others.
 
     Groups (households, circles of friends) are independent of each other; inside a group anything

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import numbers
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
-from shoal.core.task import Model
+from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
 from shoal.core.wide import LEAST, TooUnlikely, Wide, held, product
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
+from shoal.networks.queries import per_variable
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
 from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
@@ -28,7 +29,7 @@ NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be posit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairwiseField(Value):
+class PairwiseField(Law):
     """P(x) ∝ Π_i own[i, x_i] · Π over ties t = (i, j) of potentials[potential_of[t], x_i, x_j].
 
     A joint law of all records, unlike `Dependence`, so that what it tells about a record can be
@@ -132,6 +133,36 @@ class PairwiseField(Value):
     def small(self, most: int = 2**16) -> bool:
         """Whether the law can be written out with at most `most` outcomes."""
         return self.records * float(np.log2(self.domain.size)) <= float(np.log2(most))
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        """Those of the same law as a network or table, or factor by factor."""
+        from shoal.networks.exact import LARGEST_REACH, PartedLaws, named_sum
+
+        law = as_network(self)
+        if law is not self:
+            return law.answer_laws(query, secrets)
+        asked = named_sum(query, LARGEST_REACH)
+        if isinstance(asked, str):
+            return asked
+        if not summable(self):
+            return Law.answer_laws(self, query, secrets)
+        if per_variable(query) is not None:
+            return f"weights per variable need named variables, not {self.describe()}"
+        if len(query.labels) > 1:
+            return (
+                f"the exact loss of {len(query.labels)} values at once is computed for one "
+                f"Markov chain or table, not for {self.describe()}; use lift"
+            )
+        return PartedLaws(self, asked, secrets)
+
+    def lift(self, query: Query | None) -> EntryLift:
+        from shoal.records.field_row import FieldLift
+
+        return FieldLift(self, query)
+
+    def influences(self) -> Influences | str:
+        law = as_network(self)
+        return Law.influences(self) if law is self else law.influences()
 
     def admit(self, records: Any) -> None:
         """Refuse data that does not hold exactly one value per record."""

@@ -17,11 +17,8 @@ from shoal.additive.plans import (
 from shoal.core.codec import Value
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Query, Task
-from shoal.networks import lift_row
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.lift_row import Lifted
-from shoal.networks.table import JointTable
+from shoal.core.task import EachEntry, LiftedModel, Model, Query, Task
+from shoal.networks.lift_row import MARGIN
 from shoal.records.field import PairwiseField, as_network, field_reach
 from shoal.records.proved import about_records, contributions
 
@@ -114,35 +111,39 @@ REACH = "reach"
 MOST_LIFTED = 40  # records; the lift of a larger network takes long, the reach serves
 
 
-def bound(model: PairwiseField, query: Query | None, eta: float) -> float:
-    """What a release that is eta-DP for one record tells about a record. Rounds up."""
-    law = _small_law(model)
-    reach = field_loss(model, eta)
-    if law is None:
-        return reach
-    try:
-        return min(reach, lift_row.bound(law, query, eta))
-    except Refused:
-        return reach
+class FieldLift:
+    """What eta-DP for one record tells: by its reach, or by a network's lift where that is less."""
+
+    def __init__(self, model: PairwiseField, query: Query | None) -> None:
+        law = _small_law(model)
+        lifted = None if law is None else law.lift(query)
+        self._model, self._query = model, query
+        self._lifted = None if isinstance(lifted, str) else lifted
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        reach = field_loss(self._model, eta, self._query)
+        if self._lifted is None:
+            return reach
+        try:
+            return min(reach, self._lifted.loss(eta))
+        except Refused:
+            return reach
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        reach = field_reach(self._model)
+        most = float(reach.max())
+        eta = math.nextafter(epsilon * (1 - MARGIN) / most, 0.0)
+        best = LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH)
+        if self._lifted is None:
+            return best
+        try:
+            other = self._lifted.largest(epsilon)
+        except Refused:
+            return best
+        return other if other.eta > best.eta else best
 
 
-def largest(model: PairwiseField, query: Query | None, epsilon: float) -> Lifted:
-    """The largest eta by the reach, or by the network's own lift where that allows more."""
-    reach = field_reach(model)
-    most = float(reach.max())
-    eta = math.nextafter(epsilon / most, 0.0)
-    best = Lifted(eta, most * eta, int(reach.argmax()), None, eta, REACH)
-    law = _small_law(model)
-    if law is None:
-        return best
-    try:
-        other = lift_row.largest(law, query, epsilon)
-    except Refused:
-        return best
-    return other if other.eta > best.eta else best
-
-
-def _small_law(model: PairwiseField) -> BayesNet | JointTable | None:
+def _small_law(model: PairwiseField) -> Model | None:
     """The field as a network or table that is lifted in a moment."""
     law = as_network(model) if model.records <= MOST_LIFTED else model
-    return law if isinstance(law, BayesNet | JointTable) else None
+    return None if law is model else law

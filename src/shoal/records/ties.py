@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
-from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences
+from shoal.core.task import Law
 from shoal.records.domain import RecordDomain
 
 AGREE = 1e-6  # how far two ties may differ about the law of one record
@@ -32,7 +33,7 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Dependence(Value):
+class Dependence(Law):
     """n records, and for each tie (i, j) the joint law of the values of i and j.
 
     Tie t joins records ties[t, 0] < ties[t, 1], and laws[law_of[t], x, y] is the probability that

@@ -18,8 +18,8 @@ from shoal.audit.bounds import least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import TOLERANCE, Finding
 from shoal.audit.witness import Belief, Sighting, beliefs, witness
-from shoal.chains.audit.walk import AuditedChain, Coded, by_value, pushed
 from shoal.core.codec import Floats
+from shoal.core.walk import Coded, Walk, by_value, pushed
 from shoal.noise.laplace import ZeroSumLaplace
 
 LENGTHS = (1024, 4096, 16_384)  # nodes followed; a longer chain is cut, which the model covers too
@@ -54,7 +54,7 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
 
 
 def told_by_corners(
-    walk: AuditedChain, weights: Floats, decay: float, signs: Floats, upper: float
+    walk: Walk, weights: Floats, decay: float, signs: Floats, upper: float
 ) -> tuple[Sighting, Belief] | None:
     """The most telling corner and what it tells, evaluated from scratch; None when nothing is told.
 
@@ -77,7 +77,7 @@ def told_by_corners(
 
 
 def worst_corner(
-    walk: AuditedChain, weights: Floats, decay: float, signs: Floats, nodes: int
+    walk: Walk, weights: Floats, decay: float, signs: Floats, nodes: int
 ) -> Corner | None:
     """The largest log-ratio over corners, entries and pairs of values; None when nothing is told.
 
@@ -97,7 +97,7 @@ def worst_corner(
 
 
 def _sighting(
-    walk: AuditedChain, weights: Floats, decay: float, signs: Floats, nodes: int
+    walk: Walk, weights: Floats, decay: float, signs: Floats, nodes: int
 ) -> Sighting | None:
     """The most telling corner, ready to be evaluated."""
     found = worst_corner(walk, weights, decay, signs, nodes)
@@ -110,7 +110,7 @@ def _sighting(
 
 
 def _all_log_ratios(
-    walk: AuditedChain, start: Floats, nodes: int, tilt: Floats
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
 ) -> Iterator[tuple[int, Floats]]:
     """Per entry, log P(corner | value) - log P(corner | value'): (patterns, values, values).
 
@@ -130,7 +130,7 @@ def _all_log_ratios(
 
 
 def _messages(
-    walk: AuditedChain, start: Floats, nodes: int, tilt: Floats
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
 ) -> tuple[list[Floats], list[Floats], list[Floats]]:
     """Forward and backward messages (patterns, states) of every node and the prior laws, in logs.
 
@@ -150,7 +150,7 @@ def _messages(
 
 
 def _products(
-    walk: AuditedChain, start: Floats, nodes: int, tilt: Floats
+    walk: Walk, start: Floats, nodes: int, tilt: Floats
 ) -> tuple[list[Floats], list[Floats], list[Floats]]:
     """The messages as they are, each scaled to a largest value of 1."""
     patterns = tilt.shape[1]
@@ -166,9 +166,7 @@ def _products(
     return forward, backward[::-1], plain
 
 
-def _sums(
-    walk: AuditedChain, start: Floats, nodes: int, tilt: Floats
-) -> tuple[list[Floats], list[Floats]]:
+def _sums(walk: Walk, start: Floats, nodes: int, tilt: Floats) -> tuple[list[Floats], list[Floats]]:
     """The same in logarithms."""
     patterns = tilt.shape[1]
     with np.errstate(divide="ignore"):
@@ -182,7 +180,7 @@ def _sums(
     return [f.T for f in forward], [b.T for b in backward[::-1]]
 
 
-def _node_tilt(walk: AuditedChain, node: int, tilt: Floats) -> Floats:
+def _node_tilt(walk: Walk, node: int, tilt: Floats) -> Floats:
     """Log-factors of a node by state, (states, patterns), the largest of each pattern 0."""
     total = np.sum([tilt[values] for _, values in walk.brought(node)], axis=0)
     return np.asarray(total - total.max(axis=0))
@@ -203,7 +201,7 @@ TOO_MANY = (
 )
 
 
-def beyond_finding(setting: AuditCase, walk: AuditedChain) -> Finding:
+def beyond_finding(setting: AuditCase, walk: Walk) -> Finding:
     """lower ≤ loss ≤ upper under one chain, whatever the number of answers.
 
     The lower bound is the most telling output beyond all answers, the upper bound one that holds

@@ -16,14 +16,12 @@ from shoal.audit.result import TOLERANCE, Finding
 from shoal.audit.suprema import NOTHING, VectorPeak, plane_peak, plane_size, product_peak
 from shoal.audit.witness import Belief, Sighting, beliefs, laplace_likelihood, witness
 from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
-from shoal.chains.audit.walk import AuditedChain, Coded, by_value, forward, pushed, walk
 from shoal.chains.exact.sums import ChainSum, chain_sum
 from shoal.chains.exact.whole import WholeLoss, whole_loss, whole_work
 from shoal.chains.exact.windows import SumLoss, sum_loss
-from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
-from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Ints
-from shoal.core.task import Model, Query
+from shoal.core.errors import Refused
+from shoal.core.walk import Coded, Walk, by_value, forward, pushed
 from shoal.noise.laplace import ZeroSumLaplace
 
 MOST_POINTS = 161  # of a curve
@@ -127,7 +125,7 @@ EVERY_LENGTH = 64  # chains up to this long are looked at in every length
 COMPILED_FROM, COMPILED_TO = 2e6, 4e8  # multiplications for which compiled loops pay
 
 
-def scalar_finding(setting: AuditCase, walk: AuditedChain) -> Finding:
+def scalar_finding(setting: AuditCase, walk: Walk) -> Finding:
     """lower ≤ loss ≤ upper for a query of one number under one chain.
 
     The upper bound is `sum_loss` (exact for the whole chain, a window for long ones), or a bound
@@ -340,7 +338,7 @@ class Radix(NamedTuple):
         return np.stack(digits[::-1], axis=1)
 
 
-def vector_finding(setting: AuditCase, walk: AuditedChain) -> Finding:
+def vector_finding(setting: AuditCase, walk: Walk) -> Finding:
     """lower ≤ loss ≤ upper for a query of several numbers under one chain.
 
     Short chains: the joint law of the answer given each value of each entry, for every length, and
@@ -360,7 +358,7 @@ def radix(setting: AuditCase, nodes: int, order: int) -> Radix:
     return Radix(weights, strides.astype(np.int64))
 
 
-def _work(setting: AuditCase, walk: AuditedChain) -> float:
+def _work(setting: AuditCase, walk: Walk) -> float:
     """Points × laws × pairs of (entry, length); inf for any length."""
     if walk.length is None:
         return math.inf
@@ -374,7 +372,7 @@ def _work(setting: AuditCase, walk: AuditedChain) -> float:
     return points * len(walk.values) * walk.size * walk.length**2 / 2
 
 
-def _exact(setting: AuditCase, walk: AuditedChain) -> Finding:
+def _exact(setting: AuditCase, walk: Walk) -> Finding:
     assert walk.initial is not None
     assert walk.length is not None
     digits = radix(setting, walk.length, walk.order)
@@ -420,18 +418,11 @@ def _sighting_of_vector(
 
 def chain_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper under one chain, for every length that it and the query admit."""
-    model = setting.model
-    assert isinstance(model, MarkovChain | AnyInitialLaw | OrderChain)
+    path = setting.model.walk()
+    if isinstance(path, str):
+        raise Refused(path)
     measure = scalar_finding if len(setting.query.labels) == 1 else vector_finding
-    return measure(setting, admitted(walk(model), setting.query))
-
-
-def admitted(path: AuditedChain, query: Query) -> AuditedChain:
-    """The chain cut to the entries a query with a public length takes: longer data is refused."""
-    longest = getattr(query, "length", None)
-    if longest is None or path.fixed:
-        return path
-    return path.cut(path.at_most(max(longest - path.order + 1, 1)))
+    return measure(setting, path.admitted(setting.query))
 
 
 # Families that are not one law: members whose loss can be evaluated, as a lower bound.
@@ -443,41 +434,12 @@ MEMBERS_ONLY = (
 )
 
 
-def members(model: Model, states: tuple[str, ...]) -> tuple[Model, ...]:
-    """Laws of the family that are slow to forget: the corners of a rectangle, or one as slow as
-    the constants allow; the model itself when it is a law."""
-    if isinstance(model, IntervalChains):
-        return tuple(
-            AnyInitialLaw.of([[p, 1 - p], [1 - q, q]], states=states, length=model.length)
-            for p in {model.low[0], model.high[0]}
-            for q in {model.low[1], model.high[1]}
-        )
-    if isinstance(model, MixingSummary):
-        return (slowest_member(model, states),)
-    return (model,)
-
-
-def slowest_member(model: MixingSummary, states: tuple[str, ...]) -> MarkovChain:
-    """A reversible chain with exactly this gap: stay with probability λ, else draw afresh.
-
-    P = λ I + (1-λ) 1πᵀ has eigenvalues 1 and λ = 1 - gap/2. π is pi_min on all states but one,
-    or uniform on as many states as pi_min allows.
-    """
-    used = min(len(states), int(1 / model.pi_min))
-    law = np.zeros(len(states))
-    law[:used] = model.pi_min
-    law[0] += 1 - law.sum()
-    stay = 1 - model.gap / 2
-    transition = stay * np.eye(len(states)) + (1 - stay) * law
-    return MarkovChain.of(transition, states=states, initial=law, length=model.length)
-
-
 def family_finding(setting: AuditCase) -> Finding:
     """The largest loss of the members tried, and a bound that covers the whole family."""
     upper, own = least_upper(setting)
     found = [
         chain_finding(replace(setting, model=member))
-        for member in members(setting.model, setting.query.states)
+        for member in setting.model.members(setting.query.states)
     ]
     worst = max(found, key=lambda finding: finding.lower)
     return replace(worst, upper=max(upper, worst.lower), notes=(*worst.notes, *own, MEMBERS_ONLY))

@@ -12,9 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge, smallest_scale, worst_of
+from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge, smallest_scale, vector_loss, worst_of
 from shoal.additive.transport import bottleneck, quantile_gap
-from shoal.additive.vector import vector_loss
 from shoal.chains.events.given import Given, Nodes
 from shoal.core.codec import Floats, Ints
 

@@ -15,6 +15,7 @@ from shoal.additive.mixture import (
     largest_finite,
     smallest_scale,
     smoothed,
+    step_over,
     worst_of,
 )
 from shoal.chains.exact.offsets import two_point_worst
@@ -220,11 +221,6 @@ def _raised(
 def _at_scale(cell: Cell, step: float, scale: float) -> WorstOutput:
     decay = step_over(step, scale)
     return cell.at(decay).worst(decay)
-
-
-def step_over(step: float, scale: float) -> float:
-    """step / scale, rounded up: more decay is less noise."""
-    return math.nextafter(step / scale, math.inf)
 
 
 def _needed(cell: Cell, epsilon: float, step: float, lower: float) -> float:

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import crossing
-from shoal.chains.exact.blocks import step_over
+from shoal.additive.mixture import crossing, step_over
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.offsets import Marginals, Tie, held_ties
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, marginal_laws, supports

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shoal.chains.exact.blocks import step_over
+from shoal.additive.mixture import step_over
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, by_secret, secrets_of, supports
 
 RAREST = 1e-200  # the probability of a secret below which digits may have been lost

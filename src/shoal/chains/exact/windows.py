@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.mixture import WorstOutput
-from shoal.chains.exact.blocks import INSIDE, MANY, Cell, scale_for, step_over, worst_cell
+from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
+from shoal.chains.exact.blocks import INSIDE, MANY, Cell, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
 from shoal.chains.exact.past_future import CLOSE, ApartScale, apart_loss, apart_scale
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum
@@ -113,7 +113,6 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 
 
 TOLERANCE = 1e-6
-NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Rule, bearable_rule
-from shoal.additive.eta_search import LiftLoss, Searched
 from shoal.chains.lift.laws import Ahead, Behind, Steps, behind
+from shoal.chains.lift.search import LiftLoss, Searched
 from shoal.chains.lift.side import LiftSide, deciding_nodes, future_side, past_side, stepwise_future
 from shoal.chains.lift.step import EntryMetric
 from shoal.chains.walk import KernelSegments, Powers, PowerWalk

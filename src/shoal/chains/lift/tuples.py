@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Rule, bearable_rule, leak, prepare
-from shoal.additive.eta_search import LiftLoss, Searched
 from shoal.chains.lift.chain import reached
 from shoal.chains.lift.laws import DRIFT, FAINT, Ahead, Behind, behind
+from shoal.chains.lift.search import LiftLoss, Searched
 from shoal.chains.lift.side import LiftSide, future_side, past_side
 from shoal.chains.lift.step import EntryMetric
 from shoal.chains.walk import UNIT, Powers

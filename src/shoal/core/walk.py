@@ -1,4 +1,4 @@
-"""A chain as the auditor walks it: ordinary chains and chains of higher order in one form."""
+"""What moves in time: chains of any order as one kind of walk, followed in logarithms."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.chains.families import AnyInitialLaw, OrderChain
-from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AuditedChain:
+class Walk:
     """A chain on hidden nodes, each of which shows the value of an entry.
 
     An ordinary chain shows its own states. A chain of order m walks on m-tuples: a node shows the
@@ -74,11 +72,18 @@ class AuditedChain:
             return nodes
         return self.length if self.fixed else min(nodes, self.length)
 
-    def cut(self, nodes: int) -> AuditedChain:
+    def cut(self, nodes: int) -> Walk:
         """The same chain, at most `nodes` long: a law the model covers as well."""
         return self if self.at_most(nodes) == self.length else replace(self, length=nodes)
 
-    def starting(self, initial: Floats) -> AuditedChain:
+    def admitted(self, query: Any) -> Walk:
+        """The walk cut to the entries a query with a public length takes: longer is refused."""
+        longest = getattr(query, "length", None)
+        if longest is None or self.fixed:
+            return self
+        return self.cut(self.at_most(max(longest - self.order + 1, 1)))
+
+    def starting(self, initial: Floats) -> Walk:
         """The member with this initial law."""
         return replace(self, initial=initial)
 
@@ -90,26 +95,6 @@ class AuditedChain:
         for node in range(count - 1):
             rows.append(rows[-1] @ self.matrix(node))
         return np.array(rows)
-
-
-def walk(model: MarkovChain | AnyInitialLaw | OrderChain) -> AuditedChain:
-    """`model` in the auditor's form."""
-    if isinstance(model, OrderChain):
-        tuples, digits = model.on_tuples(), model.tuples()
-        first = tuple(digits[:, i] for i in range(model.order))
-        return AuditedChain(
-            model.states,
-            tuples.initial,
-            tuples.transition[None],
-            model.entry,
-            first,
-            tuples.length,
-        )
-    shown = np.arange(len(model.states))
-    matrices = model.transition if model.transition.ndim == 3 else model.transition[None]
-    initial = model.initial if isinstance(model, MarkovChain) else None
-    fixed = model.transition.ndim == 3
-    return AuditedChain(model.states, initial, matrices, shown, (shown,), model.length, fixed)
 
 
 # How likely an output is together with each value of an entry: forward and backward in logs.
@@ -125,7 +110,7 @@ class Coded(NamedTuple):
     all entries alike or (entries, values) for each its own; nothing was seen where tilt is None.
     """
 
-    walk: AuditedChain
+    walk: Walk
     code: Ints
     tilt: Floats | None = None
 

@@ -1,0 +1,184 @@
+"""What a chain answers about the lift: the tightest of its own, any start's, and the quilts'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from shoal.additive.queries import linear
+from shoal.chains.families import AnyInitialLaw, OrderChain
+from shoal.chains.lift.chain import ChainLift
+from shoal.chains.lift.families import AnyInitialLift
+from shoal.chains.lift.search import LiftLoss
+from shoal.chains.lift.side import SHORT
+from shoal.chains.lift.tuples import TupleLift
+from shoal.chains.model import ChainLaw, MarkovChain
+from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
+from shoal.chains.quilt.scale import QuiltResult
+from shoal.core.codec import Floats
+from shoal.core.errors import Refused
+from shoal.core.task import LiftedModel, Query
+
+MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
+ATTEMPTS = 8
+
+Searchable = ChainLift | AnyInitialLift | TupleLift
+
+
+class EntryLiftOfChain:
+    """What eta-DP tells about an entry of a chain, by the least of several bounds.
+
+    With a linear query the metric is the query's own: entries whose weights are close are told
+    apart less. Without one any change of an entry counts eta. The quilt bound covers the lags a
+    long chain does not try; on a chain whose marginals settle too slowly to be followed, the lift
+    for every first law serves as well.
+    """
+
+    def __init__(
+        self,
+        model: ChainLaw,
+        make: Callable[[], Searchable],
+        quilts: ChainQuilts | None = None,
+        unsettled: Callable[[LiftLoss | None], bool] = lambda found: False,
+        any_start: Callable[[], Searchable] | None = None,
+    ) -> None:
+        self._make = make
+        self._model, self._quilts = model, quilts
+        self._unsettled, self._make_any_start = unsettled, any_start
+        self._largest: dict[float, LiftedModel] = {}
+
+    @cached_property
+    def own(self) -> Searchable:
+        """The lift itself, made when it is first asked for."""
+        return self._make()
+
+    @cached_property
+    def _any_start(self) -> Searchable:
+        assert self._make_any_start is not None  # only asked where a chain is unsettled
+        return self._make_any_start()
+
+    def loss(self, eta: float, enough: float = -math.inf) -> float:
+        """The first bound that is at most `enough`, else the least."""
+        found = self.own.loss(eta)
+        value = found.value
+        if value > enough and self._unsettled(found):
+            value = min(value, self._any_start.loss(eta).value)
+        if value <= enough or self._quilts is None:
+            return value
+        return min(value, self._quilts.loss(eta))
+
+    def largest(self, epsilon: float) -> LiftedModel:
+        if epsilon not in self._largest:
+            self._largest[epsilon] = self._search(epsilon)
+        return self._largest[epsilon]
+
+    def _search(self, epsilon: float) -> LiftedModel:
+        found = _largest_lift(self.own, epsilon)
+        if self._unsettled(found):
+            wider = _largest_lift(self._any_start, epsilon)
+            found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
+        quilt = None if self._quilts is None else self._quilts.result(epsilon)
+        quilt = None if quilt is None or math.isinf(quilt.sigma) else quilt
+        if found is None and quilt is None:
+            raise Refused(
+                f"lift does not apply: for {self._model.describe()} what a release tells about "
+                "one entry has no finite bound, because the chain never forgets; give the model a "
+                "length"
+            )
+        if quilt is not None and (found is None or found.eta * quilt.sigma < 1):
+            return _by_quilt(quilt)
+        assert found is not None
+        return found.told()
+
+
+@lru_cache(maxsize=32)
+def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
+    """The lift of a chain with its own initial law; powers and optima are kept."""
+
+    def unsettled(found: LiftLoss | None) -> bool:
+        """Whether no bound on every number of earlier entries was certified from this start."""
+        if not model.homogeneous or model.stationary or (model.length or math.inf) <= SHORT + 1:
+            return False
+        return found is None or not bool(np.isfinite(found.past_limit.bound).all())
+
+    return EntryLiftOfChain(
+        model,
+        lambda: ChainLift.of(
+            model.initial, model.transition, metric_of(query, model.size), model.length
+        ),
+        chain_quilts(model, None),
+        unsettled,
+        lambda: AnyInitialLift.of(model.transition, metric_of(query, model.size), model.length),
+    )
+
+
+@lru_cache(maxsize=32)
+def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfChain:
+    """The lift of a chain whatever its initial law."""
+
+    def make() -> AnyInitialLift:
+        metric = metric_of(query, len(model.states))
+        return AnyInitialLift.of(model.transition, metric, model.length)
+
+    return EntryLiftOfChain(model, make, any_initial_quilts(model, None))
+
+
+@lru_cache(maxsize=32)
+def order_lift(model: OrderChain, query: Query | None) -> EntryLiftOfChain:
+    """The lift of a chain of higher order, on its tuples."""
+
+    def make() -> TupleLift:
+        metric = metric_of(query, len(model.states))
+        return TupleLift.of(model.initial, model.conditional, metric, model.length)
+
+    return EntryLiftOfChain(model, make)
+
+
+def metric_of(query: Query | None, size: int) -> Floats:
+    """E(y, z) per unit of eta: |w(y) - w(z)|_1 / L for a linear query, else 1 off the diagonal."""
+    asked = linear(query)
+    if asked is None:
+        return 1.0 - np.eye(size)
+    gaps = np.zeros((size, size), dtype=object if asked.wide else np.int64)
+    for column in zip(*asked.multiples(), strict=True):
+        weights = np.array(column, dtype=gaps.dtype)
+        gaps += np.abs(weights[:, None] - weights[None, :])
+    exact = np.asarray(gaps / gaps.max(), dtype=np.float64)
+    return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
+
+
+def _eta(found: LiftLoss) -> float:
+    return found.eta
+
+
+def _by_quilt(found: QuiltResult) -> LiftedModel:
+    """The quilt's answer, where no lag that was tried does better: |N|·eta and e."""
+    eta = math.nextafter(1 / found.sigma, 0.0)
+    return LiftedModel(
+        eta=eta,
+        loss=found.nearby * eta + found.influence,
+        node=found.node,
+        pair=None,
+        at_node=found.nearby * eta,
+        future=found.influence,
+        past=0.0,
+        rule="quilt",
+    )
+
+
+def _largest_lift(lift: Searchable, epsilon: float) -> LiftLoss | None:
+    """The lift at the largest eta that fits, evaluated afresh.
+
+    A certified fixed point depends, in its tenth digit, on where the search began. So the search
+    aims a little lower, and its answer is evaluated afresh until it fits, as `loss` will do.
+    """
+    found = lift.largest_eta(epsilon * (1 - MARGIN))
+    found = None if found is None else lift.loss(found.eta)
+    for _ in range(ATTEMPTS):
+        if found is None or found.value <= epsilon * (1 - MARGIN / 2):
+            break
+        found = lift.loss(found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value))
+    return found if found is not None and found.value <= epsilon else None

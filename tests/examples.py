@@ -95,6 +95,7 @@ QUICK = (
     "dependence",
     "pairwise-field",
     "contexts",
+    "event-rises",
     "policy",
     "location-set",
     "map",

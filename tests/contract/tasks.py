@@ -22,6 +22,8 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts, current_state
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Query, Secrets, Task
+from shoal.events.event import visit
+from shoal.events.secrets import Events
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.pairs import Event, SecretPairs
@@ -191,6 +193,15 @@ TASKS: dict[str, Task] = {
         short_day(),
         busier_day(),
         secrets=SensitiveContexts.of("hospital"),
+    ),
+    "event-rises": task(
+        current_state(PLACES), short_day(), secrets=Events.of(visit("hospital")).as_rise(lower=True)
+    ),
+    "event-odds": task(
+        current_state(PLACES),
+        short_day(),
+        busier_day(),
+        secrets=Events.of((visit("hospital"), visit("work")), visit("home", between=(1, 2))),
     ),
     "number-mean": task(number_mean(low=0, high=1, records=6), _numbers()),
     "number-histogram": task(number_histogram([0, "0.4", 1]), _numbers()),

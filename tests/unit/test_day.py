@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import shoal
 from shoal.contexts.day import DayChain, fit_day, fit_day_kinds
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import DataError, InputError
@@ -128,3 +131,22 @@ def test_secrets_refuse_what_the_day_does_not_have() -> None:
     shares = SensitiveContexts.of("a", moments={"b": [2]}, groups=[["a", "b"]]).shares(day)
     # "b" cannot occur in the first slot, so a member of the group has the whole delta there
     assert shares.tolist() == [[1, 1], [2, 2], [2, 2]]
+
+
+def test_joined_days_are_independent_and_events_go_on_over_them() -> None:
+    day = DayChain.of(
+        [[0.9, 0.1], [0.3, 0.7]], initial=[0.8, 0.2], slots=4, slot_minutes=360, states="ab"
+    )
+    week = DayChain.joined([day] * 7)
+    once = shoal.visit("b").prior(day)
+    assert week.slots == 28
+    assert shoal.visit("b").prior(week) == pytest.approx(1 - (1 - once) ** 7, abs=1e-12)
+    tuesday = shoal.visit("b", between=("tue", "tue"))
+    assert tuesday.prior(week) == pytest.approx(once, abs=1e-12)
+    assert week.marginals()[4:8] == pytest.approx(day.marginals(), abs=1e-12)
+    with pytest.raises(shoal.InputError, match="joined days must follow each other"):
+        DayChain.joined([day, replace(day, start_minute=60)])
+    with pytest.raises(shoal.InputError, match="differ in their contexts"):
+        DayChain.joined([day, replace(day, states=("a", "c"))])
+    with pytest.raises(shoal.InputError, match="days is empty"):
+        DayChain.joined([])

@@ -26,6 +26,9 @@ FAMILY = Family(
         "shoal.contexts.machine:LiveSimulatable",
         "shoal.contexts.machine:SimulatableMask",
         "shoal.contexts.checks.task:MaskCertificate",
+        "shoal.contexts.online:OnlineMask",
+        "shoal.contexts.online:OnlineState",
+        "shoal.contexts.checks.online:OnlineCertificate",
         "shoal.contexts.stream:ContextStream",
     ),
     rows={
@@ -35,6 +38,7 @@ FAMILY = Family(
         "mask-hybrid": "shoal.contexts.checks.hybrid:ROW",
         "mask-adaptive": "shoal.contexts.checks.adaptive:ROW",
         "mask-optimal": "shoal.contexts.checks.optimal:ROW",
+        "mask-online": "shoal.contexts.checks.online:ROW",
     },
     bodies={
         "vector-mask": "shoal.contexts.audit.rise:suppression_audit",

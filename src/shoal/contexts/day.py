@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -87,6 +88,34 @@ class DayChain(Law):
             raise InputError("transition is a single matrix; give slots, the length of the day")
         return cls(
             states=tuple(label(name) for name in names), initial=law, transition=matrices, **rest
+        )
+
+    @classmethod
+    def joined(cls, days: Sequence[DayChain]) -> DayChain:
+        """Days that are independent of each other, one after the other, as one long chain.
+
+        What an event over a week is about: where one is begins anew at midnight, what has happened
+        does not. Clocks must go on where the day before ends.
+        """
+        if not days:
+            raise InputError("days is empty; give at least one day chain")
+        first, parts = days[0], [days[0].transition]
+        for before, day in pairwise(days):
+            if (day.states, day.slot_minutes) != (first.states, first.slot_minutes):
+                raise InputError("days differ in their contexts or slot_minutes; join equal ones")
+            ends = before.start_minute + before.slots * before.slot_minutes
+            if day.slot_minutes and (ends - day.start_minute) % 1440:
+                raise InputError(
+                    f"a day ends at minute {ends % 1440} and the next begins at "
+                    f"{day.start_minute % 1440}; joined days must follow each other"
+                )
+            parts += [np.broadcast_to(day.initial, (1, day.size, day.size)), day.transition]
+        return cls(
+            states=first.states,
+            initial=first.initial,
+            transition=np.concatenate(parts),
+            slot_minutes=first.slot_minutes,
+            start_minute=first.start_minute,
         )
 
     @property

@@ -15,5 +15,6 @@ FAMILY = Family(
         "shoal.events.event:AnyOf",
         "shoal.events.event:NotOf",
         "shoal.events.secrets:Events",
+        "shoal.events.filter:Held",
     ),
 )

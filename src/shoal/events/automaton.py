@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,11 @@ class Automaton:
 
     steps: tuple[Ints, ...]
     accept: Bools
+    sizes: tuple[int, ...] = field(init=False)  # the states of each layer, length + 1 of them
+
+    def __post_init__(self) -> None:
+        sizes = (*(len(step) for step in self.steps), len(self.accept))
+        object.__setattr__(self, "sizes", sizes)
 
     @property
     def length(self) -> int:
@@ -43,11 +48,6 @@ class Automaton:
     @property
     def events(self) -> int:
         return int(self.accept.shape[1])
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of states of each layer, length + 1 of them."""
-        return (*(len(step) for step in self.steps), len(self.accept))
 
     def follow(self, path: Sequence[int]) -> list[int]:
         """The states after each entry of `path`, which may be shorter than the whole."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,8 @@ from shoal.events.automaton import Automaton, compile_events
 from shoal.events.event import NotOf, TimeEvent
 from shoal.events.law import PathLaw, law_of, possible
 
+CHANGES = ("odds", "rise", "rise-and-fall")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events(Value):
@@ -21,13 +23,18 @@ class Events(Value):
 
     Nothing is promised about "E or F" where they overlap, nor about "E and F": name those too
     (X_1 xor X_2 of fair bits leaves both beliefs, and lifts that in X_1 or X_2 from .75 to 1).
+    `change` says what an output may not move too far: the odds of E against E' by e^±ε ("odds"),
+    or the belief in E, by δ upwards ("rise") or both ways ("rise-and-fall").
     """
 
     pairs: tuple[tuple[TimeEvent, TimeEvent | None], ...]
+    change: str = field(default="odds", metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not self.pairs:
             raise InputError("events is empty; name at least one, such as shoal.visit('clinic')")
+        if self.change not in CHANGES:
+            raise InputError(f"change is {self.change!r}; it must be one of {list(CHANGES)}")
         for named in (part for pair in self.pairs for part in pair):
             if not isinstance(named, TimeEvent | None):
                 raise InputError(f"events holds {named!r}; give an event, or a pair of events")
@@ -38,9 +45,19 @@ class Events(Value):
         listed: list[Any] = [tuple(e) if isinstance(e, tuple | list) else (e, None) for e in events]
         return cls(tuple(dict.fromkeys(listed)))
 
+    def as_rise(self, *, lower: bool = False) -> Events:
+        """The same events, held to a rise of belief; with `lower` to a fall as well."""
+        for event, other in self.pairs:
+            if other is not None:
+                raise InputError(
+                    f"'{event.describe()}' is hidden against '{other.describe()}': a rise is about "
+                    "one event (give epsilon instead of delta, or name single events)"
+                )
+        return replace(self, change="rise-and-fall" if lower else "rise")
+
     @property
     def notion(self) -> str:
-        return "pufferfish"
+        return "pufferfish" if self.change == "odds" else "delta-privacy"
 
     @property
     def subject(self) -> str:

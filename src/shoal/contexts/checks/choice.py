@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS
 from shoal.additive.plans import Mechanism
-from shoal.contexts.checks import search_budget, task as mask_task
+from shoal.contexts.checks import online, search_budget, task as mask_task
 from shoal.contexts.checks.task import arrays, days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
@@ -25,6 +26,7 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.events.secrets import Events
 
 
 def shown_rates(plan: Plan) -> Floats:
@@ -113,12 +115,14 @@ def _add_segment(
 
 def mask(
     day: DayChain | Sequence[DayChain],
-    secrets: SensitiveContexts,
+    secrets: SensitiveContexts | Events,
     *,
-    delta: Number,
+    delta: Number | None = None,
+    epsilon: Number | None = None,
     check: str = "best",
     seconds: Number | None = None,
     clock: Clock | None = time.monotonic,
+    **events: Any,
 ) -> Plan:
     """The plan that shows the most contexts on average while no belief rises by more than delta.
 
@@ -128,17 +132,59 @@ def mask(
     `seconds`, or with `clock=None`, work alone is counted, at a nominal speed: equal calls give
     equal plans, and a slow machine takes longer. Every plan is private however little time there
     is.
+
+    For events (`shoal.Events.of`) the check is "mask-online"; `epsilon` instead of `delta` bounds
+    their odds, both ways, and these may be given too: `lower=True` (beliefs may not fall by more
+    than delta either), `memory="none"` (what is shown depends on the context alone), `mixture`
+    (weights of the chains, for somebody unsure which of them holds), `ahead` (look ahead to the end
+    of the day or not; by default whatever shows more).
     """
-    limit = float(positive(seconds, "seconds")) if seconds is not None else search_budget.SECONDS
-    amount = exact(delta, "delta")
     days = (day,) if isinstance(day, DayChain) else tuple(day)
     if not days:
         raise InputError("day holds no day chain; give at least one")
-    task = Task(query=CurrentState(days[0].states), secrets=secrets, family=days)
+    query = CurrentState(days[0].states)
+    if isinstance(secrets, Events):
+        amount, hidden = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
+        task = Task(query=query, secrets=hidden, family=days)
+        return _event_mask(task, amount, check, events)
+    if delta is None or epsilon is not None or events:
+        given = ["epsilon"] if epsilon is not None else list(events)
+        raise InputError(
+            f"{given[0]} is for events (shoal.Events.of); sensitive contexts take delta"
+            if given
+            else "delta is missing; say how much any belief may rise, such as delta=0.1"
+        )
+    limit = float(positive(seconds, "seconds")) if seconds is not None else search_budget.SECONDS
+    task = Task(query=query, secrets=secrets, family=days)
     named = _rows(task, check)
     with search_budget.time_limit(limit, check, clock=clock if seconds is not None else None):
-        plans = list(_in_turn(named, task, amount))
+        plans = list(_in_turn(named, task, exact(delta, "delta")))
     return min(plans, key=lambda plan: plan.cost)
+
+
+def _event_amount(
+    secrets: Events, delta: Number | None, epsilon: Number | None, lower: bool
+) -> tuple[Fraction, Events]:
+    """The amount, and the events held to a rise for delta, to their odds for epsilon."""
+    if (delta is None) == (epsilon is None):
+        raise InputError("give delta (a rise of belief) or epsilon (a factor of odds), one of them")
+    if epsilon is None:
+        return exact(delta if delta is not None else 0, "delta"), secrets.as_rise(lower=lower)
+    if lower:
+        raise InputError("lower goes with delta; odds are bounded both ways already")
+    return positive(epsilon, "epsilon"), replace(secrets, change="odds")
+
+
+def _event_mask(task: Task, amount: Fraction, check: str, options: dict[str, Any]) -> Plan:
+    unknown = sorted(set(options) - {"memory", "mixture", "ahead"})
+    if unknown:
+        raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
+    if check != "best":
+        _rows(task, check)  # refuses the rows for single slots in their own words
+    reason = online.refuse(task)
+    if reason is not None:
+        raise Refused(f"{online.NAME} does not apply: {reason}")
+    return online.calibrate(task, amount, **options)
 
 
 def masks(

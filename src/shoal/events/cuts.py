@@ -1,0 +1,151 @@
+"""What the rest of a day can be worth: cuts, found by sampling, and the bound they prove.
+
+V_t(f), the most releases from slot t on when f is the law of (automaton, state) there, is concave
+and homogeneous (Theorem 2 of mask_online.md). A cut is c with V_t(f) ≤ ⟨c, f⟩ for every f; any
+multipliers ≥ 0 of the stage's rows give one, so that no solver has to be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shoal.core.codec import Floats
+from shoal.core.errors import InputError
+from shoal.events.filter import Held, Program, chances, slot_program
+from shoal.events.law import began, moved
+from shoal.events.simplex import maximise
+
+MIXED = 0.02  # of the unconditional law in each sampled one, so that cuts are tight off the path
+MOST = 24  # cuts of one slot
+
+
+def future_of(program: Program, cuts: Sequence[Floats]) -> Program:
+    """The program with what the future is worth by these cuts, (cuts, q, x) for each slot."""
+    if not cuts:
+        return program
+    track = program.tracks[0]
+    for slot, cut in enumerate(cuts):
+        shape = (track.automaton.sizes[slot + 1], len(track.shows))
+        if cut.ndim != 3 or cut.shape[1:] != shape or not np.isfinite(cut).all():
+            raise InputError(f"cuts of slot {slot} have shape {cut.shape}; each must be {shape}")
+    return replace(program, future=_futures(program, [list(cut) for cut in cuts]))
+
+
+def improved(program: Program, rounds: int, seed: int = 1) -> tuple[tuple[Floats, ...], float]:
+    """Cuts for every slot, and the most any causal mechanism can show.
+
+    Each round follows one random history of outputs and adds a cut at every slot of it, from the
+    last. The bound is for the first law alone, which bounds what a family can show under it.
+    """
+    alone = replace(program, tracks=program.tracks[:1], future=())
+    rng = np.random.default_rng(seed)
+    cuts: list[list[Floats]] = [[_trivial(alone, slot)] for slot in range(alone.slots)]
+    laws = _unconditional(alone)
+    found = replace(alone, future=_futures(alone, cuts))
+    for _ in range(rounds):
+        path = _sampled(found, rng)
+        for slot in range(alone.slots - 1, -1, -1):
+            seen = _mixed(path[slot], laws[slot])
+            cuts[slot] = [*cuts[slot][-MOST + 1 :], _cut(found, seen, slot)]
+            if slot:
+                future = _future(alone, cuts[slot], slot - 1)
+                every = (*found.future[: slot - 1], future, *found.future[slot:])
+                found = replace(found, future=every)
+    most = min(float((cut * laws[0]).sum()) for cut in cuts[0])
+    kept = tuple(np.array(several) for several in cuts)
+    return kept, min(most * (1 + 1e-9), float(alone.slots))
+
+
+def _trivial(program: Program, slot: int) -> Floats:
+    """Every slot that is left is shown."""
+    track = program.tracks[0]
+    shape = (track.automaton.sizes[slot + 1], len(track.shows))
+    return np.full(shape, float(program.slots - slot))
+
+
+def _unconditional(program: Program) -> list[Floats]:
+    """The law of (automaton, state) at each slot when nothing is shown."""
+    track = program.tracks[0]
+    laws = [began(track.law.initial, track.automaton)]
+    for slot in range(1, program.slots):
+        laws.append(moved(laws[-1], track.law.matrix(slot - 1), track.automaton, slot))
+    return laws
+
+
+def _future(program: Program, cuts: list[Floats], slot: int) -> Floats:
+    """(cuts, q, x): the mean of each cut of the next slot, seen from this one."""
+    track = program.tracks[0]
+    step, columns = track.automaton.steps[slot + 1], np.arange(len(track.shows))
+    matrix = track.law.matrix(slot)
+    return np.array([cut[step, columns] @ matrix.T for cut in cuts])
+
+
+def _futures(program: Program, cuts: list[list[Floats]]) -> tuple[Floats | None, ...]:
+    inner = [_future(program, cuts[slot + 1], slot) for slot in range(program.slots - 1)]
+    return (*inner, None)
+
+
+def _sampled(program: Program, rng: np.random.Generator) -> list[Held]:
+    """The belief before the output of each slot, along a history drawn as the machine draws it."""
+    held, path = program.begin(), []
+    for slot in range(program.slots):
+        held = program.arrive(held, slot, read=True)
+        path.append(held[0])
+        codes = program.allowed(held, slot)
+        chance = chances(program, held, codes)
+        output = int(rng.choice(len(chance), p=chance / chance.sum()))
+        held = program.after(held, codes, None if output == program.size else output)
+    return path
+
+
+def _mixed(held: Held, law: Floats) -> Held:
+    """The belief with a little of the unconditional law in it; memory and automaton are equal."""
+    mass = np.zeros_like(law)
+    mass[held.pairs[:, 0]] = held.mass
+    size = len(law)
+    return Held(
+        np.stack([np.arange(size), np.arange(size)], axis=1),
+        (1 - MIXED) * mass + MIXED * law,
+        law > 0,
+    )
+
+
+def _cut(program: Program, held: Held, slot: int) -> Floats:
+    """c[q, x] = max(shown, hidden): the value of each (q, x) under the multipliers at `held`.
+
+    With multipliers l ≥ 0 of the bounds and m ≥ 0, adding up to 1 over the cuts of each output,
+    the value of the stage at any f is at most the sum over (q, x) of f·max(g_show, g_hide), where
+    g = [shown] + sum of m·future - sum of l·(over - under): see mask_online.md.
+    """
+    track, future = program.tracks[0], program.future[slot]
+    table = program.table(track, held, slot)
+    worth = None if future is None else program.worth(held, future, slot)
+    stage = slot_program([table], worth)
+    solved = maximise(stage.gain, stage.rows, stage.limits, stage.most)
+    prices = solved.multipliers / stage.scales
+    gaps = track.over[slot] - track.under[slot]
+    size = program.size
+    shares = np.zeros((size + 1, 0 if future is None else len(future)))
+    values = np.zeros((size + 1, *gaps.shape[1:]))  # of each output, at each (q, x); last: silence
+    values[:size] = 1.0
+    for (table_of, which, x), price in zip(stage.labels.tolist(), prices, strict=True):
+        if table_of >= 0:
+            values[x] -= price * gaps[which]
+        else:
+            shares[x, which] += price
+    if future is not None:
+        for x in range(size + 1):
+            values[x] += np.tensordot(_weights(shares[x], future), future, axes=1)
+    shown = np.take_along_axis(values[:size], track.shows[None, None, :], axis=0)[0]
+    return np.asarray(np.maximum(shown, values[size]))
+
+
+def _weights(prices: Floats, future: Floats) -> Floats:
+    """Prices that add up to 1; all on the least cut where the output does not come up."""
+    total = prices.sum()
+    if total > 0:
+        return np.asarray(prices / total)
+    return np.asarray(np.arange(len(future)) == future.sum(axis=(1, 2)).argmin(), dtype=np.float64)

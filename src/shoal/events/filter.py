@@ -1,0 +1,366 @@
+"""The public filter over (automaton, state), and which probabilities of showing keep every belief.
+
+Theorem 1 of mask_online.md: whatever is chosen among what `Program.allowed` certifies, at every
+slot and after every history of outputs, no output moves a belief beyond its bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.core.errors import InputError
+from shoal.events.automaton import Automaton
+from shoal.events.law import PathLaw, beliefs
+from shoal.events.simplex import maximise
+
+KAPPA = 2.0**-12  # least chance of silence: no output of the machine then has probability 0
+GRAIN = 2.0**-32  # probabilities of showing are multiples of it
+LEAST = 1e-12  # contexts less likely than this, given the outputs, are not shown
+TIGHT = 4e-9  # relative; the program keeps this distance from bounds, what it finds is certified
+SMALLEST = 1e-290  # below it products may underflow, and the mass lost is accounted for
+LARGEST = 4e7  # numbers a program may hold: 320 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """P(over | outputs) ≤ factor · P(under | outputs), for two events of an automaton.
+
+    None stands for certainty: (e, None, u) says that P(e) stays at most u, (None, e, 1/l) that it
+    stays at least l. `factor` is rounded down.
+    """
+
+    over: int | None
+    under: int | None
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One law of the path, one automaton, and the bounds on its events."""
+
+    law: PathLaw
+    shows: Ints  # the context each state of the law stands for
+    automaton: Automaton  # over states of the law
+    over: tuple[Floats, ...]  # per slot (bounds, q, state): P(over | …)
+    under: tuple[Floats, ...]  # per slot: factor · P(under | …)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held(Value):
+    """The belief of one track after a slot, given all outputs; public.
+
+    `pairs[k]` = (automaton, memory), `mass[k, z]` their joint law with the state, `lost` a bound
+    on what underflow took from it. A law that the outputs refute has no mass.
+    """
+
+    pairs: Ints
+    mass: Floats
+    support: Bools
+    lost: float = 0.0
+    rounds: int = 0  # roundings on the way, at most: each mass is right up to that many
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairs", locked(np.reshape(self.pairs, (-1, 2)), np.int64))
+        object.__setattr__(self, "mass", locked(self.mass))
+        object.__setattr__(self, "support", locked(self.support, np.bool_))
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.support.any())
+
+
+def track_of(
+    law: PathLaw, automaton: Automaton, bounds: Sequence[Bound], shows: Ints | None = None
+) -> Track:
+    """The weights of every bound at every slot; `automaton` is over what is shown."""
+    contexts = np.arange(len(law.states)) if shows is None else shows
+    lifted = Automaton(tuple(step[:, contexts] for step in automaton.steps), automaton.accept)
+    size = sum(automaton.sizes) * len(contexts) * 2 * len(bounds)
+    if size > LARGEST:
+        raise InputError(
+            f"the events and the model need {size:.1e} numbers together, more than {LARGEST:.0e}; "
+            "use fewer slots or events, shorter windows, or memory='none'"
+        )
+    over, under = [], []
+    for chance in beliefs(lifted, law):
+        shape = (len(bounds), *chance.shape[1:])
+        sure = np.ones(shape[1:])
+        sides = [(_weight(chance, b.over, sure), _weight(chance, b.under, sure)) for b in bounds]
+        over.append(np.array([one for one, _ in sides]).reshape(shape))
+        factors = [b.factor * one for b, (_, one) in zip(bounds, sides, strict=True)]
+        under.append(np.array(factors).reshape(shape))
+    return Track(law, contexts, lifted, tuple(over), tuple(under))
+
+
+def _weight(chance: Floats, event: int | None, sure: Floats) -> Floats:
+    return sure if event is None else np.asarray(chance[event])
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Tracks, the automaton the memory follows, and what the future is worth (cuts).
+
+    `future[t]` is (cuts, q, state) of the first track: upper bounds on what can still be shown
+    after slot t from there, or None when only the slot itself counts.
+    """
+
+    size: int  # contexts
+    tracks: tuple[Track, ...]
+    memory: Automaton
+    future: tuple[Floats | None, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        return self.tracks[0].law.length
+
+    def begin(self) -> tuple[Held, ...]:
+        """The belief before slot 0."""
+        return tuple(
+            Held(
+                np.zeros((1, 2), dtype=np.int64),
+                track.law.initial[None, :],
+                (track.law.initial > 0)[None, :],
+            )
+            for track in self.tracks
+        )
+
+    def arrive(self, held: Sequence[Held], slot: int, *, read: bool) -> tuple[Held, ...]:
+        """The belief at `slot` before its output; a slot not read moves the memory by a guess."""
+        guess = None if read else self.guess(held, slot)
+        moved = []
+        for track, one in zip(self.tracks, held, strict=True):
+            memory = self.memory.steps[slot][:, track.shows]
+            if guess is not None:
+                memory = np.broadcast_to(memory[:, [guess]], memory.shape)
+            moved.append(_arrived(track, one, slot, memory))
+        return tuple(moved)
+
+    def guess(self, held: Sequence[Held], slot: int) -> int:
+        """The context the memory takes a slot that is not read for: the likeliest; public."""
+        law = held[0].mass.sum(axis=0)
+        if slot:
+            law = law @ self.tracks[0].law.matrix(slot - 1)
+        return int(np.bincount(self.tracks[0].shows, law, self.size).argmax())
+
+    def allowed(self, held: Sequence[Held], slot: int) -> Ints:
+        """codes[m, x]: x is shown with probability codes·2^-32 where the memory is m. Public.
+
+        The program's answer, cut down to what its certificate holds for.
+        """
+        tables = [
+            self.table(track, one, slot) for track, one in zip(self.tracks, held, strict=True)
+        ]
+        live = [table for table, one in zip(tables, held, strict=True) if one.alive]
+        if not live:
+            return np.zeros((self.memory.sizes[slot + 1], self.size), dtype=np.int64)
+        future = self.future[slot] if self.future else None
+        worth = None if future is None or not held[0].alive else self.worth(held[0], future, slot)
+        shown = _best(live, worth)
+        codes = np.floor(shown / GRAIN)
+        return np.asarray(_certified(live, codes), dtype=np.int64)
+
+    def after(self, held: Sequence[Held], codes: Ints, shown: int | None) -> tuple[Held, ...]:
+        """The belief after an output: the context `shown`, or None for silence."""
+        chance = np.asarray(codes * GRAIN, dtype=np.float64)
+        found = []
+        for track, one in zip(self.tracks, held, strict=True):
+            there = chance[one.pairs[:, 1]][:, track.shows]  # (k, z)
+            here = np.where(track.shows == shown, there, 0.0)
+            found.append(_conditioned(one, 1.0 - there if shown is None else here))
+        return tuple(found)
+
+    def table(self, track: Track, held: Held, slot: int) -> Table:
+        count = self.memory.sizes[slot + 1] * self.size
+        place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
+
+        def gathered(weights: Floats) -> Floats:
+            return _sums(place, weights, count)
+
+        q = held.pairs[:, 0]
+        over, under = track.over[slot][:, q], track.under[slot][:, q]
+        shape = (len(over), self.memory.sizes[slot + 1], self.size)
+        ahead = (self.slots - slot) * (len(track.shows) + 2)
+        rounds = held.rounds + ahead + held.mass.size + 8
+        return Table(
+            mass=gathered(held.mass).reshape(-1, self.size),
+            over=np.array([gathered(w * held.mass) for w in over]).reshape(shape),
+            under=np.array([gathered(w * held.mass) for w in under]).reshape(shape),
+            possible=gathered(held.support.astype(np.float64)).reshape(-1, self.size) > 0,
+            slack=1.01 * rounds * 2.0**-53,
+            lost=held.lost * max(1.0, float(over.max(initial=0)), float(under.max(initial=0))),
+        )
+
+    def worth(self, held: Held, future: Floats, slot: int) -> Floats:
+        """(cuts, m, x): what can still be shown after the slot, weighted with the belief."""
+        track = self.tracks[0]
+        count = self.memory.sizes[slot + 1] * self.size
+        place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
+        weights = future[:, held.pairs[:, 0]] * held.mass
+        rows = [_sums(place, one, count) for one in weights]
+        return np.array(rows).reshape(len(rows), -1, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Sums over (memory, context) of one track: mass, and both sides of every bound."""
+
+    mass: Floats
+    over: Floats
+    under: Floats
+    possible: Bools
+    slack: float  # relative error of any of these sums
+    lost: float
+
+    def keeps(self, over: Floats, under: Floats) -> Bools:
+        """Whether over ≤ under for the true sums behind these, rounding included."""
+        safe = over * (1 + self.slack) + self.lost <= under * (1 - self.slack) - self.lost
+        return np.asarray(safe)
+
+
+def _sums(place: Ints, weights: Floats | Bools, count: int) -> Floats:
+    """The weights added up by place."""
+    return np.asarray(np.bincount(place, weights.ravel(), count), dtype=np.float64)
+
+
+def _arrived(track: Track, held: Held, slot: int, memory: Ints) -> Held:
+    """The law of (automaton, memory, state) at a slot from that after the one before."""
+    mass, support = held.mass, held.support
+    if slot:
+        matrix = track.law.matrix(slot - 1)
+        mass, support = mass @ matrix, (support.astype(np.float64) @ (matrix > 0)) > 0
+    q = track.automaton.steps[slot][held.pairs[:, 0]]
+    m = memory[held.pairs[:, 1]]
+    width = int(m.max()) + 1
+    codes, which = np.unique(q * width + m, return_inverse=True)
+    size = mass.shape[1]
+    place = (which.reshape(q.shape) * size + np.arange(size)).ravel()
+    count = len(codes) * size
+    return Held(
+        np.stack(np.divmod(codes, width), axis=1),
+        _sums(place, mass, count).reshape(-1, size),
+        _sums(place, support, count).reshape(-1, size) > 0,
+        held.lost,
+        held.rounds + size + len(q) + 2,
+    )
+
+
+def _conditioned(held: Held, likely: Floats) -> Held:
+    """The belief after an output of these likelihoods; without mass where that is impossible."""
+    mass, support = held.mass * likely, held.support & (likely > 0)
+    if not support.any():
+        return replace(held, mass=np.zeros_like(mass), support=support)
+    total = mass.sum()
+    if not total > 0:  # possible, and too unlikely for a double: nothing is certified from here
+        return Held(held.pairs, mass, support, np.inf, held.rounds)
+    tiny = SMALLEST if (mass[support] < SMALLEST).any() else 0.0
+    lost = (held.lost + tiny) / total
+    return Held(held.pairs, mass / total, support, lost, held.rounds + 3)
+
+
+class SlotProgram(NamedTuple):
+    """max gain·v over rows·v ≤ limits, 0 ≤ v ≤ most; v is r over `columns`, then the future.
+
+    Of each row `labels` says (table, bound, context), or (-1, cut, context); a context of -1 stands
+    for silence. `scales` are what rows were divided by.
+    """
+
+    columns: Ints  # m·size + x of each probability
+    gain: Floats
+    rows: Floats
+    limits: Floats
+    most: Floats
+    labels: Ints
+    scales: Floats
+
+
+def slot_program(tables: Sequence[Table], worth: Floats | None) -> SlotProgram:
+    """The slot's linear program: shows the most, on average over the laws that are left.
+
+    Rows (a): what is shown of x keeps the bound; (b): so does silence. With `worth` one variable
+    more per output, at most each cut of what the rest of the day is worth after it.
+    """
+    size = tables[0].mass.shape[1]
+    likely = np.maximum.reduce([table.mass for table in tables]).ravel()
+    columns = np.flatnonzero(likely >= LEAST)
+    outputs = np.arange(-1, size)
+    # (output, column): -1 where silence takes what is not shown, 1 where the column's own is shown
+    part = np.where(outputs[:, None] < 0, -1.0, outputs[:, None] == columns % size)
+    blocks, ends, names = [], [], []
+    for i, table in enumerate(tables):
+        gaps = (table.over - table.under * (1 - TIGHT)).reshape(len(table.over), len(likely))
+        blocks.append((gaps[:, None, columns] * part).reshape(-1, len(columns)))
+        ends.append(np.where(outputs < 0, np.maximum(-gaps.sum(axis=1), 0.0)[:, None], 0.0).ravel())
+        names.append(_names(i, len(gaps), outputs))
+    gain = np.mean([table.mass.ravel()[columns] for table in tables], axis=0)
+    most = np.full(len(columns), 1.0 - KAPPA)
+    if worth is not None:
+        flat = worth.reshape(len(worth), len(likely))
+        blocks = [np.pad(block, ((0, 0), (0, size + 1))) for block in blocks]
+        own = (-flat[:, None, columns] * part).reshape(-1, len(columns))
+        blocks.append(np.hstack([own, np.tile(np.eye(size + 1), (len(flat), 1))]))
+        ends.append(np.where(outputs < 0, flat.sum(axis=1)[:, None], 0.0).ravel())
+        names.append(_names(-1, len(flat), outputs))
+        gain = np.concatenate([gain, np.ones(size + 1)])
+        most = np.concatenate([most, np.full(size + 1, flat.sum(axis=1).max() + 1.0)])
+    rows, limits, labels = np.vstack(blocks), np.concatenate(ends), np.vstack(names)
+    binding = (rows > 0).any(axis=1)
+    rows, limits, labels = rows[binding], limits[binding], labels[binding]
+    scales = np.abs(rows).max(axis=1, initial=0.0)
+    return SlotProgram(columns, gain, rows / scales[:, None], limits / scales, most, labels, scales)
+
+
+def _names(table: int, count: int, outputs: Ints) -> Ints:
+    which, context = np.repeat(np.arange(count), len(outputs)), np.tile(outputs, count)
+    return np.stack([np.full_like(which, table), which, context], axis=1)
+
+
+def _best(tables: Sequence[Table], worth: Floats | None) -> Floats:
+    """r[m, x] of the slot's linear program."""
+    shown = np.zeros(tables[0].mass.size)
+    program = slot_program(tables, worth)
+    if len(program.columns):
+        found = maximise(program.gain, program.rows, program.limits, program.most)
+        point = found.point[: len(program.columns)]
+        shown[program.columns] = np.minimum(point, 1.0 - KAPPA)
+    return shown.reshape(tables[0].mass.shape)
+
+
+def _certified(tables: Sequence[Table], codes: Floats) -> Floats:
+    """The codes, those of a context at 0 where one of its rows fails, all scaled for silence."""
+    for _ in range(60):
+        codes = _rows_kept(tables, codes)
+        if not codes.any() or all(_silence_kept(table, codes) for table in tables):
+            return codes
+        codes = np.floor(codes * 0.9)
+    return np.zeros_like(codes)
+
+
+def _rows_kept(tables: Sequence[Table], codes: Floats) -> Floats:
+    """The codes with those of every context at 0 that a law allows and a row does not."""
+    kept = codes.copy()
+    for table in tables:
+        shown = codes * GRAIN
+        over, under = (table.over * shown).sum(axis=1), (table.under * shown).sum(axis=1)
+        shows = ((codes > 0) & table.possible).any(axis=0)
+        kept[:, shows & ~table.keeps(over, under).all(axis=0)] = 0.0
+    return kept
+
+
+def _silence_kept(table: Table, codes: Floats) -> bool:
+    hidden = 1.0 - codes * GRAIN
+    over = (table.over * hidden).sum(axis=(1, 2))
+    under = (table.under * hidden).sum(axis=(1, 2))
+    return bool(table.keeps(over, under).all())
+
+
+def chances(program: Program, held: Sequence[Held], codes: Ints) -> Floats:
+    """The chance of each context being shown at a slot and, last, of silence; first track."""
+    one, track = held[0], program.tracks[0]
+    shown = one.mass * (codes * GRAIN)[one.pairs[:, 1]][:, track.shows]
+    each = np.bincount(track.shows, shown.sum(axis=0), program.size)
+    return np.append(each, max(0.0, 1.0 - float(each.sum())))

@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "check": Command("shoal.cli.check", "Say whether a model describes data it was not fitted on."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
+    "studio": Command("shoal.cli.studio", "See what leaks and choose, in a browser."),
     "reproduce": Command(
         "shoal.cli.reproduce",
         "Make the papers' tables and figures again, with the paper's number beside ours.",

@@ -1,0 +1,65 @@
+"""`shoal studio`: the browser on this computer, on one's own data or an example."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.options import new_app
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal studio
+  shoal studio days.csv
+  shoal studio --port 8600 --no-open
+"""
+
+
+@app.command(epilog=EXAMPLES)
+def studio(
+    data: Annotated[
+        Path | None, typer.Argument(metavar="[DATA]", help="A table that the Leak room opens.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address and open no browser.")
+    ] = False,
+) -> None:
+    """See what leaks, choose, release: in a browser, on this computer only.
+
+    The address holds a key that is good until the studio ends (Ctrl-C). Nothing is sent anywhere.
+    """
+    from shoal.core.errors import InputError
+
+    if data is not None and not data.is_file():
+        raise InputError(f"there is no file {str(data)!r}; name a CSV or Parquet table")
+    try:
+        import uvicorn
+
+        from shoal.studio.app import make_app
+    except ImportError:
+        raise InputError(
+            "the studio needs FastAPI and uvicorn; install them with: pip install 'shoal[studio]'"
+        ) from None
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind(("127.0.0.1", port))
+        except OSError:
+            raise InputError(f"port {port} is taken; name another one, or none") from None
+        free = int(door.getsockname()[1])
+        token = secrets.token_urlsafe(24)
+        page = make_app(token=token, port=free, data=data)
+        address = f"http://127.0.0.1:{free}/enter?token={token}"
+        typer.echo(f"The studio is at {address}\nIt ends with Ctrl-C.")
+        if not no_open:
+            webbrowser.open(address)
+        settings = uvicorn.Config(page, log_level="warning", access_log=False)
+        uvicorn.Server(settings).run(sockets=[door])

@@ -1,0 +1,1 @@
+"""What each page asks of the library: choices in, props of views out."""

@@ -1,0 +1,30 @@
+"""The Audit room: what a spec's plan really tells, with the output that tells most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.additive.choice import choose
+from shoal.audit.exact import audit
+from shoal.audit.report import as_html
+from shoal.studio import props
+from shoal.studio.bench import request_of
+from shoal.studio.work import Say
+
+
+def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """The audit of the plan that the spec on the table asks for, and its report."""
+    request = request_of(params)
+    say("making the plan", 0.1)
+    with request.limited():
+        found = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+    say("looking for the output that tells most", 0.4)
+    measured = audit(found)
+    say("writing the report", 0.9)
+    return {
+        "densities": props.audit_densities(measured),
+        "verdict": measured.verdict,
+        "words": measured.describe(),
+        "report": as_html(measured, title=f"Audit of {found.mechanism}"),
+    }

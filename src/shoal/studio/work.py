@@ -1,0 +1,145 @@
+"""Acts of the rooms in processes of their own: progress while they run, cancelled when asked.
+
+A calibration may take long or much memory; the page must stay awake, and "cancel" must mean it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from shoal.core.errors import InputError, ShoalError
+from shoal.core.registry import load
+
+Say = Callable[[str, float], None]  # what is being done, and how much of it is, from 0 to 1
+Act = Callable[[Mapping[str, Any], Say], dict[str, Any]]
+
+# room and act to the function that does it
+ACTS: dict[tuple[str, str], str] = {
+    ("leak", "look"): "shoal.studio.rooms.leak:look",
+    ("leak", "open"): "shoal.studio.rooms.leak:open_series",
+    ("leak", "curve"): "shoal.studio.rooms.leak:curve",
+    ("leak", "simulate"): "shoal.studio.rooms.leak:simulate",
+    ("leak", "release"): "shoal.studio.rooms.leak:release",
+    ("places", "plan"): "shoal.studio.rooms.places:plan",
+    ("places", "play"): "shoal.studio.rooms.places:play",
+    ("day", "plan"): "shoal.studio.rooms.day:plan",
+    ("day", "play"): "shoal.studio.rooms.day:play",
+    ("ties", "plan"): "shoal.studio.rooms.ties:plan",
+    ("budget", "open"): "shoal.studio.rooms.budget:open_ledger",
+    ("audit", "run"): "shoal.studio.rooms.audit:run",
+    ("take", "away"): "shoal.studio.take_away:take_away",
+}
+MOST_TASKS = 32  # remembered; the oldest finished one is forgotten first
+MOST_RUNNING = 4  # at once: two cores, and two that wait for a disk
+
+
+@dataclass
+class Piece:
+    """One act under way: what it has said so far, and how it ended."""
+
+    process: BaseProcess
+    said: list[dict[str, Any]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def over(self) -> bool:
+        return bool(self.said) and self.said[-1]["kind"] in ("done", "failed", "cancelled")
+
+    def tell(self, message: dict[str, Any]) -> None:
+        if not self.over:
+            self.said.append(message)
+        self.changed.set()
+
+
+class Work:
+    """The acts under way in this studio."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["shoal.studio.rooms"])
+        self._pieces: dict[str, Piece] = {}
+
+    def start(self, room: str, act: str, params: Mapping[str, Any]) -> str:
+        """The name of the act that was begun."""
+        if (room, act) not in ACTS:
+            raise InputError(f"there is no {act!r} in the room {room!r}")
+        if sum(not piece.over for piece in self._pieces.values()) >= MOST_RUNNING:
+            raise InputError(f"{MOST_RUNNING} things are being computed; wait or cancel one")
+        self._forget()
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=_run, args=(ACTS[room, act], dict(params), theirs), daemon=True
+        )
+        process.start()
+        theirs.close()
+        name = secrets.token_urlsafe(12)
+        piece = self._pieces[name] = Piece(process)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), self._hear, piece, ours)
+        return name
+
+    async def events(self, name: str) -> AsyncIterator[dict[str, Any]]:
+        """Everything the act says, from its beginning to its end."""
+        piece = self._pieces.get(name)
+        if piece is None:
+            yield {"kind": "failed", "sentence": "this was forgotten; begin again"}
+            return
+        told = 0
+        while True:
+            while told < len(piece.said):
+                yield piece.said[told]
+                told += 1
+            if piece.over:
+                return
+            piece.changed.clear()
+            await piece.changed.wait()
+
+    def cancel(self, name: str) -> None:
+        """End the act; nothing of it stays."""
+        piece = self._pieces.get(name)
+        if piece is not None and not piece.over:
+            piece.process.kill()
+            piece.tell({"kind": "cancelled"})
+
+    def close(self) -> None:
+        """End everything."""
+        for name in self._pieces:
+            self.cancel(name)
+
+    def _hear(self, piece: Piece, pipe: Connection) -> None:
+        try:
+            piece.tell(pipe.recv())
+        except EOFError:
+            piece.tell({"kind": "failed", "sentence": "the computation ended without an answer"})
+        if piece.over:
+            asyncio.get_running_loop().remove_reader(pipe.fileno())
+            pipe.close()
+
+    def _forget(self) -> None:
+        finished = [name for name, piece in self._pieces.items() if piece.over]
+        for name in finished[: max(0, len(self._pieces) - MOST_TASKS)]:
+            del self._pieces[name]
+
+
+def _run(place: str, params: dict[str, Any], pipe: Connection) -> None:
+    """In the process: the act, its progress and its end, down the pipe."""
+
+    def say(words: str, share: float) -> None:
+        pipe.send({"kind": "progress", "words": words, "share": share})
+
+    try:
+        act: Act = load(place)
+        pipe.send({"kind": "done", "result": act(params, say)})
+    except ShoalError as error:
+        pipe.send({"kind": "failed", "sentence": str(error)})
+    except MemoryError:
+        pipe.send({"kind": "failed", "sentence": "this needs more memory than there is"})
+    finally:
+        pipe.close()

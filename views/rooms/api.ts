@@ -1,0 +1,105 @@
+// Questions to the studio on this computer: begin an act, hear its progress, take its answer.
+
+/** A refusal in one sentence, to be shown as it is. */
+export class Refusal extends Error {}
+
+export interface Progress {
+  words: string;
+  share: number;
+}
+
+export interface Running<Answer> {
+  answer: Promise<Answer>;
+  cancel: () => void;
+}
+
+/** What is on a room's table: a spec and its files. */
+export interface Bench {
+  spec: string;
+  files: Record<string, string>;
+  plan?: string;
+}
+
+const GONE = "The studio does not answer; start it again with `shoal studio`, this page will go on.";
+
+async function ask(path: string, init: RequestInit): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(path, init);
+  } catch {
+    throw new Refusal(GONE);
+  }
+  if (response.ok) return response;
+  const told = (await response.json().catch(() => ({}))) as { sentence?: string };
+  throw new Refusal(told.sentence ?? `The studio answered ${response.status}.`);
+}
+
+/** Hand a file to the studio; it stays on this computer. */
+export async function upload(file: File): Promise<string> {
+  const headers = { "x-file-name": encodeURIComponent(file.name) };
+  const response = await ask("api/uploads", { method: "POST", body: file, headers });
+  return ((await response.json()) as { file: string }).file;
+}
+
+/** The file named on the command line, if there is one. */
+export async function start(): Promise<string | null> {
+  const response = await ask("api/start", { method: "GET" });
+  return ((await response.json()) as { data: string | null }).data;
+}
+
+/** Begin `act` in `room`; `hear` is told how far it is. */
+export function run<Answer>(
+  room: string,
+  act: string,
+  params: object,
+  hear: (progress: Progress) => void = () => undefined,
+): Running<Answer> {
+  let name: string | null = null;
+  let stopped = false;
+  const cancel = () => {
+    stopped = true;
+    if (name !== null) void fetch(`api/work/${name}`, { method: "DELETE" }).catch(() => undefined);
+  };
+  const begin = async (): Promise<Answer> => {
+    const body = JSON.stringify(params);
+    const headers = { "content-type": "application/json" };
+    const response = await ask(`api/${room}/${act}`, { method: "POST", body, headers });
+    name = ((await response.json()) as { work: string }).work;
+    if (stopped) cancel();
+    return heard<Answer>(name, hear);
+  };
+  return { answer: begin(), cancel };
+}
+
+function heard<Answer>(name: string, hear: (progress: Progress) => void): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const events = new EventSource(`api/work/${name}`);
+    const end = (finish: () => void) => {
+      events.close();
+      finish();
+    };
+    events.onmessage = (event) => {
+      const said = JSON.parse(event.data as string) as {
+        kind: string;
+        words: string;
+        share: number;
+        result: Answer;
+        sentence: string;
+      };
+      if (said.kind === "progress") hear(said);
+      else if (said.kind === "done") end(() => resolve(said.result));
+      else if (said.kind === "failed") end(() => reject(new Refusal(said.sentence)));
+      else end(() => reject(new Refusal("Cancelled.")));
+    };
+    events.onerror = () => end(() => reject(new Refusal(GONE)));
+  });
+}
+
+/** Let the browser save text as a file. */
+export function save(name: string, text: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

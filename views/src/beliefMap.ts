@@ -1,0 +1,167 @@
+// A belief over the cells of a map, with the policy, the released point and the estimate on it.
+//
+// Drawn on a canvas of our own: it needs no network, no WebGL, and keeps up with twenty steps a second.
+import { replace, themeOf, widthOf, type Theme } from "./theme";
+import type { BeliefMapProps } from "./types";
+
+/** From kilometres to pixels. */
+export interface Frame {
+  x: (km: number) => number;
+  y: (km: number) => number;
+  scale: number;
+  width: number;
+  height: number;
+}
+
+export function frameOf(props: BeliefMapProps, width: number): Frame {
+  const xs = props.cells.map((cell) => cell.x);
+  const ys = props.cells.map((cell) => cell.y);
+  const half = props.width / 2;
+  const left = Math.min(...xs) - half;
+  const top = Math.max(...ys) + half;
+  const wide = Math.max(...xs) + half - left;
+  const high = top - (Math.min(...ys) - half);
+  const scale = Math.min(width / wide, 560 / high);
+  return {
+    x: (km) => (km - left) * scale,
+    y: (km) => (top - km) * scale,
+    scale,
+    width: wide * scale,
+    height: high * scale,
+  };
+}
+
+/** The cell under a point of the canvas, or null. */
+export function cellAt(props: BeliefMapProps, frame: Frame, px: number, py: number): number | null {
+  const half = (props.width * frame.scale) / 2;
+  const found = props.cells.findIndex(
+    (cell) => Math.abs(frame.x(cell.x) - px) <= half && Math.abs(frame.y(cell.y) - py) <= half,
+  );
+  return found < 0 ? null : found;
+}
+
+export function render(element: HTMLElement, props: BeliefMapProps): void {
+  const frame = frameOf(props, widthOf(element));
+  const canvas = canvasIn(element, frame);
+  const pen = canvas.getContext("2d");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", words(props));
+  if (pen === null) return;
+  const ratio = canvas.width / frame.width;
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  draw(pen, frame, props, themeOf(element));
+}
+
+/** One canvas an element, kept between steps. */
+function canvasIn(element: HTMLElement, frame: Frame): HTMLCanvasElement {
+  let canvas = element.querySelector("canvas");
+  if (canvas === null) {
+    canvas = document.createElement("canvas");
+    replace(element, canvas);
+  }
+  const ratio = globalThis.devicePixelRatio || 1;
+  canvas.width = Math.round(frame.width * ratio);
+  canvas.height = Math.round(frame.height * ratio);
+  canvas.style.width = `${frame.width}px`;
+  canvas.style.height = `${frame.height}px`;
+  return canvas;
+}
+
+function draw(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  pen.fillStyle = theme.ground;
+  pen.fillRect(0, 0, frame.width, frame.height);
+  heat(pen, frame, props, theme);
+  edges(pen, frame, props, theme);
+  outline(pen, frame, props, theme);
+  marks(pen, frame, props, theme);
+}
+
+function heat(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  const side = props.width * frame.scale;
+  const most = Math.max(1e-300, ...props.belief);
+  pen.strokeStyle = theme.faint;
+  pen.lineWidth = 0.25;
+  props.cells.forEach((cell, at) => {
+    const [x, y] = [frame.x(cell.x) - side / 2, frame.y(cell.y) - side / 2];
+    pen.globalAlpha = Math.sqrt((props.belief[at] ?? 0) / most);
+    pen.fillStyle = theme.accent;
+    pen.fillRect(x, y, side, side);
+    pen.globalAlpha = 1;
+    pen.strokeRect(x, y, side, side);
+  });
+}
+
+function edges(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  pen.strokeStyle = theme.ink;
+  pen.globalAlpha = 0.25;
+  pen.lineWidth = 0.7;
+  pen.beginPath();
+  for (const [one, other] of props.edges ?? []) {
+    const [a, b] = [props.cells[one], props.cells[other]];
+    if (a === undefined || b === undefined) continue;
+    pen.moveTo(frame.x(a.x), frame.y(a.y));
+    pen.lineTo(frame.x(b.x), frame.y(b.y));
+  }
+  pen.stroke();
+  pen.globalAlpha = 1;
+}
+
+function outline(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  const side = props.width * frame.scale;
+  const box = (cells: number[], colour: string, dash: number[]) => {
+    pen.strokeStyle = colour;
+    pen.lineWidth = 2;
+    pen.setLineDash(dash);
+    for (const at of cells) {
+      const cell = props.cells[at];
+      if (cell !== undefined)
+        pen.strokeRect(frame.x(cell.x) - side / 2 + 1, frame.y(cell.y) - side / 2 + 1, side - 2, side - 2);
+    }
+    pen.setLineDash([]);
+  };
+  box(props.zone ?? [], theme.accent, []);
+  box(props.exposed ?? [], theme.warning, [3, 3]);
+}
+
+function marks(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  if (props.body !== undefined && props.body.length > 2) {
+    pen.strokeStyle = theme.warning;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    for (const [x, y] of props.body) pen.lineTo(frame.x(x), frame.y(y));
+    pen.closePath();
+    pen.stroke();
+  }
+  const home = props.truth == null ? undefined : props.cells[props.truth];
+  if (home !== undefined) dot(pen, frame.x(home.x), frame.y(home.y), theme.ink, true, theme.ground);
+  if (props.released) cross(pen, frame.x(props.released[0]), frame.y(props.released[1]), theme.warning);
+  if (props.estimate) dot(pen, frame.x(props.estimate[0]), frame.y(props.estimate[1]), theme.accent, false, theme.ground);
+}
+
+function dot(pen: CanvasRenderingContext2D, x: number, y: number, ink: string, full: boolean, ground: string): void {
+  pen.beginPath();
+  pen.arc(x, y, 6, 0, 2 * Math.PI);
+  pen.fillStyle = full ? ink : ground;
+  pen.fill();
+  pen.lineWidth = 2.5;
+  pen.strokeStyle = full ? ground : ink;
+  pen.stroke();
+}
+
+function cross(pen: CanvasRenderingContext2D, x: number, y: number, ink: string): void {
+  pen.strokeStyle = ink;
+  pen.lineWidth = 3;
+  pen.beginPath();
+  pen.moveTo(x - 6, y - 6);
+  pen.lineTo(x + 6, y + 6);
+  pen.moveTo(x + 6, y - 6);
+  pen.lineTo(x - 6, y + 6);
+  pen.stroke();
+}
+
+function words(props: BeliefMapProps): string {
+  const best = props.belief.reduce((found, share, at) => (share > (props.belief[found] ?? 0) ? at : found), 0);
+  const cell = props.cells[best];
+  const share = Math.round(100 * (props.belief[best] ?? 0));
+  return `map of ${props.cells.length} cells; the likeliest is ${cell?.name ?? "none"} with ${share} percent`;
+}

@@ -1,0 +1,41 @@
+// How one state follows another: a transition matrix as a heat map with its numbers.
+import * as Plot from "@observablehq/plot";
+import { clipped, percent, replace, themeOf, widthOf } from "./theme";
+import type { ChainHeatProps } from "./types";
+
+const MOST_NUMBERS = 12; // with more states the cells are too small to hold a number
+
+export function render(element: HTMLElement, props: ChainHeatProps): void {
+  const theme = themeOf(element);
+  const size = props.states.length;
+  const cells = props.transition.flatMap((row, from) =>
+    row.map((share, to) => ({ from: props.states[from] ?? "", to: props.states[to] ?? "", share })),
+  );
+  const width = Math.min(widthOf(element), 130 + 64 * size);
+  const chart = Plot.plot({
+    width,
+    height: 70 + (width - 130) * 0.6,
+    marginLeft: 110,
+    marginBottom: 48,
+    style: { background: "transparent", color: theme.ink, fontSize: "13px" },
+    x: { label: "next", domain: props.states, tickFormat: (name: string) => clipped(name, 10), tickRotate: size > 6 ? -30 : 0 },
+    y: { label: "now", domain: props.states, tickFormat: (name: string) => clipped(name, 14) },
+    color: { type: "linear", domain: [0, 1], range: [theme.ground, theme.accent] },
+    ariaLabel: "how likely each state follows each other",
+    marks: [
+      Plot.cell(cells, { x: "to", y: "from", fill: "share", inset: 0.5, title: (cell) => `${cell.from} → ${cell.to}: ${percent(cell.share)}` }),
+      ...(size <= MOST_NUMBERS
+        ? [
+            Plot.text(cells, {
+              x: "to",
+              y: "from",
+              text: (cell) => percent(cell.share),
+              fill: (cell) => (cell.share > 0.55 ? theme.ground : theme.ink),
+              fontSize: 12,
+            }),
+          ]
+        : []),
+    ],
+  });
+  replace(element, chart);
+}

@@ -1,0 +1,54 @@
+// The error of every mechanism side by side, least first; those that do not apply say why.
+import * as Plot from "@observablehq/plot";
+import { clipped, paragraph, replace, short, themeOf, widthOf } from "./theme";
+import type { LeakBarsProps } from "./types";
+
+export function render(element: HTMLElement, props: LeakBarsProps): void {
+  const theme = themeOf(element);
+  const rows = props.mechanisms
+    .filter((row) => row.error !== null)
+    .sort((one, other) => (one.error ?? 0) - (other.error ?? 0));
+  if (rows.length === 0) {
+    replace(element, paragraph("No mechanism applies here."), refusals(props));
+    return;
+  }
+  const fill = (row: (typeof rows)[number]) =>
+    row.chosen ? theme.accent : row.standing === "proved" ? theme.faint : theme.warning;
+  const chart = Plot.plot({
+    width: widthOf(element),
+    height: 46 + 26 * rows.length,
+    marginLeft: 150,
+    marginRight: 130,
+    style: { background: "transparent", color: theme.ink, fontSize: "13px" },
+    x: { label: `error on average (${props.unit}), a step is ten times`, type: "symlog", ticks: 4, grid: true },
+    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, 20) },
+    ariaLabel: "error of each mechanism",
+    marks: [
+      Plot.barX(rows, { x: "error", y: "name", fill, title: "standing", insetTop: 3, insetBottom: 3 }),
+      Plot.text(rows, {
+        x: "error",
+        y: "name",
+        text: (row) => `${short(row.error ?? 0)}${row.standing === "proved" ? "" : ` · ${row.standing}`}`,
+        textAnchor: "start",
+        dx: 6,
+      }),
+    ],
+  });
+  replace(element, chart, refusals(props));
+}
+
+function refusals(props: LeakBarsProps): HTMLElement {
+  const refused = props.mechanisms.filter((row) => row.refusal !== null);
+  const details = document.createElement("details");
+  if (refused.length === 0) return details;
+  const summary = document.createElement("summary");
+  summary.textContent = `${refused.length} others do not apply`;
+  const list = document.createElement("ul");
+  for (const row of refused) {
+    const item = document.createElement("li");
+    item.textContent = `${row.name}: ${row.refusal}`;
+    list.append(item);
+  }
+  details.append(summary, list);
+  return details;
+}

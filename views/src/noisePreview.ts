@@ -1,0 +1,35 @@
+// Simulated releases as a cloud around the truth: what a reader of the release would see.
+import * as Plot from "@observablehq/plot";
+import { clipped, replace, short, themeOf, widthOf } from "./theme";
+import type { NoisePreviewProps } from "./types";
+
+export function render(element: HTMLElement, props: NoisePreviewProps): void {
+  const theme = themeOf(element);
+  const cloud = props.simulated.flatMap((release) =>
+    release.map((value, at) => ({ label: props.labels[at] ?? "", value })),
+  );
+  const truth = (props.truth ?? []).map((value, at) => ({ label: props.labels[at] ?? "", value }));
+  const chart = Plot.plot({
+    width: widthOf(element),
+    height: 56 + 44 * props.labels.length,
+    marginLeft: 120,
+    marginRight: 90,
+    style: { background: "transparent", color: theme.ink, fontSize: "13px" },
+    x: { label: props.unit, grid: true, nice: true },
+    y: { label: null, domain: props.labels, tickFormat: (name: string) => clipped(name, 16), padding: 0.4 },
+    ariaLabel: "simulated releases around the true answer",
+    marks: [
+      Plot.tickX(cloud, { x: "value", y: "label", stroke: theme.accent, strokeOpacity: 0.25, strokeWidth: 2 }),
+      Plot.tickX(truth, { x: "value", y: "label", stroke: theme.ink, strokeWidth: 2.5 }),
+      Plot.text(truth, {
+        x: "value",
+        y: "label",
+        text: (row) => `true ${short(row.value)}`,
+        textAnchor: "start",
+        dx: 6,
+        dy: -14,
+      }),
+    ],
+  });
+  replace(element, chart);
+}

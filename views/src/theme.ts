@@ -1,0 +1,73 @@
+// Colours and words that all views share. Two hues, told apart by colour-blind eyes; the rest is grey.
+
+export interface Theme {
+  ink: string;
+  faint: string;
+  ground: string;
+  accent: string;
+  warning: string;
+}
+
+const LIGHT: Theme = {
+  ink: "#1c2529",
+  faint: "#8a979d",
+  ground: "#ffffff",
+  accent: "#0b6e8f",
+  warning: "#b5480a",
+};
+const DARK: Theme = {
+  ink: "#e6edf0",
+  faint: "#7d8b92",
+  ground: "#12191d",
+  accent: "#5cc1e6",
+  warning: "#f2a065",
+};
+
+/** The colours of the page the element stands on: its own choice, else the reader's. */
+export function themeOf(element: Element): Theme {
+  const chosen = element.closest<HTMLElement>("[data-theme]")?.dataset.theme;
+  const dark =
+    chosen === undefined
+      ? typeof matchMedia === "function" && matchMedia("(prefers-color-scheme: dark)").matches
+      : chosen === "dark";
+  return dark ? DARK : LIGHT;
+}
+
+/** A number in words: three significant digits, no exponent where a person reads it. */
+export function short(value: number): string {
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4)) return value.toExponential(1);
+  return new Intl.NumberFormat("en", { maximumSignificantDigits: 3 }).format(value);
+}
+
+/** A probability as a share of a hundred. */
+export function percent(value: number): string {
+  const share = 100 * value;
+  if (share > 0 && share < 0.1) return "< .1 %";
+  if (share > 99.9 && share < 100) return "> 99.9 %";
+  return `${short(share)} %`;
+}
+
+/** The words with what does not fit left out. */
+export function clipped(words: string, longest = 24): string {
+  const letters = [...words];
+  return letters.length <= longest ? words : `${letters.slice(0, longest - 1).join("")}…`;
+}
+
+/** Put `node` in the place of whatever the element held. */
+export function replace(element: Element, ...nodes: Node[]): void {
+  element.replaceChildren(...nodes);
+}
+
+/** The usable width of an element; a sensible one where nothing is laid out. */
+export function widthOf(element: Element): number {
+  return Math.max(280, Math.min(960, element.clientWidth || 640));
+}
+
+/** A paragraph of text; names from data are text, never HTML. */
+export function paragraph(words: string, name = "view-note"): HTMLParagraphElement {
+  const made = document.createElement("p");
+  made.className = name;
+  made.textContent = words;
+  return made;
+}

@@ -1,0 +1,143 @@
+// Every view draws its props, names as text, and says so when there is nothing to draw.
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { cellAt, frameOf } from "../src/beliefMap";
+import { VIEWS } from "../src/index";
+import { neighbour } from "../src/policyEditor";
+import { clipped, percent, short } from "../src/theme";
+import type { BeliefMapProps } from "../src/types";
+import { draw, mount } from "../src/widget";
+
+const HOSTILE = "<img src=x onerror=alert(1)>";
+let box: HTMLElement;
+
+beforeEach(() => {
+  box = document.createElement("div");
+  document.body.replaceChildren(box);
+});
+
+const map: BeliefMapProps = {
+  cells: [0, 1, 2, 3].map((at) => ({ name: `c${at}`, x: at % 2, y: Math.floor(at / 2) })),
+  width: 1,
+  belief: [0.1, 0.2, 0.3, 0.4],
+};
+
+describe("words", () => {
+  it("are short and honest", () => {
+    expect(short(1234.5)).toBe("1,230");
+    expect(short(0.00001)).toBe("1.0e-5");
+    expect(short(Infinity)).toBe("∞");
+    expect(percent(0.0001)).toBe("< .1 %");
+    expect(percent(0.99999)).toBe("> 99.9 %");
+    expect(percent(1)).toBe("100 %");
+    expect(clipped("abcdef", 4)).toBe("abc…");
+  });
+});
+
+describe("views", () => {
+  it("draws bars, the chosen one among them, and tells refusals", () => {
+    VIEWS.leakBars(box, {
+      unit: "minutes",
+      mechanisms: [
+        { name: "lift", error: 25, standing: "proved", chosen: true, refusal: null },
+        { name: HOSTILE, error: 2880, standing: "proved", chosen: false, refusal: null },
+        { name: "exact", error: null, standing: "", chosen: false, refusal: "too many states" },
+      ],
+    });
+    expect(box.querySelectorAll("rect").length).toBe(2);
+    expect(box.querySelector("img")).toBeNull();
+    expect(box.textContent).toContain("exact: too many states");
+    expect(box.textContent).toContain("1 others do not apply");
+  });
+
+  it("says when no mechanism applies", () => {
+    VIEWS.leakBars(box, { unit: "", mechanisms: [] });
+    expect(box.textContent).toContain("No mechanism applies");
+  });
+
+  it("draws a cloud and leaves the truth out where it is not given", () => {
+    const props = { labels: ["a", "b"], unit: "minutes", simulated: [[1, 2], [3, 4]] };
+    VIEWS.noisePreview(box, { ...props, truth: [2, 3] });
+    expect(box.textContent).toContain("true 2");
+    VIEWS.noisePreview(box, { ...props, truth: null });
+    expect(box.textContent).not.toContain("true");
+  });
+
+  it("draws a matrix with its numbers", () => {
+    VIEWS.chainHeat(box, { states: ["sit", HOSTILE], transition: [[0.9, 0.1], [0.5, 0.5]] });
+    expect(box.textContent).toContain("90 %");
+    expect(box.querySelector("img")).toBeNull();
+  });
+
+  it("draws a day, the sensitive lanes marked", () => {
+    VIEWS.dayCalendar(box, {
+      contexts: ["home", "clinic"],
+      sensitive: ["clinic"],
+      slots: ["08:00", "09:00"],
+      prior: [[0.9, 0.1], [0.8, 0.2]],
+      shown: [[0.5, 0], [1, null]],
+      played: ["home", null],
+      truth: ["home", "clinic"],
+    });
+    expect(box.textContent).toContain("◆ clinic");
+    expect(box.querySelectorAll("circle").length).toBe(2);
+  });
+
+  it("draws beliefs and the promise", () => {
+    VIEWS.beliefCurves(box, {
+      slots: ["1", "2"],
+      what: "at the clinic",
+      bound: [0.3, 0.3],
+      curves: [{ name: "naive", kind: "naive", values: [0.2, 1] }, { name: "chosen", kind: "promised", values: [0.2, 0.3] }],
+    });
+    expect(box.textContent).toContain("naive");
+    expect(box.textContent).toContain("promise");
+  });
+
+  it("draws ties, a budget and an audit", () => {
+    VIEWS.tieGraph(box, { nodes: [{ name: "a", x: 0, y: 0, component: 0, value: 1 }, { name: "b", x: 1, y: 1, component: 0, value: 2 }], edges: [[0, 1]], what: "bits" });
+    expect(box.querySelectorAll("circle").length).toBe(2);
+    VIEWS.budgetLine(box, { points: [], limit: 1, until: null });
+    expect(box.textContent).toContain("Nothing has been charged");
+    VIEWS.budgetLine(box, { points: [{ at: "2026-01-01", spent: 0.5 }], limit: 1, until: "2026-02-01" });
+    expect(box.textContent).toContain("limit 1");
+    VIEWS.auditDensities(box, { promised: 1, lower: 2, upper: 2, notion: "pufferfish", curve: [], belief: [{ name: "x", before: 0.1, after: 0.9 }], unit: "" });
+    expect(box.textContent).toContain("promised 1");
+    expect(box.textContent).toContain("90 %");
+  });
+});
+
+describe("maps", () => {
+  it("finds the cell under a point and its neighbours", () => {
+    const frame = frameOf(map, 400);
+    expect(cellAt(map, frame, frame.x(1), frame.y(1))).toBe(3);
+    expect(cellAt(map, frame, -50, -50)).toBeNull();
+    const props = { map, onChange: () => undefined };
+    expect(neighbour(props, 0, [1, 0])).toBe(1);
+    expect(neighbour(props, 0, [0, 1])).toBe(2);
+    expect(neighbour(props, 0, [-1, 0])).toBe(0);
+  });
+
+  it("chooses cells by keyboard", () => {
+    const chosen = vi.fn();
+    VIEWS.policyEditor(box, { map, onChange: chosen });
+    for (const key of ["ArrowRight", " "]) box.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    expect(chosen).toHaveBeenLastCalledWith([1]);
+    box.dispatchEvent(new KeyboardEvent("keydown", { key: " " }));
+    expect(chosen).toHaveBeenLastCalledWith([]);
+  });
+
+  it("describes itself in words", () => {
+    VIEWS.beliefMap(box, map);
+    expect(box.querySelector("canvas")?.getAttribute("aria-label")).toContain("likeliest is c3 with 40 percent");
+  });
+});
+
+describe("documents", () => {
+  it("mounts what a report holds, and names a view that is not there", () => {
+    box.innerHTML = `<div data-view="budgetLine"><script type="application/json">{"points":[],"limit":null,"until":null}</script></div>`;
+    mount(document);
+    expect(box.textContent).toContain("Nothing has been charged");
+    draw(box, { view: "weather" as never, props: {} });
+    expect(box.textContent).toBe("there is no view called weather");
+  });
+});

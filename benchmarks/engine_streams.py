@@ -24,8 +24,8 @@ from shoal.jobs.job import Job
 from shoal.jobs.live import Live, Reading
 from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.spark_streams import advanced
-from shoal.places.jobs.live import read_state
 from shoal.places.jobs.traces import grid_in_km
+from shoal.places.packed import read_state
 from shoal.places.stream import LocationStream
 
 SHORT = 0.8  # seconds below which a neighbour's burst would spoil a single measurement

@@ -15,7 +15,8 @@ from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
 from shoal.jobs.live import Live, Reading
 from shoal.jobs.replayable_rng import KeyedRng
-from shoal.places.jobs.live import (
+from shoal.places.machine import LocationState
+from shoal.places.packed import (
     HEADER,
     VERSION,
     Kept,
@@ -24,7 +25,6 @@ from shoal.places.jobs.live import (
     to_bytes,
     write_state,
 )
-from shoal.places.machine import LocationState
 from shoal.places.stream import LocationStream
 from tests.locations import running_task, town_task
 
@@ -164,8 +164,8 @@ def test_other_texts_are_refused(text: str, reason: str) -> None:
 
 def test_other_versions_models_and_damage_are_told_apart() -> None:
     raw = bytearray(to_bytes(some()))
-    raw[3] = VERSION + 1
-    with pytest.raises(StoredError, match="has version 2; this program reads version 1"):
+    raw[3] = VERSION + 8
+    with pytest.raises(StoredError, match="has version 9; this program reads versions 1 and 2"):
         from_bytes(bytes(raw))
     with pytest.raises(StoredError, match="has 400 hidden states, and the plan's model 36"):
         read_state(write_state(some()), 36)

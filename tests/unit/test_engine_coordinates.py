@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,26 @@ def test_columns_of_other_things_are_no_coordinates() -> None:
     values, wrong = degrees(pl.Series("lat", [" 1.5", "", None, "x", "NaN", "-91"]), "a", 90)
     assert np.isnan(values).tolist() == [False, True, True, True, True, False]
     assert wrong.tolist() == [False, False, False, True, False, True]
+
+
+def test_points_on_and_off_the_map_take_the_same_work() -> None:
+    """The same functions in the same order, so that how long a step takes tells neither."""
+    locator = StateLocator(town_task(4, 4).family[0])
+    grid = town_task(4, 4).family[0].grid  # type: ignore[attr-defined]
+    inside = tuple(grid.centre_of(5).tolist())
+    called: list[str] = []
+
+    def watch(frame: Any, event: str, arg: Any) -> None:
+        called.append(f"{event} {getattr(arg, '__name__', frame.f_code.co_name)}")
+
+    walks, before = [], sys.getprofile()
+    for point in (inside, inside, (inside[0] + 40, inside[1]), (-inside[0], 0.0)):
+        called.clear()
+        sys.setprofile(watch)
+        try:
+            locator.state_of(point)
+        finally:
+            sys.setprofile(before)
+        walks.append(list(called))
+    assert walks[1] == walks[2] == walks[3]
+    assert locator.state_of(inside) == 5

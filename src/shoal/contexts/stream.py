@@ -18,7 +18,20 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
 from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Machine, Plan, Release, Stream, source_for
+from shoal.core.plan import (
+    Answer,
+    Charge,
+    Fresh,
+    Late,
+    Ledger,
+    Machine,
+    Outcome,
+    Plan,
+    Release,
+    Repeated,
+    Stream,
+    source_for,
+)
 from shoal.core.rng import Rng
 
 
@@ -124,7 +137,7 @@ class ContextStream(Stream):
             and wanted < current
             and (wanted == current - 1 or not over or self.day)
         ):
-            return self, self._at(wanted)
+            return self, self.shown_at(wanted)
         if slot is not None and over:
             raise InputError(f"slot is {wanted} after the end of the day; name the next day")
         if over and (self.day or ledger is not None):
@@ -139,11 +152,30 @@ class ContextStream(Stream):
             outputs.append(shown)
         return ContextStream(self.plan, state, self.day, shown, tuple(outputs[:-1])), shown
 
+    def take(
+        self, context: Any, *, slot: int, day: str | None = None, **options: Any
+    ) -> tuple[ContextStream, Outcome]:
+        """The stream after a reading that names its slot, and what became of it.
+
+        Day and slot make a retry harmless: a slot of this day that is past gives what it showed
+        then, a day that was left is late. `options` as for `read`.
+        """
+        _check_names(slot, day)
+        same = day is None or day == self.day
+        last = (self.day, self.state.slot - 1)
+        if not same and self.state.slot > 0 and not comes_after(day or "", self.day):
+            return self, Late(last)
+        if same and 0 <= slot < self.state.slot:
+            remembered = self.state.slot - slot <= len(self._outputs())
+            return self, Repeated(self.shown_at(slot)) if remembered else Late(last)
+        moved, shown = self.read(context, slot=slot, day=day, **options)
+        return moved, Fresh(shown)
+
     def _outputs(self) -> list[str | None]:
         """What the slots up to the last one showed, as far back as the stream remembers."""
         return [*self.earlier, self.shown] if self.state.slot > 0 else []
 
-    def _at(self, slot: int) -> str | None:
+    def shown_at(self, slot: int) -> str | None:
         """What a slot that is past showed."""
         outputs, back = self._outputs(), self.state.slot - slot
         if back > len(outputs):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
-from shoal.core.codec import Value
-from shoal.core.errors import InputError
+from shoal.core.codec import Value, decode, encode
+from shoal.core.errors import InputError, StoredError
 from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences
@@ -222,6 +225,33 @@ def _usual_error(plan: Plan) -> Error | None:
     return plan.error()
 
 
+# Streams: a plan, and where it stands.
+
+
+class Fresh(NamedTuple):
+    """A reading that was taken: what may be shown of it."""
+
+    output: Any
+
+
+class Repeated(NamedTuple):
+    """A reading that was taken before: what was shown then. Nothing was drawn or charged."""
+
+    output: Any
+
+
+class Late(NamedTuple):
+    """A reading that came after a later one was taken, `last`: nothing is drawn, charged, shown."""
+
+    last: Any
+
+
+Outcome = Fresh | Repeated | Late
+
+STREAM = b"SST\x01"  # the stored state of a stream, and its version
+CHECK_BYTES = 8
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream(Value):
     """A stream plan and where it stands; stepping returns the next stream, so it can be stored."""
@@ -235,6 +265,31 @@ class Stream(Value):
         source = rng if rng is not None else SystemRng()
         state, shown = self.plan.body.step(self.state, observed, source)
         return Stream(self.plan, state), shown
+
+    def to_bytes(self) -> bytes:
+        """Where the stream stands, without the plan, which is stored once for all streams.
+
+        As private as the stream: that of contexts can tell what was suppressed.
+        """
+        own = [encode(getattr(self, each.name)) for each in fields(self)[1:]]
+        text = json.dumps([self.plan.fingerprint, *own], ensure_ascii=False)
+        body = STREAM + zlib.compress(text.encode())
+        return body + hashlib.blake2b(body, digest_size=CHECK_BYTES).digest()
+
+    @classmethod
+    def from_bytes(cls, plan: Plan, stored: bytes) -> Self:
+        """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
+        from shoal.core.registry import KINDS
+
+        body, check = stored[:-CHECK_BYTES], stored[-CHECK_BYTES:]
+        if body[: len(STREAM)] != STREAM:
+            raise StoredError("the bytes hold no stored stream of this version")
+        if hashlib.blake2b(body, digest_size=CHECK_BYTES).digest() != check:
+            raise StoredError("the stored stream is damaged; restore it from a copy")
+        begun_with, *own = json.loads(zlib.decompress(body[len(STREAM) :]))
+        if begun_with != plan.fingerprint:
+            raise StoredError("the stored stream belongs to another plan; give that plan")
+        return cls(plan, *(decode(each, KINDS) for each in own))
 
 
 # A plan in plain words: what is protected, from whom, how much noise, why, and what it adds to.

@@ -58,7 +58,7 @@ class StateLocator:
         """
         grid = self._grid()
         cells = grid.cell_of(latitudes, longitudes)
-        states = np.where(cells >= 0, self._by_cell()[cells], -1)
+        states = self._by_cell()[cells]
         off = states < 0
         if off.any():
             states[off] = self._nearest(grid.lattice_near(latitudes[off], longitudes[off]))
@@ -72,8 +72,12 @@ class StateLocator:
             raise InputError("the reading must hold two numbers: latitude and longitude") from None
         if not (math.isfinite(latitude) and math.isfinite(longitude)):
             raise InputError("the reading holds a coordinate that is not finite; skip the step")
-        states, _ = self.states_of(np.array([latitude]), np.array([longitude]))
-        return int(states[0])
+        # equal work on and off the map: how long a step takes must not tell which it was
+        grid = self._grid()
+        covering = int(self._by_cell()[int(grid.cell_of(latitude, longitude))])
+        offsets = self._on_lattice() - grid.lattice_near(latitude, longitude)
+        nearest = int((offsets * offsets).sum(axis=1).argmin())
+        return (nearest, covering)[covering >= 0]
 
     def _grid(self) -> Grid:
         chain = self._chain
@@ -84,29 +88,34 @@ class StateLocator:
         return chain.grid
 
     def _by_cell(self) -> Ints:
-        """The state of each cell of the grid, -1 where none covers it."""
+        """The state of each cell of the grid, -1 where none covers it, and last outside the map."""
         if self._of_cell is None:
             assert isinstance(self._chain, SparseChain)
             assert self._chain.cells is not None
-            table = np.full(self._grid().size, -1, dtype=np.int64)
+            table = np.full(self._grid().size + 1, -1, dtype=np.int64)
             table[self._chain.cells] = np.arange(len(self._chain.cells))
             self._of_cell = table
         return self._of_cell
 
-    def _nearest(self, points: Ints) -> Ints:
-        """The state nearest to each point of the lattice; equal points are looked up once."""
+    def _on_lattice(self) -> Ints:
+        """Where the states lie."""
         if self._points is None:
             assert isinstance(self._chain, SparseChain)
             self._points = self._grid().lattice_of(self._chain.cells)
+        return self._points
+
+    def _nearest(self, points: Ints) -> Ints:
+        """The state nearest to each point of the lattice; equal points are looked up once."""
+        own = self._on_lattice()
         # both coordinates in one number, which sorts faster than pairs do: each is below 2^31
         keys = points[:, 0] * 2**32 + points[:, 1]
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         distinct = points[first]
         found = np.empty(len(distinct), dtype=np.int64)
-        together = max(1, COMPARED // len(self._points))
+        together = max(1, COMPARED // len(own))
         for begin in range(0, len(distinct), together):
             some = slice(begin, begin + together)
-            offsets = distinct[some, None, :] - self._points[None, :, :]
+            offsets = distinct[some, None, :] - own[None, :, :]
             found[some] = (offsets**2).sum(axis=2).argmin(axis=1)
         return np.asarray(found[which])
 

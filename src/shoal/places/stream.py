@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,8 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.codec import Floats
-from shoal.core.errors import InputError
-from shoal.core.plan import Answer, Charge, Ledger, Plan, Release, Stream, source_for
+from shoal.core.errors import BudgetError, InputError
+from shoal.core.plan import (
+    Answer,
+    Charge,
+    Fresh,
+    Late,
+    Ledger,
+    Outcome,
+    Plan,
+    Release,
+    Repeated,
+    Stream,
+    source_for,
+)
 from shoal.core.rng import Rng
 from shoal.places.machine import LocationMachine, LocationState, machine_of
 from shoal.places.release import LocationRelease
@@ -37,10 +49,14 @@ class Aside(NamedTuple):
 class LocationStream(Stream):
     """One person's stream; reading returns the next stream, so it can be stored and taken up again.
 
-    The state is made from what was released, so it is no more private than that.
+    The state is made from what was released, so it is no more private than that. `last` is the
+    place of the last reading that was taken by its place (`take`), `shown` what the last step
+    showed: an output that was lost on its way can be fetched again.
     """
 
     state: LocationState
+    last: int | None = field(default=None, metadata={"later": True})
+    shown: LocationRelease | None = field(default=None, metadata={"later": True})
 
     @classmethod
     def begin(cls, plan: Plan, start: Any = None) -> LocationStream:
@@ -60,6 +76,54 @@ class LocationStream(Stream):
         one state is possible releases nothing and costs nothing.
         """
         return self.ask(observed, (), rng=rng, **account)
+
+    def take(self, observed: Any, *, at: int, **options: Any) -> tuple[LocationStream, Outcome]:
+        """The stream after a reading that has its place in an order, and what became of it.
+
+        `at` grows from reading to reading (a time stamp, a number) and makes a retry harmless: the
+        reading taken last gives its output again, an earlier one is late. `options` as for `read`.
+        """
+        if self.last is not None and at <= self.last:
+            again = at == self.last and self.shown is not None
+            return self, Repeated(self.shown) if again else Late(self.last)
+        moved, release = self.read(observed, **options)
+        return replace(moved, last=at), Fresh(release)
+
+    def recovered(self, ledger: Ledger, **names: Any) -> Step | None:
+        """The stream after a step that was charged under `key` and never told; None: there is none.
+
+        For a stop between charge and storing the stream: the ledger holds the output.
+        """
+
+        def nothing() -> tuple[int, ...]:
+            raise _NotStored
+
+        settle = partial(Account(ledger, **names).settle, self.plan)
+        noise = self.machine.prior(self.state).noise
+        try:
+            z = settle(noise.eta, nothing) if noise.count > 1 else None
+        except (_NotStored, BudgetError):
+            return None
+        if z is None:
+            return None
+        state, release = self.machine.absorb(self.state, ((self.machine, z),))
+        return replace(self, state=state, shown=release), release
+
+    def to_bytes(self) -> bytes:
+        """Where the stream stands, without the plan: some 2 kB where its JSON has 88."""
+        from shoal.places.packed import Kept, shown_bytes, to_bytes
+
+        shown = b"" if self.shown is None else shown_bytes(self.shown)
+        return to_bytes(Kept(self.state, self.last, shown))
+
+    @classmethod
+    def from_bytes(cls, plan: Plan, stored: bytes) -> LocationStream:
+        """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
+        from shoal.places.packed import checked, from_bytes, shown_again
+
+        machine = machine_of(plan)
+        kept = checked(from_bytes(stored), machine.runtime.motion.hidden)
+        return cls(plan, kept.state, kept.last, shown_again(machine, kept.shown))
 
     def ask(
         self,
@@ -83,7 +147,7 @@ class LocationStream(Stream):
         if not others:
             settle = None if account is None else partial(account.settle, self.plan)
             state, release = machine.step(self.state, observed, source, settle)
-            return LocationStream(self.plan, state), release
+            return LocationStream(self.plan, state, self.last, release), release
         self._check(others)
         if observed is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
@@ -95,7 +159,7 @@ class LocationStream(Stream):
             z = draw() if account is None else account.part(number).settle(plan, noise.eta, draw)
             outputs.append((machine_of(plan), z))
         state, release = machine.absorb(self.state, outputs, secure=source.secure)
-        return replace(self, state=state), release
+        return replace(self, state=state, shown=release), release
 
     def skip(self, steps: int = 1) -> Step:
         """The stream after steps at which nothing is released: the belief moves on."""
@@ -104,7 +168,7 @@ class LocationStream(Stream):
         state = self.state
         for _ in range(steps):
             state, release = self.machine.absorb(state, ())
-        return replace(self, state=state), release
+        return replace(self, state=state, shown=release), release
 
     def aside(self, observed: Any) -> Aside:
         """For the person alone, before the reading is released: drift and degree of protection."""
@@ -122,6 +186,10 @@ class LocationStream(Stream):
             other = machine_of(plan)
             if (other.chain, other.places) != (machine.chain, machine.places):
                 raise InputError("the plans have different models or policies; one step needs one")
+
+
+class _NotStored(Exception):
+    """What a ledger is told that would draw an output it does not hold."""
 
 
 class Account(NamedTuple):

@@ -17,6 +17,7 @@ from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Plan
 from shoal.core.registry import Table
+from shoal.core.shown import Shown
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 
 # every row of every family; ties in cost go to the earlier row
@@ -27,7 +28,7 @@ NEGLIGIBLE = 2e-3  # relative; noise not worth the time of the rows that might s
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Shown):
     """The plan chosen, and for every row its plan or the sentence of its refusal."""
 
     plan: Plan

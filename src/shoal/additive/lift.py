@@ -24,6 +24,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan
+from shoal.core.shown import Shown
 from shoal.core.task import (
     EachEntry,
     EntryLift,
@@ -106,7 +107,7 @@ ROW = Mechanism(NAME, refuse, calibrate, loss)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Leakage(Value):
+class Leakage(Shown, Value):
     """The bound on what a release that is `eta`-DP for one entry tells about one entry.
 
     `per_model` holds the bound under each model of the family, `value` the largest; inf when no

@@ -9,6 +9,7 @@ from itertools import groupby
 from shoal.contexts.audit.adversaries import LesserAdversary
 from shoal.core.codec import Value
 from shoal.core.numbers import significant
+from shoal.core.shown import Shown
 
 LONGEST_RUN = 4  # equal steps of a stream written one by one
 TOLERANCE = 1e-9  # relative: floating-point evaluations of a loss at its own calibration
@@ -138,7 +139,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Audit(Value):
+class Audit(Shown, Value):
     """The loss of a release under a family of models, measured, and the claim it is held to.
 
     lower ≤ true loss ≤ upper; the loss is the most the log-odds between two secrets can change,

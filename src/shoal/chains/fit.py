@@ -6,10 +6,10 @@ docs/fitting.md says when that matters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,30 +19,37 @@ from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, exact, positive, significant
-from shoal.core.records import Sequences
-from shoal.core.rng import Rng, SystemRng
+from shoal.core.plan import source_for
+from shoal.core.records import Sequences, entries_of
+from shoal.core.rng import Rng
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import WIDEST_RATIO
 
 Start = Literal["stationary", "empirical"]
+StatesGiven = Sequence[Any] | None
 
 # Changing one entry takes at most two transitions away and puts two in their place.
 TRANSITION_SENSITIVITY = 4
 
 
 def fit_chain(
-    data: Sequences,
+    data: Any,
     *,
+    states: StatesGiven = None,
     smoothing: Number = 0,
     length: int | None = None,
     initial: Start = "stationary",
+    **columns: Any,
 ) -> MarkovChain:
     """The chain with P(x, y) = (n_xy + s) / (n_x + k s): s = smoothing, k states.
 
     n_xy counts transitions inside chains only: a gap joins nothing. s = 0 is maximum likelihood,
     which calls impossible what was never seen; then a state that is never left is refused.
     `initial` is the stationary law of the matrix, or the smoothed law of the chains' first entries.
+    `data` may be sequences, lists of states, a table or a file, whose `columns` are named as in
+    `shoal.read`; `states` are those that occur unless given.
     """
+    data = entries_of(data, states, **columns)
     pseudo = _smoothing(smoothing)
     counts = transition_counts(data)
     _refuse_unknown_rows(counts, data, pseudo)
@@ -81,18 +88,21 @@ def fit_groups(
 
 
 def fit_order(
-    data: Sequences,
+    data: Any,
     order: int,
     *,
     smoothing: Number = 0,
     length: int | None = None,
     initial: Start = "stationary",
+    states: StatesGiven = None,
+    **columns: Any,
 ) -> OrderChain:
     """The chain whose next entry depends on the last `order`: counts of (tuple, next), smoothed.
 
     Equal to `fit_chain` for order 1. Without smoothing every tuple of states must be followed by
-    something in the data.
+    something in the data. `data`, `states` and `columns` are as in `fit_chain`.
     """
+    data = entries_of(data, states, **columns)
     pseudo = _smoothing(smoothing)
     size = len(data.states)
     _check_order(order, size)
@@ -156,12 +166,14 @@ class PrivateFit(Value):
 
 
 def fit_private(
-    data: Sequences,
+    data: Any,
     *,
     eta: Number,
-    rng: Rng | None = None,
+    rng: Rng | int | None = None,
     floor: Number = 1,
     length: int | None = None,
+    states: StatesGiven = None,
+    **columns: Any,
 ) -> PrivateFit:
     """A chain from transition counts released with entry-level DP at `eta`.
 
@@ -169,14 +181,18 @@ def fit_private(
     the counts and adds two: 4 in the l1 norm (2 at the ends of a chain). Lattice Laplace noise of
     scale 4 / eta, exactly, on each count; then counts below `floor` are raised to it and rows are
     normalised, which costs nothing. The initial law is the stationary one of the noisy matrix.
-    The states must be public (not read off the data), like the lengths of the chains.
+    The states must be public (not read off the data), like the lengths of the chains: they are
+    given, unless `data` are sequences, which have them.
     """
+    if states is None and not isinstance(data, Sequences):
+        raise InputError("states is missing; give the public states, which the data must not tell")
+    data = entries_of(data, states, **columns)
     amount = positive(eta, "eta")
     least = positive(floor, "floor")
     noise = LatticeLaplace(scale=TRANSITION_SENSITIVITY / amount, step=Fraction(1))
     if noise.scale > WIDEST_RATIO:
         raise InputError(f"eta is {eta}; it must be at least 4 / 2^54, or nothing is left to fit")
-    source = rng if rng is not None else SystemRng()
+    source = source_for(None, rng)
     size = len(data.states)
     drawn = noise.draw(size * size, source)
     noisy = np.asarray(transition_counts(data).ravel() + drawn).reshape(size, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import significant
-from shoal.core.records import Sequences
+from shoal.core.records import Sequences, entries_of
 
 SIGNIFICANT = 0.01  # p-values below this are called evidence
 NOTICEABLE = 0.01  # share of the bits per step below which a gain is called too small to matter
@@ -126,8 +127,12 @@ class FitCheck:
         return words
 
 
-def check_fit(data: Sequences, chain: MarkovChain) -> FitCheck:
-    """The check of `chain`, one matrix for all steps, against `data` on the same states."""
+def check_fit(data: Any, chain: MarkovChain, **columns: Any) -> FitCheck:
+    """The check of `chain`, one matrix for all steps, against `data` on the same states.
+
+    `data` may be sequences, lists, a table or a file, whose `columns` are named as in `shoal.read`.
+    """
+    data = data if isinstance(data, Sequences) else entries_of(data, chain.states, **columns)
     if data.states != chain.states:
         raise DataError(
             f"the data has states {list(data.states)}, the chain {list(chain.states)}; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from shoal.chains.fit_check import SIGNIFICANT, FitCheck, check_fit
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Bools, Ints
 from shoal.core.numbers import significant
-from shoal.core.records import Sequences
+from shoal.core.records import Sequences, entries_of
 
 ORDERS = (0, 1, 2)
 LITTLE = 0.02  # share of the bits per step that a worse model may lose and still be called fair
@@ -105,10 +106,14 @@ class HeldOut:
         return f"Calibration: some transitions have other chances than the model says: {shown}."
 
 
-def held_out(data: Sequences, chain: MarkovChain) -> HeldOut:
-    """`chain` held against `data`, on the same states; one matrix for all steps."""
+def held_out(data: Any, chain: MarkovChain, **columns: Any) -> HeldOut:
+    """`chain` held against `data`, on the same states; one matrix for all steps.
+
+    `data` may be sequences, lists, a table or a file, whose `columns` are named as in `shoal.read`.
+    """
     from scipy.stats import chi2
 
+    data = data if isinstance(data, Sequences) else entries_of(data, chain.states, **columns)
     check = check_fit(data, chain)
     counts = transition_counts(data)
     statistic, degrees, worst = _calibrated(data, chain, counts)

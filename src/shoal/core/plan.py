@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -17,7 +19,9 @@ from shoal.core.errors import InputError, StoredError
 from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences
+from shoal.core.registry import load
 from shoal.core.rng import Rng, SystemRng
+from shoal.core.shown import Shown
 from shoal.core.task import Query, Task
 
 
@@ -69,7 +73,7 @@ class Answer(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Release(Value):
+class Release(Shown, Value):
     """An answer that may be published, and the promise it was made under.
 
     `plan` is the fingerprint of the plan. `secure` is False when the randomness was seeded: such
@@ -84,6 +88,7 @@ class Release(Value):
     error: Error | None
     secure: bool
     processed: tuple[str, ...] = ()
+    library: str | None = field(default=None, metadata={"stored": False})  # of the data's table
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -114,6 +119,15 @@ class Release(Value):
         factor = Fraction(length, entries)
         answer = replace(self.answer, step=self.answer.step * factor, entries=entries)
         return replace(self, answer=answer, error=self.error and self.error.times(factor))
+
+
+class Releases(Shown, dict[str, Release]):
+    """Name of each series to its release, all by one plan."""
+
+    @property
+    def library(self) -> str | None:
+        """The library of the table the data came in."""
+        return next((release.library for release in self.values()), None)
 
 
 # A plan: calibrated once without data, released from many times.
@@ -150,8 +164,8 @@ class Certificate(Protocol):
     def assumptions(self) -> tuple[str, ...]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan(Value):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Plan(Shown, Value):
     """A mechanism calibrated for a task: deterministic, frozen, made without any data.
 
     `cost` is what "best" minimises: the expected l1 error of one answer in the query's unit;
@@ -170,26 +184,96 @@ class Plan(Value):
         """How far one released value may be off; None when the sampler cannot say."""
         return self.body.error(confidence) if isinstance(self.body, Sampler) else None
 
+    @property
+    def scale(self) -> float | None:
+        """The scale of the noise in the query's own units; None where nothing is added."""
+        return float(self.body.noise.scale) if isinstance(self.body, Additive) else None
+
+    def __repr__(self) -> str:
+        noise = "" if self.scale is None else f", noise of scale {significant(self.scale)}"
+        unit = "" if self.scale is None else f" {self.task.query.unit}"
+        notion = f"{self.guarantee.notion} {significant(self.guarantee.amount)}"
+        proved = "" if self.guarantee.proved else ", not proved"
+        return f"<Plan {self.mechanism}: {notion}{proved}{noise}{unit}>"
+
     def release(
         self,
         data: Any,
         *,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         subject: str = "",
         period: str = "",
         requester: str = "",
         key: str | None = None,
-        rng: Rng | None = None,
+        rng: Rng | int | None = None,
+        together: bool = False,
+        **columns: Any,
     ) -> Release:
-        """One release of `data`. With a ledger: charged first, then drawn, in one transaction."""
+        """One release of `data`. With a ledger: charged first, then drawn, in one transaction.
+
+        `data` is a sequence of states or several, or a table of any library, or the path of a
+        file; then `columns` name where its entries are (`state=`, `series=`, `time=`, `gap=`,
+        `missing=`, `bins=`, … of `shoal.read`). Several series are released `together` only when
+        asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo.
+        """
+        self._check_single()
+        with opened(ledger) as account:
+            source = source_for(account, rng)
+            records, library = self._read(data, columns, together=together)
+            if account is None:
+                made = self._draw(records, source)
+            else:
+                charge = Charge(
+                    plan=self, subject=subject, period=period, requester=requester, key=key
+                )
+                made = account.settle(charge, lambda: self._draw(records, source))
+        return made if library is None else replace(made, library=library)
+
+    def release_each(
+        self,
+        data: Any,
+        *,
+        series: Any,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        period: str = "",
+        requester: str = "",
+        key: str | None = None,
+        rng: Rng | int | None = None,
+        **columns: Any,
+    ) -> Releases:
+        """One release for each series of a table or a file, each charged under its own name.
+
+        All data is read and checked before the first charge.
+        """
+        self._check_single()
+        with opened(ledger) as account:
+            source = source_for(account, rng)
+            found, library = load("shoal.data.entries:each_series")(
+                self.task, data, {**columns, "series": series}
+            )
+            releases = Releases()
+            for name, records in found.items():
+                own = None if key is None else f"{key}/{name}"
+                who = {"subject": name, "period": period, "requester": requester, "key": own}
+                told = {"ledger": account, **who} if account is not None else {}
+                made = self.release(records, rng=source, **told)
+                releases[name] = made if library is None else replace(made, library=library)
+        return releases
+
+    def _check_single(self) -> None:
         if not isinstance(self.body, Sampler):
             raise InputError(f"{self.mechanism} is a stream plan; use plan.start()")
-        source = source_for(ledger, rng)
-        records = self.task.read(data)
-        if ledger is None:
-            return self._draw(records, source)
-        charge = Charge(plan=self, subject=subject, period=period, requester=requester, key=key)
-        return ledger.settle(charge, lambda: self._draw(records, source))
+
+    def _read(
+        self, data: Any, columns: dict[str, Any], *, together: bool
+    ) -> tuple[Any, str | None]:
+        """The records of `data`, checked, and the library of the table they came in."""
+        if isinstance(data, Sequences | list | tuple) and not columns:
+            return self.task.read(data), None
+        found: tuple[Any, str | None] = load("shoal.data.entries:records_for")(
+            self.task, data, columns, together=together
+        )
+        return found
 
     def start(self) -> Stream:
         """The stream before its first step."""
@@ -253,7 +337,7 @@ CHECK_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stream(Value):
+class Stream(Shown, Value):
     """A stream plan and where it stands; stepping returns the next stream, so it can be stored."""
 
     plan: Plan
@@ -262,7 +346,7 @@ class Stream(Value):
     def step(self, observed: Any, *, rng: Rng | None = None) -> tuple[Stream, Any]:
         """The stream after `observed`, and what may be shown."""
         assert isinstance(self.plan.body, Machine)
-        source = rng if rng is not None else SystemRng()
+        source = source_for(None, rng)
         state, shown = self.plan.body.step(self.state, observed, source)
         return Stream(self.plan, state), shown
 
@@ -412,12 +496,36 @@ class Charge:
             raise InputError("subject is empty; a ledger needs to know whose data is released")
 
 
-def source_for(ledger: Ledger | None, rng: Rng | None) -> Rng:
-    """`rng`, or the system's when there is none; refused when it is seeded and a ledger charges."""
-    source = rng if rng is not None else SystemRng()
+def source_for(ledger: Ledger | None, rng: Rng | int | None) -> Rng:
+    """`rng`, or the system's when there is none; refused when it is seeded and a ledger charges.
+
+    A whole number is the seed of a predictable source, for demos.
+    """
+    if isinstance(ledger, str | os.PathLike):
+        raise InputError(
+            f"ledger is {str(ledger)!r}, a path; open it first, with shoal.open_ledger(path)"
+        )
+    source: Any = SystemRng() if rng is None else rng
+    if isinstance(rng, int) and not isinstance(rng, bool):
+        source = load("shoal.noise.primitives:SeededRng")(rng)
+    elif not hasattr(source, "words"):
+        raise InputError(
+            f"rng is a {type(rng).__name__}; leave it out for a real release, or give a whole "
+            "number to make a demo that can be repeated and protects nothing"
+        )
     if ledger is not None:
         refuse_seed(not source.secure, "rng is seeded")
-    return source
+    return source  # type: ignore[no-any-return]
+
+
+@contextmanager
+def opened(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
+    """The ledger itself, or the one at a path, closed again afterwards."""
+    if not isinstance(ledger, str | os.PathLike):
+        yield ledger
+        return
+    with load("shoal.ledger.store:open_ledger")(ledger) as account:
+        yield account
 
 
 def refuse_seed(seeded: bool, told: str = "seed is given with a ledger") -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
+from shoal.core.registry import load
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +61,17 @@ def sequences(data: Any, states: Sequence[str]) -> Sequences:
         return data
     index = {state: i for i, state in enumerate(states)}
     return Sequences(tuple(states), tuple(_encode(chain, index) for chain in chains(data)))
+
+
+def entries_of(data: Any, states: Sequence[Any] | None = None, **columns: Any) -> Sequences:
+    """`data` as sequences, whatever it comes as: also tables and files, whose columns are named.
+
+    `columns` are those of `shoal.read`. Without `states` they are the labels that occur, sorted.
+    """
+    if isinstance(data, Sequences) and states is None and not columns:
+        return data
+    found: Sequences = load("shoal.data.entries:entries")(data, states, **columns)
+    return found
 
 
 def label(value: Any) -> str:

@@ -8,10 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, labels, sequences
+from shoal.core.task import Task
 from shoal.data.bins import Bins
-from shoal.data.frames import is_frame, to_polars
+from shoal.data.frames import is_frame, library_of, to_polars
 from shoal.data.read import SUFFIXES, load_columns, matching, read
 from shoal.data.table import Columns, Dataset, from_table
 from shoal.data.times import parse_duration
@@ -45,6 +47,57 @@ def by_series(data: Any, states: Sequence[Any], **columns: Any) -> dict[str, Seq
     return {name: found.sequences(labels(states), series=name) for name in found.names}
 
 
+def records_for(
+    task: Task, data: Any, columns: dict[str, Any], *, together: bool = False
+) -> tuple[Any, str | None]:
+    """The records a task takes, from a table, a file or plain values, and the table's library."""
+    if not is_source(data):
+        if columns:
+            _dataset(data, None, columns)  # refuses columns of what has none
+        return task.read(data), None
+    if not _of_states(task.query):
+        return task.read(_rows(task.query, data, columns)), library_of(data)
+    found, library = each_series(task, data, columns)
+    if len(found) == 1:
+        return next(iter(found.values())), library
+    if not together:
+        raise InputError(
+            f"the data holds {len(found)} series; release each by itself with plan.release_each("
+            "data, series=…), or all in one release with together=True"
+        )
+    chains = tuple(chain for records in found.values() for chain in records.chains)
+    return task.read(Sequences(task.query.states, chains)), library
+
+
+def each_series(
+    task: Task, data: Any, columns: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Name of each series to its checked records, and the library of the table."""
+    found = {}
+    for name, own in by_series(data, task.query.states, **columns).items():
+        try:
+            found[name] = task.read(own)
+        except DataError as error:
+            raise DataError(f"series {name!r}: {error}") from None
+    return found, library_of(data)
+
+
+def _of_states(query: Any) -> bool:
+    """Whether the query reads chains of states, not numbers."""
+    return isinstance(query, LinearQuery | ExternalQuery)
+
+
+def _rows(query: Any, data: Any, columns: dict[str, Any]) -> Any:
+    """Columns of numbers, or the table itself for queries that name what they read."""
+    if hasattr(query, "variables"):
+        table = to_polars(data) if is_frame(data) else _table(data)
+        return {name: table[name].to_list() for name in table.columns}
+    more = [name for name in columns if name != "state"]
+    if more:
+        raise InputError(f"{more[0]} is given, but the query is about records; name state=… only")
+    return column_arrays(data, columns.get("state"))
+
+
 def dataset_of(path: Any, states: Sequence[str] | None = None, **columns: Any) -> Dataset:
     """The data set in files; `states` of a model may be bins, and say then how numbers are cut."""
     if isinstance(columns.get("gap"), str):
@@ -68,7 +121,7 @@ def is_path(data: Any) -> bool:
 
 def column_arrays(data: Any, state: str | Sequence[str] | None) -> Any:
     """Columns of a table or a file as numbers: a list for one, rows for several."""
-    table = _table(data, state if isinstance(state, str) else None)
+    table = to_polars(data) if is_frame(data) else _table(data)
     names = _named(table, state)
     if isinstance(state, str) or (state is None and len(names) == 1):
         return table[names[0]].to_numpy()
@@ -142,9 +195,7 @@ def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins 
     return None if set(raw.cast(str).unique()) <= set(states) else bins
 
 
-def _table(data: Any, state: str | None) -> pl.DataFrame:
-    if is_frame(data):
-        return to_polars(data)
+def _table(data: Any) -> pl.DataFrame:
     from shoal.data.places import read_table
 
     return read_table(data)

@@ -16,6 +16,7 @@ from shoal.core.errors import BudgetError, LedgerError
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Charge, Plan, Release
 from shoal.core.registry import dumps, loads
+from shoal.core.shown import Shown
 from shoal.ledger import links, reading
 from shoal.ledger.charging import check_names, checked_release, checked_text, fields, repeated
 from shoal.ledger.database import Database, connect, newer, prepare
@@ -52,7 +53,7 @@ def open_ledger(
     return SqlLedger(database, obstacle=obstacle, conversions=conversions)
 
 
-class SqlLedger:
+class SqlLedger(Shown):
     """Charges, limits and plans in a database; implements `shoal.core.plan.Ledger`.
 
     `obstacle` says why the ledger may not be changed; None when it may.

@@ -1,0 +1,342 @@
+"""Results as tables, charts and HTML: one function a kind, for notebooks and further work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from shoal.additive.choice import Choice
+from shoal.additive.lift import Leakage
+from shoal.audit.result import Audit
+from shoal.contexts.stream import ContextStream
+from shoal.core.errors import InputError
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan, Release, Releases, Stream
+from shoal.data.frames import like
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Rows = list[dict[str, Any]]
+CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
+MOST_ROWS = 20  # of a table in HTML
+
+
+def frame_of(value: Any, library: str | None = None) -> Any:
+    """The table of `value` in a library: the one asked for, or the one its data came in."""
+    import polars as pl
+
+    rows = _of_kind(value, ROWS)(value)
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    return like(table, library or getattr(value, "library", None))
+
+
+def axes_of(value: Any, ax: Any = None) -> Any:
+    """The axes `value` is drawn on."""
+    if find_spec("matplotlib") is None:
+        raise InputError(
+            "plot needs matplotlib, which is not installed; install it with "
+            "`pip install 'shoal[plot]'`"
+        )
+    draw = _of_kind(value, CHARTS)
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(6.4, 3.2), layout="constrained").subplots()
+    draw(value, ax)
+    return ax
+
+
+def html_of(value: Any) -> str:
+    """A caption in words, the table, and what is promised."""
+
+    table: pl.DataFrame = frame_of(value, "polars")
+    caption, foot = _of_kind(value, WORDS)(value)
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(item)}</td>" for item in row) + "</tr>"
+        for row in table.head(MOST_ROWS).iter_rows()
+    )
+    left = table.height - MOST_ROWS
+    more = f"<tr><td colspan={table.width}>… {left:,} more</td></tr>" if left > 0 else ""
+    return (
+        f"<div><p><b>{escape(caption)}</b></p><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}{more}</tbody></table><p>{escape(foot)}</p></div>"
+    )
+
+
+def _cell(item: Any) -> str:
+    return escape(
+        significant(item) if isinstance(item, float) else "" if item is None else str(item)
+    )
+
+
+# The tables.
+
+
+def _release_rows(release: Release) -> Rows:
+    bound = None if release.error is None else release.error.bound
+    return [
+        {
+            "label": label,
+            "value": value,
+            "low": None if bound is None else value - bound,
+            "high": None if bound is None else value + bound,
+            "unit": release.answer.unit,
+        }
+        for label, value in release.as_dict().items()
+    ]
+
+
+def _releases_rows(releases: Releases) -> Rows:
+    return [{"series": name, **row} for name, one in releases.items() for row in _release_rows(one)]
+
+
+def _choice_rows(choice: Choice) -> Rows:
+    found: Rows = []
+    for name, row in choice.alternatives.items():
+        error = row.error() if isinstance(row, Plan) else None
+        found.append(
+            {
+                "mechanism": name,
+                "chosen": name == choice.plan.mechanism,
+                "scale": row.scale if isinstance(row, Plan) else None,
+                "error": None if error is None else error.expected,
+                "cost": row.cost if isinstance(row, Plan) else None,
+                "proved": row.guarantee.proved if isinstance(row, Plan) else None,
+                "refused": row if isinstance(row, str) else None,
+            }
+        )
+    return found or _choice_rows(Choice(choice.plan, {choice.plan.mechanism: choice.plan}))
+
+
+def _plan_rows(plan: Plan) -> Rows:
+    from shoal.core.plan import explain
+
+    lines = [line.partition(":") for line in explain(plan).splitlines()]
+    return [{"": title, "plan": text.strip()} for title, _, text in lines]
+
+
+def _audit_rows(audit: Audit) -> Rows:
+    return [
+        {
+            "mechanism": audit.mechanism,
+            "promised": audit.promised,
+            "lower": audit.lower,
+            "upper": audit.upper,
+            "entry_level": audit.entry_level,
+            "holds": audit.holds,
+        }
+    ]
+
+
+def _leakage_rows(found: Leakage) -> Rows:
+    return [{"claimed": float(found.eta), "true": found.value, "odds": found.factor}]
+
+
+def _ledger_rows(ledger: Any) -> Rows:
+    """One row a charge, oldest first."""
+    from fractions import Fraction
+
+    return [
+        {
+            "seq": entry.seq,
+            "at": entry.at,
+            "subject": entry.subject,
+            "period": entry.period,
+            "requester": entry.requester,
+            "notion": entry.notion,
+            "amount": float(Fraction(entry.amount)),
+            "eta": None if entry.eta is None else float(Fraction(entry.eta)),
+            "plan": entry.plan[:12],
+        }
+        for entry in ledger.charges()
+    ]
+
+
+def _stream_rows(stream: Stream) -> Rows:
+    """What a stream showed, slot by slot; for streams of places where it stands."""
+    if isinstance(stream, ContextStream):
+        outputs = [*stream.earlier, stream.shown] if stream.state.slot else []
+        return [{"slot": slot, "shown": shown} for slot, shown in enumerate(outputs)]
+    state = stream.state
+    names = getattr(state, "__slots__", ()) or vars(state)
+    plain = {name: getattr(state, name) for name in names if not name.startswith("_")}
+    return [{name: item for name, item in plain.items() if isinstance(item, int | float | str)}]
+
+
+# The charts.
+
+
+def _release_chart(release: Release, ax: Any) -> None:
+    bound = None if release.error is None else release.error.bound
+    spread = None if bound is None else [bound] * len(release.values)
+    ax.bar(release.answer.labels, release.values, color=CHOSEN, yerr=spread, capsize=4)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.set_ylabel(release.answer.unit)
+    ax.set_title(f"{release.mechanism}, {_interval(release)}", fontsize=9)
+    if len(release.answer.labels) > 6:
+        ax.tick_params(axis="x", rotation=45)
+
+
+def _releases_chart(releases: Releases, ax: Any) -> None:
+    labels = next(iter(releases.values())).answer.labels
+    width = 0.8 / max(len(labels), 1)
+    for place, label in enumerate(labels):
+        at = [number + place * width for number in range(len(releases))]
+        ax.bar(at, [one.values[place] for one in releases.values()], width, label=label)
+    ax.set_xticks([number + 0.4 - width / 2 for number in range(len(releases))], list(releases))
+    ax.set_ylabel(next(iter(releases.values())).answer.unit)
+    ax.legend(fontsize=8)
+
+
+def _choice_chart(choice: Choice, ax: Any) -> None:
+    rows = [row for row in _choice_rows(choice) if row["error"] is not None]
+    colours = [CHOSEN if row["chosen"] else OTHER for row in rows]
+    ax.barh([row["mechanism"] for row in rows], [row["error"] for row in rows], color=colours)
+    ax.invert_yaxis()
+    ax.set_xscale("log")
+    ax.set_xlabel(f"mean error of a value, {choice.plan.task.query.unit}")
+
+
+def _plan_chart(plan: Plan, ax: Any) -> None:
+    """The chance that a value is off by more than so much."""
+    error = plan.error()
+    if error is None:
+        raise InputError(f"{plan.mechanism} states no error, so there is no chart of it")
+    shares = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99]
+    bounds = [found.bound for share in shares if (found := plan.error(share)) is not None]
+    ax.plot(bounds, [1 - share for share in shares], color=CHOSEN, marker="o")
+    ax.set_xlabel(f"off by more than, {error.unit}")
+    ax.set_ylabel("probability")
+    ax.set_ylim(0, None)
+
+
+def _audit_chart(audit: Audit, ax: Any) -> None:
+    top = audit.upper if audit.upper < float("inf") else (audit.promised or 1) * 10
+    ax.barh(["measured"], [top], color=CHOSEN if audit.holds else ALARM)
+    if audit.promised is not None:
+        ax.axvline(audit.promised, color="black", linestyle="--", label="promised")
+        ax.legend(fontsize=8)
+    ax.set_xlabel("loss (log-odds)")
+
+
+def _leakage_chart(found: Leakage, ax: Any) -> None:
+    top = found.value if found.value < float("inf") else 10 * float(found.eta)
+    ax.barh(["claimed", "true"], [float(found.eta), top], color=[OTHER, ALARM])
+    ax.invert_yaxis()
+    ax.set_xlabel("loss (log-odds)")
+
+
+def _ledger_chart(ledger: Any, ax: Any) -> None:
+    """What was charged, added up along the charges, for each subject."""
+    from itertools import accumulate
+
+    rows = _ledger_rows(ledger)
+    unit = "eta" if all(row["eta"] is not None for row in rows) else "amount"
+    for subject in dict.fromkeys(row["subject"] for row in rows):
+        own = [row for row in rows if row["subject"] == subject]
+        spent = list(accumulate(row[unit] or 0.0 for row in own))
+        ax.step([row["seq"] for row in own], spent, where="post", label=subject)
+    ax.set_xlabel("charge")
+    ax.set_ylabel("entry-level eta, added" if unit == "eta" else "amounts, added")
+    if rows:
+        ax.legend(fontsize=8)
+
+
+def _stream_chart(stream: Stream, ax: Any) -> None:
+    rows = _stream_rows(stream)
+    shown = [row.get("shown") for row in rows]
+    if not any(shown):
+        raise InputError("the stream has shown nothing yet; there is nothing to draw")
+    names = sorted({name for name in shown if name is not None})
+    at = [slot for slot, name in enumerate(shown) if name is not None]
+    ax.scatter(at, [names.index(shown[slot]) for slot in at], marker="s", color=CHOSEN)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_xlim(-1, len(shown))
+    ax.set_xlabel("slot")
+
+
+# The words around a table in HTML.
+
+
+def _interval(release: Release) -> str:
+    confidence = 0 if release.error is None else release.error.confidence
+    return f"{confidence:.0%} intervals" if confidence else "no stated error"
+
+
+def _release_words(release: Release) -> tuple[str, str]:
+    warning = "" if release.secure else " The noise was seeded: it protects nothing."
+    return f"Release by {release.mechanism}", release.guarantee.describe() + warning
+
+
+def _releases_words(releases: Releases) -> tuple[str, str]:
+    first = next(iter(releases.values()))
+    return f"{len(releases)} releases by {first.mechanism}", _release_words(first)[1]
+
+
+def _choice_words(choice: Choice) -> tuple[str, str]:
+    return f"{choice.plan.mechanism} is chosen", choice.plan.guarantee.describe()
+
+
+def _audit_words(audit: Audit) -> tuple[str, str]:
+    return "Audit", audit.describe()
+
+
+def _leakage_words(found: Leakage) -> tuple[str, str]:
+    return "What an ordinary private release really leaks", found.describe()
+
+
+def _ledger_words(ledger: Any) -> tuple[str, str]:
+    return "Ledger", "; ".join(limit.describe() for limit in ledger.limits()) or "No limit is set."
+
+
+def _stream_words(stream: Stream) -> tuple[str, str]:
+    return f"Stream by {stream.plan.mechanism}", stream.plan.guarantee.describe()
+
+
+def _plan_words(plan: Plan) -> tuple[str, str]:
+    return repr(plan), ""
+
+
+Part = Callable[..., Any]
+ROWS: dict[str, Part] = {
+    "Release": _release_rows,
+    "Releases": _releases_rows,
+    "Choice": _choice_rows,
+    "Plan": _plan_rows,
+    "Audit": _audit_rows,
+    "Leakage": _leakage_rows,
+    "SqlLedger": _ledger_rows,
+    "Stream": _stream_rows,
+}
+CHARTS: dict[str, Part] = {
+    "Release": _release_chart,
+    "Releases": _releases_chart,
+    "Choice": _choice_chart,
+    "Plan": _plan_chart,
+    "Audit": _audit_chart,
+    "Leakage": _leakage_chart,
+    "SqlLedger": _ledger_chart,
+    "Stream": _stream_chart,
+}
+WORDS: dict[str, Part] = {
+    "Release": _release_words,
+    "Releases": _releases_words,
+    "Choice": _choice_words,
+    "Plan": _plan_words,
+    "Audit": _audit_words,
+    "Leakage": _leakage_words,
+    "SqlLedger": _ledger_words,
+    "Stream": _stream_words,
+}
+
+
+def _of_kind(value: Any, parts: dict[str, Part]) -> Part:
+    """The part for the class of `value`, or for the nearest class it is made from."""
+    for kind in type(value).__mro__:
+        if kind.__name__ in parts:
+            return parts[kind.__name__]
+    raise InputError(f"a {type(value).__name__} is not shown as a table or a chart")

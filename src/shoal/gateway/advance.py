@@ -1,0 +1,285 @@
+"""A stream of the gateway as a value: readings are taken, the clock closes slots. Pure but for
+coins.
+
+`advance` takes a reading for an open slot and draws at once; what was drawn waits in the sealed
+part until `close` shows it, with every other slot that ended, read or not. So what can be seen, and
+when, follows from the clock and from what was drawn, never from when a device spoke.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from shoal.core.errors import CannotCompose, InputError, OverBudget
+from shoal.core.plan import Plan
+from shoal.gateway.clock import Clock, Slot
+from shoal.gateway.machines import PAUSED, REFUSED, SILENT, SUPPRESSED, Account, Kind, Shown
+
+CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = (
+    "closed",
+    "early",
+    "paused",
+    "unreadable",
+    "budget",
+    "outside",
+)
+REASONS = {
+    CLOSED: "the slot is closed, and a closed slot stays closed",
+    EARLY: "the slot has not begun by the server's clock",
+    PAUSE: "the stream is paused then",
+    UNREADABLE: "the reading is not one that the stream's plan can take",
+    BUDGET: "the ledger refuses the charge",
+    OUTSIDE: "no slot of the stream is at that time",
+}
+
+Drawn = tuple[int, str, dict[str, Any], bytes]  # ordinal, status, value, the machine afterwards
+AccountOf = Callable[[str, int], Account]  # of a period and an ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is sealed at rest: the next slot to be drawn, the machine after the last closed slot,
+    and what was drawn since, each with the machine after it.
+    """
+
+    decided: int
+    seen: bytes
+    pending: tuple[Drawn, ...] = ()
+
+    @property
+    def state(self) -> bytes:
+        """The machine before the next slot to be drawn."""
+        return self.pending[-1][3] if self.pending else self.seen
+
+    def packed(self) -> bytes:
+        """The bytes that are sealed."""
+        waiting = [(o, s, v, _text_of(state)) for o, s, v, state in self.pending]
+        whole = [self.decided, _text_of(self.seen), waiting]
+        return json.dumps(whole, separators=(",", ":")).encode()
+
+    @classmethod
+    def unpacked(cls, stored: bytes) -> Standing:
+        decided, seen, waiting = json.loads(stored)
+        pending = tuple((o, s, v, base64.b64decode(state)) for o, s, v, state in waiting)
+        return cls(decided, base64.b64decode(seen), pending)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStream:
+    """A stream as a transaction finds it; `closed` is the ordinal of the slot that closes next.
+
+    `pauses` are [from, until) in ordinals, the last perhaps without an end (None). `swap` is a plan
+    that takes over when the day, or the step, ends.
+    """
+
+    uid: str
+    name: str
+    plan_id: str
+    plan: Plan
+    kind: Kind
+    clock: Clock
+    silence: str
+    closed: int
+    standing: Standing
+    pauses: tuple[tuple[int, int | None], ...] = ()
+    swap: tuple[str, Plan, Clock] | None = None
+
+    def paused(self, ordinal: int) -> bool:
+        """Whether nothing is read in a slot because the person wanted a pause."""
+        return any(a <= ordinal and (b is None or ordinal < b) for a, b in self.pauses)
+
+
+class Reading(NamedTuple):
+    """What a device says: when (UTC seconds), and what, as it came."""
+
+    at: float
+    content: Mapping[str, Any]
+
+
+class Output(NamedTuple):
+    """A closed slot as it is stored: place in the order, when it opened, and its JSON."""
+
+    ordinal: int
+    opens: float
+    body: str
+
+
+class Taken(NamedTuple):
+    """The stream after a reading, and why it was dead; `changed` is False for a repeated one."""
+
+    stream: LiveStream
+    dead: str | None = None
+    ordinal: int | None = None
+    changed: bool = False
+
+
+def advance(
+    stream: LiveStream, reading: Reading, now: float, account: AccountOf, *, early: float = 0.0
+) -> Taken:
+    """The stream after a reading that came at `now`; a repeated or dead one leaves it as it was.
+
+    The first reading of a slot counts. Slots before it that nobody read become silent: readings
+    come in order, and a slot is drawn once.
+    """
+    ordinal = stream.clock.at(reading.at)
+    if ordinal is None:
+        late = reading.at < stream.clock.slot(stream.closed).opens
+        return Taken(stream, CLOSED if late else OUTSIDE)
+    slot = stream.clock.slot(ordinal)
+    if ordinal < stream.closed or now >= stream.clock.closes(ordinal):
+        return Taken(stream, CLOSED, ordinal)
+    if slot.opens > now + early:
+        return Taken(stream, EARLY, ordinal)
+    if stream.paused(ordinal):
+        return Taken(stream, PAUSE, ordinal)
+    if ordinal < stream.standing.decided:
+        return Taken(stream, None, ordinal)
+    if _swapped_before(stream, ordinal):
+        return Taken(stream, EARLY, ordinal)
+    try:
+        observed = stream.kind.observed(stream.plan, reading.content)
+    except InputError:
+        return Taken(stream, UNREADABLE, ordinal)
+    before = _silent_until(stream, ordinal, account)
+    step = partial(before.kind.step, before.plan, observed=observed)
+    after, refused = _drawn(before, ordinal, lambda state, by: step(state, account=by), account)
+    return Taken(after, BUDGET if refused else None, ordinal, changed=True)
+
+
+def close(
+    stream: LiveStream, now: float, account: AccountOf, most: int
+) -> tuple[LiveStream, list[Output]]:
+    """The stream after every slot that has ended is shown, at most `most`, and their outputs."""
+    outputs: list[Output] = []
+    while len(outputs) < most and stream.clock.closes(stream.closed) <= now:
+        stream = _silent_until(stream, stream.closed + 1, account)
+        drawn = stream.standing.pending[0]
+        assert drawn[0] == stream.closed, "a slot was drawn out of order"
+        outputs.append(_output(stream, drawn))
+        rest = Standing(stream.standing.decided, drawn[3], stream.standing.pending[1:])
+        stream = replace(stream, closed=stream.closed + 1, standing=rest)
+        stream = _swapped(stream)
+    return stream, outputs
+
+
+def begun(stream: LiveStream) -> LiveStream:
+    """A new stream before its first slot, in the middle of a day if it is begun there.
+
+    Slots of the day that are past were not read, which is public; they show nothing.
+    """
+    state = stream.kind.begin(stream.plan)
+    for _ in range(stream.clock.slot(stream.closed).number if stream.clock.slots else 0):
+        state, _ = stream.kind.skip(stream.plan, state, SILENT)
+    return replace(stream, standing=Standing(stream.closed, state))
+
+
+def _silent_until(stream: LiveStream, ordinal: int, account: AccountOf) -> LiveStream:
+    """The stream with every slot before `ordinal` drawn: those without a reading as silent."""
+    while stream.standing.decided < ordinal:
+        slot = stream.standing.decided
+        if stream.paused(slot):
+            stream = _skipped(stream, slot, PAUSED)
+        elif stream.silence == "hide":
+            stream, _ = _drawn(stream, slot, partial(stream.kind.hidden, stream.plan), account)
+        else:
+            stream = _skipped(stream, slot, SILENT)
+    return stream
+
+
+def _drawn(
+    stream: LiveStream,
+    ordinal: int,
+    step: Callable[[bytes, Account], tuple[bytes, Shown]],
+    account: AccountOf,
+) -> tuple[LiveStream, bool]:
+    """The stream after a slot that was charged and drawn, or refused by the ledger, which shows."""
+    period = stream.clock.slot(ordinal).day
+    try:
+        state, shown = step(_state_at(stream, ordinal), account(period, ordinal))
+    except (OverBudget, CannotCompose):
+        return _skipped(stream, ordinal, REFUSED), True
+    return _after(stream, ordinal, state, shown), False
+
+
+def _skipped(stream: LiveStream, ordinal: int, status: str) -> LiveStream:
+    state, shown = stream.kind.skip(stream.plan, _state_at(stream, ordinal), status)
+    return _after(stream, ordinal, state, shown)
+
+
+def _state_at(stream: LiveStream, ordinal: int) -> bytes:
+    """The machine before a slot: a fresh one at the beginning of a day."""
+    fresh = stream.clock.slots > 0 and stream.clock.first_of_day(ordinal)
+    return stream.kind.begin(stream.plan) if fresh else stream.standing.state
+
+
+def _after(stream: LiveStream, ordinal: int, state: bytes, shown: Shown) -> LiveStream:
+    drawn = (ordinal, shown.status, shown.value, state)
+    pending = (*stream.standing.pending, drawn)
+    return replace(stream, standing=replace(stream.standing, decided=ordinal + 1, pending=pending))
+
+
+def _swapped_before(stream: LiveStream, ordinal: int) -> bool:
+    """Whether another plan takes over before a slot: its readings wait until it has."""
+    return stream.swap is not None and ordinal >= stream.clock.day_ends(stream.closed)
+
+
+def _swapped(stream: LiveStream) -> LiveStream:
+    """The stream under its next plan, when a day or step has just ended and nothing waits."""
+    due = stream.swap is not None and stream.clock.first_of_day(stream.closed)
+    if not due or stream.standing.pending or stream.standing.decided != stream.closed:
+        return stream
+    assert stream.swap is not None
+    plan_id, plan, clock = stream.swap
+    state = stream.kind.carried(stream.plan, stream.standing.state, plan)
+    return replace(
+        stream,
+        plan_id=plan_id,
+        plan=plan,
+        clock=clock,
+        swap=None,
+        standing=replace(stream.standing, seen=state),
+    )
+
+
+def _output(stream: LiveStream, drawn: Drawn) -> Output:
+    """The output of a slot as JSON, as long whether it shows something or not."""
+    ordinal, status, value, _ = drawn
+    slot = stream.clock.slot(ordinal)
+    body = json.dumps(_body(stream, slot, status, value), separators=(",", ":"))
+    widest = _widest(stream, slot)
+    return Output(ordinal, slot.opens, f"{body[:-1]}{' ' * (widest - len(body))}}}")
+
+
+def _body(stream: LiveStream, slot: Slot, status: str, value: dict[str, Any]) -> dict[str, Any]:
+    promise = stream.plan.guarantee
+    return {
+        "id": slot.ordinal,
+        "day": slot.day,
+        "slot": slot.number,
+        "opens": _text(slot.opens),
+        "ends": _text(slot.ends),
+        "status": status,
+        **value,
+        "plan": stream.plan_id,
+        "guarantee": {"notion": promise.notion, "amount": str(promise.amount)},
+    }
+
+
+def _widest(stream: LiveStream, slot: Slot) -> int:
+    """The length that every output of this slot has, whatever it shows."""
+    empty = json.dumps(_body(stream, slot, SUPPRESSED, {}), separators=(",", ":"))
+    return len(empty) + len(',"context":') + stream.kind.width(stream.plan)
+
+
+def _text_of(state: bytes) -> str:
+    return base64.b64encode(state).decode()
+
+
+def _text(instant: float) -> str:
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="milliseconds")

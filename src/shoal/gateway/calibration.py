@@ -1,0 +1,181 @@
+"""A calibration in a process of its own: it can be slow, large or stuck, and the service goes on.
+
+The child gets a spec and limits; it sends what it is at, and at the end a plan or a sentence.
+Beyond its time it is killed, beyond its memory its allocations fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import tempfile
+import time
+import tomllib
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import BudgetError, InputError, Refused, SpecError
+from shoal.gateway.problems import Problem
+
+Progress = Callable[[dict[str, Any]], Awaitable[None]]
+
+STEPS = 16  # of a dry run
+LEAK_ETA = 1  # the ordinary release whose leak is told
+
+
+async def calibrated(
+    spec: str, *, seconds: float, memory: int, progress: Progress, estimate: bool = False
+) -> dict[str, Any]:
+    """What the child found: {"plan", "document", …}, or a Problem raised here."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(theirs, spec, memory, estimate), daemon=True)
+    child.start()
+    theirs.close()
+    began = time.monotonic()
+    try:
+        while True:
+            if time.monotonic() - began > seconds:
+                raise Problem(
+                    422,
+                    f"the calibration took longer than plan_seconds = {seconds:g}",
+                    limit="plan_seconds",
+                )
+            if not await asyncio.to_thread(ours.poll, 0.25):
+                continue
+            kind, told = ours.recv()
+            if kind == "done":
+                return dict(told)
+            if kind == "refused":
+                raise Problem(422, told)
+            await progress({"phase": told, "seconds": round(time.monotonic() - began, 1)})
+    except EOFError:
+        raise Problem(
+            422, f"the calibration ended early; it may have needed more than plan_bytes = {memory}"
+        ) from None
+    finally:
+        child.kill()
+        await asyncio.to_thread(child.join)
+        ours.close()
+
+
+def check_spec(given: str | dict[str, Any]) -> str:
+    """The spec as JSON; refused when it names files, which are the server's own."""
+    document: Any = given
+    if isinstance(given, str):
+        try:
+            document = tomllib.loads(given, parse_float=Decimal)
+        except tomllib.TOMLDecodeError as error:
+            raise SpecError(f"the spec is not valid TOML: {error}") from None
+    if "data" in document:
+        raise SpecError("the spec has [data]; nothing is read from the server's disk, leave it out")
+    models = document.get("model")
+    for model in models if isinstance(models, list) else ():
+        if isinstance(model, dict) and "file" in model:
+            raise SpecError("a model names a file; write the model out, nothing is read from disk")
+    return json.dumps(document, default=_decimal)
+
+
+def _decimal(value: object) -> Any:
+    """Decimals as text that is read back as the same decimal."""
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    return str(value)
+
+
+def _restored(value: dict[str, Any]) -> Any:
+    return Decimal(value["decimal"]) if set(value) == {"decimal"} else value
+
+
+def _child(pipe: Any, spec: str, memory: int, estimate: bool) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    try:
+        pipe.send(("phase", "reading"))
+        pipe.send(("done", _found(spec, estimate, lambda phase: pipe.send(("phase", phase)))))
+    except (InputError, Refused, BudgetError) as error:
+        pipe.send(("refused", str(error)))
+    except MemoryError:
+        pipe.send(("refused", f"the calibration needs more than plan_bytes = {memory}"))
+
+
+def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str, Any]:
+    from shoal.additive.choice import choose
+    from shoal.core.registry import dumps
+    from shoal.spec.request import request_of
+
+    document = json.loads(spec, parse_float=Decimal, object_hook=_restored)
+    with tempfile.TemporaryDirectory() as empty:
+        request = request_of(document, folder=Path(empty))
+    phase("calibrating")
+    with request.limited():
+        choice = choose(request.task, request.epsilon(), request.mechanism)
+    plan = choice.plan
+    told = described(plan)
+    told["alternatives"] = {
+        name: {"refused": row} if isinstance(row, str) else _brief(row)
+        for name, row in choice.alternatives.items()
+    }
+    if estimate:
+        phase("looking")
+        told["ordinary"] = _leak(plan)
+        told["dry_run"] = _dry_run(plan)
+    return {"plan": plan.fingerprint[:16], "document": dumps(plan, indent=None), "told": told}
+
+
+def described(plan: Any) -> dict[str, Any]:
+    """A plan in words and numbers, for people."""
+    from shoal.gateway.machines import kind_of
+
+    kind, error = kind_of(plan), plan.error()
+    promise = plan.guarantee
+    return {
+        "kind": "release" if kind is None else kind.name,
+        "mechanism": plan.mechanism,
+        "cost": plan.cost,
+        "error": None if error is None else error.describe(),
+        "guarantee": {
+            "notion": promise.notion,
+            "amount": str(promise.amount),
+            "over": promise.over,
+            "proved": promise.proved,
+        },
+        "explanation": plan.explain(),
+    }
+
+
+def _brief(plan: Any) -> dict[str, Any]:
+    return {"cost": plan.cost, "notion": plan.guarantee.notion, "proved": plan.guarantee.proved}
+
+
+def _leak(plan: Any) -> dict[str, Any]:
+    """What an ordinary eta-DP release would tell under the same models, or why it is unknown."""
+    from shoal.additive.leakage import leakage
+    from shoal.gateway.routes.bodies import finite
+
+    try:
+        found = leakage(plan.task.family, LEAK_ETA)
+    except (InputError, Refused) as error:
+        return {"eta": LEAK_ETA, "epsilon": None, "reason": str(error)}
+    return {"eta": LEAK_ETA, "epsilon": finite(max(found.per_model))}
+
+
+def _dry_run(plan: Any) -> list[Any] | None:
+    """What the plan would show of made-up data; None for single releases."""
+    from shoal.core.rng import SystemRng
+    from shoal.gateway.machines import kind_of
+
+    kind, model, rng = kind_of(plan), plan.task.family[0], SystemRng()
+    if kind is None:
+        return None
+    walk = model.sample(rng) if kind.name == "contexts" else model.sample(STEPS, rng)
+    state, shown = plan.body.init(), []
+    for place in list(walk)[:STEPS]:
+        name = model.states[int(place)]
+        state, told = plan.body.step(state, name, rng)
+        shown.append({"made_up": name, "shown": told if kind.name == "contexts" else told.point})
+    return shown

@@ -1,0 +1,196 @@
+"""What stands before every handler: sizes, rates, repeated requests, a line in the log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select
+
+from shoal.gateway import metrics
+from shoal.gateway.keys import Caller
+from shoal.gateway.logs import log
+from shoal.gateway.problems import MEDIA, Problem, over_limit
+from shoal.gateway.settings import Settings
+from shoal.gateway.tables import ANSWERS
+
+PLAIN = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+MOST_CALLERS = 100_000
+UNLIMITED = ("/health/live", "/health/ready", "/metrics")
+
+
+class Guard:
+    """An ASGI layer around the application."""
+
+    def __init__(self, app: Any, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+        self._rates = Rates(settings.rate, settings.burst)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, told = time.perf_counter(), {"status": 500}
+        left = None if scope["path"] in UNLIMITED else self._rates.take(_caller_of(scope))
+        extra = [*PLAIN, (b"x-request-id", secrets.token_hex(8).encode())]
+        if left is not None:
+            extra += self._rates.headers(left)
+
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                told["status"] = message["status"]
+                own = {name for name, _ in message["headers"]}
+                message["headers"] += [pair for pair in extra if pair[0] not in own]
+            await send(message)
+
+        try:
+            if left is not None and left < 0:
+                problem = over_limit("rate", self._settings.rate, status=429)
+                problem.more["headers"] = {"Retry-After": "1"}
+                await respond(problem, answer)
+            else:
+                await self._limited(scope, receive, answer)
+        finally:
+            self._note(scope, told["status"], time.perf_counter() - began, dict(extra))
+
+    async def _limited(self, scope: Any, receive: Any, answer: Any) -> None:
+        """The application, given no more of a body than allowed."""
+        most = self._settings.body_bytes
+        given = dict(scope["headers"]).get(b"content-length", b"0")
+        if given.isdigit() and int(given) > most:
+            await respond(over_limit("body_bytes", most), answer)
+            return
+        count = 0
+
+        async def counted() -> Any:
+            nonlocal count
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > most:
+                raise over_limit("body_bytes", most)
+            return message
+
+        await self._app(scope, counted, answer)
+
+    def _note(self, scope: Any, status: int, seconds: float, extra: dict[bytes, bytes]) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        metrics.REQUESTS.labels(route, str(status)).inc()
+        metrics.SECONDS.labels(route).observe(seconds)
+        log.info(
+            "answered",
+            request=extra[b"x-request-id"].decode(),
+            method=scope["method"] if scope["method"] in METHODS else "other",
+            route=route,
+            status=status,
+            milliseconds=round(seconds * 1000, 1),
+        )
+
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
+
+
+class Rates:
+    """A bucket of requests for each caller, filled at a steady rate."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._buckets: dict[bytes, tuple[float, float]] = {}
+
+    def take(self, caller: bytes) -> float:
+        """How many requests are left after this one; below 0 it is one too many."""
+        now = time.monotonic()
+        left, at = self._buckets.get(caller, (float(self._burst), now))
+        left = min(float(self._burst), left + (now - at) * self._rate) - 1
+        if len(self._buckets) >= MOST_CALLERS:
+            self._buckets.clear()
+        self._buckets[caller] = (max(left, -1.0), now)
+        return left
+
+    def headers(self, left: float) -> list[tuple[bytes, bytes]]:
+        """What is left, as the IETF's draft on RateLimit headers has it."""
+        window = max(1, round(self._burst / self._rate))
+        return [
+            (b"ratelimit-policy", f'"key";q={self._burst};w={window}'.encode()),
+            (b"ratelimit", f'"key";r={max(0, int(left))};t={window}'.encode()),
+        ]
+
+
+class Answers:
+    """Answers to requests that made something, given again to whoever repeats them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._kept = settings.idempotent_hours * 3600
+
+    def before(
+        self, connection: Connection, who: Caller, name: str | None, request: Any
+    ) -> dict[str, Any] | None:
+        """The answer under this name; refused when it was for another request."""
+        if name is None:
+            return None
+        row = connection.execute(select(ANSWERS).where(*_own(who, name))).first()
+        if row is None or row.made < time.time() - self._kept:
+            return None
+        if row.request != _digest(request):
+            raise Problem(422, "Idempotency-Key was used for another request; use a new one")
+        found: dict[str, Any] = json.loads(row.body)
+        return found
+
+    def keep(
+        self, connection: Connection, who: Caller, name: str | None, request: Any, body: Any
+    ) -> None:
+        """Remember an answer, and forget those that are too old."""
+        if name is None:
+            return
+        now = time.time()
+        connection.execute(
+            delete(ANSWERS).where(ANSWERS.c.space == who.space, ANSWERS.c.made < now - self._kept)
+        )
+        connection.execute(delete(ANSWERS).where(*_own(who, name)))
+        values = {"space": who.space, "key": who.key, "name": name, "status": 200, "made": now}
+        connection.execute(
+            insert(ANSWERS), {**values, "request": _digest(request), "body": json.dumps(body)}
+        )
+
+    def once(self, connection: Connection, who: Caller, name: str | None, what: str) -> None:
+        """Refuse a repeated request whose answer must not be kept."""
+        if self.before(connection, who, name, what) is not None:
+            raise Problem(
+                409,
+                f"{what} was made by the request with this Idempotency-Key, and its secret is "
+                "shown once; take it back and make another if the answer was lost",
+            )
+        self.keep(connection, who, name, what, {})
+
+
+async def respond(problem: Problem, send: Any) -> None:
+    """A problem document as an ASGI answer."""
+    headers = [(b"content-type", MEDIA.encode())]
+    headers += [(name.lower().encode(), text.encode()) for name, text in problem.headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": problem.text()})
+
+
+def _own(who: Caller, name: str) -> tuple[Any, ...]:
+    return ANSWERS.c.space == who.space, ANSWERS.c.key == who.key, ANSWERS.c.name == name
+
+
+def _digest(request: Any) -> str:
+    canonical = json.dumps(request, sort_keys=True, default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _caller_of(scope: Any) -> bytes:
+    """Whose bucket a request is from: its key's, or its address's when it has none."""
+    given = dict(scope["headers"]).get(b"authorization")
+    if given is not None:
+        return hashlib.sha256(given).digest()
+    client = scope.get("client") or ("", 0)
+    return str(client[0]).encode()

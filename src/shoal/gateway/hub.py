@@ -1,0 +1,163 @@
+"""Outputs on their way to open connections: one short memory for all, one cursor a connection.
+
+A connection that is slow holds nobody up: it keeps no queue, only its place, and reads what it
+missed from the store. Whoever is told that a stream moved looks by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from shoal.gateway.advance import Output
+from shoal.gateway.problems import Problem
+from shoal.gateway.sight import Seen, Sight, newer, page
+from shoal.gateway.store import ALL, Store
+from shoal.gateway.streams import Closing
+
+KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
+PIECE = 100  # outputs sent at once to somebody who catches up
+
+Recheck = Callable[[], Any]  # an awaitable that gives the sight again, or raises Problem
+
+
+class Watched:
+    """A stream that somebody listens to: its last outputs and who waits for the next."""
+
+    def __init__(self) -> None:
+        self.recent: deque[Output] = deque(maxlen=KEPT)
+        self.moved = asyncio.Event()
+        self.reading = asyncio.Lock()
+        self.readers = 0
+
+    def wake(self) -> None:
+        """Everybody who waits goes on; those who come later wait anew."""
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
+
+
+class Hub:
+    """Streams that somebody in this process listens to."""
+
+    def __init__(self, store: Store, seen: Seen, heartbeat: float, most: int) -> None:
+        self._store = store
+        self._seen = seen
+        self._heartbeat = heartbeat
+        self._most = most
+        self._watched: dict[str, Watched] = {}
+        self._open: dict[str, int] = {}
+        self.closing = False
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return sum(self._open.values())
+
+    def publish(self, closings: list[Closing]) -> None:
+        """Slots closed in this process: hand their outputs to whoever listens."""
+        for closing in closings:
+            watched = self._watched.get(closing.uid)
+            if watched is not None:
+                watched.recent.extend(closing.outputs)
+                watched.wake()
+
+    async def catch_up(self) -> None:
+        """Something closed in another process: fetch it once for everybody who listens here."""
+        known = {
+            uid: watched.recent[-1].ordinal
+            for uid, watched in list(self._watched.items())
+            if watched.recent
+        }
+        found = await self._store.reading(ALL, lambda connection: newer(connection, known))
+        for uid, watched in list(self._watched.items()):
+            last = watched.recent[-1].ordinal if watched.recent else None
+            fresh = [
+                each for each in found.get(uid, ()) if last is not None and each.ordinal > last
+            ]
+            if fresh and last is not None and fresh[0].ordinal == last + 1:
+                watched.recent.extend(fresh)
+            elif fresh or uid not in known:
+                watched.recent.clear()
+            else:
+                continue
+            watched.wake()
+
+    def stop(self) -> None:
+        """End every connection, so that the process can."""
+        self.closing = True
+        for watched in self._watched.values():
+            watched.wake()
+
+    def admit(self, key: str) -> None:
+        """Count a connection of a key; too many are refused."""
+        if self._open.get(key, 0) >= self._most:
+            raise Problem(
+                429, f"more than the limit connections = {self._most} allows", limit="connections"
+            )
+        self._open[key] = self._open.get(key, 0) + 1
+
+    def leave(self, key: str) -> None:
+        """A connection ended."""
+        self._open[key] -= 1
+        if not self._open[key]:
+            del self._open[key]
+
+    async def follow(
+        self, sight: Sight, after: int, key: str, recheck: Recheck
+    ) -> AsyncIterator[bytes]:
+        """Frames of every output after an ordinal, and comments in between; without end.
+
+        The right to see is looked at again with every heartbeat, and before anything is sent that
+        came after one.
+        """
+        watched = self._watched.setdefault(sight.uid, Watched())
+        watched.readers += 1
+        try:
+            yield b"retry: 1000\n\n"
+            while not self.closing:
+                moved = watched.moved
+                outputs = await self._since(watched, sight, after)
+                if outputs:
+                    after = outputs[-1].ordinal
+                    mine = [output for output in outputs if sight.shows(output)]
+                    self._seen.note(sight, mine)
+                    if mine:
+                        yield b"".join(map(frame, mine))
+                    continue
+                try:
+                    await asyncio.wait_for(moved.wait(), self._heartbeat)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    sight = await recheck()
+        except Problem as problem:
+            yield b"event: end\ndata: " + problem.text() + b"\n\n"
+        finally:
+            self.leave(key)
+            watched.readers -= 1
+            if not watched.readers:
+                self._watched.pop(sight.uid, None)
+
+    async def _since(self, watched: Watched, sight: Sight, after: int) -> list[Output]:
+        """Outputs after an ordinal: from memory where it reaches back so far, or the store."""
+        recent = watched.recent
+        if not (recent and recent[0].ordinal <= after + 1):
+            async with watched.reading:  # one looks for all who are as far as it is
+                if not (recent and recent[0].ordinal <= after + 1):
+                    return await self._stored(watched, sight, after)
+        return [output for output in recent if output.ordinal > after]
+
+    async def _stored(self, watched: Watched, sight: Sight, after: int) -> list[Output]:
+        whole = sight._replace(every=1, since=None, until=None)
+        found = await self._store.reading(
+            sight.space, lambda connection: page(connection, whole, after, PIECE)
+        )
+        if found and not watched.recent and len(found) < PIECE:
+            watched.recent.extend(found)
+        return found
+
+
+def frame(output: Output) -> bytes:
+    """An output as a server-sent event."""
+    return f"id: {output.ordinal}\nevent: output\ndata: {output.body}\n\n".encode()

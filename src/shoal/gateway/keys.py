@@ -1,0 +1,221 @@
+"""Keys: who is calling, what they may do, and how keys are made, rotated and revoked.
+
+A key is 256 random bits, shown once and kept as a hash. Its name travels with it, so that one row
+is looked up and compared in constant time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, insert, select, update
+
+from shoal.gateway.problems import Problem, missing, not_understood
+from shoal.gateway.tables import KEYS, PEOPLE, SPACES
+
+OPERATOR, PERSON, DEVICE, APPLICATION = "operator", "person", "device", "application"
+KINDS = (OPERATOR, PERSON, DEVICE, APPLICATION)
+# who may make and take back keys of which kind
+MAKERS = {OPERATOR: (OPERATOR,), PERSON: (OPERATOR,), DEVICE: (PERSON,), APPLICATION: (OPERATOR,)}
+REMEMBERED = 1.0  # seconds a key that was looked up counts without looking again
+USED_EVERY = 60.0  # seconds between two notes that a key was used
+PREFIX = "shoal"
+
+
+class Caller(NamedTuple):
+    """Who holds a key: a space, the key's name, its kind, and the person or application."""
+
+    space: str
+    key: str
+    kind: str
+    holder: str
+
+    def must_be(self, *kinds: str) -> None:
+        """Refuse kinds of keys that this request is not for, whatever it names."""
+        if self.kind not in kinds:
+            raise Problem(403, f"this is for keys of kind {' or '.join(kinds)}, not {self.kind}")
+
+    def owns(self, person: str) -> bool:
+        """Whether the key is that person's own."""
+        return self.kind == PERSON and self.holder == person
+
+
+class Made(NamedTuple):
+    """A new key: its name, and the text that is shown once."""
+
+    key: str
+    token: str
+
+
+def make_key(
+    connection: Connection,
+    space: str,
+    kind: str,
+    holder: str,
+    *,
+    label: str = "",
+    expires: float | None = None,
+) -> Made:
+    """A new key, stored as a hash."""
+    key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    connection.execute(
+        insert(KEYS),
+        {
+            "space": space,
+            "key": key,
+            "kind": kind,
+            "holder": holder,
+            "hash": _hash(secret),
+            "label": label,
+            "made": time.time(),
+            "expires": expires,
+        },
+    )
+    return Made(key, f"{PREFIX}_{kind[0]}_{key}_{secret}")
+
+
+def first_key(connection: Connection, space: str) -> Made:
+    """The operator key of a new space; refused for one that is there."""
+    known = connection.execute(select(SPACES.c.space).where(SPACES.c.space == space)).first()
+    if known is not None:
+        raise not_understood(f"space {space!r} is there already; name another, or use its keys")
+    connection.execute(insert(SPACES), {"space": space, "made": time.time()})
+    return make_key(connection, space, OPERATOR, "", label="first")
+
+
+def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -> Made:
+    """A key that this caller may make, for somebody who is there."""
+    kind = asked["kind"]
+    caller.must_be(*MAKERS[kind])
+    holder = caller.holder if kind == DEVICE else asked.get("holder") or ""
+    if kind == PERSON:
+        _check_person(connection, caller.space, holder)
+    elif kind == APPLICATION and not holder:
+        raise not_understood("holder is missing; name the application")
+    return make_key(
+        connection,
+        caller.space,
+        kind,
+        "" if kind == OPERATOR else holder,
+        label=asked.get("label") or "",
+        expires=asked.get("expires"),
+    )
+
+
+def listed(connection: Connection, caller: Caller) -> list[dict[str, Any]]:
+    """The keys a caller may take back, without their secrets."""
+    columns = [column for column in KEYS.c if column.name not in ("space", "hash")]
+    rows = connection.execute(
+        select(*columns).where(KEYS.c.space == caller.space).order_by(KEYS.c.made)
+    )
+    return [dict(row._mapping) for row in rows if _may_revoke(caller, row.kind, row.holder)]
+
+
+def revoke(connection: Connection, caller: Caller, key: str) -> None:
+    """Take a key back; one that is not there and one of somebody else's are alike."""
+    row = connection.execute(
+        select(KEYS.c.kind, KEYS.c.holder).where(KEYS.c.space == caller.space, KEYS.c.key == key)
+    ).first()
+    if row is None or not _may_revoke(caller, row.kind, row.holder):
+        raise missing()
+    if key == caller.key:
+        raise Problem(409, "a key does not take itself back; use another one, made before")
+    connection.execute(
+        update(KEYS)
+        .where(KEYS.c.space == caller.space, KEYS.c.key == key)
+        .values(revoked=time.time())
+    )
+
+
+def look_up(connection: Connection, token: str, now: float) -> Caller:
+    """Who holds a key; refused alike whether it is unknown, expired or revoked."""
+    parts = token.split("_", 3)
+    wrong = Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
+    if len(parts) != 4 or parts[0] != PREFIX:
+        raise wrong
+    row = connection.execute(select(KEYS).where(KEYS.c.key == parts[2])).first()
+    stored = row.hash if row is not None else _hash("nobody")
+    same = hmac.compare_digest(stored, _hash(parts[3]))
+    if row is None or not same or row.revoked is not None:
+        raise wrong
+    if row.expires is not None and row.expires <= now:
+        raise wrong
+    return Caller(row.space, row.key, row.kind, row.holder)
+
+
+def note_use(connection: Connection, caller: Caller, now: float) -> None:
+    """Remember when a key was used last."""
+    connection.execute(
+        update(KEYS).where(KEYS.c.space == caller.space, KEYS.c.key == caller.key).values(used=now)
+    )
+
+
+class Remembered:
+    """Keys looked up a moment ago, by the hash of their text."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._noted: dict[str, float] = {}
+        self._most = most
+
+    def get(self, token: str) -> Caller | None:
+        found = self._known.get(hashlib.sha256(token.encode()).digest())
+        return None if found is None or found[0] < time.monotonic() else found[1]
+
+    def put(self, token: str, caller: Caller) -> bool:
+        """Remember a key; True when its use should be noted."""
+        if len(self._known) >= self._most:
+            self._known.clear()
+        now = time.monotonic()
+        digest = hashlib.sha256(token.encode()).digest()
+        self._known[digest] = (now + REMEMBERED, caller)
+        due = now - self._noted.get(caller.key, -USED_EVERY) >= USED_EVERY
+        if due:
+            if len(self._noted) >= self._most:
+                self._noted.clear()
+            self._noted[caller.key] = now
+        return due
+
+    def forget(self) -> None:
+        """Look everything up again: a key was taken back."""
+        self._known.clear()
+
+
+def token_of(header: str | None) -> str:
+    """The key in an Authorization header: Bearer, or Basic with the key as password."""
+    kind, _, rest = (header or "").partition(" ")
+    if kind.lower() == "bearer":
+        return rest.strip()
+    if kind.lower() == "basic":
+        return basic(rest)[1]
+    return ""
+
+
+def basic(encoded: str) -> tuple[str, str]:
+    """User and password of Basic authentication; empty when they cannot be read."""
+    try:
+        user, _, password = base64.b64decode(encoded).decode().partition(":")
+    except ValueError:
+        return "", ""
+    return user, password
+
+
+def _may_revoke(caller: Caller, kind: str, holder: str) -> bool:
+    if caller.kind == PERSON:
+        return kind == DEVICE and holder == caller.holder
+    return caller.kind == OPERATOR
+
+
+def _check_person(connection: Connection, space: str, person: str) -> None:
+    found = select(PEOPLE.c.person).where(PEOPLE.c.space == space, PEOPLE.c.person == person)
+    if connection.execute(found).first() is None:
+        raise not_understood("holder names nobody of this space; PUT /v1/people/… first")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Steps of the gateway's schema, taken by Alembic."""

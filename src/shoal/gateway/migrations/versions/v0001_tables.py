@@ -1,0 +1,41 @@
+"""The tables, and on PostgreSQL row-level security for a role that owns none of them."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from shoal.gateway.tables import METADATA, SPACED
+
+revision = "0001"
+down_revision = None
+
+ROLE = "shoal_gateway"
+LEDGER = ("shoal_versions", "shoal_plans", "shoal_limits", "shoal_charges")
+
+
+def upgrade() -> None:
+    """Make the tables; later steps alter them by hand, so that this one stays as it was."""
+    METADATA.create_all(op.get_bind())
+    if op.get_bind().dialect.name == "postgresql":
+        for statement in _security():
+            op.execute(statement)
+
+
+def _security() -> list[str]:
+    """A row is seen and written only by a transaction that said its space; '*' is the clock's."""
+    made = [
+        f"DO $$ BEGIN CREATE ROLE {ROLE} NOLOGIN; EXCEPTION WHEN duplicate_object OR "
+        "unique_violation THEN NULL; END $$",
+        "DO $$ BEGIN EXECUTE format("
+        f"'GRANT USAGE ON SCHEMA %I TO {ROLE}', current_schema()); END $$",
+        f"GRANT {ROLE} TO CURRENT_USER",
+    ]
+    for table in SPACED:
+        made += [
+            f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY",
+            f"ALTER TABLE {table.name} FORCE ROW LEVEL SECURITY",
+            f"CREATE POLICY space ON {table.name} USING (current_setting('shoal.space', true) "
+            "IN (space, '*'))",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table.name} TO {ROLE}",
+        ]
+    return made

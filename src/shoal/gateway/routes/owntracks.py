@@ -1,0 +1,139 @@
+"""OwnTracks in HTTP mode: a phone with that app is a device, and sees friends as they were
+released.
+
+The password is a device key; the user name, if the phone is to see friends, an application key.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request
+from sqlalchemy import select
+
+from shoal.gateway.keys import APPLICATION, DEVICE, PREFIX, Caller, basic
+from shoal.gateway.problems import Problem, not_understood
+from shoal.gateway.routes.bodies import House, ReadingBody, Who
+from shoal.gateway.routes.streams import taken
+from shoal.gateway.sight import Sight, latest
+from shoal.gateway.streams import Address
+from shoal.gateway.tables import GRANTS, STREAMS
+
+router = APIRouter(tags=["owntracks"])
+
+ENCRYPTED = (
+    "the message is encrypted for another phone, and a gateway that cannot read a place cannot "
+    "protect it; turn encryption off in the app and rely on TLS"
+)
+
+
+@router.post("/owntracks")
+async def owntracks(
+    request: Request,
+    house: House,
+    who: Who,
+    message: Annotated[dict[str, Any], Body()],
+    stream: Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,64}$")] = "places",
+) -> list[dict[str, Any]]:
+    """Take a location message, and answer with the friends whose places may be seen.
+
+    Messages of other types are taken and ignored, as the app expects. `stream` is the person's
+    stream of places.
+    """
+    who.must_be(DEVICE)
+    await push_message(house, who, stream, message)
+    viewer = await _viewer(request, house)
+    if viewer is None:
+        return []
+    cards: list[dict[str, Any]] = await house.store.reading(
+        viewer.space, lambda connection: friends(connection, house, viewer)
+    )
+    return cards
+
+
+async def push_message(house: Any, who: Caller, stream: str, message: dict[str, Any]) -> None:
+    """A message of the app as a reading; everything but coordinates and time is dropped here."""
+    if message.get("_type") == "encrypted":
+        raise not_understood(ENCRYPTED)
+    if message.get("_type") != "location":
+        return
+    reading = reading_of(message)
+    try:
+        await taken(house, who, Address(who.space, who.holder, stream), [reading])
+    except Problem as problem:
+        if problem.status != 404:
+            raise  # a phone without a stream of places is no error: it would try again for ever
+
+
+def reading_of(message: dict[str, Any]) -> ReadingBody:
+    """The reading in a location message; refused in words that do not repeat it."""
+    lat, lon, at = (message.get(name) for name in ("lat", "lon", "tst"))
+    numbers = all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in (lat, lon)
+    )
+    if not numbers or not (at is None or isinstance(at, int)):
+        raise not_understood("a location message needs numbers lat and lon, and a whole tst")
+    try:
+        when = None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+        return ReadingBody(lat=lat, lon=lon, at=when)
+    except (ValueError, OverflowError, OSError):
+        raise not_understood("a location message has coordinates or a time out of range") from None
+
+
+def friends(connection: Any, house: Any, viewer: Caller) -> list[dict[str, Any]]:
+    """A card and a location for everybody who lets this application see places."""
+    granted = connection.execute(
+        select(GRANTS).where(GRANTS.c.space == viewer.space, GRANTS.c.application == viewer.holder)
+    ).all()
+    found: list[dict[str, Any]] = []
+    for grant in granted:
+        rows = connection.execute(
+            select(STREAMS).where(
+                STREAMS.c.space == viewer.space,
+                STREAMS.c.person == grant.person,
+                STREAMS.c.kind == "places",
+                STREAMS.c.forgotten.is_(None),
+            )
+        ).all()
+        allowed = None if grant.streams is None else json.loads(grant.streams)
+        for row in rows:
+            if allowed is None or row.stream in allowed:
+                found += _cards(connection, house, grant, row)
+    return found
+
+
+def _cards(connection: Any, house: Any, grant: Any, row: Any) -> list[dict[str, Any]]:
+    sight = Sight(row.space, row.uid, grant.application, grant.every, grant.since, grant.until)
+    output = latest(connection, sight)
+    if output is None:
+        return []
+    body = json.loads(output.body)
+    if "lat" not in body:
+        return []
+    house.seen.note(sight, [output])
+    short = row.person[:2]
+    ends = datetime.fromisoformat(body["ends"]).timestamp()
+    return [
+        {"_type": "card", "name": row.person, "tid": short},
+        {
+            "_type": "location",
+            "tid": short,
+            "lat": body["lat"],
+            "lon": body["lon"],
+            "acc": round(1000 * body["spread"]),
+            "tst": int(ends),
+        },
+    ]
+
+
+async def _viewer(request: Request, house: Any) -> Caller | None:
+    """The application key in the user name, if there is one."""
+    kind, _, rest = request.headers.get("authorization", "").partition(" ")
+    user = basic(rest)[0] if kind.lower() == "basic" else ""
+    if not user.startswith(f"{PREFIX}_"):
+        return None
+    viewer: Caller = await house.caller(f"Bearer {user}")
+    viewer.must_be(APPLICATION)
+    return viewer

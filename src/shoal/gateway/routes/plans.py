@@ -1,0 +1,184 @@
+"""Plans: made by jobs, estimated without being kept, looked at; and single releases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from sqlalchemy import select
+
+from shoal.core.plan import Plan, Sampler
+from shoal.gateway.calibration import calibrated, check_spec
+from shoal.gateway.jobs import DONE, FAILED, job_told, new_job
+from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
+from shoal.gateway.machines import plan_of
+from shoal.gateway.problems import missing, not_understood
+from shoal.gateway.routes.bodies import Body, House, Idempotency, Name, Text, Who
+from shoal.gateway.tables import PLANS
+
+router = APIRouter(prefix="/v1", tags=["plans"])
+
+SPEC = Annotated[str, Field(max_length=500_000)]
+LOOK = 0.5  # seconds between two looks at a job's progress
+
+
+class PlanBody(Body):
+    """A spec, as TOML text or as the object that text stands for; no files, no [data]."""
+
+    spec: SPEC | dict[str, Any]
+
+
+class ReleaseBody(Body):
+    """Data for one release under a plan that is not a stream; it is not stored."""
+
+    plan: Name
+    data: list[Any] | dict[str, Any]
+    subject: Text = Field("", description="whose data it is; of a person's own key, their own")
+    period: Text = ""
+
+
+@router.post("/plans", status_code=202)
+async def post_plan(
+    house: House, who: Who, body: PlanBody, response: Response, idempotency_key: Idempotency = None
+) -> dict[str, Any]:
+    """Calibrate a spec in the background. For operators."""
+    who.must_be(OPERATOR)
+    spec = check_spec(body.spec)
+
+    def work(connection: Any) -> dict[str, Any]:
+        before = house.answers.before(connection, who, idempotency_key, spec)
+        if before is not None:
+            return dict(before)
+        made = {"job": new_job(connection, who.space, spec)}
+        house.answers.keep(connection, who, idempotency_key, spec, made)
+        return made
+
+    made: dict[str, Any] = await house.store.writing(who.space, work)
+    house.jobs.hurry()
+    response.headers["Location"] = f"/v1/jobs/{made['job']}"
+    return made
+
+
+@router.post("/plans/estimate")
+async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
+    """What a spec would give, stored nowhere: error, cost, what ordinary DP leaks, a dry run."""
+    who.must_be(OPERATOR)
+    spec = check_spec(body.spec)
+    settings = house.settings
+
+    async def quiet(told: dict[str, Any]) -> None:
+        """Nobody is told how far it is."""
+
+    async with house.estimating:
+        found = await calibrated(
+            spec,
+            seconds=settings.plan_seconds,
+            memory=settings.plan_bytes,
+            progress=quiet,
+            estimate=True,
+        )
+    return {"plan": found["plan"], **found["told"]}
+
+
+@router.get("/jobs/{job}")
+async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
+    """Where a job stands. For operators."""
+    who.must_be(OPERATOR)
+    told: dict[str, Any] = await house.store.reading(
+        who.space, partial(job_told, space=who.space, job=job)
+    )
+    return told
+
+
+@router.get("/jobs/{job}/events", responses={200: {"content": {"text/event-stream": {}}}})
+async def job_events(house: House, who: Who, job: Name) -> Response:
+    """A job's progress as server-sent events, up to its end. For operators."""
+    who.must_be(OPERATOR)
+    look = partial(job_told, space=who.space, job=job)
+    first = await house.store.reading(who.space, look)
+
+    async def frames() -> AsyncIterator[str]:
+        told, last = first, None
+        while not house.hub.closing:
+            if told != last:
+                yield f"event: progress\ndata: {json.dumps(told)}\n\n"
+            if told["state"] in (DONE, FAILED):
+                return
+            await asyncio.sleep(LOOK)
+            told, last = await house.store.reading(who.space, look), told
+
+    return StreamingResponse(frames(), media_type="text/event-stream")
+
+
+@router.get("/plans")
+async def get_plans(house: House, who: Who) -> dict[str, Any]:
+    """The plans of the space. For operators and people."""
+    who.must_be(OPERATOR, PERSON)
+    wanted = select(PLANS.c.plan, PLANS.c.kind).where(PLANS.c.space == who.space)
+    found = await house.store.reading(
+        who.space, lambda c: [row._asdict() for row in c.execute(wanted.order_by(PLANS.c.made))]
+    )
+    return {"plans": found}
+
+
+@router.get("/plans/{plan}")
+async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
+    """A plan: its promise, its explanation, all mechanisms side by side. Plans are no secret."""
+    who.must_be(OPERATOR, PERSON, APPLICATION)
+    row = await house.store.reading(who.space, lambda c: _plan_row(c, who.space, plan))
+    return {"plan": plan, **json.loads(row.told)}
+
+
+@router.post("/releases")
+async def release(
+    house: House, who: Who, body: ReleaseBody, idempotency_key: Idempotency = None
+) -> dict[str, Any]:
+    """One release of the data in the request, charged before it is drawn.
+
+    The same Idempotency-Key gives the same release again; no trace of the data is kept. For
+    operators, who name a subject, and for people about themselves.
+    """
+    who.must_be(OPERATOR, PERSON)
+    name = body.subject or (who.holder if who.kind == PERSON else "")
+    if not name:
+        raise not_understood("subject is missing; say whose data it is, the ledger needs to know")
+    if who.kind == PERSON and name != who.holder:
+        raise missing()
+    subject = f"{who.space}/releases/{name}"
+    key = None if idempotency_key is None else f"{who.key}/{idempotency_key}"
+
+    def work(connection: Any) -> Any:
+        plan = _single(_plan_row(connection, who.space, body.plan).document)
+        ledger = house.store.charging(connection)
+        return plan.release(body.data, ledger=ledger, subject=subject, period=body.period, key=key)
+
+    made = await house.store.writing(who.space, work)
+    return {
+        "values": made.as_dict(),
+        "unit": made.answer.unit,
+        "mechanism": made.mechanism,
+        "guarantee": {"notion": made.guarantee.notion, "amount": str(made.guarantee.amount)},
+        "error": None if made.error is None else made.error.describe(),
+    }
+
+
+def _single(document: str) -> Plan:
+    plan = plan_of(document)
+    if not isinstance(plan.body, Sampler):
+        raise not_understood("plan is for a stream; push readings to a stream under it")
+    return plan
+
+
+def _plan_row(connection: Any, space: str, plan: str) -> Any:
+    row = connection.execute(
+        select(PLANS).where(PLANS.c.space == space, PLANS.c.plan == plan)
+    ).first()
+    if row is None:
+        raise missing()
+    return row

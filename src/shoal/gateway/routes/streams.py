@@ -1,0 +1,161 @@
+"""Readings in, outputs out: what devices and applications use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import TypeAdapter, ValidationError
+
+from shoal.gateway import metrics
+from shoal.gateway.advance import REASONS, Output, Reading
+from shoal.gateway.keys import DEVICE, Caller
+from shoal.gateway.problems import Problem, missing, not_understood, over_limit
+from shoal.gateway.routes.bodies import House, ReadingBody, Stream, Who
+from shoal.gateway.sight import latest, page, sight_of
+from shoal.gateway.streams import Address, instant, now_seconds, take
+
+router = APIRouter(prefix="/v1/people/{person}/streams/{stream}", tags=["streams"])
+
+ONE_OR_MANY: TypeAdapter[ReadingBody | list[ReadingBody]] = TypeAdapter(
+    ReadingBody | list[ReadingBody]
+)
+JSON = "application/json"
+OUTPUTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {JSON: {"schema": {"type": "object"}}}, "description": "outputs"}
+}
+
+
+@router.post("/readings", status_code=202, response_model=None)
+async def push(
+    house: House, who: Who, where: Stream, body: ReadingBody | list[ReadingBody]
+) -> dict[str, Any]:
+    """Take readings of the person whose device this is. Nothing of them is stored.
+
+    The first reading of a slot counts; later ones of the same slot are taken and ignored. What is
+    refused is listed with a reason.
+    """
+    who.must_be(DEVICE)
+    readings = body if isinstance(body, list) else [body]
+    return await taken(house, who, where, readings)
+
+
+async def taken(
+    house: Any, who: Caller, where: Address, readings: list[ReadingBody]
+) -> dict[str, Any]:
+    """What became of the readings of a device."""
+    if who.holder != where.person:
+        raise missing()
+    limit = house.settings.readings
+    if len(readings) > limit:
+        raise over_limit("readings", limit)
+    now = now_seconds()
+    given = [
+        Reading(now if each.at is None else instant(each.at), each.content()) for each in readings
+    ]
+    told = await house.store.writing(
+        where.space, lambda connection: take(house.rooms, connection, where, given, now)
+    )
+    dead = [(place, reason) for place, reason in enumerate(told) if reason is not None]
+    metrics.READINGS.labels("taken").inc(len(told) - len(dead))
+    for _, reason in dead:
+        metrics.READINGS.labels(reason).inc()
+    return {
+        "taken": len(told) - len(dead),
+        "dead": [{"place": p, "reason": r, "detail": REASONS[r]} for p, r in dead],
+    }
+
+
+@router.get("/now", responses=OUTPUTS)
+async def now(house: House, who: Who, where: Stream) -> Response:
+    """The output of the last closed slot that the caller may see."""
+
+    def work(connection: Any) -> Any:
+        sight = sight_of(connection, who, where)
+        return sight, latest(connection, sight)
+
+    sight, output = await house.store.reading(where.space, work)
+    if output is None:
+        raise Problem(409, "no slot of the stream that this key may see has closed yet")
+    house.seen.note(sight, [output])
+    return Response(output.body, media_type=JSON)
+
+
+@router.get("/outputs", responses=OUTPUTS)
+async def outputs(
+    house: House,
+    who: Who,
+    where: Stream,
+    after: Annotated[int, Query(ge=-1, lt=2**62, description="the last id that is known")] = -1,
+    limit: Annotated[int, Query(ge=1, le=100_000)] = 100,
+) -> Response:
+    """The outputs after an id, oldest first, with the `after` of the next page."""
+
+    def work(connection: Any) -> Any:
+        sight = sight_of(connection, who, where)
+        return sight, page(connection, sight, after, min(limit, house.settings.page))
+
+    sight, found = await house.store.reading(where.space, work)
+    house.seen.note(sight, found)
+    return Response(_page(found, after), media_type=JSON)
+
+
+@router.get("/events", responses={200: {"content": {"text/event-stream": {}}}})
+async def events(
+    request: Request,
+    house: House,
+    who: Who,
+    where: Stream,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+    after: Annotated[int | None, Query(ge=-1, lt=2**62)] = None,
+) -> Response:
+    """Server-sent events: each output when its slot closes, none twice, none left out.
+
+    Goes on after `Last-Event-ID`, or after `after`; without either from the next slot on.
+    """
+    begin = _resumed(last_event_id, after)
+
+    def work(connection: Any) -> Any:
+        sight = sight_of(connection, who, where)
+        newest = latest(connection, sight._replace(every=1, since=None, until=None))
+        return sight, -1 if newest is None else newest.ordinal
+
+    sight, newest = await house.store.reading(where.space, work)
+    house.hub.admit(who.key)
+
+    async def again() -> Any:
+        who_now = await house.caller(request.headers.get("authorization"), fresh=True)
+        return await house.store.reading(
+            where.space, lambda connection: sight_of(connection, who_now, where)
+        )
+
+    first = newest if begin is None else begin
+    return StreamingResponse(
+        house.hub.follow(sight, first, who.key, again),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def _resumed(last_event_id: str | None, after: int | None) -> int | None:
+    """The id a client saw last; None when it has seen none."""
+    if not last_event_id:
+        return after
+    if not last_event_id.isascii() or not last_event_id.isdigit():
+        raise not_understood("Last-Event-ID is no id of an output; leave it out to begin anew")
+    return min(int(last_event_id), 2**62)
+
+
+def _page(found: list[Output], after: int) -> str:
+    last = found[-1].ordinal if found else after
+    return f'{{"outputs":[{",".join(each.body for each in found)}],"after":{last}}}'
+
+
+def parsed(content: bytes) -> list[ReadingBody]:
+    """Readings from a message that is not a request, such as MQTT's."""
+    try:
+        found = ONE_OR_MANY.validate_json(content)
+    except ValidationError:
+        raise not_understood("the message is no reading") from None
+    return found if isinstance(found, list) else [found]

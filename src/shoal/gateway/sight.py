@@ -1,0 +1,253 @@
+"""Who may see which outputs of a stream: the person all of them, an application what it was
+granted.
+
+A grant can be narrower in time or rarer in slots: a part of the outputs, never another draw.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+
+from shoal.gateway.advance import Output
+from shoal.gateway.keys import APPLICATION, PERSON, Caller
+from shoal.gateway.problems import missing
+from shoal.gateway.streams import Address, row_of
+from shoal.gateway.tables import DEAD, GRANTS, KEYS, OUTPUTS, SEEN, STREAMS
+
+TOGETHER = 100  # streams looked up in one statement
+
+
+class Sight(NamedTuple):
+    """A stream as one caller sees it: every so many slots, that open since and until."""
+
+    space: str
+    uid: str
+    reader: str
+    every: int = 1
+    since: float | None = None
+    until: float | None = None
+
+    def shows(self, output: Output) -> bool:
+        """Whether an output is part of what was granted."""
+        return (
+            output.ordinal % self.every == 0
+            and (self.since is None or output.opens >= self.since)
+            and (self.until is None or output.opens < self.until)
+        )
+
+
+def sight_of(connection: Connection, caller: Caller, address: Address) -> Sight:
+    """What this key may see of a stream; nothing there and nothing granted are alike."""
+    caller.must_be(PERSON, APPLICATION)
+    if caller.space != address.space:
+        raise missing()
+    if caller.kind == PERSON:
+        if not caller.owns(address.person):
+            raise missing()
+        return Sight(address.space, row_of(connection, address).uid, "")
+    grant = connection.execute(
+        select(GRANTS).where(
+            GRANTS.c.space == address.space,
+            GRANTS.c.person == address.person,
+            GRANTS.c.application == caller.holder,
+        )
+    ).first()
+    if grant is None:
+        raise missing()
+    if grant.streams is not None and address.stream not in json.loads(grant.streams):
+        raise missing()
+    uid = row_of(connection, address).uid
+    return Sight(address.space, uid, caller.holder, grant.every, grant.since, grant.until)
+
+
+def page(connection: Connection, sight: Sight, after: int, most: int) -> list[Output]:
+    """The outputs after an ordinal that this caller sees, oldest first."""
+    wanted = select(OUTPUTS.c.ordinal, OUTPUTS.c.opens, OUTPUTS.c.body).where(
+        *_seen_by(sight), OUTPUTS.c.ordinal > after
+    )
+    rows = connection.execute(wanted.order_by(OUTPUTS.c.ordinal).limit(most))
+    return [Output(*row) for row in rows]
+
+
+def latest(connection: Connection, sight: Sight) -> Output | None:
+    """The output of the last closed slot that this caller sees; None before the first."""
+    wanted = select(OUTPUTS.c.ordinal, OUTPUTS.c.opens, OUTPUTS.c.body).where(*_seen_by(sight))
+    row = connection.execute(wanted.order_by(OUTPUTS.c.ordinal.desc()).limit(1)).first()
+    return None if row is None else Output(*row)
+
+
+def newer(connection: Connection, known: dict[str, int]) -> dict[str, list[Output]]:
+    """The outputs of each stream after the ordinal that is known of it."""
+    rules = [
+        and_(OUTPUTS.c.uid == uid, OUTPUTS.c.ordinal > ordinal) for uid, ordinal in known.items()
+    ]
+    found: dict[str, list[Output]] = {}
+    for first in range(0, len(rules), TOGETHER):
+        wanted = select(OUTPUTS).where(or_(*rules[first : first + TOGETHER]))
+        for row in connection.execute(wanted.order_by(OUTPUTS.c.ordinal)):
+            found.setdefault(row.uid, []).append(Output(row.ordinal, row.opens, row.body))
+    return found
+
+
+def grant(
+    connection: Connection, address: Address, application: str, asked: dict[str, Any]
+) -> None:
+    """What an application may see from now on, in place of what it might before."""
+    known = select(KEYS.c.key).where(
+        KEYS.c.space == address.space, KEYS.c.kind == APPLICATION, KEYS.c.holder == application
+    )
+    if connection.execute(known).first() is None:
+        raise missing()
+    now = time.time()
+    streams = asked.get("streams")
+    withdraw(connection, address, application)
+    connection.execute(
+        insert(GRANTS),
+        {
+            "space": address.space,
+            "person": address.person,
+            "application": application,
+            "streams": None if streams is None else json.dumps(sorted(streams)),
+            "every": asked.get("every") or 1,
+            "since": asked.get("since") if asked.get("since") is not None else now,
+            "until": asked.get("until"),
+            "made": now,
+        },
+    )
+
+
+def withdraw(connection: Connection, address: Address, application: str) -> bool:
+    """Whether there was a grant that is no more."""
+    gone = connection.execute(
+        delete(GRANTS).where(
+            GRANTS.c.space == address.space,
+            GRANTS.c.person == address.person,
+            GRANTS.c.application == application,
+        )
+    )
+    return bool(gone.rowcount)
+
+
+def grants(connection: Connection, space: str, person: str) -> list[dict[str, Any]]:
+    """All that a person granted."""
+    rows = connection.execute(
+        select(GRANTS).where(GRANTS.c.space == space, GRANTS.c.person == person)
+    )
+    return [
+        {
+            "application": row.application,
+            "streams": None if row.streams is None else json.loads(row.streams),
+            "every": row.every,
+            "since": row.since,
+            "until": row.until,
+        }
+        for row in rows
+    ]
+
+
+class Seen:
+    """What applications were given a moment ago, until it is written down."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+
+    def note(self, sight: Sight, outputs: list[Output]) -> None:
+        """An application was given these."""
+        if not sight.reader or not outputs:
+            return
+        key = (sight.space, sight.uid, sight.reader)
+        first, last, times = self._noted.get(key, (outputs[0].ordinal, -1, 0))
+        self._noted[key] = (
+            min(first, outputs[0].ordinal),
+            max(last, outputs[-1].ordinal),
+            times + len(outputs),
+        )
+
+    def taken(self) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:
+        """All notes, which are gone from here."""
+        noted, self._noted = self._noted, {}
+        return list(noted.items())
+
+
+def write_seen(
+    connection: Connection, noted: list[tuple[tuple[str, str, str], tuple[int, int, int]]]
+) -> None:
+    """Add what applications saw to what is known."""
+    now = time.time()
+    for (space, uid, application), (first, last, times) in noted:
+        own = (SEEN.c.space == space, SEEN.c.uid == uid, SEEN.c.application == application)
+        before = connection.execute(select(SEEN).where(*own)).first()
+        if before is None:
+            values = {"space": space, "uid": uid, "application": application}
+            connection.execute(
+                insert(SEEN), {**values, "first": first, "last": last, "times": times, "at": now}
+            )
+        else:
+            connection.execute(
+                update(SEEN)
+                .where(*own)
+                .values(
+                    first=min(first, before.first),
+                    last=max(last, before.last),
+                    times=before.times + times,
+                    at=now,
+                )
+            )
+
+
+def overview(connection: Connection, space: str, person: str) -> list[dict[str, Any]]:
+    """The streams of a person: where each stands, who saw it, what was refused."""
+    rows = connection.execute(
+        select(STREAMS).where(STREAMS.c.space == space, STREAMS.c.person == person)
+    ).all()
+    return [_told(connection, row) for row in rows]
+
+
+def _told(connection: Connection, row: Any) -> dict[str, Any]:
+    own = SEEN.c.space == row.space, SEEN.c.uid == row.uid
+    seen = connection.execute(select(SEEN).where(*own)).all()
+    reasons = connection.execute(
+        select(DEAD.c.reason, func.count())
+        .where(DEAD.c.space == row.space, DEAD.c.uid == row.uid)
+        .group_by(DEAD.c.reason)
+    )
+    clock = json.loads(row.clock)
+    return {
+        "stream": row.stream,
+        "kind": row.kind,
+        "plan": row.plan,
+        "next_plan": None if row.swap is None else json.loads(row.swap)[0],
+        "timezone": clock["zone"],
+        "silence": row.silence,
+        "independent": row.apart,
+        "paused": [] if row.forgotten is not None else json.loads(row.pauses),
+        "next": row.closed,
+        "closes": row.closes,
+        "forgotten": row.forgotten is not None,
+        "refused": {reason: int(count) for reason, count in reasons},
+        "seen": [
+            {
+                "application": each.application,
+                "first": each.first,
+                "last": each.last,
+                "outputs": each.times,
+                "at": each.at,
+            }
+            for each in seen
+        ],
+    }
+
+
+def _seen_by(sight: Sight) -> list[Any]:
+    rules: list[Any] = [OUTPUTS.c.space == sight.space, OUTPUTS.c.uid == sight.uid]
+    if sight.every > 1:
+        rules.append(OUTPUTS.c.ordinal % sight.every == 0)
+    if sight.since is not None:
+        rules.append(OUTPUTS.c.opens >= sight.since)
+    if sight.until is not None:
+        rules.append(OUTPUTS.c.opens < sight.until)
+    return rules

@@ -1,0 +1,285 @@
+"""The database of the gateway and its ledger: one transaction does all that belongs together.
+
+SQLite has one writer thread: what waits is committed together, each piece of work in a savepoint of
+its own. PostgreSQL has as many writers as threads; a transaction says its space first, and
+row-level security shows it nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from shoal.core.plan import Charge, Release
+from shoal.gateway.problems import RETRY, Problem
+from shoal.gateway.settings import Settings
+from shoal.ledger import links, reading
+from shoal.ledger.charging import check_names, checked_release, fields, repeated
+from shoal.ledger.schema import CHARGES, LIMITS, VERSIONS
+from shoal.ledger.store import SqlLedger, decide, keep_plan, open_ledger
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+ALL = "*"  # the space of what belongs to no caller: the clock, and looking a key up
+GROUP = 64  # pieces of work committed together, so that a crowd waits for the disk once
+ATTEMPTS = 8
+AGAIN = ("40001", "40P01", "55P03")  # serialisation failure, deadlock, lock not got: no effect
+ROLE = "shoal_gateway"
+
+
+class Store:
+    """One database: `write` and `read` for threads, `writing` and `reading` for the loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ledger: SqlLedger = open_ledger(settings.database)
+        self.postgres = self.ledger.database.dialect.batch is not None
+        self.engine = _engine(settings) if self.postgres else self.ledger.database.engine
+        threads = settings.threads if self.postgres else 4
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
+        self._writer = None if self.postgres else Writer(self.ledger)
+        self._waiting = 0
+
+    def migrate(self) -> None:
+        """Bring the schema to its newest version; safe from many processes at once."""
+        if self.postgres:
+            self._transact(_upgrade, space=None)
+        else:
+            self.ledger.database.migrate(_upgrade)
+
+    def write(self, space: str, work: Work[T]) -> T:
+        """The result of `work`, committed; when it raises, nothing has changed."""
+        if self._writer is not None:
+            return self._writer.run(work)
+        return self._transact(work, space)
+
+    def read(self, space: str, work: Work[T]) -> T:
+        """The result of `work`, which changes nothing."""
+        if self._writer is not None:
+            return self.ledger.database.read(work)
+        return self._transact(work, space)
+
+    async def writing(self, space: str, work: Work[T]) -> T:
+        """`write` for the event loop; turned away when too many wait already."""
+        if self._waiting >= self.settings.waiting:
+            raise Problem(503, f"{self._waiting} writes wait; try again", headers=RETRY)
+        self._waiting += 1
+        try:
+            if self._writer is not None:
+                return await asyncio.wrap_future(self._writer.submit(work))
+            return await self._in_thread(lambda: self._transact(work, space))
+        finally:
+            self._waiting -= 1
+
+    async def reading(self, space: str, work: Work[T]) -> T:
+        """`read` for the event loop."""
+        return await self._in_thread(lambda: self.read(space, work))
+
+    async def limit(self, subject: str, amount: float, unit: str) -> None:
+        """Set the most that may be spent on a subject in each of its periods."""
+        await self._in_thread(lambda: self.ledger.limit(amount, unit=unit, subject=subject))
+
+    async def spent(self, subject: str, period: str) -> Any:
+        """What the ledger says was spent on a subject in a period; None for nothing."""
+        return await self._in_thread(lambda: self.ledger.spent(subject, period))
+
+    async def limits(self) -> Any:
+        """The limits of the ledger that are in force."""
+        return await self._in_thread(self.ledger.limits)
+
+    def charging(self, connection: Connection) -> LedgerWithin:
+        """The ledger inside a transaction of this store."""
+        return LedgerWithin(self.ledger, connection, lock=self.postgres)
+
+    def close(self) -> None:
+        """Finish what was begun and give the connections back."""
+        if self._writer is not None:
+            self._writer.stop()
+        self._pool.shutdown(wait=True)
+        self.engine.dispose()
+        self.ledger.close()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _transact(self, work: Work[T], space: str | None) -> T:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self.engine.connect() as connection, connection.begin():
+                    if self.postgres and space is not None:
+                        connection.execute(_SPACE, {"role": ROLE, "space": space})
+                    return work(connection)
+            except DBAPIError as error:
+                state = getattr(error.orig, "sqlstate", None)
+                if state not in AGAIN or attempt == ATTEMPTS:
+                    raise unusable(error) from error
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))
+        raise AssertionError("unreachable")
+
+
+class LedgerWithin:
+    """A ledger whose charges belong to a transaction of somebody else's: committed with it."""
+
+    def __init__(self, ledger: SqlLedger, connection: Connection, *, lock: bool) -> None:
+        self._ledger = ledger
+        self._connection = connection
+        self._lock = lock
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        """As the ledger's own: checked, charged, drawn; but the commit is the caller's."""
+        check_names(charge)
+        ledger, connection = self._ledger, self._connection
+        if self._lock:
+            from shoal.ledger.postgres import LOCK
+
+            connection.exec_driver_sql(LOCK)
+            self._lock = False
+        state = reading.state(connection, charge)
+        ledger.check_version(connection, state.heads.get(VERSIONS.name))
+        if state.key is not None:
+            return repeated(reading.entry(connection, state.key), charge)
+        limits = ledger._limits(connection, state.heads.get(LIMITS.name))
+        stored = lambda name: ledger._plan(connection, name)  # noqa: E731
+        decide(state.counted, charge, limits, stored, ledger._memory.computed())
+        last = state.head
+        if not state.has_plan:
+            last = keep_plan(connection, last, charge.plan)
+        release = checked_release(sample(), charge.plan)
+        links.append(connection, CHARGES, last, **fields(charge, release))
+        return release
+
+
+class Writer:
+    """The one thread that writes to a SQLite file; what waits meanwhile is committed together."""
+
+    def __init__(self, ledger: SqlLedger) -> None:
+        self._ledger = ledger
+        self._queue: queue.SimpleQueue[tuple[Work[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """The result of `work`, once it is on the disk."""
+        future: Future[T] = Future()
+        self._queue.put((work, future))
+        return future
+
+    def run(self, work: Work[T]) -> T:
+        """The same, waited for."""
+        return self.submit(work).result()
+
+    def stop(self) -> None:
+        """Finish what waits, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        going = True
+        while going:
+            taken = [self._queue.get()]
+            while len(taken) < GROUP and not self._queue.empty():
+                taken.append(self._queue.get())
+            going = None not in taken
+            group = [each for each in taken if each is not None and _begins(each[1])]
+            if group:
+                self._commit(group)
+
+    def _commit(self, group: list[tuple[Work[Any], Future[Any]]]) -> None:
+        try:
+            told = self._ledger.database.write(
+                lambda connection: [_attempt(connection, work) for work, _ in group]
+            )
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+            for _, future in group:
+                future.set_exception(error)
+            return
+        for (_, future), (result, failure) in zip(group, told, strict=True):
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+
+
+def _begins(future: Future[Any]) -> bool:
+    """Whether somebody still waits; from here on nobody can stop it."""
+    return future.set_running_or_notify_cancel()
+
+
+def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | None]:
+    """The result of `work`, or its error with everything it did undone."""
+    try:
+        with connection.begin_nested():
+            return work(connection), None
+    except DBAPIError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is handed to whoever waits
+        return None, error
+
+
+def unusable(error: DBAPIError) -> Problem:
+    """What to say when the database failed: nothing was committed, or nobody can know."""
+    return Problem(
+        503,
+        "the database cannot be used just now; a reading may be sent again, it is drawn once",
+        headers=RETRY,
+    )
+
+
+_SPACE = text("SELECT set_config('role', :role, true), set_config('shoal.space', :space, true)")
+
+
+def _engine(settings: Settings) -> Engine:
+    url = make_url(settings.database).set(drivername="postgresql+psycopg")
+    engine = create_engine(
+        url,
+        isolation_level="READ COMMITTED",
+        pool_size=settings.threads,
+        max_overflow=4,
+        pool_pre_ping=True,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = 20000")
+            cursor.execute("SET idle_in_transaction_session_timeout = 60000")
+        connection.commit()
+
+    return engine
+
+
+def _upgrade(connection: Connection) -> None:
+    """Run Alembic on this connection, alone."""
+    from alembic import command
+    from alembic.config import Config
+
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7309940822140974)")
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_LEDGER_GRANTS)
+
+
+# the ledger's tables are its own: the role may add to them and lock them, triggers stop the rest
+_LEDGER_GRANTS = f"""
+DO $$ DECLARE found text; BEGIN
+FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
+    AND tablename LIKE 'shoal\\_%%' LOOP
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE ON %%I TO {ROLE}', found);
+END LOOP; END $$
+"""

@@ -1,0 +1,147 @@
+"""The slot clock: one worker at a time closes what has ended, and tells the others to look.
+
+On PostgreSQL the one is whoever holds an advisory lock on a connection of its own; the server gives
+the lock back when that connection or its process ends, so another worker takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from shoal.core.errors import ShoalError
+from shoal.gateway import metrics
+from shoal.gateway.hub import Hub
+from shoal.gateway.logs import log
+from shoal.gateway.problems import Problem
+from shoal.gateway.sight import Seen, write_seen
+from shoal.gateway.store import ALL, Store
+from shoal.gateway.streams import Closing, House, close_due, next_close, now_seconds
+
+LEASE = 7309940822140975  # the advisory lock of the clock: any number, always the same
+CHANNEL = "shoal_moved"
+BATCH = 200  # streams closed in one transaction
+WRITE_SEEN = 1.0  # seconds between two notes of who saw what
+
+
+class Ticker:
+    """Closes slots in the background of a worker."""
+
+    def __init__(self, house: House, hub: Hub, seen: Seen) -> None:
+        self._house, self._hub, self._seen = house, hub, seen
+        self._store: Store = house.store
+        self._lease: Lease | None = Lease(house.store) if house.store.postgres else None
+        self.behind = 0.0  # seconds that the oldest slot to close is overdue
+        self.alive = time.monotonic()
+
+    async def run(self) -> None:
+        """Tick until cancelled; a failure is told and tried again."""
+        noted = time.monotonic()
+        while True:
+            pause = self._store.settings.tick
+            try:
+                if self._lease is None or await self._lease.held():
+                    pause = await self._tick()
+                self.alive = time.monotonic()
+                if time.monotonic() - noted > WRITE_SEEN:
+                    noted = time.monotonic()
+                    await self.write_seen()
+            except (ShoalError, Problem, OSError) as error:
+                log.warning("the clock failed", error=type(error).__name__)
+                pause = 1.0
+            await asyncio.sleep(pause)
+
+    async def write_seen(self) -> None:
+        """Write down who saw what since the last time."""
+        noted = self._seen.taken()
+        if noted:
+            await self._store.writing(ALL, lambda connection: write_seen(connection, noted))
+
+    async def _tick(self) -> float:
+        """Close all that is due; seconds until it is worth looking again."""
+        while True:
+            now = now_seconds()
+            closings = await self._store.writing(ALL, partial(self._close, now=now))
+            self._hub.publish(closings)
+            for closing in closings:
+                metrics.SLOTS.inc(len(closing.outputs))
+            if len(closings) < BATCH:
+                break
+        upcoming = await self._store.reading(ALL, next_close)
+        wait = self._store.settings.tick if upcoming is None else upcoming - now_seconds()
+        self.behind = max(0.0, -wait)
+        metrics.BEHIND.set(self.behind)
+        return min(self._store.settings.tick, max(0.0, wait))
+
+    def _close(self, connection: Connection, now: float) -> list[Closing]:
+        closings = close_due(self._house, connection, now, BATCH)
+        if closings and self._store.postgres:
+            connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
+        return closings
+
+
+class Lease:
+    """The right to run the clock, held by a connection that does nothing else."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._connection: Connection | None = None
+
+    async def held(self) -> bool:
+        """Whether this worker has the right, or just got it."""
+        return await asyncio.to_thread(self._held)
+
+    def _held(self) -> bool:
+        try:
+            if self._connection is None:
+                connection = self._store.engine.connect().execution_options(
+                    isolation_level="AUTOCOMMIT"
+                )
+                got = connection.execute(text(f"SELECT pg_try_advisory_lock({LEASE})")).scalar()
+                if not got:
+                    connection.close()
+                    return False
+                connection.exec_driver_sql("SET idle_session_timeout = 0")
+                self._connection = connection
+            self._connection.exec_driver_sql("SELECT 1")
+        except Exception:  # noqa: BLE001 - whatever broke the connection, the lock is gone with it
+            self._drop()
+            return False
+        return True
+
+    def _drop(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._connection is not None:
+                self._connection.invalidate()
+        self._connection = None
+
+
+class Listener:
+    """Hears that slots closed in another worker, and lets the hub look."""
+
+    def __init__(self, store: Store, hub: Hub) -> None:
+        self._store, self._hub = store, hub
+
+    async def run(self) -> None:
+        """Listen until cancelled; after a broken connection everything is looked at once."""
+        import psycopg
+
+        url = self._store.engine.url.set(drivername="postgresql")
+        where = url.render_as_string(hide_password=False)
+        while True:
+            with contextlib.suppress(psycopg.Error, OSError):
+                connection = await psycopg.AsyncConnection.connect(where, autocommit=True)
+                async with connection:
+                    await connection.execute(f"LISTEN {CHANNEL}".encode())
+                    await self._hub.catch_up()
+                    await self._hear(connection)
+            await asyncio.sleep(0.5)
+
+    async def _hear(self, connection: Any) -> None:
+        async for _ in connection.notifies():
+            await self._hub.catch_up()

@@ -1,0 +1,18 @@
+"""One gateway for the tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.gateway_house import House, running
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with running(tmp_path_factory.mktemp("gateway")) as found:
+        for space in ("one", "two"):
+            for person in ("ada", "ben"):
+                found.ask("PUT", f"/v1/people/{person}", f"{space}/operator").raise_for_status()
+        yield found

@@ -5,10 +5,11 @@ BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
 CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
-.PHONY: help demo test test-slow check bench docs format clean studio views
+.PHONY: help demo serve test test-slow check bench docs format clean studio views
 
 help:
 	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
+	@echo "make serve      the live service with a made-up town in it, on http://127.0.0.1:8470"
 	@echo "make test       the fast tests"
 	@echo "make test-slow  the long statistical and fault runs"
 	@echo "make check      format, lint, types, then the fast tests"
@@ -20,6 +21,9 @@ help:
 
 demo: .venv/.with-plot
 	$(BIN)/shoal demo --out demo
+
+serve: .venv/.with-serve
+	$(BIN)/shoal serve --town
 
 test: .venv/.with-dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadgroup
@@ -59,7 +63,7 @@ format: .venv/.with-dev
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf demo dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf demo town dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # one stamp per set of extras: installed again only when the project file or the pins change

@@ -154,7 +154,7 @@ def _brief(plan: Any) -> dict[str, Any]:
 
 def _leak(plan: Any) -> dict[str, Any]:
     """What an ordinary eta-DP release would tell under the same models, or why it is unknown."""
-    from shoal.additive.leakage import leakage
+    from shoal.additive.lift import leakage
     from shoal.gateway.routes.bodies import finite
 
     try:

@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     no_args_is_help=True,
-    help="Keys of the gateway: make, list, take back; rotate the key that seals states.",
+    help="Make, list and take back keys of the service.",
     epilog="""\b
 Examples:
   shoal keys make operator --space home

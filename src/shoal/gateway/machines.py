@@ -21,7 +21,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Ledger, Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import SystemRng
-from shoal.jobs.live import HEADER, Kept, from_bytes, to_bytes
+from shoal.places.jobs.live import HEADER, Kept, from_bytes, to_bytes
 from shoal.places.machine import LocationMachine
 from shoal.places.stream import LocationStream
 
@@ -146,7 +146,7 @@ class Places:
             if not all(isinstance(each, int | float) for each in point):
                 raise InputError("a reading of places needs `state`, or numbers `lat` and `lon`")
             given = point
-        _machine(plan).runtime.atlas.state_of(given)  # refused here, before anything is charged
+        _machine(plan).runtime.locator.state_of(given)  # refused here, before anything is charged
         return given
 
     def step(
@@ -164,9 +164,8 @@ class Places:
 
     def hidden(self, plan: Plan, state: bytes, account: Account) -> tuple[bytes, Shown]:
         """A step from a state that is made up: nothing of it depends on where the person is."""
-        members = np.flatnonzero(
-            _machine(plan).scene(self._stream(plan, state).state).stage.members
-        )
+        prior = _machine(plan).prior(self._stream(plan, state).state)
+        members = np.flatnonzero(prior.noise.members)
         word = int(SystemRng().words(1)[0])
         made_up = _machine(plan).query.states[int(members[word % len(members)])]
         return self.step(plan, state, made_up, account)

@@ -47,7 +47,9 @@ def serve(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --init: print one object.")] = False,
 ) -> None:
-    """Run the gateway: devices push readings, applications see what a plan allows.
+    """Run the live service: readings in, outputs out.
+
+    Devices push contexts and places, applications see what a plan allows.
 
     Every setting can be given as a variable SHOAL_… or in a file; docs/gateway.md lists them. Stops
     gracefully on Ctrl-C or SIGTERM: open streams end, what was begun is finished.

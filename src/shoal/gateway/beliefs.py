@@ -15,7 +15,7 @@ from shoal.contexts.stream import advance as mask_step
 from shoal.core.codec import Floats
 from shoal.core.plan import Plan
 from shoal.gateway.machines import SHOWN, SUPPRESSED, day_of
-from shoal.places.jobs.live import from_bytes
+from shoal.places.packed import from_bytes
 
 LEVELS = 1 << 16  # a mask's coin: shown when the low 16 bits of a word are at least its code
 MOST = 400  # places told of a heat map, the likeliest

@@ -21,8 +21,8 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Ledger, Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import SystemRng
-from shoal.places.jobs.live import HEADER, Kept, from_bytes, to_bytes
 from shoal.places.machine import LocationMachine
+from shoal.places.packed import HEADER, Kept, from_bytes, to_bytes
 from shoal.places.stream import LocationStream
 
 SHOWN, SUPPRESSED, SILENT, PAUSED, REFUSED = "shown", "suppressed", "silent", "paused", "refused"
@@ -125,7 +125,8 @@ class Contexts:
         return self.begin(new)  # days are independent, and plans are swapped between two of them
 
     def room(self, plan: Plan) -> int:
-        return 1024 + 16 * day_of(plan).slots  # every other slot may be a gap of its own
+        # every other slot may be a gap of its own; a filter keeps as many numbers as it began with
+        return 1024 + 16 * day_of(plan).slots + 4 * len(self.begin(plan))
 
     def width(self, plan: Plan) -> int:
         return max(len(json.dumps(name)) for name in [*day_of(plan).states, None])

@@ -24,7 +24,7 @@ from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan
 from shoal.core.task import AnswerLaws, Task
-from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 NAME = "exact"
 ASSUMED = (
@@ -83,7 +83,7 @@ def loss(plan: Plan) -> float:
     """The exact loss of the noise as drawn, the largest over the family."""
     task, noise = plan.task, additive_body(plan).noise
     scale = noise.scale
-    if isinstance(noise, ZeroSumLaplace):
+    if is_zero_sum(noise):
         task, scale = as_number(task), scale / 2
         if len(task.query.labels) > 1:
             return math.inf  # the loss of noise that adds up to 0 is known for two bars only

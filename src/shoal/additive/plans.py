@@ -18,7 +18,7 @@ from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng
 from shoal.core.task import Query, Task
-from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 from shoal.noise.lattice import round_up
 
 
@@ -264,7 +264,7 @@ def entry_rules(plan: Plan) -> tuple[Composition, ...]:
 
 def _entry_noise(noise: Noise, query: Query) -> bool:
     """Whether noise of its scale is (L / scale)-DP for one entry of `query`."""
-    if isinstance(noise, ZeroSumLaplace):
+    if is_zero_sum(noise):
         return keeps_total(query) and noise.dimension == len(query.labels)
     return isinstance(noise, LatticeLaplace)
 

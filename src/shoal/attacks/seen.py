@@ -13,7 +13,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
 from shoal.networks.queries import VariableSum
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 
 class SumSeen(NamedTuple):
@@ -136,7 +136,7 @@ def one_number(plan: Plan, release: Release, label: int) -> SumSeen:
     weights = np.array(query.multiples(), dtype=np.int64)[:, [label]]
     place = _as_drawn(body, release)[label] / float(query.lattice)
     decay = float(query.lattice / body.noise.scale)
-    if not isinstance(body.noise, ZeroSumLaplace):
+    if not is_zero_sum(body.noise):
         return SumSeen(weights, lambda sums: -decay * np.abs(sums[:, 0] - place), query.states)
     others = body.noise.dimension - 1
     return SumSeen(

@@ -11,7 +11,7 @@ from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit
 from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import EachEntry, Model
+from shoal.core.task import Model, each_entry
 from shoal.records.audit import means_bound
 from shoal.records.ties import Dependence
 
@@ -58,7 +58,7 @@ def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
 def _bounded(plan: Plan, known: _Known) -> Audit:
     """Between nothing and the least bound for every release that is eta-DP for one entry."""
     task, guarantee = plan.task, plan.guarantee
-    if not isinstance(task.secrets, EachEntry):
+    if not each_entry(task.secrets):
         raise Refused(
             f"the secrets are {task.secrets.describe()}; of this release only a bound for single "
             "entries is known"

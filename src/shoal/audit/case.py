@@ -17,11 +17,11 @@ from shoal.audit.result import TOLERANCE
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
-from shoal.core.task import EachEntry, Model, Secrets
+from shoal.core.task import Model, Secrets, each_entry
 from shoal.networks.pairs import SecretPairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 
 class Fact(NamedTuple):
@@ -40,7 +40,7 @@ def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
             (_fact(table, a.name, a.mapping()), _fact(table, b.name, b.mapping()))
             for a, b in secrets.pairs
         ]
-    elif isinstance(secrets, EachEntry):
+    elif each_entry(secrets):
         pairs = []
         for variable, domain in zip(table.variables, table.domains, strict=True):
             own = [_fact(table, f"{variable} = {v}", {variable: (v,)}) for v in domain]
@@ -105,7 +105,7 @@ class AuditCase:
         1 for independent noise, whose worst outputs are answers. Noise that keeps a total may be
         worst anywhere on its own lattice.
         """
-        zero_sum = isinstance(self.noise, ZeroSumLaplace)
+        zero_sum = is_zero_sum(self.noise)
         return int(self.query.lattice / self.noise.step) if zero_sum else 1
 
     @property

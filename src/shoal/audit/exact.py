@@ -23,7 +23,7 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
-from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 Measure = TypeVar("Measure")
 
@@ -139,7 +139,7 @@ def _findings(
         isinstance(task.query, VariableSum) and not named
     ):
         raise Refused(f"the auditor measures sums over entries, not {task.query.describe()}")
-    if isinstance(body.noise, ZeroSumLaplace) and not keeps_total(task.query):
+    if is_zero_sum(body.noise) and not keeps_total(task.query):
         raise Refused(
             "the noise keeps the total of the answer, which is no public number for this query: "
             "the output tells it exactly, so no epsilon describes it"

@@ -15,13 +15,13 @@ from shoal.audit.result import Finding, Witness, same
 from shoal.audit.suprema import VectorPeak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
-from shoal.core.task import EachEntry
+from shoal.core.task import each_entry
 from shoal.networks.exact import affordable, whole_laws
 from shoal.networks.laws import Independent, Part, Parted, added, independent
 from shoal.networks.pairs import SecretPairs
 from shoal.networks.secret_laws import SecretLaws, table_laws
 from shoal.networks.table import JointTable
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 20_000_000
 TOO_WIDE = (
@@ -40,7 +40,7 @@ def table_finding(setting: AuditCase) -> Finding:
         return Finding(lower=0.0, upper=0.0)
     laws = table_laws(table, setting.query, setting.secrets)
     laws = replace(laws, values=setting.finer * laws.values)
-    zero_sum = isinstance(setting.noise, ZeroSumLaplace)
+    zero_sum = is_zero_sum(setting.noise)
     size = plane_size(laws.values) * len(laws.values) if zero_sum else product_size(laws.values)
     if size * len(laws.laws) > MOST_POINTS:
         raise Refused(
@@ -157,7 +157,7 @@ def network_finding(setting: AuditCase) -> Finding:
         return Finding(lower=0.0, upper=0.0)
     worst = max(found, key=lambda finding: finding.lower)
     upper = max(finding.upper for finding in found)
-    if isinstance(setting.secrets, EachEntry) and not same(worst.lower, upper):
+    if each_entry(setting.secrets) and not same(worst.lower, upper):
         upper = max(worst.lower, min(upper, entry_bound(model, setting.query, setting.eta)))
     notes = tuple(dict.fromkeys(note for finding in found for note in finding.notes))
     return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)
@@ -165,7 +165,7 @@ def network_finding(setting: AuditCase) -> Finding:
 
 def _of_part(setting: AuditCase, task: Independent, part: Part) -> Finding:
     if _lost(setting, part):
-        entries = isinstance(setting.secrets, EachEntry)
+        entries = each_entry(setting.secrets)
         bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
         return Finding(lower=0.0, upper=bound, notes=(TOO_RARE,))
     alone = sum(task.copies) == len(part.spans)
@@ -196,7 +196,7 @@ def _lost(setting: AuditCase, part: Part) -> bool:
     """
     model = setting.model
     rarest = min((float(law[law > 0].min()) for law in getattr(model, "laws", ())), default=1.0)
-    least = RAREST_ENTRY if isinstance(setting.secrets, EachEntry) else RAREST_EVENT
+    least = RAREST_ENTRY if each_entry(setting.secrets) else RAREST_EVENT
     span = float(np.ptp(part.laws.values, axis=0).sum()) * setting.finer / setting.scale
     deep = span > part.laws.deepest
     return deep and (part.laws.lossy or rarest < least)
@@ -314,4 +314,4 @@ def _mixed(laws: SecretLaws, part: Part) -> Floats:
 
 
 def _zero_sum(setting: AuditCase) -> bool:
-    return isinstance(setting.noise, ZeroSumLaplace)
+    return is_zero_sum(setting.noise)

@@ -21,7 +21,7 @@ from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.task import EachEntry, Model, Secrets
+from shoal.core.task import Model, Secrets, each_entry
 from shoal.core.wide import LEAST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -104,8 +104,8 @@ def independent(model: Parted, query: LinearQuery | VariableSum, secrets: Secret
 
 @lru_cache(maxsize=16)
 def _independent(model: Parted, query: LinearQuery | VariableSum, secrets: Any) -> Independent:
-    components, copies, home = _components(model, query, alike=isinstance(secrets, EachEntry))
-    if isinstance(secrets, EachEntry):
+    components, copies, home = _components(model, query, alike=each_entry(secrets))
+    if each_entry(secrets):
         found = tuple(_entries(component, c) for c, component in enumerate(components))
     elif isinstance(secrets, SecretPairs) and not isinstance(model, PairwiseField):
         found = tuple(

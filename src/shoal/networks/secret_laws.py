@@ -11,7 +11,7 @@ from shoal.additive.mixture import DEEPEST_LINEAR
 from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.task import EachEntry, Secrets
+from shoal.core.task import Secrets, each_entry
 from shoal.networks.pairs import SecretPairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
@@ -123,7 +123,7 @@ def _secrets(
     list[str],
 ]:
     """Each secret as a mask over outcomes, which of them are compared, and their names."""
-    if isinstance(secrets, EachEntry):
+    if each_entry(secrets):
         facts = [
             (axis, f"{name} = {value}", {name: value})
             for axis, name in enumerate(table.variables)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -245,3 +246,8 @@ def _one_bar(rate: Fraction, dimension: int) -> tuple[NDArray[np.float64], NDArr
     others = np.fft.irfft(spectrum ** (dimension - 1), size)
     law = weight * np.maximum(np.roll(others, reach)[: len(z)], 0.0)
     return np.abs(z).astype(np.float64), law / law.sum()
+
+
+def is_zero_sum(noise: object) -> TypeGuard[ZeroSumLaplace]:
+    """Whether noise adds up to 0 over its coordinates, so that a public total stays what it is."""
+    return isinstance(noise, ZeroSumLaplace)

@@ -17,7 +17,7 @@ from shoal.additive.plans import (
 from shoal.core.codec import Value
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, LiftedModel, Model, Query, Task
+from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
 from shoal.networks.lift_row import MARGIN
 from shoal.records.field import PairwiseField, as_network, field_reach
 from shoal.records.proved import about_records, contributions
@@ -51,7 +51,7 @@ class FieldCertificate(Value):
 
 def refuse(task: Task) -> str | None:
     """Reach is that of single records in pairwise fields; any noisy query will do."""
-    if not isinstance(task.secrets, EachEntry):
+    if not each_entry(task.secrets):
         return "reach is that of single records; named pairs of secrets need another mechanism"
     for model in task.family:
         if not isinstance(model, PairwiseField):

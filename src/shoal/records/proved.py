@@ -22,7 +22,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Value
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
-from shoal.core.task import EachEntry, Model, Query, Task
+from shoal.core.task import Model, Query, Task, each_entry
 from shoal.core.wide import TooUnlikely
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import (
@@ -63,7 +63,7 @@ def not_tied(task: Task) -> str | None:
     reason = refuse_noise(task)
     if reason is not None:
         return reason
-    if not isinstance(task.secrets, EachEntry):
+    if not each_entry(task.secrets):
         return "ties are between single records; named pairs of secrets need another mechanism"
     for model in task.family:
         if pairwise(model) is None:

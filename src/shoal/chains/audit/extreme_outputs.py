@@ -20,7 +20,7 @@ from shoal.audit.result import TOLERANCE, Finding
 from shoal.audit.witness import Belief, Sighting, beliefs, witness
 from shoal.core.codec import Floats
 from shoal.core.walk import Coded, Walk, by_value, pushed
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 LENGTHS = (1024, 4096, 16_384)  # nodes followed; a longer chain is cut, which the model covers too
 TINY = 1e-290  # products below this may have lost digits, or everything
@@ -210,7 +210,7 @@ def beyond_finding(setting: AuditCase, walk: Walk) -> Finding:
     upper, own = least_upper(setting)
     notes = (*own, TOO_MANY)
     weights = setting.weights
-    signs = sign_patterns(weights.shape[1], zero_sum=isinstance(setting.noise, ZeroSumLaplace))
+    signs = sign_patterns(weights.shape[1], zero_sum=is_zero_sum(setting.noise))
     found = told_by_corners(walk, weights, 1 / setting.scale, signs, upper)
     if found is None:
         return Finding(lower=0.0, upper=upper, notes=notes)

@@ -22,7 +22,7 @@ from shoal.chains.exact.windows import SumLoss, sum_loss
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 161  # of a curve
 
@@ -366,7 +366,7 @@ def _work(setting: AuditCase, walk: Walk) -> float:
     weights = setting.multiples - setting.multiples.min(axis=0)
     sums = [float(w) * entries + 1 for w in weights.max(axis=0)]
     points = math.prod(sums)
-    if isinstance(setting.noise, ZeroSumLaplace):
+    if is_zero_sum(setting.noise):
         corners = np.unique(weights, axis=0) * entries
         points = float(plane_size(corners)) * math.prod(sums[:-1])
     return points * len(walk.values) * walk.size * walk.length**2 / 2
@@ -395,7 +395,7 @@ def _peak(setting: AuditCase, digits: Radix, law: EntryLaws) -> VectorPeak:
     support: Ints = np.flatnonzero((law.laws > -math.inf).any(axis=0))
     answers = digits.answers(support)
     chosen = np.where((law.prior > -math.inf)[:, None], law.laws[:, support], -math.inf)
-    evaluate = plane_peak if isinstance(setting.noise, ZeroSumLaplace) else product_peak
+    evaluate = plane_peak if is_zero_sum(setting.noise) else product_peak
     return evaluate(answers, chosen, 1 / setting.scale)
 
 

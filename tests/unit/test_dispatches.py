@@ -1,0 +1,94 @@
+"""Mathematics asks values for their numbers, not for their types: how many questions are left.
+
+Counted is every `isinstance` on a stored kind (models, secrets, queries, bodies, noises, rules),
+except at the edges: where documents, specs, files, commands and jobs come in or go out, where an
+argument is checked and refused, and where a type checker is told what is known already.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import shoal
+from shoal.core.registry import families
+
+PACKAGE = Path(shoal.__file__).parent
+KINDS = {place.partition(":")[2] for family in families() for place in family.kinds}
+EDGES = ("cli", "data", "spec", "jobs", "views", "gateway", "studio")
+EDGE_FILES = ("codec.py", "spec.py", "views.py", "jobs.py")
+# modules that compute: nothing there may depend on which model, secret or query it is given
+MATHEMATICS = ("additive", "chains/exact", "chains/lift", "chains/quilt", "geometry", "noise")
+MOST = 127  # may only fall; 60 is the aim
+
+
+def dispatches(source: str, kinds: set[str]) -> Iterator[int]:
+    """The lines of `source` that ask for one of `kinds`, checks of arguments left out."""
+    tree = ast.parse(source)
+    checked: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) or (
+            isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)
+        ):
+            checked.update(id(inner) for inner in ast.walk(node.test))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and id(node) not in checked and _asks(node, kinds):
+            yield node.lineno
+
+
+def _asks(call: ast.Call, kinds: set[str]) -> bool:
+    if not (isinstance(call.func, ast.Name) and call.func.id == "isinstance"):
+        return False
+    parts = ast.walk(call.args[1])
+    return any(
+        isinstance(part, ast.Name | ast.Attribute) and _last(part) in kinds for part in parts
+    )
+
+
+def _last(part: ast.Name | ast.Attribute) -> str:
+    return part.id if isinstance(part, ast.Name) else part.attr
+
+
+def _found() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE)
+        if not set(inside.parts) & set(EDGES) and path.name not in EDGE_FILES:
+            count = len(list(dispatches(path.read_text(), KINDS)))
+            if count:
+                found[str(inside)] = count
+    return found
+
+
+def test_few_dispatches_on_types_are_left() -> None:
+    found = _found()
+    assert sum(found.values()) <= MOST, found.most_common()
+
+
+def test_no_model_secret_or_query_is_asked_for_its_type_where_numbers_are_computed() -> None:
+    mathematics = {
+        name: count
+        for name, count in _found().items()
+        if name.startswith(MATHEMATICS) and name not in NARROWING
+    }
+    assert mathematics == {}
+
+
+# the one place each where a value is looked at: what it says everybody else uses
+NARROWING = (
+    "additive/choice.py",
+    "additive/plans.py",
+    "additive/queries.py",
+    "additive/quilt.py",
+    "noise/laplace.py",
+)
+
+
+def test_a_dispatch_is_counted_and_a_check_is_not() -> None:
+    asked = "def f(m):\n    return 1 if isinstance(m, Chain | Other) else 2\n"
+    checked = "def f(m):\n    if not isinstance(m, Chain):\n        raise ValueError\n"
+    assert list(dispatches(asked, {"Chain"})) == [2]
+    assert list(dispatches(checked, {"Chain"})) == []
+    assert list(dispatches("assert isinstance(m, Chain)", {"Chain"})) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.mixture import NO_NOISE
@@ -19,10 +20,9 @@ from shoal.additive.plans import (
     task_guarantee,
 )
 from shoal.additive.queries import linear
-from shoal.core.codec import Value
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
-from shoal.core.plan import Certificate, Plan
+from shoal.core.plan import Certificate, Plan, Proof
 from shoal.core.task import AnswerLaws, Task
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
@@ -34,7 +34,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExactCertificate(Value):
+class ExactCertificate(Proof):
     """Per model: the least scale in lattice steps, and the window it was proved on.
 
     A window of None is the whole law; otherwise the entries on either side that were not held. 0
@@ -44,16 +44,12 @@ class ExactCertificate(Value):
     scales: tuple[float, ...]
     windows: tuple[int | None, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the exact loss of additive Laplace noise: its supremum over outputs is attained at "
-            "a value the query can take, so it is a finite maximum (proof in exact.md)"
-        )
+    THEOREM: ClassVar[str] = (
+        "the exact loss of additive Laplace noise: its supremum over outputs is attained at "
+        "a value the query can take, so it is a finite maximum (proof in exact.md)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ASSUMED
+    ASSUMED: ClassVar[tuple[str, ...]] = ASSUMED
 
 
 def refuse(task: Task) -> str | None:
@@ -160,21 +156,17 @@ WASSERSTEIN = "wasserstein"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WassersteinCertificate(Value):
+class WassersteinCertificate(Proof):
     """Per model the distance W in lattice steps; the promise is re-certified by the exact loss."""
 
     distances: tuple[float, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the Wasserstein Mechanism (Song, Wang & Chaudhuri 2017, Theorem 3.2), its numerical "
-            "tolerance covered by the exact loss"
-        )
+    THEOREM: ClassVar[str] = (
+        "the Wasserstein Mechanism (Song, Wang & Chaudhuri 2017, Theorem 3.2), its numerical "
+        "tolerance covered by the exact loss"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ASSUMED
+    ASSUMED: ClassVar[tuple[str, ...]] = ASSUMED
 
 
 def refuse_wasserstein(task: Task) -> str | None:

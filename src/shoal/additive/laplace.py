@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from shoal.additive.plans import (
     Mechanism,
@@ -16,10 +17,9 @@ from shoal.additive.plans import (
     noisy_plan,
     refuse_noise,
 )
-from shoal.core.codec import Value
 from shoal.core.errors import Refused
 from shoal.core.guarantee import AsGroupDP, Composition, Guarantee
-from shoal.core.plan import Noise, Plan
+from shoal.core.plan import Noise, Plan, Proof
 from shoal.core.task import Query, Task
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
 from shoal.noise.lattice import round_up
@@ -28,21 +28,19 @@ NAME = "laplace"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LaplaceCertificate(Value):
+class LaplaceCertificate(Proof):
     """The sensitivity and the scale; epsilon = lipschitz / scale."""
 
     lipschitz: Fraction
 
-    @property
-    def theorem(self) -> str:
-        return "the Laplace mechanism (Dwork, McSherry, Nissim & Smith 2006, Proposition 1)"
+    THEOREM: ClassVar[str] = (
+        "the Laplace mechanism (Dwork, McSherry, Nissim & Smith 2006, Proposition 1)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "protects one entry only against an adversary for whom the entries are independent, "
-            "or who already knows all others; correlation makes it weaker, see `shoal leak`",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "protects one entry only against an adversary for whom the entries are independent, "
+        "or who already knows all others; correlation makes it weaker, see `shoal leak`",
+    )
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
@@ -67,25 +65,21 @@ KNORM = "knorm"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KNormCertificate(Value):
+class KNormCertificate(Proof):
     """The l1 sensitivity; every change lies in the plane Σv = 0, where the noise lives too."""
 
     lipschitz: Fraction
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the K-norm mechanism (Hardt & Talwar 2010) with K = conv{e_i - e_j}, the sensitivity "
-            "hull of a histogram (Xiao 2017, Example 3.1)"
-        )
+    THEOREM: ClassVar[str] = (
+        "the K-norm mechanism (Hardt & Talwar 2010) with K = conv{e_i - e_j}, the sensitivity "
+        "hull of a histogram (Xiao 2017, Example 3.1)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "the total number of entries is public",
-            "protects one entry only against an adversary for whom the entries are independent, "
-            "or who already knows all others; correlation makes it weaker, see `shoal leak`",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "the total number of entries is public",
+        "protects one entry only against an adversary for whom the entries are independent, "
+        "or who already knows all others; correlation makes it weaker, see `shoal leak`",
+    )
 
 
 def quietest_noise(query: Query, scale: Fraction | float) -> Noise:
@@ -123,7 +117,7 @@ GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupCertificate(Value):
+class GroupCertificate(Proof):
     """The number of entries that may change together, and what one of them moves."""
 
     tied: int

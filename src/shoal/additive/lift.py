@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import (
@@ -23,7 +23,7 @@ from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.shown import Shown
 from shoal.core.task import (
     EachEntry,
@@ -41,24 +41,20 @@ NAME = "lift"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LiftCertificate(Value):
+class LiftCertificate(Proof):
     """The worst node and pair of each model; the smallest eta serves all."""
 
     models: tuple[LiftedModel, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the lift: what an entry-level DP release tells about one entry of a chain, summed "
-            "over the entry, its future and its past, with a certified fixed point (lift.md)"
-        )
+    THEOREM: ClassVar[str] = (
+        "the lift: what an entry-level DP release tells about one entry of a chain, summed "
+        "over the entry, its future and its past, with a certified fixed point (lift.md)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "each chain follows one of the family's laws; separate chains are independent",
-            "the release is pure entry-level DP on every sequence, possible or not",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "each chain follows one of the family's laws; separate chains are independent",
+        "the release is pure entry-level DP on every sequence, possible or not",
+    )
 
 
 def refuse(task: Task) -> str | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from shoal.additive.plans import (
     Mechanism,
@@ -19,7 +20,7 @@ from shoal.additive.plans import (
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import Composition, SameQuilts
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.task import Influences, Model, Quilts, Task, each_entry
 
 NAME = "markov-quilt"
@@ -47,25 +48,21 @@ class ActiveQuilt(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QuiltCertificate(Value):
+class QuiltCertificate(Proof):
     """The active quilts, one per model of the family, and the farthest end-point allowed."""
 
     quilts: tuple[ActiveQuilt, ...]
     reach: int | None
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the Markov Quilt Mechanism (Song, Wang & Chaudhuri 2017, Theorem 4.3, Algorithm 3), "
-            "with the true minimum over quilts at every node"
-        )
+    THEOREM: ClassVar[str] = (
+        "the Markov Quilt Mechanism (Song, Wang & Chaudhuri 2017, Theorem 4.3, Algorithm 3), "
+        "with the true minimum over quilts at every node"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "each chain follows one of the family's laws; separate chains are independent",
-            "the query moves by at most its Lipschitz constant when one entry changes",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "each chain follows one of the family's laws; separate chains are independent",
+        "the query moves by at most its Lipschitz constant when one entry changes",
+    )
 
 
 def refuse(task: Task) -> str | None:
@@ -166,26 +163,22 @@ BOUND = "markov-quilt-bound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MixingCertificate(Value):
+class MixingCertificate(Proof):
     """Per model: the rarest stationary probability and the gap, both rounded down, and sigma."""
 
     constants: tuple[tuple[float, float], ...]
     sigmas: tuple[float, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the Markov Quilt Mechanism with influences bounded by mixing (Song, Wang & Chaudhuri "
-            "2017, Algorithm 4 and Lemma C.1), the gap counted with multiplicity"
-        )
+    THEOREM: ClassVar[str] = (
+        "the Markov Quilt Mechanism with influences bounded by mixing (Song, Wang & Chaudhuri "
+        "2017, Algorithm 4 and Lemma C.1), the gap counted with multiplicity"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "each chain is time-homogeneous and at least as fast to mix as its constants say, "
-            "whatever its initial law; separate chains are independent",
-            "the query moves by at most its Lipschitz constant when one entry changes",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "each chain is time-homogeneous and at least as fast to mix as its constants say, "
+        "whatever its initial law; separate chains are independent",
+        "the query moves by at most its Lipschitz constant when one entry changes",
+    )
 
 
 def refuse_bound(task: Task) -> str | None:
@@ -239,26 +232,22 @@ INFLUENCE = "influence-matrix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InfluenceCertificate(Value):
+class InfluenceCertificate(Proof):
     """Per model: the norm of the influence matrix and the largest row sum of its resolvent."""
 
     norms: tuple[float, ...]
     row_sums: tuple[float, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "total influence through neighbours, epsilon = 2 eta max_i Σ_j ((I - Γ)^-1)_ij "
-            "(after Ghosh & Kleinberg 2016; proof in influence_matrix.md)"
-        )
+    THEOREM: ClassVar[str] = (
+        "total influence through neighbours, epsilon = 2 eta max_i Σ_j ((I - Γ)^-1)_ij "
+        "(after Ghosh & Kleinberg 2016; proof in influence_matrix.md)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "the data follows one of the family's laws, in which every transition (in a network: "
-            "every entry of a table) is positive; separate chains are independent",
-            "the norm of the influence matrix is below 1",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "the data follows one of the family's laws, in which every transition (in a network: "
+        "every entry of a table) is positive; separate chains are independent",
+        "the norm of the influence matrix is below 1",
+    )
 
 
 def refuse_influence(task: Task) -> str | None:

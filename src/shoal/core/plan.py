@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
@@ -162,6 +162,22 @@ class Certificate(Protocol):
     def theorem(self) -> str: ...
     @property
     def assumptions(self) -> tuple[str, ...]: ...
+
+
+class Proof(Value):
+    """What certificates share: the theorem and what it assumes are those of their class."""
+
+    __slots__ = ()
+    THEOREM: ClassVar[str] = ""
+    ASSUMED: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def theorem(self) -> str:
+        return self.THEOREM
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return self.ASSUMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Proof
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import d_connected, distances, moral
 from shoal.networks.influence import network_influence
@@ -213,25 +214,21 @@ class NetworkQuilt(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NetworkQuiltCertificate(Value):
+class NetworkQuiltCertificate(Proof):
     """Per model: how candidates were found, and the active quilt of every variable."""
 
     strategies: tuple[str, ...]
     quilts: tuple[tuple[NetworkQuilt, ...], ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the Markov Quilt Mechanism on networks (Song, Wang & Chaudhuri 2017, Theorem 4.3, "
-            "Algorithm 2), every quilt checked by d-separation"
-        )
+    THEOREM: ClassVar[str] = (
+        "the Markov Quilt Mechanism on networks (Song, Wang & Chaudhuri 2017, Theorem 4.3, "
+        "Algorithm 2), every quilt checked by d-separation"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "the data follows one of the family's networks",
-            "the query moves by at most its Lipschitz constant when one variable changes",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "the data follows one of the family's networks",
+        "the query moves by at most its Lipschitz constant when one variable changes",
+    )
 
 
 class NetworkQuilts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from shoal.additive.plans import (
     Mechanism,
@@ -14,9 +15,8 @@ from shoal.additive.plans import (
     laplace_plan,
     refuse_noise,
 )
-from shoal.core.codec import Value
 from shoal.core.errors import Refused
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
 from shoal.networks.lift_row import MARGIN
 from shoal.records.field import PairwiseField, as_network, field_reach
@@ -27,7 +27,7 @@ ROUNDED = Fraction(1, 10**12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FieldCertificate(Value):
+class FieldCertificate(Proof):
     """Per model: the largest reach of a record, and which record that is."""
 
     reaches: tuple[float, ...]
@@ -40,13 +40,11 @@ class FieldCertificate(Value):
             f"a record counts as at most {max(self.reaches):.4g} records (dependent_field.md)"
         )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "the records follow the field: given the values it is tied to, a record depends on no "
-            "other record; different components are independent; where values lie in cells is "
-            "free, unless declared to be their own matter",
-        )
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "the records follow the field: given the values it is tied to, a record depends on no "
+        "other record; different components are independent; where values lie in cells is "
+        "free, unless declared to be their own matter",
+    )
 
 
 def refuse(task: Task) -> str | None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from shoal.additive.plans import (
     task_guarantee,
 )
 from shoal.additive.queries import LinearQuery
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Floats
 from shoal.core.guarantee import Guarantee
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.task import Model, Query, Task, each_entry
 from shoal.core.wide import TooUnlikely
 from shoal.networks.table import JointTable
@@ -161,23 +162,26 @@ MEANS = "dependent-means"
 ROUNDED = Fraction(1, 10**12)  # relative: the sensitivity over the scale is divided in floats once
 
 
+TIES_ASSUMED = (
+    "tied pairs of records follow the given pairwise laws, records of different components are "
+    "independent; nothing is assumed about three records at once, nor about where values lie in "
+    "cells, unless that is declared to be their own matter",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeanTiesCertificate(Value):
+class MeanTiesCertificate(Proof):
     """Per model: the sensitivity of the sum over a component, and the record that reaches it."""
 
     sensitivities: tuple[float, ...]
     records: tuple[int, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "the other records of a component are, on average, no farther from any answer than "
-            "their conditional means allow (Jensen's inequality; proof in dependent_means.md)"
-        )
+    THEOREM: ClassVar[str] = (
+        "the other records of a component are, on average, no farther from any answer than "
+        "their conditional means allow (Jensen's inequality; proof in dependent_means.md)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return TIES_ASSUMED
+    ASSUMED: ClassVar[tuple[str, ...]] = TIES_ASSUMED
 
 
 def calibrate_means(task: Task, epsilon: Fraction) -> Plan:
@@ -207,30 +211,19 @@ ADDITIVE = "dependent-additive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdditiveTiesCertificate(Value):
+class AdditiveTiesCertificate(Proof):
     """Per model: the dependent sensitivity at the scale chosen, and the record that reaches it."""
 
     sensitivities: tuple[float, ...]
     records: tuple[int, ...]
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "dependence coefficients by Eq. (18) in the query's own metric, over whole components, "
-            "for a sum over records (Liu, Chakraborty & Mittal 2016; our proof in "
-            "dependent_additive.md)"
-        )
+    THEOREM: ClassVar[str] = (
+        "dependence coefficients by Eq. (18) in the query's own metric, over whole components, "
+        "for a sum over records (Liu, Chakraborty & Mittal 2016; our proof in "
+        "dependent_additive.md)"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return TIES_ASSUMED
-
-
-TIES_ASSUMED = (
-    "tied pairs of records follow the given pairwise laws, records of different components are "
-    "independent; nothing is assumed about three records at once, nor about where values lie in "
-    "cells, unless that is declared to be their own matter",
-)
+    ASSUMED: ClassVar[tuple[str, ...]] = TIES_ASSUMED
 
 
 def calibrate_additive(task: Task, epsilon: Fraction) -> Plan:

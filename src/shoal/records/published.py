@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from shoal.additive.mixture import smallest_scale
 from shoal.additive.plans import (
@@ -15,9 +16,8 @@ from shoal.additive.plans import (
     laplace_body,
     laplace_plan,
 )
-from shoal.core.codec import Value
 from shoal.core.guarantee import AsGroupDP, Composition, Guarantee
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.task import Task
 from shoal.records.coefficients import correlated_sensitivities, published_losses
 from shoal.records.proved import float_up, not_tied, pairs_of
@@ -30,7 +30,7 @@ BASELINE_CAVEAT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BaselineCertificate(Value):
+class BaselineCertificate(Proof):
     """L as the paper counts it, and the size of the largest component, which a promise needs."""
 
     dependence_size: int
@@ -126,7 +126,7 @@ CAVEAT_18 = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublishedCertificate(Value):
+class PublishedCertificate(Proof):
     """Per model: the dependent sensitivity DS, and the record that reaches it."""
 
     sensitivities: tuple[float, ...]
@@ -140,9 +140,9 @@ class PublishedCertificate(Value):
             "), which is false"
         )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ("that pairwise coefficients can be added up, which they cannot",)
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "that pairwise coefficients can be added up, which they cannot",
+    )
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
@@ -226,22 +226,20 @@ CORRELATED_CAVEAT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CorrelatedCertificate(Value):
+class CorrelatedCertificate(Proof):
     """Per model: the correlated sensitivity; correlations below `threshold` were dropped."""
 
     sensitivities: tuple[float, ...]
     threshold: float
 
-    @property
-    def theorem(self) -> str:
-        return (
-            "none: the scale of Zhu, Xiong, Li & Zhou 2015, max_i Σ_j |δ_ij| ΔQ / ε, is kept for "
-            "comparison"
-        )
+    THEOREM: ClassVar[str] = (
+        "none: the scale of Zhu, Xiong, Li & Zhou 2015, max_i Σ_j |δ_ij| ΔQ / ε, is kept for "
+        "comparison"
+    )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ("that correlations say how records depend on each other, which they do not",)
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "that correlations say how records depend on each other, which they do not",
+    )
 
 
 def calibrate_correlated(task: Task, epsilon: Fraction) -> Plan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shoal.additive.choice import choose
-from shoal.additive.leakage import leakage
+from shoal.additive.lift import leakage
 from shoal.chains.fit import fit_chain
 from shoal.chains.fit_check import check_fit
 from shoal.chains.model import MarkovChain

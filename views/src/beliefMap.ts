@@ -79,11 +79,14 @@ function draw(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps
 function heat(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
   const side = props.width * frame.scale;
   const most = Math.max(1e-300, ...props.belief);
+  const total = props.belief.reduce((sum, share) => sum + share, 0);
+  // a belief that knows nothing is pale, one that is sure is dark
+  const depth = Math.min(1, 0.2 + 0.16 * Math.log2((most / total) * props.cells.length));
   pen.strokeStyle = theme.faint;
   pen.lineWidth = 0.25;
   props.cells.forEach((cell, at) => {
     const [x, y] = [frame.x(cell.x) - side / 2, frame.y(cell.y) - side / 2];
-    pen.globalAlpha = Math.sqrt((props.belief[at] ?? 0) / most);
+    pen.globalAlpha = depth * Math.sqrt((props.belief[at] ?? 0) / most);
     pen.fillStyle = theme.accent;
     pen.fillRect(x, y, side, side);
     pen.globalAlpha = 1;

@@ -11,15 +11,15 @@ export function render(element: HTMLElement, props: ChainHeatProps): void {
   const cells = props.transition.flatMap((row, from) =>
     row.map((share, to) => ({ from: props.states[from] ?? "", to: props.states[to] ?? "", share })),
   );
-  const width = Math.min(widthOf(element), 130 + 64 * size);
+  const width = Math.min(widthOf(element), 130 + 70 * size);
   const chart = Plot.plot({
     width,
-    height: 70 + (width - 130) * 0.6,
+    height: 76 + Math.max(28, (width - 130) / size) * 0.7 * size,
     marginLeft: 110,
     marginBottom: 48,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: "next", domain: props.states, tickFormat: (name: string) => clipped(name, 10), tickRotate: size > 6 ? -30 : 0 },
-    y: { label: "now", domain: props.states, tickFormat: (name: string) => clipped(name, 14) },
+    x: { label: "next (%)", labelAnchor: "center", labelArrow: "none", domain: props.states, tickFormat: (name: string) => clipped(name, 10), tickRotate: size > 6 ? -30 : 0 },
+    y: { label: "now", labelAnchor: "center", labelArrow: "none", domain: props.states, tickFormat: (name: string) => clipped(name, 14) },
     color: { type: "linear", domain: [0, 1], range: [theme.ground, theme.accent] },
     ariaLabel: "how likely each state follows each other",
     marks: [
@@ -29,7 +29,7 @@ export function render(element: HTMLElement, props: ChainHeatProps): void {
             Plot.text(cells, {
               x: "to",
               y: "from",
-              text: (cell) => percent(cell.share),
+              text: (cell) => whole(cell.share),
               fill: (cell) => (cell.share > 0.55 ? theme.ground : theme.ink),
               fontSize: 12,
             }),
@@ -38,4 +38,10 @@ export function render(element: HTMLElement, props: ChainHeatProps): void {
     ],
   });
   replace(element, chart);
+}
+
+/** Percent in so few letters that they fit a cell. */
+function whole(share: number): string {
+  if (share === 0) return "·";
+  return share < 0.01 ? "<1" : share > 0.99 && share < 1 ? ">99" : `${Math.round(100 * share)}`;
 }

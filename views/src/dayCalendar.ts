@@ -24,7 +24,7 @@ export function render(element: HTMLElement, props: DayCalendarProps): void {
     marginLeft: 120,
     marginBottom: 40,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: null, type: "linear", domain: [0, props.slots.length], ticks: 8, tickFormat: (t: number) => props.slots[t] ?? "" },
+    x: { label: null, type: "linear", domain: [0, props.slots.length], ticks: 9, tickFormat: (t: number) => props.slots[t] ?? "" },
     y: {
       label: null,
       domain: props.contexts,

@@ -8,6 +8,7 @@ import { render as dayCalendar } from "./dayCalendar";
 import { render as leakBars } from "./leakBars";
 import { render as noisePreview } from "./noisePreview";
 import { render as policyEditor } from "./policyEditor";
+import { render as stepLine } from "./stepLine";
 import { render as tieGraph } from "./tieGraph";
 import type { ViewProps } from "./types";
 
@@ -23,6 +24,7 @@ export const VIEWS: { [Name in keyof ViewProps]: Render<ViewProps[Name]> } = {
   leakBars,
   noisePreview,
   policyEditor,
+  stepLine,
   tieGraph,
 };
 

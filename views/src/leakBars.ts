@@ -16,12 +16,14 @@ export function render(element: HTMLElement, props: LeakBarsProps): void {
     row.chosen ? theme.accent : row.standing === "proved" ? theme.faint : theme.warning;
   const chart = Plot.plot({
     width: widthOf(element),
-    height: 46 + 26 * rows.length,
-    marginLeft: 150,
-    marginRight: 130,
+    height: 20 + 28 * rows.length,
+    marginLeft: 180,
+    marginRight: 150,
+    marginTop: 4,
+    marginBottom: 4,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: `error on average (${props.unit}), a step is ten times`, type: "symlog", ticks: 4, grid: true },
-    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, 20) },
+    x: { axis: null, type: "symlog" },
+    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, 24) },
     ariaLabel: "error of each mechanism",
     marks: [
       Plot.barX(rows, { x: "error", y: "name", fill, title: "standing", insetTop: 3, insetBottom: 3 }),
@@ -34,7 +36,7 @@ export function render(element: HTMLElement, props: LeakBarsProps): void {
       }),
     ],
   });
-  replace(element, chart, refusals(props));
+  replace(element, paragraph(`error on average, in ${props.unit} (each length on a scale of powers of ten)`), chart, refusals(props));
 }
 
 function refusals(props: LeakBarsProps): HTMLElement {

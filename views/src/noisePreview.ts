@@ -11,23 +11,23 @@ export function render(element: HTMLElement, props: NoisePreviewProps): void {
   const truth = (props.truth ?? []).map((value, at) => ({ label: props.labels[at] ?? "", value }));
   const chart = Plot.plot({
     width: widthOf(element),
-    height: 56 + 44 * props.labels.length,
-    marginLeft: 120,
-    marginRight: 90,
+    height: 60 + 40 * props.labels.length,
+    marginLeft: 130,
+    marginRight: 110,
+    marginBottom: 46,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: props.unit, grid: true, nice: true },
+    x: { label: props.unit, labelAnchor: "center", labelArrow: "none", labelOffset: 40, grid: true, nice: true, ticks: 6 },
     y: { label: null, domain: props.labels, tickFormat: (name: string) => clipped(name, 16), padding: 0.4 },
     ariaLabel: "simulated releases around the true answer",
     marks: [
       Plot.tickX(cloud, { x: "value", y: "label", stroke: theme.accent, strokeOpacity: 0.25, strokeWidth: 2 }),
       Plot.tickX(truth, { x: "value", y: "label", stroke: theme.ink, strokeWidth: 2.5 }),
       Plot.text(truth, {
-        x: "value",
         y: "label",
         text: (row) => `true ${short(row.value)}`,
+        frameAnchor: "right",
         textAnchor: "start",
-        dx: 6,
-        dy: -14,
+        dx: 10,
       }),
     ],
   });

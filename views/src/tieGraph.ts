@@ -12,6 +12,7 @@ export function render(element: HTMLElement, props: TieGraphProps): void {
     width,
     height: Math.min(560, width * 0.7),
     style: { background: "transparent", color: theme.ink, fontSize: "12px" },
+    margin: 14,
     x: { axis: null },
     y: { axis: null },
     color: { type: "linear", domain: [0, most], range: [theme.ground, theme.accent], label: props.what },

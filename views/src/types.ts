@@ -82,6 +82,12 @@ export interface BeliefCurvesProps {
   what: string;
 }
 
+export interface StepLineProps {
+  values: number[];
+  at: number;
+  what: string;
+}
+
 export interface TieGraphProps {
   nodes: { name: string; x: number; y: number; component: number; value: number }[];
   edges: [number, number][];
@@ -115,6 +121,7 @@ export interface ViewProps {
   policyEditor: PolicyEditorProps;
   dayCalendar: DayCalendarProps;
   beliefCurves: BeliefCurvesProps;
+  stepLine: StepLineProps;
   tieGraph: TieGraphProps;
   budgetLine: BudgetLineProps;
   auditDensities: AuditDensitiesProps;

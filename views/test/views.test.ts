@@ -64,7 +64,7 @@ describe("views", () => {
 
   it("draws a matrix with its numbers", () => {
     VIEWS.chainHeat(box, { states: ["sit", HOSTILE], transition: [[0.9, 0.1], [0.5, 0.5]] });
-    expect(box.textContent).toContain("90 %");
+    expect(box.textContent).toContain("90");
     expect(box.querySelector("img")).toBeNull();
   });
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from shoal.additive.choice import choose
 from shoal.audit.exact import audit
 from shoal.audit.report import as_html
+from shoal.audit.result import Audit
 from shoal.studio import props
 from shoal.studio.bench import request_of
 from shoal.studio.work import Say
@@ -25,6 +27,15 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     return {
         "densities": props.audit_densities(measured),
         "verdict": measured.verdict,
+        "sentence": verdict_words(measured),
+        "broken": measured.lower > (measured.promised or math.inf) * (1 + 1e-9),
         "words": measured.describe(),
         "report": as_html(measured, title=f"Audit of {found.mechanism}"),
     }
+
+
+def verdict_words(measured: Audit) -> str:
+    """The verdict as a sentence of its own."""
+    lines = dict(line.partition(": ")[::2] for line in measured.describe().splitlines())
+    words = lines.get("Verdict", measured.verdict)
+    return words[:1].upper() + words[1:]

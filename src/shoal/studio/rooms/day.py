@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.data.generate import phone_contexts
+from shoal.data.synthetic.series import FIRST_HOUR
 from shoal.noise.primitives import SeededRng
 from shoal.studio.bench import number, request_of, texts
 from shoal.studio.work import Say
@@ -38,7 +40,7 @@ kind = "current"
 
 [privacy]
 belief_delta = {delta}
-time_limit = "20s"
+time_limit = "8s"
 """
 
 
@@ -130,7 +132,9 @@ def example_day() -> DayChain:
     found = phone_contexts(DAYS, 1, slot_minutes=SLOT_MINUTES)
     days = [[found.states[at] for at in chain] for group in found.chains for chain in group]
     slots = max(map(len, days))
-    return fit_day([day for day in days if len(day) == slots], states=found.states, smoothing=1)
+    whole = [day for day in days if len(day) == slots]
+    day = fit_day(whole, states=found.states, smoothing=1)
+    return replace(day, slot_minutes=SLOT_MINUTES, start_minute=FIRST_HOUR * 60)
 
 
 def _day(found: Plan) -> DayChain:

@@ -81,7 +81,6 @@ def tie_graph(people: int, edges: list[list[int]]) -> dict[str, Any]:
         for number, nodes in enumerate(nx.connected_components(graph))
         for node in nodes
     }
-    size = {node: len(nodes) - 1 for nodes in nx.connected_components(graph) for node in nodes}
     return {
         "nodes": [
             {
@@ -89,12 +88,12 @@ def tie_graph(people: int, edges: list[list[int]]) -> dict[str, Any]:
                 "x": float(place[node][0]),
                 "y": float(place[node][1]),
                 "component": component[node],
-                "value": size[node],
+                "value": graph.degree[node],
             }
             for node in graph
         ],
         "edges": edges,
-        "what": "others that one person may tell about",
+        "what": "people directly tied to one",
     }
 
 

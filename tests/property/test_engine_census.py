@@ -33,7 +33,7 @@ def test_chains_and_counts_are_those_of_the_reader(
     frame = pl.DataFrame(rows, schema=["who", "at", "what"], orient="row")
     pause = None if gap is None else timedelta(seconds=gap)
     layout = Layout(by="who", state="what", time="at", gap=pause)
-    part, unowned, _ = tidy(frame, layout, STATES, "the table")
+    part, unowned, _, _ = tidy(frame, layout, STATES, "the table")
     census = take_census(part, layout, len(STATES))
     assert unowned == 0
     assert census.rows.sum() == len(rows)

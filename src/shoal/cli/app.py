@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
-from shoal.cli.show import tell_when_compiling
+from shoal.cli.show import shortened, tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
 BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED, UNREAD = 2, 3, 1, 130, 141
@@ -179,7 +179,7 @@ def _of_option(error: typer.BadParameter) -> str | None:
 
 
 def _stop(error: Exception | str, code: int) -> None:
-    typer.echo(f"Error: {error}", err=True)
+    typer.echo(f"Error: {shortened(str(error))}", err=True)
     raise typer.Exit(code)
 
 

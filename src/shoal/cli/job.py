@@ -70,13 +70,25 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) -> None:
     """Do what is left of a job that was stopped; each subject is released once."""
     from shoal.jobs.job import load_job
-    from shoal.jobs.local import resume as go_on
 
     stored = load_job(folder, ledger=ledger)
-    with _told_how_to_resume(folder), progress() as notify:
-        report = go_on(stored, notify=notify)
+    with _told_how_to_resume(folder):
+        report = _resumed(stored)
     tell(stored, report, as_json=as_json)
     check_released(report)
+
+
+def _resumed(stored: Job) -> JobReport:
+    """The rest of a job, where it was begun: on this machine or on Spark."""
+    if stored.engine == "spark":
+        from shoal.jobs.spark import resume as on_spark
+
+        with show.working("running on Spark"):
+            return on_spark(stored)
+    from shoal.jobs.local import resume as on_one_machine
+
+    with progress() as notify:
+        return on_one_machine(stored, notify=notify)
 
 
 class JobWish(NamedTuple):
@@ -295,6 +307,9 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
             f"Off the map: {report.rows_off_map:,} of {report.rows:,} positions, taken as the "
             "nearest state; check the map, and that latitudes and longitudes are not swapped"
         )
+    if report.bad_rows:
+        told = ", ".join(f"{count:,} with {why}" for why, count in report.bad_rows.items())
+        yield f"Bad rows: {told}; listed by file and row in {made.notes / 'bad_rows.jsonl'}"
     for spent in report.spend:
         eta = "" if spent["eta_each"] is None else f", eta {float(_ratio(spent['eta_each'])):.4g}"
         # a stream of places is charged at every step, not once

@@ -77,6 +77,7 @@ def _listener(events: Any) -> Any:
 
 
 BAR_WIDTH = 24
+LONGEST = 4000  # characters of a message: some list every mechanism with its reason
 NARROW = 60  # columns of a terminal that has no room for tables
 HALF = 16  # cells of a bar where the table has more columns
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -109,6 +110,12 @@ def unicode_out() -> bool:
 def escaped(text: str) -> str:
     """`text` with control characters written out: names from files must not move a cursor."""
     return "".join(char if char.isprintable() or char == " " else repr(char)[1:-1] for char in text)
+
+
+def shortened(text: str) -> str:
+    """A message as it is printed: on one line, and not longer than anybody reads."""
+    line = escaped(text)
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def finite(value: float) -> float | None:

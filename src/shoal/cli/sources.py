@@ -54,6 +54,7 @@ class Account:
         """Refuse, before any charge, a subject that does not fit the series."""
         if self.where is None:
             return
+        self._check_names(names)
         if together and not self.subject:
             raise InputError(
                 "a release of all series together needs --subject, under which it is charged"
@@ -64,14 +65,27 @@ class Account:
                 "and each series is charged under its own name"
             )
 
+    def _check_names(self, names: list[str]) -> None:
+        """All names before the first charge: one that a ledger cannot hold would come too late."""
+        from shoal.ledger.charging import can_hold
+
+        said = {"--subject": self.subject, "--period": self.period, "--requester": self.requester}
+        said |= {"--key": self.key, **({} if self.subject else {f"series {n!r}": n for n in names})}
+        for what, name in said.items():
+            if not can_hold(name) or (what.startswith("series") and not name):
+                raise DataError(
+                    f"{what} is {name!r}, a name no ledger can hold: it is empty, '*', or has a "
+                    "NUL character or half a character in it; rename it, or give --subject"
+                )
+
     def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:
         """One release per name, each charged first. The ledger is opened, or made, only now."""
         if self.where is None:
             names = show.tracked(list(records), "releasing")
             return {name: plan.release(records[name], rng=rng) for name in names}
-        from shoal.ledger import open_ledger
+        from shoal.ledger.opening import ledger_or_nothing
 
-        with self._told_on_stop(), open_ledger(self.where) as ledger:
+        with self._told_on_stop(), ledger_or_nothing(self.where) as ledger:
             return self._charged(ledger, plan, records)
 
     def write(self, path: Path, releases: dict[str, Release]) -> None:
@@ -97,7 +111,7 @@ class Account:
                     requester=self.requester,
                     key=self.key if len(records) == 1 else f"{self.key}/{name}",
                 )
-            except BudgetError as error:
+            except (BudgetError, InputError) as error:
                 before = self._kept(f"{len(releases)} series before it") if releases else ""
                 error.args = (f"series {name!r}: {error}{before}",)
                 raise

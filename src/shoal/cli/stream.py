@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -167,24 +168,29 @@ def stream(
     family = plan_hook("stream", plan) or PlainLines
     free = StreamWish(field=field, clock=clock, start=start, subject=subject, period=period)
     lines: Lines = family(plan, free)
-    if ledger is not None:
-        if not lines.charged:
-            raise InputError("--ledger charges streams of places and of contexts, not this one")
-        lines = family(plan, _charged(free, ledger))
-    runner, last = _begun(lines, state)
-    rng: Rng = SystemRng() if seed is None else SeededRng(seed)
-    if resume and last:
-        _out(last)
-    for line in filtered(lines, runner, last, _lines_in(), rng, state, strict=strict):
-        _out(line)
+    if ledger is not None and not lines.charged:
+        raise InputError("--ledger charges streams of places and of contexts, not this one")
+    texts = _lines_in()
+    with _charged(free, ledger) as wish:
+        lines = family(plan, wish)
+        runner, last = _begun(lines, state)
+        rng: Rng = SystemRng() if seed is None else SeededRng(seed)
+        if resume and last:
+            _out(last)
+        for line in filtered(lines, runner, last, texts, rng, state, strict=strict):
+            _out(line)
 
 
-def _charged(wish: StreamWish, ledger: str) -> StreamWish:
-    from dataclasses import replace
+@contextmanager
+def _charged(wish: StreamWish, ledger: str | None) -> Iterator[StreamWish]:
+    """The wish with its ledger, open while lines come."""
+    if ledger is None:
+        yield wish
+        return
+    from shoal.ledger.opening import ledger_or_nothing
 
-    from shoal.ledger.store import open_ledger
-
-    return replace(wish, ledger=open_ledger(ledger))
+    with ledger_or_nothing(ledger) as opened:
+        yield replace(wish, ledger=opened)
 
 
 def _out(line: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.registry import load
 
+LONGEST_NAME = 40  # characters of a name in a message
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sequences:
@@ -161,3 +163,17 @@ def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, .
         twice = next(name for name in labels if labels.count(name) > 1)
         raise InputError(f"{field} names {twice!r} twice; each one needs its own name")
     return labels
+
+
+def shown_names(names: Sequence[object], most: int = 12) -> str:
+    """The first names for a message: short, on one line, with control characters written out.
+
+    A name over several lines is none: an unclosed quote makes one of all rows of a file.
+    """
+    shown = []
+    for name in names[:most]:
+        text = str(name)
+        short = text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}…"
+        lines = "(text over several lines)" if len(text.splitlines()) > 1 else short
+        shown.append("".join(char if char.isprintable() else repr(char)[1:-1] for char in lines))
+    return ", ".join(shown) + (", …" if len(names) > most else "")

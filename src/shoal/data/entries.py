@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, labels, sequences
+from shoal.core.records import Sequences, labels, sequences, shown_names
 from shoal.core.task import Task
 from shoal.data.bins import Bins
 from shoal.data.frames import is_frame, library_of, to_polars
@@ -206,7 +206,7 @@ def _named(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
     lacking = [name for name in names if name not in table.columns]
     if lacking:
         raise DataError(
-            f"the table has no column {lacking[0]!r}; its columns are {', '.join(table.columns)}"
+            f"the table has no column {lacking[0]!r}; its columns are {shown_names(table.columns)}"
         )
     wrong = [name for name in names if not table[name].dtype.is_numeric()]
     if wrong:

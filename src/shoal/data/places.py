@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
+from shoal.core.records import shown_names
 from shoal.data.read import matching
 from shoal.data.table import Columns, check_columns
 from shoal.records.people import PLACES, City, People, location_vector
@@ -43,7 +44,8 @@ def people_of(
     for name in (latitude, longitude):
         if name not in checkins.columns:
             raise DataError(
-                f"the check-ins have no column {name!r}; their columns are {checkins.columns}"
+                f"the check-ins have no column {name!r}; their columns are "
+                f"{shown_names(checkins.columns)}"
             )
     inside = checkins.filter(
         pl.col(latitude).is_between(city.south, city.north)

@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label, sequences
+from shoal.core.records import Sequences, label, sequences, shown_names
 from shoal.data.bins import Bins, Wish, numbers_of
 from shoal.data.frames import to_polars, unused_levels
 from shoal.data.rows import check_missing, chosen, emptied, filled, parse_where
@@ -318,10 +318,9 @@ def check_columns(
     owners = [("series", name) for name in columns.series_in(present)]
     for field, column in ((role, columns.state), *owners, ("time", columns.time)):
         if column is not None and column not in present:
-            shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
             raise DataError(
                 f"{source} has no column {column!r}, named as the {field}; "
-                f"its columns are: {shown}{_column_hint(present, column)}"
+                f"its columns are: {shown_names(present)}{_column_hint(present, column)}"
             )
 
 

@@ -14,20 +14,13 @@ import numpy as np
 from shoal.core.codec import Floats, Ints
 from shoal.core.records import Sequences
 from shoal.jobs.inputs import Layout
-from shoal.jobs.tidy import NO_DEGREES, NO_NUMBER, NO_STATE, NO_TIME, UNKNOWN, coded
+from shoal.jobs.tidy import NO_TIME, PROBLEMS, coded
 
 if TYPE_CHECKING:
     import polars as pl
 
 Truths = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-PROBLEMS = {
-    UNKNOWN: "a state the model does not know",
-    NO_STATE: "a row without a state",
-    NO_TIME: "a row without a time",
-    NO_NUMBER: "a row without a number",
-    NO_DEGREES: "a latitude or longitude that is not in degrees",
-}
 TWICE = "two rows at the same time"
 GROUPS = "rows in more than one group"
 

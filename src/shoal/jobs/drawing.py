@@ -118,6 +118,12 @@ class Charging:
     period: str = ""
     requester: str = ""
 
+    def can_name(self, subject: str, period: str) -> bool:
+        """Whether the ledger can hold these names."""
+        from shoal.ledger.charging import can_hold
+
+        return bool(subject) and can_hold(subject) and can_hold(period or self.period)
+
     def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
         """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
         when = period or self.period

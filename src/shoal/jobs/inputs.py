@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from shoal.core.errors import DataError, InputError
+from shoal.core.records import shown_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -111,7 +112,7 @@ class Layout:
 
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".ndjson")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-LARGE = 64 * 2**20  # bytes of a file that is read in pieces
+LARGE = 8 * 2**20  # bytes of text that are read at once: some ten times as much in memory
 TEXT_ROW = 24  # bytes a row of text takes at least, to guess how many rows a file holds
 
 
@@ -187,8 +188,12 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
     reason when the file is bad, perhaps after some pieces.
     """
     import polars as pl
+    import pyarrow as pa
 
     try:
+        if file.suffix == ".parquet":
+            yield from _row_groups(file, layout, piece)
+            return
         scan = _scan(file)
         present = scan.collect_schema().names() if file.size else []
         wanted = _located(file, layout, present)
@@ -198,11 +203,38 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
         for frame in pieces:
             for part in frame.iter_slices(piece) if frame.height else [frame]:
                 yield _with_folders(part.select(wanted), file, layout)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        pa.ArrowException,
+        OSError,
+    ) as error:
         raise DataError(
-            f"it cannot be read as {file.suffix[1:]}: {_first_line(error)}; it may be cut short or "
-            "of another format"
+            f"it cannot be read as {file.suffix[1:]} ({type(error).__name__}); it may be cut "
+            "short, damaged or of another format"
         ) from None
+
+
+def _row_groups(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame]:
+    """A Parquet file in batches of decoded rows: a few bytes of it may hold many."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    if not file.size:
+        _located(file, layout, [])
+    with pq.ParquetFile(file.path, pre_buffer=False) as opened:
+        wanted = _located(file, layout, opened.schema_arrow.names)
+        seen = False
+        # a batch is a piece of one row group: groups of any size are never decoded whole
+        for batch in opened.iter_batches(batch_size=piece, columns=wanted):
+            found = pl.from_arrow(batch)
+            assert isinstance(found, pl.DataFrame)
+            yield _with_folders(found, file, layout)
+            seen = True
+        if not seen:
+            empty = pl.from_arrow(opened.schema_arrow.empty_table().select(wanted))
+            assert isinstance(empty, pl.DataFrame)
+            yield _with_folders(empty, file, layout)
 
 
 def rows_in(file: InputFile) -> int | None:
@@ -231,8 +263,6 @@ def _scan(file: InputFile) -> pl.LazyFrame:
     match file.suffix:
         case ".csv":
             return pl.scan_csv(file.path, infer_schema=False, glob=False)
-        case ".parquet":
-            return pl.scan_parquet(file.path, glob=False, hive_partitioning=False)
         case ".jsonl" | ".ndjson":
             return pl.scan_ndjson(glob.escape(file.path), infer_schema_length=None)
     raise DataError(f"it ends in {file.suffix!r}; data files end in one of {', '.join(SUFFIXES)}")
@@ -245,8 +275,9 @@ def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
         raise DataError("it is empty; a data file has at least its column names")
     for role, column in layout.columns.items():
         if column not in present and column not in folders:
-            shown = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
-            raise DataError(f"it has no column {column!r}, named as the {role}; it has: {shown}")
+            raise DataError(
+                f"it has no column {column!r}, named as the {role}; it has: {shown_names(present)}"
+            )
     return list(dict.fromkeys(name for name in layout.columns.values() if name in present))
 
 
@@ -259,8 +290,3 @@ def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.Da
     return frame.with_columns(
         pl.lit(folders[name], dtype=pl.String).alias(name) for name in dict.fromkeys(told)
     )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0].rstrip(".") if text else type(error).__name__

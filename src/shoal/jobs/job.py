@@ -139,6 +139,7 @@ class Job:
     requester: str = ""
     skip_bad: bool = False
     seed: int | None = None
+    engine: str = "local"
 
     @classmethod
     def of(
@@ -221,14 +222,33 @@ class Job:
                 f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
                 f"{self.out}`, or choose another folder"
             )
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+        if not self.notes.exists() and _taken(self.out):
             raise DataError(f"{str(self.out)!r} is not an empty folder; choose another one")
-        (self.notes / "plans").mkdir(parents=True)
-        self.notes.chmod(0o700)  # refusals and intermediate rows are as private as the data
+        self._claim()
+        (self.notes / "plans").mkdir()
         for plan in self.plans.values():
             atomic_write(self.notes / "plans" / f"{plan.fingerprint}.json", dumps(plan))
         text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
         atomic_write(self.notes / "job.json", text + "\n")
+
+    def _claim(self) -> None:
+        """Makes the notes, which only one of two jobs that begin at once can do.
+
+        Nobody else may look into them: refusals and intermediate rows are as private as the data.
+        """
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.notes.mkdir(mode=0o700)
+        except FileExistsError:
+            raise DataError(
+                f"another job has just begun in {str(self.out)!r}; let it finish, or choose "
+                "another folder"
+            ) from None
+        except OSError as error:
+            reason = (error.strerror or type(error).__name__).lower()
+            raise DataError(
+                f"cannot make the folder {str(self.out)!r}: {reason}; choose another one"
+            ) from None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data, without the plans themselves and without a password of the ledger."""
@@ -244,6 +264,7 @@ class Job:
             "requester": self.requester,
             "skip_bad": self.skip_bad,
             "seed": self.seed,
+            "engine": self.engine,
         }
 
 
@@ -270,6 +291,11 @@ def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
         ledger=ledger or found.pop("ledger"),
         **{name: value for name, value in found.items() if name != "ledger"},
     )
+
+
+def _taken(folder: Path) -> bool:
+    """Whether a folder holds anything, or is none."""
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def by_days(plans: Plan | Mapping[str, Plan]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,7 +19,7 @@ from shoal.jobs.inputs import changed
 from shoal.jobs.job import NOTES, Job, load_job
 from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import JobReport, part_name, report_of, write_lines, write_parquet
-from shoal.jobs.rows import Notify, Scan, Store, read_all, store_for
+from shoal.jobs.rows import BadRow, Notify, Scan, Store, read_all, store_for
 from shoal.jobs.shard import Outcome, Recipe, release_shard
 from shoal.jobs.tidy import tidy_schema
 
@@ -62,13 +62,20 @@ def status(job: Job) -> JobReport:
 
 @contextmanager
 def undone_if_empty(job: Job) -> Iterator[None]:
-    """Forgets a job that bad input stopped before it released anything."""
+    """Forgets a job that bad input stopped before it released or charged anything.
+
+    One that may have charged is kept with its name, which brings back what was charged.
+    """
     try:
         yield
-    except InputError:
-        if not status(job).shards_done:
+    except InputError as error:
+        if {event["event"] for event in Journal(job.notes).events()} <= {"scanned"}:
             shutil.rmtree(job.notes)
-        raise
+            raise
+        raise type(error)(
+            f"{error}; what was charged is kept: mend that, and go on with "
+            f"`shoal job resume {job.out}`"
+        ) from None
 
 
 def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
@@ -84,7 +91,11 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
             shard_rows=scan.shard_rows,
             bad=[list(file) for file in scan.bad],
             off_map=scan.off_map,
+            faults=dict(scan.faults),
         )
+        write_bad_rows(job, scan.bad_rows)
+    if job.ledger is not None:
+        journal.write("charging")  # from here on the name of the job must not be lost
     left = [shard for shard in range(job.shards) if shard not in done]
     finished = sum(scan.shard_rows) - sum(scan.shard_rows[shard] for shard in left)
     total = sum(scan.shard_rows)
@@ -92,6 +103,13 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
         journal.commit(shard, name, **event)
         finished += scan.shard_rows[shard]
         notify("releasing", finished, total)
+
+
+def write_bad_rows(job: Job, rows: Sequence[BadRow]) -> None:
+    """The list of bad rows in the notes: file, row and reason, never what a row holds."""
+    if rows:
+        lines = [json.dumps(row._asdict(), ensure_ascii=False) for row in rows]
+        atomic_write(job.notes / "bad_rows.jsonl", "\n".join(lines) + "\n", durable=False)
 
 
 def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iterator[Attempt]:
@@ -172,9 +190,9 @@ def charging_of(job: Job) -> Iterator[Charging | None]:
     if job.ledger is None:
         yield None
         return
-    from shoal.ledger.store import open_ledger
+    from shoal.ledger.opening import ledger_or_nothing
 
-    with open_ledger(job.ledger) as ledger:
+    with ledger_or_nothing(job.ledger) as ledger:
         yield Charging(ledger=ledger, job=job.name, period=job.period, requester=job.requester)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,7 +137,8 @@ class JobReport:
     Rows of bad files come on top: they were not read, and a file that cannot be opened does not
     tell how many it holds. `refusals` maps a reason to the units refused and their rows; a unit
     is one subject in one period. `spend` has one entry per plan that was used. `rows_off_map` had
-    coordinates that no state of the model covers, and were taken as its nearest state.
+    coordinates that no state of the model covers, and were taken as its nearest state. `bad_rows`
+    counts rows that could not be used by their reason; the notes list them by file and row.
     """
 
     finished: bool
@@ -155,6 +156,7 @@ class JobReport:
     shards: int
     shards_done: int
     rows_off_map: int = 0
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -230,6 +232,7 @@ def report_of(
         shards=shards,
         shards_done=len(done),
         rows_off_map=(scan or {}).get("off_map", 0),
+        bad_rows=(scan or {}).get("faults", {}),
     )
 
 

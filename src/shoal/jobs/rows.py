@@ -8,10 +8,12 @@ fit in memory.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,16 +27,43 @@ from shoal.jobs.tidy import kinds_of, shard_of, tidy
 if TYPE_CHECKING:
     import polars as pl
 
+MOST_LISTED = 1000  # bad rows of a file that are listed one by one; all are counted
 PIECE = 200_000  # rows handled at a time, so that they stay in the processor's cache
 
 Notify = Callable[[str, int, int], None]  # stage, done, of how many
 Next = Future["pl.DataFrame | None"]  # the piece after this one; None: the file is at its end
 
 
+class BadRow(NamedTuple):
+    """A row that could not be used: its file, its place from 1, and why; not what it holds."""
+
+    path: str
+    row: int
+    reason: str
+
+
+class Faults:
+    """All bad rows counted by their reason, and the first of each file by name."""
+
+    def __init__(self) -> None:
+        self.rows: list[BadRow] = []
+        self.counts: Counter[str] = Counter()
+        self._listed: Counter[str] = Counter()
+
+    def add(self, path: str, before: int, bad: Sequence[tuple[int, str]]) -> None:
+        """Take the bad rows of a piece that comes after `before` rows of its file."""
+        self.counts.update(reason for _, reason in bad)
+        room = MOST_LISTED - self._listed[path]
+        self.rows += [BadRow(path, before + at + 1, why) for at, why in bad[:room]]
+        self._listed[path] += len(bad[:room])
+
+
 class Scan(NamedTuple):
     """What reading the input came to: rows read, rows of nobody, rows per shard, bad files.
 
-    `off_map` counts the points that no state of the model covers.
+    `off_map` counts the points that no state of the model covers; `bad_rows` says of rows that
+    could not be used in which file and where they are and why, `faults` how many there are of each
+    kind.
     """
 
     rows: int
@@ -42,6 +71,8 @@ class Scan(NamedTuple):
     shard_rows: list[int]
     bad: list[BadFile]
     off_map: int = 0
+    bad_rows: list[BadRow] = []  # noqa: RUF012 - a tuple's field, never changed
+    faults: Mapping[str, int] = MappingProxyType({})
 
 
 class Store(Protocol):
@@ -151,6 +182,7 @@ def read_all(job: Job, store: Store, notify: Notify) -> Scan:
 
 def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
     rows, unowned, off_map = 0, 0, 0
+    faults = Faults()
     maps = job.maps()
     shard_rows = np.zeros(job.shards, dtype=np.int64)
     kinds: dict[str, str] = {}
@@ -159,12 +191,14 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
     seen = 0
     for file, pieces in _ahead(files, job.layout):
         seen += file.size
-        taken = False
+        taken, at = False, 0
         try:
             for whole in _checked(job, pieces, kinds):
                 part = tidy(whole, job.layout, job.states, repr(file.path), maps)
                 shard_rows += store.add(part.rows)
                 taken = True
+                faults.add(file.path, at, part.bad)
+                at += whole.height
                 rows += whole.height
                 unowned += part.unowned
                 off_map += part.off_map
@@ -173,7 +207,15 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
             if taken:
                 return None
         notify("reading", seen, total)
-    return Scan(rows, unowned, shard_rows.tolist(), list(bad.values()), off_map)
+    return Scan(
+        rows,
+        unowned,
+        shard_rows.tolist(),
+        list(bad.values()),
+        off_map,
+        faults.rows,
+        faults.counts,
+    )
 
 
 def _ahead(

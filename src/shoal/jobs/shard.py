@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.jobs.tidy import Locator
 
 NO_PLAN = "a group without a plan"
+NO_NAME = "a subject or period whose name no ledger can hold"
 CHARGED = 2000  # subjects in one transaction of the ledger
 
 
@@ -59,6 +60,8 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
     lenient = any(not isinstance(plan.body, Sampler) for plan in recipe.plans.values())
     census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
+    if charging is not None:
+        census.problems.update(_unnamable(census, charging))
     groups: dict[str, list[int]] = defaultdict(list)
     for unit in range(census.units):
         groups[census.groups[unit]].append(unit)
@@ -84,6 +87,15 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
         refused=refusal_table(refused, census),
         event=_event(census, done, counts, refused),
     )
+
+
+def _unnamable(census: Census, charging: Charging) -> dict[int, str]:
+    """Units whose names no ledger can hold: known before the first of them is charged."""
+    return {
+        unit: NO_NAME
+        for unit in range(census.units)
+        if not charging.can_name(census.subjects[unit], census.periods[unit])
+    }
 
 
 class StreamJob(NamedTuple):

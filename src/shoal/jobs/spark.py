@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from shoal.jobs.local import (
     reported,
     stored_job,
     undone_if_empty,
+    write_bad_rows,
 )
 from shoal.jobs.report import JobReport
-from shoal.jobs.rows import PIECE, check_kinds, refused_file
+from shoal.jobs.rows import PIECE, BadRow, Faults, check_kinds, refused_file
 from shoal.jobs.tidy import kinds_of, shard_of, tidy, tidy_schema
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -
     spark = session_of(session)
     check_reach(spark, job)
     cores = spark.sparkContext.defaultParallelism
-    wider = replace(job, shards=max(job.shards, TASKS_PER_CORE * cores))
+    wider = replace(job, shards=max(job.shards, TASKS_PER_CORE * cores), engine="spark")
     wider.store()
     with undone_if_empty(wider):
         return resume(wider, spark, after_sampling=after_sampling)
@@ -182,11 +184,13 @@ def _read_file(
     import polars as pl
 
     note: dict[str, Any] = {"rows": 0, "unowned": 0, "off_map": 0, "kinds": [], "reason": None}
+    faults = Faults()
     try:
         for frame in frames(file, layout, PIECE):
             if frame.height:
                 note["kinds"].append(kinds_of(frame, layout))
             part = tidy(frame, layout, states, repr(file.path), maps)
+            faults.add(file.path, note["rows"], part.bad)
             note["rows"] += frame.height
             note["unowned"] += part.unowned
             note["off_map"] += part.off_map
@@ -198,6 +202,7 @@ def _read_file(
             yield from placed.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
     except DataError as error:
         note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
+    note |= {"faults": faults.counts, "bad_rows": faults.rows}
     schema = tidy_schema(layout)
     said: dict[str, list[Any]] = {name: [None] for name in schema}
     told = pl.DataFrame(said, schema=schema).with_columns(
@@ -217,6 +222,8 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
     counts: dict[str, Any] = dict.fromkeys(("rows", "unowned", "off_map"), 0)
+    faults: Counter[str] = Counter()
+    listed: list[BadRow] = []
     for number, file in enumerate(job.inputs):
         try:
             if notes[number]["reason"] is not None:
@@ -228,7 +235,13 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
             continue
         for name in counts:
             counts[name] += notes[number][name]
-    journal.write("scanned", shard_rows=[], bad=[list(b) for b in bad.values()], **counts)
+        faults.update(notes[number]["faults"])
+        listed += [BadRow(*row) for row in notes[number]["bad_rows"]]
+    said: dict[str, Any] = {"bad": [list(file) for file in bad.values()], "faults": dict(faults)}
+    journal.write("scanned", shard_rows=[], **said, **counts)
+    write_bad_rows(job, listed)
+    if job.ledger is not None:
+        journal.write("charging")  # from here on the name of the job must not be lost
     return list(bad)
 
 

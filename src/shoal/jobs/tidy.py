@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 # codes of rows that say nothing usable
 UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
+PROBLEMS = {
+    UNKNOWN: "a state the model does not know",
+    NO_STATE: "a row without a state",
+    NO_TIME: "a row without a time",
+    NO_NUMBER: "a row without a number",
+    NO_DEGREES: "a latitude or longitude that is not in degrees",
+}
+OFFSET = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
+FORMATS = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+NOBODY = "a row without a subject, series, period or group"
 
 
 class Locator(Protocol):
@@ -28,11 +38,15 @@ class Locator(Protocol):
 
 
 class Tidied(NamedTuple):
-    """The rows with a subject, how many rows had none, and how many points lie off the map."""
+    """The rows with a subject, how many rows had none, and how many points lie off the map.
+
+    `bad` holds the places of rows that cannot be used, from 0, and why: never what they hold.
+    """
 
     rows: pl.DataFrame
     unowned: int
     off_map: int
+    bad: list[tuple[int, str]]
 
 
 def tidy(
@@ -73,7 +87,23 @@ def tidy(
     whole = pl.DataFrame({**columns, "state": codes}).select(list(tidy_schema(layout)))
     empty = any(whole[role].null_count() for role in layout.owners)
     kept = whole.drop_nulls(layout.owners) if empty else whole
-    return Tidied(kept, whole.height - kept.height, off_map)
+    return Tidied(kept, whole.height - kept.height, off_map, _bad_rows(whole, layout, empty=empty))
+
+
+def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple[int, str]]:
+    """Places and reasons, the first of each kind of fault; a row without a state may be a step."""
+    import polars as pl
+
+    found: dict[int, str] = {}
+    codes = whole["state"].to_numpy()
+    if codes.min(initial=0) < 0:
+        for code, reason in PROBLEMS.items():
+            if code != NO_STATE:
+                found |= dict.fromkeys(np.flatnonzero(codes == code).tolist(), reason)
+    if empty:
+        nobody = whole.select(pl.any_horizontal(pl.col(layout.owners).is_null())).to_series()
+        found |= dict.fromkeys(np.flatnonzero(nobody.to_numpy()).tolist(), NOBODY)
+    return sorted(found.items())
 
 
 def tidy_schema(layout: Layout) -> dict[str, Any]:
@@ -205,12 +235,29 @@ def _time_kind(column: pl.Series) -> str:
 
 
 def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]:
-    """Microseconds (0 where there is no time), and where there is none; None when all have one."""
+    """Microseconds (0 where there is no time), and where there is none; None when all have one.
+
+    Text that is no time spoils its row alone, unless most of the column is none.
+    """
     import polars as pl
 
     missing = column.is_null()
     if column.dtype.is_float():
         missing = missing | column.is_nan().fill_null(False)
+    try:
+        return _parsed(column, missing, source)
+    except DataError:
+        unread = _unreadable(column) if column.dtype == pl.String else missing
+        if 2 * int(unread.sum()) > len(column):
+            raise
+        return _parsed(column, missing | unread, source)
+
+
+def _parsed(
+    column: pl.Series, missing: pl.Series, source: str
+) -> tuple[pl.Series, pl.Series | None]:
+    import polars as pl
+
     if not missing.any():
         return microseconds(column, source), None
     parsed = np.zeros(len(column), dtype=np.int64)
@@ -218,3 +265,16 @@ def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]
     if len(present):
         parsed[(~missing).to_numpy()] = microseconds(present, source).to_numpy()
     return pl.Series(parsed), missing
+
+
+def _unreadable(column: pl.Series) -> pl.Series:
+    """Where text is neither number nor date, whichever of the two most of the column is."""
+    import polars as pl
+
+    text = column.str.strip_chars()
+    numbers = text.cast(pl.Float64, strict=False).is_finite().fill_null(False)
+    bare = text.str.replace(OFFSET, "").str.replace(" ", "T", literal=True)
+    dates = pl.repeat(False, len(column), eager=True, dtype=pl.Boolean)
+    for pattern in FORMATS:
+        dates = dates | bare.str.to_datetime(pattern, time_unit="us", strict=False).is_not_null()
+    return ~(numbers if int(numbers.sum()) > int(dates.sum()) else dates)

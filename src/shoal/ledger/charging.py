@@ -23,6 +23,14 @@ def check_names(charge: Charge) -> None:
         raise InputError("key is empty; leave it out, or give each release its own")
 
 
+def can_hold(name: str) -> bool:
+    """Whether a ledger takes a name of somebody or something, the empty one too."""
+    try:
+        return checked_text(name, "name") != EACH
+    except InputError:
+        return False
+
+
 def checked_text(value: str, field: str) -> str:
     """`value`, refused unless every database stores and returns it as it is."""
     if not isinstance(value, str):

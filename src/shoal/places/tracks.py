@@ -13,6 +13,7 @@ import numpy as np
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.plan import Ledger, Plan, refuse_seed
+from shoal.core.records import shown_names
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
@@ -105,7 +106,9 @@ def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
 
     for name in (columns.user, columns.time, columns.state, columns.latitude, columns.longitude):
         if name is not None and name not in table.columns:
-            raise DataError(f"column {name!r} is not in the data; its columns are {table.columns}")
+            raise DataError(
+                f"column {name!r} is not in the data; its columns are {shown_names(table.columns)}"
+            )
     for (user,), own in table.group_by([columns.user], maintain_order=True):
         rows = own.sort(columns.time, maintain_order=True) if columns.time else own
         readings = _readings(rows, columns)

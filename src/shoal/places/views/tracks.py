@@ -72,7 +72,7 @@ def _columns(named: NamedColumns, every: str | None) -> TrackColumns:
 def _released(
     plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish
 ) -> pl.DataFrame:
-    from shoal.ledger.store import open_ledger
+    from shoal.ledger.opening import ledger_or_nothing
     from shoal.places.tracks import release_tracks
 
     with _bar() as notify:
@@ -81,7 +81,7 @@ def _released(
                 plan, table, columns, workers=wish.workers, seed=wish.seed, notify=notify
             )
         words = "What was charged so far is kept in the ledger: the same command gets it back."
-        with show.on_stop(words), open_ledger(wish.ledger) as opened:
+        with show.on_stop(words), ledger_or_nothing(wish.ledger) as opened:
             _warn_of_stored(opened, table, wish.period)
             return release_tracks(
                 plan, table, columns, ledger=opened, period=wish.period, notify=notify

@@ -20,6 +20,7 @@ from shoal.gateway.app import Gateway, create
 from shoal.gateway.calibration import described
 from shoal.gateway.jobs import keep_plan
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
+from shoal.gateway.machines import plan_of
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.town import plan_of_spec
@@ -85,6 +86,14 @@ SPECS = {"day": DAY, "walk": WALK, "count": COUNT}
 def plan(name: str) -> Plan:
     """A small plan, made once in a run."""
     return plan_of_spec(SPECS[name])
+
+
+def step_once(plan: Plan) -> None:
+    """Take steps of the plan as it is stored: nothing has to be built or compiled later."""
+    built = plan_of(dumps(plan, indent=None))
+    stream = built.start()
+    for _ in range(2):
+        stream, _ = stream.step(built.task.query.states[0])
 
 
 class Moved:

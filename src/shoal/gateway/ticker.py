@@ -23,8 +23,10 @@ from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Closing, House, close_due, next_close, now_seconds
 
-LEASE = 7309940822140975  # the advisory lock of the clock: any number, always the same
+# the advisory lock of the clock: any number, always the same, one in each schema
+LEASE = "SELECT pg_try_advisory_lock(822140975, hashtext(current_schema()))"
 CHANNEL = "shoal_moved"
+SHORTEST = 0.002  # seconds between two looks: a stream that is locked just now is no spin
 BATCH = 200  # streams closed in one transaction
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
 
@@ -76,7 +78,7 @@ class Ticker:
         wait = self._store.settings.tick if upcoming is None else upcoming - now_seconds()
         self.behind = max(0.0, -wait)
         metrics.BEHIND.set(self.behind)
-        return min(self._store.settings.tick, max(0.0, wait))
+        return min(self._store.settings.tick, max(SHORTEST, wait))
 
     def _close(self, connection: Connection, now: float) -> list[Closing]:
         closings = close_due(self._house, connection, now, BATCH)
@@ -102,7 +104,7 @@ class Lease:
                 connection = self._store.engine.connect().execution_options(
                     isolation_level="AUTOCOMMIT"
                 )
-                got = connection.execute(text(f"SELECT pg_try_advisory_lock({LEASE})")).scalar()
+                got = connection.execute(text(LEASE)).scalar()
                 if not got:
                     connection.close()
                     return False

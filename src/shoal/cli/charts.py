@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from shoal.additive.choice import MECHANISMS, choose, verify_promise
+from shoal.additive.usefulness import usefulness
 from shoal.core.codec import encode, kind_of
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
@@ -47,6 +48,7 @@ def as_json(comparison: RowComparison) -> dict[str, Any]:
         "epsilon": float(comparison.epsilon),
         "loss": verify_promise(plan),
         "cost": plan.cost,
+        "usefulness": _useful(plan),
         "guarantee": {
             "notion": plan.guarantee.notion,
             "amount": float(plan.guarantee.amount),
@@ -64,6 +66,17 @@ def as_json(comparison: RowComparison) -> dict[str, Any]:
             name: {"refused": row} if isinstance(row, str) else _brief(row)
             for name, row in comparison.alternatives.items()
         },
+    }
+
+
+def _useful(plan: Plan) -> dict[str, Any]:
+    found = usefulness(plan)
+    return {
+        "error": found.error,
+        "answer_spread": found.spread,
+        "prior_error": found.prior_error,
+        "tells": found.tells,
+        "warnings": list(found.warnings),
     }
 
 

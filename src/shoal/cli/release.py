@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -277,7 +278,9 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     note_pauses(wish.data, columns)
     account = Account.of(wish)
     account.check(list(records), together=view.whole or bool(columns.together))
-    releases = account.draw(plan, records, _rng(wish.seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # told below, in the words of a command
+        releases = account.draw(plan, records, _rng(wish.seed))
     account.write(wish.out, releases)
     try:
         _report(plan, releases, wish, account.key)
@@ -300,6 +303,8 @@ def _rng(seed: int | None) -> Rng | None:
 
 def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
+    from shoal.additive.usefulness import cautions
+
     error = plan.error()
     wish.warn_of_seed()
     if wish.as_json:
@@ -316,6 +321,8 @@ def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: st
     ]
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
+    for sentence in cautions(plan):
+        typer.echo(f"WARNING: {sentence}", err=True)
     if key:
         lines.append(f"Charged: before they were drawn; with --key {key} the same come back free.")
     if len(releases) == 1:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -233,6 +234,7 @@ class Plan(Shown, Value):
         asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo.
         """
         self._check_single()
+        _warn(self)
         with opened(ledger) as account:
             source = source_for(account, rng)
             records, library = self._read(data, columns, together=together)
@@ -319,6 +321,20 @@ class Plan(Shown, Value):
         return drawn.over(records.total, self.task.query) if counted else drawn
 
 
+class UselessRelease(UserWarning):
+    """A release that tells less than what is public anyway, or a budget that protects nothing."""
+
+
+@lru_cache(maxsize=256)
+def _warn(plan: Plan) -> None:
+    """Warn, once for every plan, about noise that leaves nothing and budgets that protect nobody.
+
+    From the plan alone, so that a warning tells nothing of the data.
+    """
+    for sentence in load("shoal.additive.usefulness:cautions")(plan):
+        warnings.warn(sentence, UselessRelease, stacklevel=3)
+
+
 @lru_cache(maxsize=64)
 def _usual_error(plan: Plan) -> Error | None:
     """What every release of the plan says about its error."""
@@ -398,6 +414,7 @@ class Stream(Shown, Value):
 def explain(plan: Plan) -> str:
     """Several short paragraphs, one question each, for a person who has to act on them."""
     error = plan.error()
+    useful, careful = load("shoal.additive.usefulness:in_words")(plan)
     parts = [
         ("Asked", plan.task.query.describe()),
         ("Protected", plan.task.secrets.describe()),
@@ -405,6 +422,8 @@ def explain(plan: Plan) -> str:
         ("Promise", plan.guarantee.describe()),
         ("Mechanism", f"{plan.mechanism}: {plan.body.describe()}."),
         ("Error", f"each value is {error.describe()}." if error else ""),
+        ("Useful", useful),
+        ("Careful", careful),
         ("Why it holds", f"{plan.certificate.theorem}."),
         ("Assumes", "; ".join(plan.certificate.assumptions) + "."),
         ("Adding up", "; or ".join(rule.describe() for rule in plan.composition) + "."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from shoal.additive.choice import calibrate
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number
+from shoal.core.plan import UselessRelease
 from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Query
 from shoal.noise.primitives import SeededRng
@@ -83,7 +85,8 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
     it. `init` holds the first centres, which must not come from the data; by default they are
     spread over the range. A row with something that is no number is left out. One record moves
     the answers of all rounds by rounds · (d + 2w), see `shoal.records.centroids`. `labels_`, the
-    clusters of the training records (-1: left out), are *not* private.
+    clusters of the training records (-1: left out), are *not* private. `clamped_` counts the
+    coordinates of centres that noise put on the edge of the range.
     """
 
     def __init__(
@@ -120,7 +123,17 @@ class PrivateKMeans(ClusterMixin, _Private):  # type: ignore[misc]
             rounds=self.rounds,
             start=self.init,
         )
-        self.cluster_centers_ = self.query_.centroids(self._released(self.query_, rows))
+        answer = self._released(self.query_, rows)
+        self.cluster_centers_ = self.query_.centroids(answer)
+        self.clamped_ = self.query_.clamped(answer)
+        if self.clamped_:  # of the release alone
+            warnings.warn(
+                f"{self.clamped_} of {self.cluster_centers_.size} coordinates of the centres lie "
+                "on the edge of the range, where noise put them; ask for fewer clusters or rounds, "
+                "or allow a larger epsilon",
+                UselessRelease,
+                stacklevel=2,
+            )
         self.n_iter_ = self.rounds
         self.labels_ = self._nearest(rows)
         return self

@@ -181,6 +181,15 @@ class Centroids(Value):
         """The centroids after the last round of a release, in the columns' own units."""
         return self.in_units(self.path(split_rounds(answer.multiples, self.rounds))[-1])
 
+    def clamped(self, answer: Answer) -> int:
+        """How many coordinates of the centroids lie on the edge of the box, put there by noise.
+
+        A function of the release alone. A mean of records hardly ever lies on the edge; where many
+        coordinates do, the noise is larger than the clusters.
+        """
+        last = self.path(split_rounds(answer.multiples, self.rounds))[-1]
+        return int(((last <= 0) | (last >= GRID)).sum())
+
     def in_units(self, cells: Ints) -> Floats:
         """Grid numbers back in the columns' own units."""
         low = np.array([float(end) for end in self.low])

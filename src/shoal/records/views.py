@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from shoal.cli import show
 from shoal.cli.attack import AttackView, Wish, chosen_records
 from shoal.cli.options import write_chart
@@ -346,6 +348,13 @@ def print_centroids(plan: Plan, releases: Mapping[str, Release]) -> None:
     ]
     out = show.console()
     out.print(show.table(("cluster", "latitude", "longitude"), rows, numbers=(1, 2)))
+    clamped = query.clamped(releases[TOGETHER].answer)
+    if clamped:
+        typer.echo(
+            f"WARNING: {clamped} of {2 * len(rows)} coordinates lie on the edge of the box, where "
+            "noise put them; ask for fewer clusters or rounds, or allow a larger epsilon.",
+            err=True,
+        )
 
 
 def _coordinate(present: list[str], name: str) -> str:

@@ -1,0 +1,116 @@
+"""Plans say when their noise leaves nothing: against enumeration, and in words."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.additive.usefulness import usefulness
+from shoal.core.plan import UselessRelease
+
+MATRIX = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.1, 0.2, 0.7]]
+
+
+def planned(length: int, epsilon: float, query: Any = None, **wish: Any) -> shoal.Plan:
+    chain = shoal.MarkovChain.of(MATRIX, states="abc", length=length)
+    asked = query or shoal.count("abc", "a")
+    return shoal.calibrate(asked, shoal.EachEntry(), chain, epsilon=epsilon, **wish)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_the_variance_of_a_sum_is_that_of_the_joint_law(steps: bool) -> None:
+    count = 6
+    matrices = [
+        np.array(MATRIX) if not steps else np.roll(MATRIX, t, axis=1) for t in range(count - 1)
+    ]
+    chain = shoal.MarkovChain.of(
+        matrices if steps else MATRIX, states="abc", initial=[0.5, 0.3, 0.2], length=count
+    )
+    weights = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 5.0]])
+    mean, square = np.zeros(2), np.zeros(2)
+    for path in product(range(3), repeat=count):
+        chance = chain.initial[path[0]]
+        for t, (x, y) in enumerate(pairwise(path)):
+            chance = chance * chain.matrix(t)[x, y]
+        total = weights[list(path)].sum(axis=0)
+        mean, square = mean + chance * total, square + chance * total**2
+    assert chain.sum_variance(weights, count) == pytest.approx(square - mean**2)
+
+
+def test_long_sums_grow_in_a_straight_line() -> None:
+    chain = shoal.MarkovChain.of(MATRIX, states="abc")
+    weights = np.eye(3)[:, :1]
+    near, far = (float(chain.sum_variance(weights, n)[0]) for n in (4000, 8000))
+    assert far / near == pytest.approx(2, rel=0.01)
+
+
+def test_a_release_that_tells_something_is_not_warned_about() -> None:
+    plan = planned(400, 1)
+    found = usefulness(plan)
+    assert found.tells
+    assert found.warnings == ()
+    assert found.spread == 400
+    assert found.prior_error is not None
+    assert found.error is not None
+    assert found.error < found.prior_error < 40
+    assert "who guesses from the public model alone" in plan.explain()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UselessRelease)
+        plan.release(["a", "b"] * 100, rng=1)
+
+
+def test_less_than_the_public_model_says_is_told() -> None:
+    plan = planned(30, 0.5)
+    found = usefulness(plan)
+    assert not found.tells
+    assert "says less than the public model does" in found.warnings[0]
+    assert "says less than the public model does" in plan.explain()
+    with pytest.warns(UselessRelease, match="says less than the public model does"):
+        plan.release(["a", "b"] * 10, rng=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UselessRelease)
+        plan.release(["a", "b"] * 10, rng=1)  # once for every plan
+
+
+def test_noise_as_wide_as_the_answer_is_told() -> None:
+    query = shoal.mean("abc", {"a": 1, "b": 0, "c": 0}, length=20, unit="shares")
+    found = usefulness(planned(20, 0.05, query))
+    assert found.spread == pytest.approx(1)
+    assert "The noise is as wide as the answer" in found.warnings[0]
+    assert "no two answers are more than 1 apart" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [(21, "lets the odds between two secrets change by a factor of 1.3e"), (5e-4, "so small that")],
+)
+def test_odd_budgets_get_a_sentence(epsilon: float, words: str) -> None:
+    plan = planned(10, epsilon, mechanism="group")
+    assert words in usefulness(plan).warnings[0]
+    assert words in plan.explain()
+    ordinary = usefulness(planned(10, 20, mechanism="group"))
+    assert not any("lets the odds" in word for word in ordinary.warnings)
+
+
+def test_what_cannot_be_compared_is_not_spoken_of() -> None:
+    chain = shoal.MarkovChain.of(MATRIX, states="abc")  # of any length
+    plan = shoal.calibrate(shoal.count("abc", "a"), shoal.EachEntry(), chain, epsilon=1)
+    found = usefulness(plan)
+    assert (found.spread, found.prior_error, found.warnings) == (None, None, ())
+    assert found.describe() == ""
+    assert "Useful" not in plan.explain()
+
+
+def test_centres_that_noise_put_on_the_edge_are_told() -> None:
+    pytest.importorskip("sklearn")
+    from shoal.records.estimators import PrivateKMeans
+
+    rows = np.random.default_rng(1).uniform(0.4, 0.6, size=(40, 2))
+    with pytest.warns(UselessRelease, match="coordinates of the centres lie on the edge"):
+        found = PrivateKMeans(3, epsilon=0.05, random_state=1).fit(rows)
+    assert found.clamped_ == int(np.isin(found.cluster_centers_, (0.0, 1.0)).sum()) > 0

@@ -47,7 +47,7 @@ def test_laws_losses_and_least_scales(case: dict[str, Any]) -> None:
         assert listed == pytest.approx(expected[name], abs=case["tolerance"])
     loss = found.loss(given["scale"] / lattice)
     assert loss == pytest.approx(expected["loss"], abs=case["tolerance"])
-    least = found.least_scale(given["epsilon"]) * lattice
+    least = found.least_scale(given["epsilon"]).scale * lattice
     assert least == pytest.approx(expected["least_scale"], rel=case["tolerance"])
     assert found.distance() * lattice / given["epsilon"] >= least
 
@@ -69,7 +69,7 @@ def test_two_releases_for_one_event_cost_more_than_the_sum_of_their_budgets() ->
     chain = shoal.MarkovChain.of(given["transition"], initial=given["initial"], length=given["T"])
     secrets = shoal.Events.of(worded(given["event"]))
     found = event_laws(chain, shoal.count(chain.states, "1"), secrets)
-    scale = found.least_scale(given["epsilon_each"])
+    scale = found.least_scale(given["epsilon_each"]).scale
     assert scale == pytest.approx(expected["least_scale"], abs=case["tolerance"])
     joint = _loss_of_two(found, scale)
     assert joint == pytest.approx(expected["joint_loss_of_two"], abs=case["tolerance"])

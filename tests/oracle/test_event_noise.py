@@ -80,7 +80,7 @@ def check_loss(case: Case, rng: np.random.Generator) -> None:
     truth = true_loss(case, weights, scale)
     loss = found.loss(scale / lattice)
     assert truth - 1e-12 <= loss <= truth + 1e-9 * (1 + truth)
-    least = found.least_scale(0.5) * lattice
+    least = found.least_scale(0.5).scale * lattice
     assert true_loss(case, weights, least) <= 0.5 + 1e-9
     if least > lattice / 32:
         assert true_loss(case, weights, least * 0.999) > 0.5 - 1e-9

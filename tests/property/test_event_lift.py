@@ -103,5 +103,5 @@ def test_more_eta_never_tells_less_and_the_largest_eta_fits() -> None:
     losses = [lift.loss(eta) for eta in (0.01, 0.02, 0.1, 0.5, 2.0)]
     assert losses == sorted(losses)
     for epsilon in (0.1, 1.0, 5.0):
-        eta = lift.largest(epsilon)
+        eta = lift.largest(epsilon).eta
         assert epsilon * (1 - 1e-4) <= lift.loss(eta) <= epsilon

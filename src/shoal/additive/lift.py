@@ -31,6 +31,7 @@ from shoal.core.task import (
     LiftedModel,
     Model,
     Query,
+    Quilts,
     Secrets,
     Task,
     as_family,
@@ -50,33 +51,40 @@ class LiftCertificate(Proof):
         "the lift: what an entry-level DP release tells about one entry of a chain, summed "
         "over the entry, its future and its past, with a certified fixed point (lift.md)"
     )
-
+    ABOUT_EVENTS: ClassVar[str] = (
+        "the event lift: what an entry-level DP release tells about an event of a chain, from one "
+        "entry on into its past and its future (chains/events/event_lift.md)"
+    )
     ASSUMED: ClassVar[tuple[str, ...]] = (
         "each chain follows one of the family's laws; separate chains are independent",
         "the release is pure entry-level DP on every sequence, possible or not",
     )
 
+    @property
+    def theorem(self) -> str:
+        events = any(model.rule == "events" for model in self.models)
+        return self.ABOUT_EVENTS if events else self.THEOREM
+
 
 def refuse(task: Task) -> str | None:
-    """The lift needs single entries of chains, networks or crowds whose laws are given."""
-    if not each_entry(task.secrets):
-        return "the lift protects single entries; named pairs of events need another mechanism"
-    said = (model.lift(task.query) for model in task.family)
+    """The lift needs entries of chains, networks or crowds, or events of chains, of given laws."""
+    said = (model.lift_about(task.query, task.secrets) for model in task.family)
     return next((why for why in said if isinstance(why, str)), None)
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    certificate = certified(task.family, task.query, epsilon)
+    certificate = certified(task, task.query, epsilon)
     eta = Fraction(min(model.eta for model in certificate.models))
     noise = quietest_noise(task.query, task.query.lipschitz / eta)
     return noisy_plan(task, NAME, task_guarantee(task, epsilon), noise, certificate)
 
 
-def certified(family: Sequence[Model], query: Query | None, epsilon: Fraction) -> LiftCertificate:
-    """The largest eta that every model allows, with the metric of `query`."""
+def certified(task: Task, query: Query | None, epsilon: Fraction) -> LiftCertificate:
+    """The largest eta that every model of a task allows, with the metric of `query`."""
+    below = float_below(epsilon)
     return LiftCertificate(
-        models=tuple(lifted(model, query).largest(float_below(epsilon)) for model in family)
+        models=tuple(lifted(model, query, task.secrets).largest(below) for model in task.family)
     )
 
 
@@ -85,12 +93,12 @@ def loss(plan: Plan) -> float:
     eta = eta_above(entry_level(plan))
     enough = float_below(plan.guarantee.amount)
     task = plan.task
-    return max(lifted(model, task.query).loss(eta, enough) for model in task.family)
+    return max(lifted(m, task.query, task.secrets).loss(eta, enough) for m in task.family)
 
 
-def lifted(model: Model, query: Query | None) -> EntryLift:
-    """The lift of a model, or its refusal."""
-    found = model.lift(query)
+def lifted(model: Model, query: Query | None, secrets: Secrets) -> EntryLift:
+    """The lift of a model for these secrets, or its refusal."""
+    found = model.lift_about(query, secrets)
     if isinstance(found, str):
         raise Refused(f"{NAME} does not apply: {found}")
     return found
@@ -140,22 +148,25 @@ def leakage(
     """What a release really guarantees: its entry-level eta, converted by the lift.
 
     `release` is eta itself, or an OpenDP measurement. Sound for every entry-level DP mechanism,
-    adaptive compositions included. Rounds up. `secrets` are single entries by default; for named
-    pairs of events the bound is that of group privacy for all entries tied to a pair.
+    adaptive compositions included. Rounds up. `secrets` are single entries by default. Events of a
+    chain are converted by the event lift; for named pairs of facts the bound is that of group
+    privacy for all entries tied to a pair.
     """
     number = isinstance(release, Number)
     eta = positive(release, "eta") if number else entry_eta(release)
     asked = EachEntry() if secrets is None else secrets
-    return Leakage(eta=eta, per_model=tuple(_told(m, asked, eta) for m in as_family(family)))
+    members = as_family(family)
+    asked.check(members)
+    return Leakage(eta=eta, per_model=tuple(_told(model, asked, eta) for model in members))
 
 
 def _told(model: Model, secrets: Secrets, eta: Fraction) -> float:
     """The least proved bound for one model; group privacy is always one when entries are few."""
     tied = secrets.tied_under(model)
     together = math.inf if tied is None else eta_above(tied * eta)
-    if not each_entry(secrets):
-        return together
-    bounds = (model.lift(None), model.quilts(), model.mixing())
+    bounds: list[EntryLift | Quilts | str] = [model.lift_about(None, secrets)]
+    if each_entry(secrets):
+        bounds += [model.quilts(), model.mixing()]
     first = next((bound for bound in bounds if not isinstance(bound, str)), None)
     try:
         return together if first is None else min(together, first.loss(eta_above(eta)))
@@ -183,12 +194,13 @@ def lift(
     *,
     epsilon: Number,
     name: str = "external mechanism",
+    secrets: Secrets | None = None,
 ) -> Plan:
     """A plan around `factory(eta)` at the largest eta whose lift is at most `epsilon`.
 
     `factory` makes a mechanism that is eta-DP for one entry, in pure DP and on every sequence; it
     is called once. An OpenDP measurement is checked to keep that eta; for any other callable
-    the caller vouches for it.
+    the caller vouches for it. `secrets` are single entries by default; events of chains serve too.
     """
     if not callable(factory):
         raise InputError(
@@ -199,9 +211,9 @@ def lift(
     states = next((model.states for model in members if model.states is not None), None)
     if states is None:
         raise InputError("no model of the family names its states; give at least one that does")
-    task = Task(query=ExternalQuery(name, states), secrets=EachEntry(), family=members)
+    task = Task(query=ExternalQuery(name, states), secrets=secrets or EachEntry(), family=members)
     budget = positive(epsilon, "epsilon")
-    certificate = certified(members, None, budget)
+    certificate = certified(task, None, budget)
     eta = Fraction(min(model.eta for model in certificate.models))
     mechanism = factory(float(eta) * (1 - ROUNDING))
     _check_callable(mechanism, name)

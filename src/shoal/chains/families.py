@@ -64,6 +64,12 @@ class AnyInitialLaw(ChainLaw):
         shown = np.arange(len(self.states))
         return Walk(self.states, None, self.transition[None], shown, (shown,), self.length)
 
+    def check_events(self, secrets: Any) -> None:
+        """Refuse events that cannot happen under this law, or that cannot fail to."""
+        from shoal.chains.events.answers import pairs_given
+
+        pairs_given(self, secrets)
+
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.chains.lift.row import any_initial_lift
 
@@ -282,6 +288,12 @@ class OrderChain(ChainLaw):
         first = tuple(digits[:, i] for i in range(self.order))
         matrices = tuples.transition[None]
         return Walk(self.states, tuples.initial, matrices, self.entry, first, tuples.length)
+
+    def check_events(self, secrets: Any) -> None:
+        """Refuse events that cannot happen under this law, or that cannot fail to."""
+        from shoal.chains.events.answers import pairs_given
+
+        pairs_given(self, secrets)
 
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.chains.lift.row import order_lift

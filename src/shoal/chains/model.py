@@ -17,6 +17,7 @@ from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
 from shoal.core.walk import Walk
 from shoal.core.wide import LEAST, TooUnlikely, held
+from shoal.events.secrets import Events
 
 SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 FOLLOWED = 4096  # entries whose sum is followed one by one when its variance is wanted
@@ -46,6 +47,13 @@ class ChainLaw(Law):
         from shoal.chains.exact.answers import chain_laws
 
         return chain_laws(self, query, secrets)
+
+    def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str:
+        if not isinstance(secrets, Events):
+            return Law.lift_about(self, query, secrets)
+        from shoal.chains.events.answers import NO_LENGTH, events_lift
+
+        return NO_LENGTH if self.tied is None else events_lift(self, secrets, query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -39,6 +39,7 @@ class Model(Protocol):
 
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str: ...
     def lift(self, query: Query | None) -> EntryLift | str: ...
+    def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str: ...
     def quilts(self, reach: int | None = None) -> Quilts | str: ...
     def mixing(self) -> Quilts | str: ...
     def influences(self) -> Influences | str: ...
@@ -150,10 +151,13 @@ class Task(Value):
         return most
 
     def read(self, data: Any) -> Any:
-        """`data` checked against the query and every model."""
+        """`data` checked against the query and every model, and the secrets where they ask to."""
         records = self.query.read(data)
         for model in self.family:
             model.admit(records)
+        admit = getattr(self.secrets, "admit", None)  # events are about a given number of slots
+        if admit is not None:
+            admit(records, self.family)
         return records
 
 
@@ -336,6 +340,12 @@ class Law(Value):
     def lift(self, query: Query | None) -> EntryLift | str:
         """What entry-level DP tells here, with the metric of `query` (None: any change counts)."""
         return f"the lift needs the law of a Markov chain or a network, not {self.describe()}"
+
+    def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str:
+        """The lift for these secrets: single entries, unless the family knows others."""
+        if each_entry(secrets):
+            return self.lift(query)
+        return "the lift protects single entries; named pairs of events need another mechanism"
 
     def quilts(self, reach: int | None = None) -> Quilts | str:
         """The model's quilts, their end-points at most `reach` away."""

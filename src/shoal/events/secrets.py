@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.core.codec import Value
-from shoal.core.errors import InputError
+from shoal.core.errors import DataError, InputError
 from shoal.core.task import Model
 from shoal.events.automaton import Automaton, compile_events
 from shoal.events.event import NotOf, TimeEvent
@@ -77,6 +77,10 @@ class Events(Value):
     def check(self, family: tuple[Model, ...]) -> None:
         """Events need chains that know their states, and that leave both of a pair possible."""
         for model in family:
+            check = getattr(model, "check_events", None)
+            if check is not None:  # models of many first laws, or whose states are not entries
+                check(self)
+                continue
             law = law_of(model)
             self.check_possible(law, self.compiled(law))
 
@@ -104,6 +108,16 @@ class Events(Value):
                 raise InputError(
                     f"the event '{other.describe()}' is impossible under the model: nothing can "
                     "be hidden against it"
+                )
+
+    def admit(self, records: Any, family: tuple[Model, ...]) -> None:
+        """Refuse chains that are shorter than the model: an event is about all of its slots."""
+        for model in family:
+            if any(len(chain) != model.tied for chain in getattr(records, "chains", ())):
+                raise DataError(
+                    f"a chain of the data has another length than the {model.tied} slots of the "
+                    "model; an event is about all of them: fill gaps, or give a model of that "
+                    "length"
                 )
 
     def tied_under(self, model: Model) -> int | None:

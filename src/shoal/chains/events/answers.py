@@ -13,40 +13,31 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.events.given import Given, nodes_of
 from shoal.chains.events.lift import EventLeak, EventLift, PlainChain
 from shoal.chains.events.sums import EventSum
-from shoal.chains.families import AnyInitialLaw, OrderChain
+from shoal.chains.lift.row import metric_of
 from shoal.chains.lift.step import EntryMetric
-from shoal.chains.model import MarkovChain
-from shoal.core.codec import Floats
+from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model
+from shoal.core.task import LiftedModel, Query, ScaleFound
 from shoal.events.automaton import compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.law import PathLaw
 from shoal.events.secrets import Events
 
 CLOSE = 1e-6  # of the largest eta: how near to it a search comes
-CHAINS = MarkovChain | AnyInitialLaw | OrderChain
-
-
-def refuse(model: Model) -> str | None:
-    """Why a model cannot be asked about events, or None."""
-    if not isinstance(model, CHAINS):
-        return f"events need a chain whose law can be followed, not {model.describe()}"
-    if model.tied is None:
-        return "an event needs a length; give the chain one"
-    return None
+NO_LENGTH = "an event needs a length; give the chain one"
+RULE = "events"  # of a lift's certificate
 
 
 @lru_cache(maxsize=16)
-def pairs_given(model: Model, secrets: Events) -> tuple[tuple[Given, Given], ...]:
-    """The chain given each event, and given what it is hidden against."""
-    why = refuse(model)
-    if why is not None:
-        raise Refused(why)
+def pairs_given(model: ChainLaw, secrets: Events) -> tuple[tuple[Given, Given], ...]:
+    """The chain given each event, and given what it is hidden against.
+
+    Refused, with an InputError, when one of them is impossible or the chain has no length.
+    """
+    if model.tied is None:
+        raise InputError(NO_LENGTH)
     nodes = nodes_of(model)
-    assert model.states is not None
-    assert model.tied is not None  # as `refuse` has it
-    path = PathLaw(model.states, nodes.initial, nodes.matrix, model.tied)
+    path = PathLaw(model.walk().values, nodes.initial, nodes.matrix, model.tied)
 
     def given(event: TimeEvent) -> Given:
         automaton = compile_events((event,), path)
@@ -64,36 +55,53 @@ def pairs_given(model: Model, secrets: Events) -> tuple[tuple[Given, Given], ...
     )
 
 
+# The laws of a sum over the chain: what exact and wasserstein ask for.
+
+
 @dataclass(frozen=True, eq=False)
 class EventLaws:
     """The laws of a linear query given each event of each pair; scales in lattice steps."""
 
     sums: tuple[EventSum, ...]
 
-    def least_scale(self, epsilon: float) -> float:
+    def least_scale(self, epsilon: float) -> ScaleFound:
         """The smallest scale whose loss is at most epsilon for every pair; rounds up."""
-        return max(found.least_scale(epsilon) for found in self.sums)
+        scale = max(found.least_scale(epsilon) for found in self.sums)
+        return ScaleFound(scale, None, "no finite noise is enough for these events")
 
     def loss(self, scale: float, enough: float = -math.inf) -> float:
         """The largest log-ratio of the noisy answer between the two of a pair; rounds up."""
         return max(found.loss(scale) for found in self.sums)
 
+    def floor(self, epsilon: float) -> float | None:
+        """The least scale itself: the loss is exact, so no Laplace noise needs less."""
+        try:
+            return self.least_scale(epsilon).scale
+        except Refused:
+            return None
+
+    def no_distance(self) -> None:
+        """Nothing stands in the way: the laws are whole."""
+
     def distance(self) -> float:
         """The largest W∞ between the laws of a pair, up to slices of mass of 1e-12."""
         return max(found.distance() for found in self.sums)
 
+    def ratio(self, decay: float) -> float:
+        """Not known: releases of one number about one event are added by the lift."""
+        return math.inf
+
 
 @lru_cache(maxsize=16)
-def event_laws(model: Model, query: LinearQuery, secrets: Events) -> EventLaws:
+def event_laws(model: ChainLaw, query: LinearQuery, secrets: Events) -> EventLaws:
     """The laws of `query` under `model`, kept: every scale that is tried asks for the same."""
     weights = np.array(query.multiples(), dtype=np.int64)
-    any_start = isinstance(model, AnyInitialLaw)
-    return EventLaws(
-        tuple(
-            EventSum(event, other, weights, any_start)
-            for event, other in pairs_given(model, secrets)
-        )
-    )
+    any_start = model.walk().initial is None
+    pairs = pairs_given(model, secrets)
+    return EventLaws(tuple(EventSum(one, two, weights, any_start) for one, two in pairs))
+
+
+# What any entry-level DP release tells: what the lift and the ledger ask for.
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,28 +118,31 @@ class EventsLift:
         """The bound at eta; rounds up."""
         return self.at(eta).value
 
-    def largest(self, epsilon: float) -> float:
-        """An eta whose loss is at most epsilon, and near the largest there is; rounds down."""
-        entries = self.lifts[0].entries
-        # between group privacy, which is always enough, and what one entry alone tells
-        _, scale = crossing(lambda s: self.loss(1.0 / s), epsilon, entries / epsilon, CLOSE)
-        return math.nextafter(1.0 / scale, 0.0) if math.isfinite(scale) else 0.0
+    def largest(self, epsilon: float) -> LiftedModel:
+        """An eta whose loss is at most epsilon, near the largest there is; `node` is its anchor."""
+        # from group privacy, which is always enough
+        group = self.lifts[0].entries / epsilon
+        _, scale = crossing(lambda scale: self.loss(1.0 / scale), epsilon, group, CLOSE)
+        eta = 1.0 / scale
+        if not eta > 0:
+            raise Refused("lift does not apply: no eta is small enough for these events")
+        found = self.at(eta)
+        return LiftedModel.at(eta, found.value, found.anchors[0], found.value, RULE)
+
+
+def events_lift(model: ChainLaw, secrets: Events, query: Query | None = None) -> EventsLift:
+    """The event lift of a chain, with the metric of `query`; without one any change counts."""
+    return _kept_lift(model, secrets, metric_of(query, len(model.walk().values)).tobytes())
 
 
 @lru_cache(maxsize=16)
-def events_lift(model: Model, secrets: Events, metric: bytes | None = None) -> EventsLift:
-    """The event lift of a chain; `metric` are the bytes of its matrix, None for any change."""
-    pairs = pairs_given(model, secrets)
-    assert model.states is not None
-    size = len(model.states)
-    moves: Floats = 1.0 - np.eye(size)
-    if metric is not None:
-        moves = np.frombuffer(metric, dtype=np.float64).reshape(size, size)
+def _kept_lift(model: ChainLaw, secrets: Events, metric: bytes) -> EventsLift:
+    walk = model.walk()
+    size = len(walk.values)
+    moves = np.frombuffer(metric, dtype=np.float64).reshape(size, size)
     plain = None
     if isinstance(model, MarkovChain) and model.homogeneous and model.length is not None:
         entry = EntryMetric.of(moves)
         plain = PlainChain(model.initial, model.transition, entry, model.length)
-    any_start = isinstance(model, AnyInitialLaw)
-    return EventsLift(
-        tuple(EventLift(event, other, moves, plain, any_start) for event, other in pairs)
-    )
+    pairs, any_start = pairs_given(model, secrets), walk.initial is None
+    return EventsLift(tuple(EventLift(one, two, moves, plain, any_start) for one, two in pairs))

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.chains.families import AnyInitialLaw, OrderChain
-from shoal.chains.model import MarkovChain
+from shoal.chains.model import ChainLaw
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.errors import Refused
 from shoal.core.wide import Wide
 
 
@@ -45,22 +43,13 @@ class Nodes:
         return int(self.first.shape[1])
 
 
-def nodes_of(model: object) -> Nodes:
+def nodes_of(model: ChainLaw) -> Nodes:
     """The nodes of a chain of a given length; any first law stands as one that allows them all."""
-    if isinstance(model, OrderChain):
-        plain = nodes_of(model.on_tuples())
-        return Nodes(plain.initial, plain.matrix, plain.count, model.entry, model.tuples(), True)
-    if not isinstance(model, MarkovChain | AnyInitialLaw):
-        raise Refused("events need a chain whose law can be followed, and this model is none")
-    if model.length is None:
-        raise Refused("an event needs a length; give the chain one")
-    size = len(model.states)
-    initial = model.initial if isinstance(model, MarkovChain) else np.full(size, 1.0 / size)
-    transition = model.transition
-    names = np.arange(size)
-    if transition.ndim == 2:
-        return Nodes(initial, lambda _: transition, model.length, names, names[:, None], True)
-    return Nodes(initial, lambda t: transition[t], model.length, names, names[:, None], False)
+    walk = model.walk()
+    assert walk.length is not None  # whoever asks has seen to it
+    initial = np.full(walk.size, 1.0 / walk.size) if walk.initial is None else walk.initial
+    first = np.stack(walk.first, axis=1)
+    return Nodes(initial, walk.matrix, walk.length, walk.shown, first, walk.homogeneous)
 
 
 class Layer(NamedTuple):

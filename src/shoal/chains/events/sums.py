@@ -12,12 +12,18 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge, smallest_scale, vector_loss, worst_of
+from shoal.additive.mixture import (
+    DEEPEST_LINEAR,
+    NO_NOISE,
+    TooLarge,
+    smallest_scale,
+    vector_loss,
+    worst_of,
+)
 from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.events.given import Given, Nodes
 from shoal.core.codec import Floats, Ints
 
-NO_NOISE = 64.0  # lattice noise of scale step/64 is zero but for 3e-28: as good as none
 MOST_WORK = 3e10  # multiplications of one law: about ten seconds
 MOST_LOGS = 1e9  # and of one that is followed in logarithms
 MOST_VALUES = 4_000_000  # different answers

@@ -24,14 +24,15 @@ from shoal.chains.exact.windows import least_scale, sum_loss
 from shoal.chains.model import ChainLaw
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Query, ScaleFound, Secrets, each_entry
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
 from shoal.core.walk import Walk
+from shoal.events.secrets import Events
 
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
 
 
-def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> ChainLaws | str:
-    """The laws of a linear query on a chain given each value of each entry; or why there are none.
+def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | str:
+    """The laws of a linear query on a chain given each secret; or why there are none.
 
     The laws of the last few queries are kept: what budgets share on a slow chain is made once.
     """
@@ -44,6 +45,10 @@ def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> ChainLaws | s
     reach = max(multiples) - min(multiples)
     if reach > LARGEST_REACH:
         return too_far(reach, asked)
+    if isinstance(secrets, Events):
+        from shoal.chains.events.answers import NO_LENGTH, event_laws
+
+        return NO_LENGTH if model.tied is None else event_laws(model, asked, secrets)
     if not each_entry(secrets):
         return f"the exact loss on a chain is about single entries, not {secrets.subject}"
     several = len(asked.labels)

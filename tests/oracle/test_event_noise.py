@@ -40,7 +40,9 @@ def random_cases(seed: int, count: int, *, most: int = 5) -> Iterator[Case]:
 def path_laws(case: Case) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
     """Every path, with its probability given E and given E'."""
     chain, event, other = case
-    listed = list(paths(chain.initial, chain.transition))
+    assert chain.length is not None
+    steps = [chain.matrix(t) for t in range(chain.length - 1)]
+    listed = list(paths(chain.initial, steps))
     names = [[chain.states[x] for x in path] for path, _ in listed]
     chances = np.array([chance for _, chance in listed])
     held = np.array([happens(event, name) for name in names])

@@ -37,12 +37,20 @@ def least_upper(setting: AuditCase, computed: float = math.inf) -> tuple[float, 
     asked only where that is no help.
     """
     own = computed
-    entries = each_entry(setting.secrets)  # the bounds are about single entries
-    if entries and computed > (setting.promised or 0.0):
-        own = min(own, entry_bound(setting.model, setting.query, setting.eta))
+    if computed > (setting.promised or 0.0):
+        if each_entry(setting.secrets):
+            own = min(own, entry_bound(setting.model, setting.query, setting.eta))
+        else:
+            own = min(own, _bound_about(setting))
     if setting.known < own * (1 - TOLERANCE):
         return setting.known, (VOUCHED,)
     return own, ()
+
+
+def _bound_about(setting: AuditCase) -> float:
+    """The lift for secrets that are not single entries; inf where the model has none."""
+    found = setting.model.lift_about(setting.query, setting.secrets)
+    return math.inf if isinstance(found, str) else _attempt(found, eta_above(setting.eta))
 
 
 def _attempt(bound: EntryLift | Quilts, eta: float) -> float:

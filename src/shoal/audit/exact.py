@@ -15,7 +15,7 @@ from shoal.audit.case import AuditCase
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
-from shoal.core.numbers import Number, positive
+from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.registry import Table
 from shoal.core.task import Model, Query, Secrets, Task, as_family
@@ -33,18 +33,21 @@ MODELS: Table[Callable[[AuditCase], Finding]] = Table(lambda family: family.mode
 BODIES: Table[Callable[[Plan, bool], Audit]] = Table(lambda family: family.bodies)
 
 
-def audit(plan: Plan, *, curve: bool = False) -> Audit:
+def audit(plan: Plan, *, curve: bool = False, secrets: Secrets | None = None) -> Audit:
     """The true loss of `plan` under its task, or an interval for it, and whether its claim holds.
 
     Works on the plan alone: the query, the noise as it is drawn, the family and the secrets; what
     its mechanism says about itself serves as an upper bound only where nothing exact is known.
-    With `curve` the densities behind the worst case are kept for a plot.
+    With `curve` the densities behind the worst case are kept for a plot. With `secrets` it says
+    what the same noise tells about something the plan makes no claim about: an event, say.
     """
     if not isinstance(plan, Plan):
         raise InputError(
             f"plan is a {type(plan).__name__}; audit takes a plan, as shoal.calibrate makes them "
             "(for noise added elsewhere: shoal.audit.audit_noise)"
         )
+    if secrets is not None and secrets != plan.task.secrets:
+        return _asked_about(plan, secrets, curve)
     return _measure(plan.body, BODIES, "bodies")(plan, curve)
 
 
@@ -66,13 +69,34 @@ def audit_noise(
     task = Task(query=query, secrets=secrets, family=as_family(family))
     body = Additive(query, LatticeLaplace(positive(scale, "scale"), query.lattice))
     promised = None if claimed is None else float(positive(claimed, "claimed"))
+    return _noise_audit(f"Laplace noise of scale {scale}", task, body, promised, curve)
+
+
+def _asked_about(plan: Plan, secrets: Secrets, curve: bool) -> Audit:
+    """What the noise of a plan tells about other secrets than its own: no claim is held to it."""
+    body = plan.body
+    if not isinstance(body, Additive) or not isinstance(body.query, LinearQuery | VariableSum):
+        raise Refused(
+            f"a {plan.mechanism} plan adds no noise to a sum over entries; what it tells about "
+            f"{secrets.subject} is not computed here"
+        )
+    task = Task(query=body.query, secrets=secrets, family=plan.task.family)
+    found = _noise_audit(plan.mechanism, task, body, None, curve)
+    made = f"the noise was made for {plan.task.secrets.subject}"
+    amount = significant(plan.guarantee.amount)
+    return replace(found, asked=f"{found.asked}; {made}, epsilon = {amount}")
+
+
+def _noise_audit(
+    name: str, task: Task, body: Additive, promised: float | None, curve: bool
+) -> Audit:
     found = _findings(task, body, math.inf, promised, curve)
     lower, upper, worst = _largest(found)
     return Audit(
-        mechanism=f"Laplace noise of scale {scale}",
-        asked=query.describe(),
-        protected=secrets.describe(),
-        notion=None if claimed is None else secrets.notion,
+        mechanism=name,
+        asked=task.query.describe(),
+        protected=task.secrets.describe(),
+        notion=None if promised is None else task.secrets.notion,
         promised=promised,
         claim=(lower, upper),
         lower=lower,

@@ -15,6 +15,7 @@ from shoal.audit.case import CLOSE, AuditCase, coprime
 from shoal.audit.result import TOLERANCE, Finding
 from shoal.audit.suprema import NOTHING, VectorPeak, plane_peak, plane_size, product_peak
 from shoal.audit.witness import Belief, Sighting, beliefs, laplace_likelihood, witness
+from shoal.chains.audit.events import event_finding
 from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
 from shoal.chains.exact.sums import ChainSum, chain_sum
 from shoal.chains.exact.whole import WholeLoss, whole_loss, whole_work
@@ -22,6 +23,7 @@ from shoal.chains.exact.windows import SumLoss, sum_loss
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
+from shoal.events.secrets import Events
 from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 161  # of a curve
@@ -418,6 +420,8 @@ def _sighting_of_vector(
 
 def chain_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper under one chain, for every length that it and the query admit."""
+    if isinstance(setting.secrets, Events):
+        return event_finding(setting)
     path = setting.model.walk()
     if isinstance(path, str):
         raise Refused(path)

@@ -126,6 +126,9 @@ if TYPE_CHECKING:
     from shoal.jobs.spark_streams import (
         live_stream as live_stream,
     )
+    from shoal.ledger.budget import (
+        budget as budget,
+    )
     from shoal.ledger.session import (
         Session as Session,
     )
@@ -263,6 +266,7 @@ NAMES = {
     "events.secrets": ("Events",),
     "jobs.files": ("release_files",),
     "jobs.spark_streams": ("live_stream",),
+    "ledger.budget": ("budget",),
     "ledger.session": ("Session",),
     "ledger.store": ("open_ledger",),
     "networks.bayesnet": ("BayesNet",),

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 import shoal
 from shoal.additive.choice import choose
 from shoal.chains.fit import fit_order, fit_private
-from shoal.chains.held_out import held_out
+from shoal.chains.held_out import check_held_out
 from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Releases
 from shoal.core.task import Task
@@ -120,7 +120,7 @@ def test_models_are_fitted_and_checked_from_tables() -> None:
     assert more.states == (*STATES, "run")
     assert fit_order(ROWS, 2, **NAMED, smoothing=1).order == 2
     assert shoal.check_fit(ROWS, direct, **NAMED).transitions == 30
-    assert held_out(ROWS, direct, **NAMED).steps == 30
+    assert check_held_out(ROWS, direct, **NAMED).steps == 30
     with pytest.raises(InputError, match="states is missing; give the public states"):
         fit_private(ROWS, eta=1, **NAMED)
     assert fit_private(ROWS, eta=1, states=STATES, rng=1, **NAMED).chain.states == tuple(STATES)

@@ -236,7 +236,7 @@ def calibrate(
     mechanism: str = "best",
 ) -> Plan:
     """The plan with the least noise that is provably enough for `epsilon`."""
-    task = _task(query, secrets, family)
+    task = as_task(query, secrets, family)
     return choose(task, positive(epsilon, "epsilon"), mechanism, every=False).plan
 
 
@@ -256,7 +256,7 @@ def epsilon_for(
     wanted = float(positive(error, "error"))
     if not (isinstance(confidence, Real) and 0 < confidence < 1):
         raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
-    task = _task(query, secrets, family)
+    task = as_task(query, secrets, family)
 
     def enough(epsilon: Fraction) -> bool:
         reached = choose(task, epsilon, mechanism, every=False).plan.error(confidence)
@@ -272,7 +272,7 @@ def epsilon_for(
     return _least_of_calibration(enough)
 
 
-def _task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> Task:
+def as_task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> Task:
     """The task of three arguments; told in a sentence when they are in another order."""
     wrong = [
         f"{name} is of type {type(value).__name__}"

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         fit_order as fit_order,
         fit_private as fit_private,
     )
+    from shoal.chains.held_out import (
+        check_held_out as check_held_out,
+    )
     from shoal.chains.hidden import (
         baum_welch as baum_welch,
     )
@@ -81,6 +84,7 @@ NAMES = {
         "fit_order",
         "fit_private",
     ),
+    "chains.held_out": ("check_held_out",),
     "chains.hidden": ("baum_welch",),
 }
 

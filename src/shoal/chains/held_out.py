@@ -106,7 +106,7 @@ class HeldOut:
         return f"Calibration: some transitions have other chances than the model says: {shown}."
 
 
-def held_out(data: Any, chain: MarkovChain, **columns: Any) -> HeldOut:
+def check_held_out(data: Any, chain: MarkovChain, **columns: Any) -> HeldOut:
     """`chain` held against `data`, on the same states; one matrix for all steps.
 
     `data` may be sequences, lists, a table or a file, whose `columns` are named as in `shoal.read`.

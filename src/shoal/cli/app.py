@@ -47,6 +47,9 @@ COMMANDS: dict[str, Command] = {
     "attack": Command("shoal.cli.attack", "Show what an adversary learns from what is released."),
     "stream": Command("shoal.cli.stream", "Show, hide or blur each reading as it comes."),
     "fit": Command("shoal.cli.fit", "Fit a Markov chain to data and store it as a model."),
+    "budget": Command(
+        "shoal.cli.budget", "Say what each of many releases may spend, and how good it is."
+    ),
     "check": Command("shoal.cli.check", "Say whether a model describes data it was not fitted on."),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),

@@ -61,7 +61,7 @@ def check(
     Says how well the model predicts the data beside chains of order 0, 1 and 2 of the data's own,
     whether its transitions have the chances it says, and whether the data drifts.
     """
-    from shoal.chains.held_out import held_out
+    from shoal.chains.held_out import check_held_out
     from shoal.cli.sources import NamedColumns, read_data
 
     chain = _chain(model)
@@ -71,7 +71,7 @@ def check(
     )  # fmt: skip
     dataset = read_data(data, columns, chain.states)
     with show.working("checking"):
-        found = held_out(dataset.sequences(chain.states), chain)
+        found = check_held_out(dataset.sequences(chain.states), chain)
     if as_json:
         show.print_json(_object(found))
         return

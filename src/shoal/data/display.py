@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from html import escape
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release, Releases, Stream
 from shoal.data.frames import like
+from shoal.ledger.budget import Budget
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +49,13 @@ def axes_of(value: Any, ax: Any = None) -> Any:
         ax = Figure(figsize=(6.4, 3.2), layout="constrained").subplots()
     draw(value, ax)
     return ax
+
+
+def png_of(value: Any) -> bytes:
+    """The chart as a PNG."""
+    buffer = io.BytesIO()
+    axes_of(value).figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()
 
 
 def html_of(value: Any) -> str:
@@ -167,6 +176,25 @@ def _stream_rows(stream: Stream) -> Rows:
     return [{name: item for name, item in plain.items() if isinstance(item, int | float | str)}]
 
 
+def _budget_rows(found: Budget) -> Rows:
+    rows = []
+    for pace in found.paces:
+        error = pace.error
+        rows.append(
+            {
+                "every": pace.every,
+                "releases": pace.releases,
+                "entries": pace.entries,
+                "eta_each": float(pace.eta),
+                "epsilon_all": pace.epsilon,
+                "error": None if error is None else error.expected,
+                "bound": None if error is None else error.bound,
+                "unit": pace.plan.task.query.unit,
+            }
+        )
+    return rows
+
+
 # The charts.
 
 
@@ -259,6 +287,15 @@ def _stream_chart(stream: Stream, ax: Any) -> None:
     ax.set_xlabel("slot")
 
 
+def _budget_chart(found: Budget, ax: Any) -> None:
+    rows = _budget_rows(found)
+    ax.bar([row["every"] for row in rows], [row["error"] or 0.0 for row in rows], color=CHOSEN)
+    ax.set_yscale("log")
+    ax.set_ylabel(f"mean error of a value, {rows[0]['unit']}")
+    total = significant(found.epsilon)
+    ax.set_title(f"{rows[0]['releases']:,} releases, {total} for all of them", fontsize=9)
+
+
 # The words around a table in HTML.
 
 
@@ -301,6 +338,10 @@ def _plan_words(plan: Plan) -> tuple[str, str]:
     return repr(plan), ""
 
 
+def _budget_words(found: Budget) -> tuple[str, str]:
+    return "A budget over parts of one series", found.describe().replace("\n", " ")
+
+
 Part = Callable[..., Any]
 ROWS: dict[str, Part] = {
     "Release": _release_rows,
@@ -311,6 +352,7 @@ ROWS: dict[str, Part] = {
     "Leakage": _leakage_rows,
     "SqlLedger": _ledger_rows,
     "Stream": _stream_rows,
+    "Budget": _budget_rows,
 }
 CHARTS: dict[str, Part] = {
     "Release": _release_chart,
@@ -321,6 +363,7 @@ CHARTS: dict[str, Part] = {
     "Leakage": _leakage_chart,
     "SqlLedger": _ledger_chart,
     "Stream": _stream_chart,
+    "Budget": _budget_chart,
 }
 WORDS: dict[str, Part] = {
     "Release": _release_words,
@@ -331,6 +374,7 @@ WORDS: dict[str, Part] = {
     "Leakage": _leakage_words,
     "SqlLedger": _ledger_words,
     "Stream": _stream_words,
+    "Budget": _budget_words,
 }
 
 

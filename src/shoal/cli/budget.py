@@ -1,0 +1,129 @@
+"""`shoal budget`: what each of many releases may spend, and how long the rest lasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli import show
+from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, check_chart, new_app, write_chart
+from shoal.core.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.ledger.budget import Budget
+
+app = new_app()
+
+EXAMPLES = """\b
+Examples:
+  shoal budget power.toml --releases 365 --every day
+  shoal budget power.toml --releases 52 --every week --plot budget.png
+  shoal budget power.toml --releases 365 --ledger budget.db --subject house
+"""
+
+Releases = Annotated[int, typer.Option(min=1, metavar="N", help="How many releases there will be.")]
+Every = Annotated[
+    str, typer.Option(metavar="UNIT", help="What one is about: hour day week month quarter year.")
+]
+LedgerPath = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Also say what this ledger still allows.")
+]
+Subject = Annotated[str, typer.Option(metavar="NAME", help="Whose budget in the ledger.")]
+Period = Annotated[str, typer.Option(metavar="NAME", help="The period in the ledger.")]
+
+
+@app.command(epilog=EXAMPLES)
+def budget(
+    spec: SpecPath,
+    *,
+    releases: Releases,
+    every: Every = "day",
+    ledger: LedgerPath = None,
+    subject: Subject = "",
+    period: Period = "",
+    as_json: AsJson = False,
+    plot: PlotPath = None,
+    force: Force = False,
+) -> None:
+    """Say what each of many releases may spend, and how good it is.
+
+    The spec's epsilon is for all releases together, its query is what one of them asks. Every
+    release is about a part of the series of its own (its day), so that no entry pays twice.
+    Coarser paces stand beside the one asked for.
+    """
+    from shoal.data.display import png_of
+    from shoal.ledger.budget import budget as budget_of, left_of
+    from shoal.spec.request import read_request
+
+    check_chart(plot, force=force)
+    if (subject or period) and ledger is None:
+        raise InputError("--subject and --period are for a ledger; name it with --ledger")
+    request = read_request(spec)
+    with show.working("calibrating"), request.limited():
+        task = request.task
+        found = budget_of(
+            task.query, task.secrets, task.family,
+            epsilon=request.epsilon(), releases=releases, every=every,
+        )  # fmt: skip
+    if ledger is not None:
+        from dataclasses import replace
+
+        from shoal.ledger import open_ledger
+
+        with open_ledger(ledger, read_only=True) as account:
+            found = replace(found, left=left_of(account, subject, period))
+    if as_json:
+        show.print_json(_object(found))
+    else:
+        _print(found)
+    write_chart(plot, None if plot is None else png_of(found), as_json=as_json)
+
+
+def _object(found: Budget) -> dict[str, Any]:
+    left = found.left
+    return {
+        "epsilon": float(found.epsilon),
+        "paces": found.to_frame("polars").to_dicts(),
+        "error_if_all_read_everything": None if found.added is None else found.added.expected,
+        "left": None if left is None else {
+            "unit": left.unit,
+            "limit": None if left.limit is None else float(left.limit),
+            "spent": float(left.spent),
+            "left": None if left.amount is None else float(left.amount),
+            "charges": left.charges,
+            "until": None if left.until is None else left.until.isoformat(),
+        },
+        "in_words": found.describe().splitlines(),
+    }  # fmt: skip
+
+
+def _print(found: Budget) -> None:
+    from shoal.core.numbers import significant
+
+    out = show.console()
+    first = found.describe().splitlines()[0]
+    out.print(show.paragraphs(first))
+    out.print()
+    cells = [
+        (
+            pace.every,
+            f"{pace.releases:,}",
+            significant(pace.eta),
+            "" if pace.error is None else significant(pace.error.expected, 3),
+            "" if pace.error is None else f"±{significant(pace.error.bound, 3)}",
+        )
+        for pace in found.paces
+    ]
+    unit = found.plan.task.query.unit
+    titles = ("every", "releases", "eta each", f"error, {unit}", "95 %")
+    out.print(show.table(titles, cells, numbers=(1, 2, 3, 4)))
+    out.print()
+    rest = found.describe().splitlines()[1 + len(found.paces) :]
+    out.print(show.paragraphs("\n".join(rest)))
+    out.print(
+        show.paragraphs(
+            "How: release each part with the plan of `shoal.budget(...)`, charged as a part of the "
+            "series (part=...), never as a period of its own unless periods are independent."
+        )
+    )

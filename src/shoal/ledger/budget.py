@@ -1,0 +1,257 @@
+"""A year of releases: what each may spend, how good it is, and how long the rest lasts.
+
+Releases about disjoint parts of one series (its days) touch every entry once, so their entry-level
+η does not add; one lift of that η covers all of them, however many there are (rules.md, section
+10). What a budget proposes is composed again by the ledger's own rules before anybody sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+from shoal.additive.choice import as_task, choose
+from shoal.additive.queries import LinearQuery
+from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.guarantee import AsEntryDP
+from shoal.core.numbers import Number, positive, significant, whole
+from shoal.core.plan import CONFIDENCE, Error, Plan
+from shoal.core.shown import Shown
+from shoal.core.task import Model, Query, Secrets, Task
+from shoal.ledger.rules import compose
+from shoal.ledger.totals import Part
+
+DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
+        "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
+ROW = "lift"  # the row whose noise is set by η alone, so that one number covers all parts
+TOLERANCE = 1e-9  # relative, of the composed total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Releases at one pace: how many, of how many entries, what each spends, how good it is.
+
+    `eta` is the entry-level loss of one release, `epsilon` what all of them together promise.
+    `plan` makes them.
+    """
+
+    every: str
+    releases: int
+    entries: int | None
+    eta: Fraction
+    epsilon: float
+    plan: Plan
+
+    @property
+    def error(self) -> Error | None:
+        return self.plan.error(CONFIDENCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(Shown):
+    """What a budget buys over many releases about the parts of one series.
+
+    `paces` are the wish and coarser ones; `added` is the error of the wish if every release
+    touched all entries, so that η adds; `left` says what a ledger still allows.
+    """
+
+    epsilon: Fraction
+    paces: tuple[Pace, ...]
+    added: Error | None
+    left: Left | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the pace that was asked for; release each part with it."""
+        return self.paces[0].plan
+
+    def describe(self) -> str:
+        """The budget in words."""
+        wish = self.paces[0]
+        lines = [
+            f"{wish.releases:,} releases, one every {wish.every}, each of a part of its own: "
+            f"entry-level eta = {significant(wish.eta)} each, and together they promise "
+            f"{significant(wish.epsilon)} for the whole series.",
+            *(_words(pace) for pace in self.paces),
+        ]
+        if self.added is not None:
+            lines.append(f"If every release read all entries instead: {self.added.describe()}.")
+        if self.left is not None:
+            lines.append(self.left.describe())
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a limit of a ledger still allows one subject, and until when at the pace so far."""
+
+    unit: str
+    limit: Fraction | None
+    spent: Fraction
+    charges: int
+    until: datetime | None
+
+    @property
+    def amount(self) -> Fraction | None:
+        """What is left; None without a limit."""
+        return None if self.limit is None else max(self.limit - self.spent, Fraction(0))
+
+    def describe(self) -> str:
+        if not self.charges:
+            return "Ledger: this subject has never been charged, and all of its limit is left."
+        spent = f"{significant(self.spent)} of {self.unit} is spent in {self.charges:,} charge(s)"
+        if self.amount is None:
+            return f"Ledger: {spent}; no limit is set (ledger.limit(...))."
+        if self.until is None:
+            when = "at this pace it is not used up"
+        else:
+            when = f"at this pace it lasts until {self.until:%Y-%m-%d}"
+        return f"Ledger: {spent}; {significant(self.amount)} is left, and {when}."
+
+
+def budget(
+    query: Query,
+    secrets: Secrets,
+    family: Model | Sequence[Model],
+    *,
+    epsilon: Number,
+    releases: int,
+    every: str = "day",
+    ledger: Any = None,
+    subject: str = "",
+    period: str = "",
+) -> Budget:
+    """What each of `releases` releases may spend when all together promise `epsilon`.
+
+    `query` is what one release asks, of one `every` (its `length` is the entries of one). Every
+    release is about a part of the series of its own. Coarser paces ask the same of longer parts.
+    With a ledger and a subject also what is left there.
+    """
+    amount, count = positive(epsilon, "epsilon"), whole(releases, "releases")
+    if every not in DAYS:
+        raise InputError(f"every is {every!r}; it must be one of {', '.join(DAYS)}")
+    task = as_task(query, secrets, family)
+    paces = [
+        _pace(task, amount, name, factor, count) for name, factor in _coarser(every, count, task)
+    ]
+    error = paces[0].error
+    return Budget(
+        epsilon=amount,
+        paces=tuple(paces),
+        added=None if error is None else error.times(Fraction(count)),
+        left=None if ledger is None else left_of(ledger, subject, period),
+    )
+
+
+def left_of(ledger: Any, subject: str, period: str = "") -> Left:
+    """What the limits of `ledger` leave `subject` in `period`, and until when at the pace so far.
+
+    The tightest limit counts, in its own unit. The pace is what was spent from the first charge to
+    the last, over that time; one charge has none. Releases about new parts of a series cost nothing
+    more, so a pace of such releases never ends.
+    """
+    if not subject:
+        raise InputError("subject is empty; say whose budget is asked about")
+    total = ledger.spent(subject, period)
+    named = (subject, period)
+    mine = [entry for entry in ledger.charges() if (entry.subject, entry.period) == named]
+    limits = [
+        limit
+        for limit in ledger.limits()
+        if limit.requester is None
+        and all(
+            own in ("*", name)
+            for own, name in zip((limit.subject, limit.period), named, strict=True)
+        )
+    ]
+    found = [_left(limit, total, mine) for limit in limits] or [_left(None, total, mine)]
+    return min(found, key=lambda one: one.amount if one.amount is not None else math.inf)
+
+
+def _left(limit: Any, total: Any, charges: list[Any]) -> Left:
+    unit = "eta" if limit is not None and limit.unit == "eta" else "epsilon"
+    spent = Fraction(0)
+    if total is not None:
+        spent = total.eta if unit == "eta" and total.eta is not None else total.amount
+    amount = None if limit is None else limit.amount
+    until = None
+    times = sorted(datetime.fromisoformat(entry.at) for entry in charges)
+    if amount is not None and len(times) > 1 and spent > 0 and times[-1] > times[0]:
+        used = (times[-1] - times[0]).total_seconds() * len(times) / (len(times) - 1)
+        seconds = float((amount - spent) / spent) * used
+        if 0 <= seconds < 1e10:
+            until = times[-1] + timedelta(seconds=seconds)
+    return Left(unit=unit, limit=amount, spent=spent, charges=len(charges), until=until)
+
+
+def _coarser(every: str, count: int, task: Task) -> list[tuple[str, int]]:
+    """The pace asked for and those that are whole multiples of it, while a release is left."""
+    found = [(every, 1)]
+    if not isinstance(task.query, LinearQuery):
+        return found
+    for name, days in DAYS.items():
+        factor = round(days / DAYS[every])
+        if factor > 1 and factor <= count and name != every:
+            found.append((name, factor))
+    return found
+
+
+def _pace(task: Task, epsilon: Fraction, every: str, factor: int, count: int) -> Pace:
+    releases = math.ceil(count / factor)
+    query = _longer(task.query, factor)
+    own = Task(query=query, secrets=task.secrets, family=tuple(map(_going_on, task.family)))
+    plan = choose(own, epsilon, ROW).plan
+    total = compose([plan] * releases, parts=[Part(name=str(part)) for part in range(releases)])
+    if not float(total.amount) <= float(epsilon) * (1 + TOLERANCE):
+        raise PromiseBroken(
+            f"{releases} parts at eta = {float(_eta(plan)):g} come to {float(total.amount):g}, "
+            f"more than {float(epsilon):g}; please report this task"
+        )
+    return Pace(
+        every=every,
+        releases=releases,
+        entries=_entries(task, factor),
+        eta=_eta(plan),
+        epsilon=float(total.amount),
+        plan=plan,
+    )
+
+
+def _longer(query: Query, factor: int) -> Query:
+    """The same question of `factor` parts at once: a mean divides by as many times the entries."""
+    if factor == 1 or not isinstance(query, LinearQuery) or query.length is None:
+        return query
+    weights = tuple(tuple(weight / factor for weight in row) for row in query.weights)
+    return replace(query, weights=weights, length=query.length * factor)
+
+
+def _entries(task: Task, factor: int) -> int | None:
+    """Entries of one release: what a mean divides by, or the most the models cover; None if any."""
+    length = getattr(task.query, "length", None)
+    lengths = [length] if length is not None else [getattr(m, "length", None) for m in task.family]
+    known = [one for one in lengths if one is not None]
+    return max(known) * factor if len(known) == len(lengths) else None
+
+
+def _going_on(model: Any) -> Any:
+    """The same law without an end: all parts together, and those that come after them."""
+    if not hasattr(model, "length") or getattr(model, "homogeneous", True) is False:
+        raise Refused(
+            f"a budget over parts is for series whose law goes on, and a {type(model).__name__} is "
+            "about a fixed number of entries; charge its releases to a ledger one by one"
+        )
+    return model if model.length is None else replace(model, length=None)
+
+
+def _eta(plan: Plan) -> Fraction:
+    return min(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
+
+
+def _words(pace: Pace) -> str:
+    error = pace.error
+    off = "no stated error" if error is None else error.describe()
+    return f"every {pace.every} ({pace.releases:,} releases, eta {significant(pace.eta)}): {off}."

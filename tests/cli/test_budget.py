@@ -1,0 +1,140 @@
+"""A year of releases about days: what each may spend, against the ledger's rules and the lift."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal.core.errors import InputError, Refused
+from shoal.core.plan import Additive
+from shoal.ledger.budget import left_of
+from shoal.ledger.rules import compose
+from shoal.ledger.totals import Part
+
+STATES = ("off", "on")
+CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], states=STATES, length=24)
+QUERY = shoal.mean(STATES, {"off": 0, "on": 1000}, length=24, unit="W")
+WISH: dict[str, Any] = {"epsilon": 1, "releases": 365}
+SPEC = """
+[[model]]
+kind = "markov-chain"
+states = ["off", "on"]
+transition = [[0.9, 0.1], [0.3, 0.7]]
+length = 24
+
+[secrets]
+kind = "each-entry"
+
+[query]
+kind = "mean"
+weights = { off = 0, on = 1000 }
+length = 24
+
+[privacy]
+epsilon = 1.0
+"""
+
+
+def budget(**more: Any) -> Any:
+    return shoal.budget(QUERY, shoal.EachEntry(), CHAIN, **{**WISH, **more})
+
+
+def test_one_eta_covers_every_day_and_the_lift_of_it_is_the_budget() -> None:
+    found = budget()
+    wish = found.paces[0]
+    endless = shoal.MarkovChain.of(CHAIN.transition, states=STATES)
+    assert float(shoal.leakage(endless, wish.eta).value) <= 1 + 1e-9
+    assert float(shoal.leakage(endless, wish.eta * Fraction(102, 100)).value) > 1
+    assert isinstance(wish.plan.body, Additive)
+    assert wish.plan.body.eta == wish.eta
+    total = compose([wish.plan] * 3, parts=[Part(span=(24 * d, 24 * d + 24)) for d in range(3)])
+    assert float(total.amount) == pytest.approx(wish.epsilon)
+    twice = compose([wish.plan] * 2)  # of the same entries: it adds
+    assert float(twice.amount) > 1.5
+
+
+def test_coarser_paces_ask_the_same_of_longer_parts() -> None:
+    found = budget()
+    by = {pace.every: pace for pace in found.paces}
+    assert list(by) == ["day", "week", "month", "quarter", "year"]
+    assert [by[name].releases for name in by] == [365, 53, 13, 5, 1]
+    assert by["week"].entries == 7 * 24
+    day, week = by["day"].error, by["week"].error
+    assert day is not None
+    assert week is not None
+    assert week.expected == pytest.approx(day.expected / 7, rel=0.02)
+    assert found.added.expected == pytest.approx(365 * day.expected)
+    assert "If every release read all entries instead" in found.describe()
+    assert found.to_frame()["every"].to_list() == list(by)
+    assert "<table>" in found._repr_html_()
+    assert found.plot().get_ylabel() == "mean error of a value, W"
+
+
+def test_counts_stay_counts_and_every_hour_is_a_pace() -> None:
+    found = shoal.budget(
+        shoal.count(STATES, "on"), shoal.EachEntry(), CHAIN, epsilon=1, releases=48, every="hour"
+    )
+    assert [(pace.every, pace.releases) for pace in found.paces] == [("hour", 48), ("day", 2)]
+    assert found.paces[0].plan.scale == found.paces[1].plan.scale
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"every": "fortnight"}, "every is 'fortnight'; it must be one of hour, day"),
+        ({"releases": 0}, "releases is 0; it must be a whole number of at least 1"),
+        ({"epsilon": 0}, "epsilon is 0; it must be greater than 0"),
+    ],
+)
+def test_odd_wishes_are_refused(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        budget(**wish)
+
+
+def test_laws_of_a_fixed_number_of_entries_are_refused() -> None:
+    steps = shoal.MarkovChain.of(
+        [CHAIN.transition] * 5, states=STATES, initial=[0.5, 0.5], length=6
+    )
+    with pytest.raises(Refused, match="whose law goes on"):
+        shoal.budget(shoal.count(STATES, "on"), shoal.EachEntry(), steps, **WISH)
+
+
+def test_a_ledger_says_what_is_left_and_until_when(tmp_path: Path) -> None:
+    plan = budget(releases=1).plan
+    with shoal.open_ledger(tmp_path / "b.db") as ledger:
+        assert left_of(ledger, "house").describe().startswith("Ledger: this subject has never")
+        ledger.limit(20, unit="epsilon")
+        for _ in range(2):
+            plan.release(["on"] * 24, ledger=ledger, subject="house")
+        left = left_of(ledger, "house")
+        assert left.charges == 2
+        assert left.limit == 20
+        assert left.amount == 20 - left.spent
+        assert left.until is not None
+        assert "at this pace it lasts until" in left.describe()
+        with pytest.raises(InputError, match="subject is empty"):
+            left_of(ledger, "")
+
+
+def test_the_command(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(SPEC)
+    done = run("budget", "spec.toml", "--releases", "365", "--json", "--plot", "b.png")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["paces"][0]["releases"] == 365
+    assert found["left"] is None
+    assert Path("b.png").stat().st_size > 1000
+    text = run("budget", "spec.toml", "--releases", "30", "--every", "day").stdout
+    assert "week" in text
+    assert "eta each" in text
+    refused = run("budget", "spec.toml", "--releases", "3", "--subject", "x")
+    assert "are for a ledger" in refused.stderr

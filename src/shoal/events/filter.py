@@ -171,7 +171,7 @@ class Program:
         for track, one in zip(self.tracks, held, strict=True):
             there = chance[one.pairs[:, 1]][:, track.shows]  # (k, z)
             here = np.where(track.shows == shown, there, 0.0)
-            found.append(_conditioned(one, 1.0 - there if shown is None else here))
+            found.append(conditioned(one, 1.0 - there if shown is None else here))
         return tuple(found)
 
     def table(self, track: Track, held: Held, slot: int) -> Table:
@@ -249,7 +249,7 @@ def _arrived(track: Track, held: Held, slot: int, memory: Ints) -> Held:
     )
 
 
-def _conditioned(held: Held, likely: Floats) -> Held:
+def conditioned(held: Held, likely: Floats) -> Held:
     """The belief after an output of these likelihoods; without mass where that is impossible."""
     mass, support = held.mass * likely, held.support & (likely > 0)
     if not support.any():

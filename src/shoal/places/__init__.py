@@ -33,6 +33,10 @@ if TYPE_CHECKING:
         cut_at_gaps as cut_at_gaps,
         fit_person as fit_person,
     )
+    from shoal.places.zones import (
+        zone as zone,
+        zones_of as zones_of,
+    )
 
 FAMILY = Family(
     name="places",
@@ -49,6 +53,8 @@ FAMILY = Family(
         "shoal.places.release:LocationRelease",
         "shoal.places.rows:LocationCertificate",
         "shoal.places.stream:LocationStream",
+        "shoal.places.events:EventWatch",
+        "shoal.places.events:Watched",
     ),
     rows={
         "location-knorm": "shoal.places.rows:KNORM_ROW",
@@ -99,6 +105,10 @@ NAMES = {
     "places.tracks": (
         "TrackColumns",
         "release_tracks",
+    ),
+    "places.zones": (
+        "zone",
+        "zones_of",
     ),
     "places.walk": (
         "SparseChain",

@@ -206,8 +206,8 @@ class LocationMachine(HasRuntime):
         One repair serves all: whoever protects a state protects it in every answer.
         """
         noise = self.prior(state).noise
-        if len(machines) == 1 and machines[0] is self:
-            return [noise]
+        if len(machines) == 1:
+            return [noise if machines[0] is self else machines[0].runtime.noise(noise.members)]
         questions = [machine.runtime.question for machine in machines]
         return self._runtime.noises(noise.members, questions)
 

@@ -25,6 +25,10 @@ FAR_OFF = (
     "this person"
 )
 
+EVENT_KEPT = (
+    "every output would have told too much about an event, so nothing was released at this step"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocationRelease(Value):

@@ -257,8 +257,6 @@ class Runtime:
 
     def noises(self, members: Bools, questions: list[Question]) -> list[StepNoise]:
         """The noise of each question of one step, repaired together; this machine's one first."""
-        if len(questions) == 1 and questions[0] is self.question:
-            return [self.noise(members)]
         # questions are kept with what was found, so that nothing else gets their ids
         key = (np.packbits(members).tobytes(), *map(id, questions))
         if key not in self._together:

@@ -13,6 +13,7 @@ import numpy as np
 from shoal.core.codec import Floats
 from shoal.core.errors import BudgetError, InputError
 from shoal.core.plan import (
+    STREAM,
     Answer,
     Charge,
     Fresh,
@@ -25,9 +26,11 @@ from shoal.core.plan import (
     Stream,
     source_for,
 )
-from shoal.core.rng import Rng
-from shoal.places.machine import LocationMachine, LocationState, machine_of
-from shoal.places.release import LocationRelease
+from shoal.core.rng import Rng, SystemRng
+from shoal.events.secrets import Events
+from shoal.places.events import Watched, guard_of, watch_of
+from shoal.places.machine import Draw, LocationMachine, LocationState, Settle, machine_of
+from shoal.places.release import EVENT_KEPT, LocationRelease
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -57,11 +60,33 @@ class LocationStream(Stream):
     state: LocationState
     last: int | None = field(default=None, metadata={"later": True})
     shown: LocationRelease | None = field(default=None, metadata={"later": True})
+    watched: Watched | None = field(default=None, metadata={"later": True})
 
     @classmethod
-    def begin(cls, plan: Plan, start: Any = None) -> LocationStream:
-        """Before the first step; `start` is a first position that everybody knows already."""
-        return cls(plan, machine_of(plan).init(start))
+    def begin(
+        cls,
+        plan: Plan,
+        start: Any = None,
+        *,
+        events: Events | None = None,
+        event_epsilon: Any = None,
+        **watch: Any,
+    ) -> LocationStream:
+        """Before the first step; `start` is a first position that everybody knows already.
+
+        With `events` no output moves the log-odds of one of them by more than `event_epsilon` (a
+        number, or one for each), over the whole stream: each step takes the largest ε of a fixed
+        list at which that holds for every output it could have, or is skipped. `watch` may name
+        `epsilons` (the list), `slots`, and for windows by the clock `slot_minutes` and
+        `start_minute`, counted from Monday 00:00. Proof: location_events.md.
+        """
+        state = machine_of(plan).init(start)
+        if events is None and event_epsilon is None and not watch:
+            return cls(plan, state)
+        if events is None or event_epsilon is None:
+            raise InputError("events and event_epsilon go together; give both or neither")
+        wanted = watch_of(plan, events, event_epsilon, start=start, **watch)
+        return cls(plan, state, watched=Watched(wanted, guard_of(plan, wanted).begin()))
 
     @property
     def machine(self) -> LocationMachine:
@@ -98,21 +123,26 @@ class LocationStream(Stream):
         def nothing() -> tuple[int, ...]:
             raise _NotStored
 
-        settle = partial(Account(ledger, **names).settle, self.plan)
-        noise = self.machine.prior(self.state).noise
+        def settle(eta: Fraction | None, draw: Draw) -> tuple[int, ...]:
+            return Account(ledger, **names).settle(self.plan, eta, nothing)
+
+        anywhere = self.machine.query.states[0]  # nothing is drawn
         try:
-            z = settle(noise.eta, nothing) if noise.count > 1 else None
+            if self.watched is not None:
+                found = self._watched_step(self.watched, anywhere, SystemRng(), settle)
+            else:
+                state, release = self.machine.step(self.state, anywhere, SystemRng(), settle)
+                found = replace(self, state=state, shown=release), release
         except (_NotStored, BudgetError):
             return None
-        if z is None:
-            return None
-        state, release = self.machine.absorb(self.state, ((self.machine, z),))
-        return replace(self, state=state, shown=release), release
+        return None if found[1].z is None else found
 
     def to_bytes(self) -> bytes:
         """Where the stream stands, without the plan: some 2 kB where its JSON has 88."""
         from shoal.places.packed import Kept, shown_bytes, to_bytes
 
+        if self.watched is not None:
+            return Stream.to_bytes(self)
         shown = b"" if self.shown is None else shown_bytes(self.shown)
         return to_bytes(Kept(self.state, self.last, shown))
 
@@ -121,6 +151,8 @@ class LocationStream(Stream):
         """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
         from shoal.places.packed import checked, from_bytes, shown_again
 
+        if stored[: len(STREAM)] == STREAM:
+            return super(LocationStream, cls).from_bytes(plan, stored)
         machine = machine_of(plan)
         kept = checked(from_bytes(stored), machine.runtime.motion.hidden)
         return cls(plan, kept.state, kept.last, shown_again(machine, kept.shown))
@@ -146,6 +178,8 @@ class LocationStream(Stream):
         account = None if ledger is None else Account(ledger, **names)
         if not others:
             settle = None if account is None else partial(account.settle, self.plan)
+            if self.watched is not None:
+                return self._watched_step(self.watched, observed, source, settle)
             state, release = machine.step(self.state, observed, source, settle)
             return LocationStream(self.plan, state, self.last, release), release
         self._check(others)
@@ -161,14 +195,45 @@ class LocationStream(Stream):
         state, release = machine.absorb(self.state, outputs, secure=source.secure)
         return replace(self, state=state, shown=release), release
 
+    def _watched_step(
+        self, watched: Watched, observed: Any, source: Rng, settle: Settle | None
+    ) -> Step:
+        """A step whose ε is such that no output tells too much about an event, or a skipped one."""
+        machine, guard, slot = self.machine, guard_of(self.plan, watched.watch), self.state.time
+        held, outputs, kept = guard.arrived(watched.held, slot), [], False
+        if observed is not None:
+            place = machine.runtime.locator.state_of(observed)
+            choice = guard.choose(self.state, held)
+            kept = choice is None
+            if choice is not None and choice.noise.count > 1:
+                draw = partial(choice.noise.law.draw, place, source)
+                z = draw() if settle is None else settle(choice.noise.eta, draw)
+                assert z is not None  # two states or more are protected, so something was drawn
+                held = guard.after(held, slot, choice.noise, z)
+                outputs.append((guard.machines[choice.epsilon], z))
+        state, release = machine.absorb(self.state, outputs, secure=source.secure)
+        if kept:
+            release = replace(release, warnings=(*release.warnings, EVENT_KEPT))
+        after = Watched(watched.watch, held)
+        return replace(self, state=state, shown=release, watched=after), release
+
+    def event_beliefs(self) -> tuple[float, ...]:
+        """What somebody who knows the chain and all outputs believes of each event watched."""
+        if self.watched is None:
+            raise InputError("the stream watches no events; begin it with events and event_epsilon")
+        guard = guard_of(self.plan, self.watched.watch)
+        if not self.state.time:
+            return tuple(guard.priors)
+        return guard.beliefs(self.watched.held, self.state.time - 1)
+
     def skip(self, steps: int = 1) -> Step:
         """The stream after steps at which nothing is released: the belief moves on."""
         if steps < 1:
             raise InputError(f"steps is {steps}; skip at least one")
-        state = self.state
+        moved = self
         for _ in range(steps):
-            state, release = self.machine.absorb(state, ())
-        return replace(self, state=state, shown=release), release
+            moved, release = moved.read(None)
+        return moved, release
 
     def aside(self, observed: Any) -> Aside:
         """For the person alone, before the reading is released: drift and degree of protection."""
@@ -182,6 +247,8 @@ class LocationStream(Stream):
 
     def _check(self, others: Sequence[Plan]) -> None:
         machine = self.machine
+        if self.watched is not None:
+            raise InputError("the stream watches events; ask one question a step")
         for plan in others:
             other = machine_of(plan)
             if (other.chain, other.places) != (machine.chain, machine.places):

@@ -37,7 +37,7 @@ MATRIX = [[0.7, 0.25, 0.05], [0.1, 0.88, 0.02], [0.3, 0.2, 0.5]]
 DAY = DayChain.of(MATRIX, initial=[0.8, 0.2, 0], states=STATES, slots=8, slot_minutes=60)
 CLINIC = SensitiveContexts.of("clinic")
 TASK = Task(query=CurrentState(STATES), secrets=CLINIC, family=(DAY,))
-CHECKS = [name for name in MECHANISMS if name.startswith("mask-")]
+CHECKS = [n for n in MECHANISMS if n.startswith("mask-") and n != "mask-online"]
 PLANS = {name: MECHANISMS[name].calibrate(TASK, Fraction(1, 10)) for name in CHECKS}
 PATH = ["home", "home", "work", "clinic", "work", "work", "home", "home"]
 EVERY_CHECK = pytest.mark.parametrize("check", CHECKS)
@@ -353,8 +353,7 @@ def test_the_command_line_filters_plans_and_goes_on(tmp_path: Path) -> None:
     )
     assert json.loads(more.stdout)["slot"] == 4
     bad = CliRunner().invoke(app, ["stream", str(spec)], input="home\n")
-    assert bad.exit_code == 2
-    assert "line 1 is not a JSON object" in bad.output
+    assert "line 1 is not a JSON object" in bad.output  # answered in its place, and passed over
 
 
 @pytest.mark.parametrize(

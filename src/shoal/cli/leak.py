@@ -61,7 +61,7 @@ def leak(
 
     check_chart(plot, force=force)
     request = read_request(spec)
-    stream = hook("leak", request.task.secrets) is not None
+    stream = hook("leak", request.task.secrets, request.task.query) is not None
     found, (names, losses, level) = (_of_stream if stream else _of_entries)(
         request, eta, as_json=as_json
     )
@@ -99,7 +99,7 @@ class StreamLeak(NamedTuple):
 
 
 def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
-    leak: StreamLeak = hook("leak", request.task.secrets)(request, eta)
+    leak: StreamLeak = hook("leak", request.task.secrets, request.task.query)(request, eta)
     if not as_json:
         screen = show.console()
         for paragraph in leak.words:

@@ -45,6 +45,7 @@ FAMILY = Family(
         "segment-mask": "shoal.contexts.audit.rise:suppression_audit",
         "simulatable-mask": "shoal.contexts.audit.rise:suppression_audit",
         "history-mask": "shoal.contexts.audit.rise:suppression_audit",
+        "online-mask": "shoal.contexts.audit.events:event_audit",
     },
     model_sections={
         "day-chain": "shoal.contexts.spec:DayModel",

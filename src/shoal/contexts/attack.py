@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,56 @@ import numpy as np
 from shoal.attacks.bayes import attack
 from shoal.attacks.seen import suppressed
 from shoal.chains.model import MarkovChain
+from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
 from shoal.contexts.audit.tables import Tables, tables_of
-from shoal.contexts.checks import sensitive
-from shoal.contexts.checks.task import days_of, in_order, machine_states, members_in, parts, rise_of
+from shoal.contexts.checks import online, sensitive
+from shoal.contexts.checks.task import (
+    ALONE,
+    days_of,
+    in_order,
+    machine_states,
+    members_in,
+    parts,
+    rise_of,
+)
 from shoal.contexts.day import DayChain
-from shoal.contexts.machine import HistoryMask
-from shoal.contexts.search.beliefs import Day
+from shoal.contexts.machine import HistoryMask, VectorMask
+from shoal.contexts.online import OnlineMask
+from shoal.contexts.search.beliefs import LEVELS, Day
 from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.stream import advance
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Machine, Plan
 from shoal.core.rng import Rng
+from shoal.core.task import Task
+from shoal.events.event import TimeEvent, visit
+from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
 
 Output = Sequence[str | None]
 Origin = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EventCurve:
+    """The belief in one event before any output, and after each slot: naive, and by the plan."""
+
+    event: str
+    before: float
+    naive: Floats
+    after: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class EventCurves:
+    """One day, what was shown of it by the plan and naively, and the belief in each event."""
+
+    clock: tuple[str, ...]
+    truth: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    naive_outputs: tuple[str | None, ...]
+    events: tuple[EventCurve, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +86,7 @@ class ContextCurves:
     after: Floats
     weak: Floats | None = None
     labelled: tuple[tuple[str, Floats, Floats], ...] = ()
+    events: tuple[EventCurve, ...] = ()  # having been there at all: not what is promised
 
     def weak_rise(self) -> float | None:
         """The highest rise of a belief of somebody who knows frequencies alone."""
@@ -75,8 +112,10 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 
         raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
     naive = sensitive.calibrate(plan.task, plan.guarantee.amount)
     outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
-    after = context_beliefs(plan, outputs, adversary)
-    weak = _weak(plan, outputs, adversary)
+    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
+    after = context_beliefs(plan, seen, adversary)
+    weak = _weak(plan, seen, adversary)
+    visits = [visit(name) for name in secrets.contexts if name in day.states]
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
         tuple(day.clock(slot) for slot in range(day.slots)),
@@ -85,10 +124,87 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 
         outputs,
         naive_outputs,
         day.marginals()[:, columns],
-        context_beliefs(naive, naive_outputs, adversary)[:, columns],
+        context_beliefs(naive, naive_seen, adversary)[:, columns],
         after[:, columns],
         None if weak is None else weak[:, columns],
         _labelled(day, secrets, after),
+        _event_curves(plan, naive, visits, (seen, naive_seen), adversary),
+    )
+
+
+def attack_events(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0) -> EventCurves:
+    """One day run through an online plan, and through one that hides just the contexts it names."""
+    secrets, body = plan.task.secrets, plan.body
+    if not (isinstance(secrets, Events) and isinstance(body, OnlineMask)):
+        raise InputError(f"{plan.mechanism} does not hide events; use attack_contexts")
+    if len(contexts) != body.slots:
+        raise InputError(f"the day has {len(contexts)} readings; the model has {body.slots} slots")
+    naive = naive_events(plan.task, plan.guarantee.amount)
+    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
+    return EventCurves(
+        tuple(body.days[0].clock(slot) for slot in range(body.slots)),
+        tuple(contexts),
+        outputs,
+        naive_outputs,
+        _event_curves(plan, naive, secrets.all_events(), (seen, naive_seen), adversary),
+    )
+
+
+def naive_events(task: Task, amount: Fraction) -> Plan:
+    """What people try first: the contexts that events name are hidden, everything else is shown."""
+    secrets, day = task.secrets, task.family[0]
+    if not (isinstance(secrets, Events) and isinstance(day, DayChain)):
+        raise InputError("the secrets are not events of a day")
+    named = set().union(*(event.states() for event in secrets.all_events()))
+    hidden = np.where([name in named for name in day.states], LEVELS - 1, 0).astype(np.uint16)
+    return Plan(
+        mechanism="mask-sensitive",
+        task=task,
+        body=VectorMask(day.states, np.tile(hidden, (day.slots, 1))),
+        cost=0.0,
+        guarantee=replace(
+            online.promise(task, amount), proved=False, caveat="the gap itself tells"
+        ),
+        certificate=online.OnlineCertificate(0.0, 0.0, 0, 0.0, day.slots),
+        composition=(ALONE,),
+    )
+
+
+def naive_event_rises(
+    task: Task, amount: Fraction, days: int = 24, seed: int = 1
+) -> list[tuple[str, float, float]]:
+    """Each event in words, the belief before, and the highest belief on random days."""
+    plan, rng = naive_events(task, amount), SeededRng(seed)
+    day, secrets = task.family[0], task.secrets
+    assert isinstance(day, DayChain)
+    assert isinstance(secrets, Events)
+    events = secrets.all_events()
+    highest = np.zeros(len(events))
+    for _ in range(days):
+        outputs = run(plan, [day.states[x] for x in day.sample(rng)], rng)
+        curves = event_beliefs(plan, outputs, events)
+        highest = np.maximum(highest, curves.max(axis=0))
+    each = zip(events, curves[0], highest, strict=True)
+    return [(event.describe(), float(before), float(most)) for event, before, most in each]
+
+
+def _event_curves(
+    plan: Plan,
+    naive: Plan,
+    events: Sequence[TimeEvent],
+    seen: tuple[Output, Output],
+    adversary: int,
+) -> tuple[EventCurve, ...]:
+    """The belief in each event after every slot; certain and impossible events have none."""
+    open_to = [event for event in events if 0 < event.prior(plan.task.family[adversary]) < 1]
+    if not open_to:
+        return ()
+    after = event_beliefs(plan, seen[0], open_to, adversary)
+    plain = event_beliefs(naive, seen[1], open_to, adversary)
+    return tuple(
+        EventCurve(event.describe(), float(after[0, i]), plain[1:, i], after[1:, i])
+        for i, event in enumerate(open_to)
     )
 
 
@@ -107,15 +223,20 @@ def _labelled(
 
 
 def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
-    """What a day's contexts become."""
-    machine = plan.body
-    if not isinstance(machine, Machine):
+    """What a day's contexts become; those that are None were not read."""
+    if not isinstance(plan.body, Machine):
         raise InputError(f"{plan.mechanism} makes single releases, not streams")
-    state, shown = machine.init(), []
+    state, shown = plan.body.init(), []
     for context in contexts:
-        state, out = machine.step(state, context, rng)
+        state, out = advance(plan, state, context, rng)
         shown.append(out)
     return tuple(shown)
+
+
+def _marked(contexts: Output, outputs: Output) -> tuple[str | None, ...]:
+    """The outputs, with slots that were not read told apart from silence."""
+    pairs = zip(contexts, outputs, strict=True)
+    return tuple(UNREAD if context is None else output for context, output in pairs)
 
 
 def _weak(plan: Plan, output: Output, adversary: int) -> Floats | None:
@@ -131,27 +252,28 @@ def context_beliefs(
     """P(X_t = j | output) for one complete output, (slots, states), by one who knows the plan.
 
     `adversary` is the chain of the family that is held; with `frequencies_only` its slots are
-    taken for independent. Refused when the output cannot occur under the model.
+    taken for independent. Slots that were not read are UNREAD. Refused when the output cannot occur
+    under the model.
     """
-    known, task = tables(plan.body), plan.task
-    order = known.states
+    known, task = TableMemory(plan, tables(plan.body)), plan.task
+    order, digits = known.states, known.tables.digits
     if frequencies_only:
         alone = tuple(day.without_memory() for day in members_in(task, task.query.states))
         task = replace(task, family=alone)
     day = days_of(task, plan.guarantee.amount, states=order)[adversary]
     index = {name: place for place, name in enumerate(order)}
-    shown = [-1 if item is None else index[item] for item in output]
-    beliefs = np.zeros((day.slots, day.size))
+    beliefs, hidden = np.zeros((day.slots, day.size)), []
     origin: Origin = (-1, 0)
-    for slot, state in [*enumerate(shown), (day.slots, 0)]:
-        if state < 0:
+    for slot, shown in enumerate(output):
+        hidden.append(np.ones((1, day.size)) if shown == UNREAD else known.hidden(slot))
+        known.onward(shown)
+        if shown is None or shown == UNREAD:
             continue
-        beliefs[origin[0] + 1 : slot] = between(
-            day, origin, slot, state, known.after(*origin), known.digits
-        )
-        if slot < day.slots:
-            beliefs[slot, state] = 1.0
-            origin = (slot, state)
+        state = index[shown]
+        beliefs[origin[0] + 1 : slot] = between(day, origin, slot, state, hidden, digits)
+        beliefs[slot, state] = 1.0
+        origin, hidden = (slot, state), []
+    beliefs[origin[0] + 1 :] = between(day, origin, day.slots, 0, hidden, digits)
     return beliefs[:, [order.index(name) for name in plan.task.query.states]]
 
 

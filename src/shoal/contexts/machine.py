@@ -145,19 +145,25 @@ class Tabled(Mask):
         if observed is None:
             rng.words(1)
             return state.missed(), None
-        origin = (state.origin, state.context)
-        filtered = bool(state.gaps) and not self.listed(origin)
-        if not (filtered or state.unread):
+        codes = self.filtered(state, model)
+        if codes is None:
             return self.step(state, observed, rng)
-        since = [gap for gap in state.gaps[::2] if gap > state.origin]
-        first = state.origin + 1 if filtered and state.gaps[0] <= state.origin else since[0]
-        context, code = self.context_of(observed), ALWAYS
-        if context >= 0 and state.slot >= state.gaps[-1]:
-            codes = model().codes(origin, state.gaps, state.slot, first, self.begun)
-            code = int(codes[context])
-        if hides(code, rng):
+        context = self.context_of(observed)
+        if hides(int(codes[context]) if context >= 0 else ALWAYS, rng):
             return state.suppressed(), None
         return state.released(context), self.names()[context]
+
+    def filtered(self, state: MaskState, model: Callable[[], AfterGaps]) -> Codes | None:
+        """The codes of a slot that the filter decides; None where the table does. Public."""
+        origin = (state.origin, state.context)
+        unlisted = bool(state.gaps) and not self.listed(origin)
+        if not (unlisted or state.unread):
+            return None
+        if state.slot < state.gaps[-1]:
+            return np.full(len(self.names()), ALWAYS, dtype=np.uint16)
+        since = [gap for gap in state.gaps[::2] if gap > state.origin]
+        first = state.origin + 1 if unlisted and state.gaps[0] <= state.origin else since[0]
+        return model().codes(origin, state.gaps, state.slot, first, self.begun)
 
 
 def hides(code: int, rng: Rng) -> bool:

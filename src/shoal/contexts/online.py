@@ -99,7 +99,7 @@ class OnlineMask(Mask):
         if not read:
             return OnlineState(slot + 1, held, memory), None
         codes = program.allowed(held, slot)
-        shown = context >= 0 and word < int(codes[memory, context])
+        shown = context >= 0 and word > WORD - int(codes[memory, context])
         after = program.after(held, codes, context if shown else None)
         return OnlineState(slot + 1, after, memory), self.states[context] if shown else None
 

@@ -17,4 +17,7 @@ FAMILY = Family(
         "shoal.events.secrets:Events",
         "shoal.events.filter:Held",
     ),
+    secrets_sections={
+        "events": "shoal.spec.events:EventSecrets",
+    },
 )

@@ -63,7 +63,7 @@ class Events(Value):
     def subject(self) -> str:
         named = self.pairs[0][0].describe()
         more = f" or {len(self.pairs) - 1} more events" if len(self.pairs) > 1 else ""
-        return f"that one was {named}{more}"
+        return f"having been {named}{more}"
 
     def all_events(self) -> tuple[TimeEvent, ...]:
         """Every event that is named, in order: E of each pair, then each E' that is named."""

@@ -44,12 +44,16 @@ class ModelSection(Section):
 
 
 class SecretsSection(Section):
-    """A [secrets]. `amount` is the key of [privacy] that says how much may be told about them."""
+    """A [secrets]. `amount` names the keys of [privacy] that say how much may be told."""
 
     amount: ClassVar[str] = "epsilon"
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> Secrets:
         raise NotImplementedError
+
+    def held_to(self, secrets: Secrets, amount: str) -> Secrets:
+        """The secrets when [privacy] gives this amount, where they can take more than one."""
+        return secrets
 
 
 class QuerySection(Section):

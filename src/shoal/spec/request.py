@@ -106,7 +106,8 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
     family, states = _family(spec, document, folder)
     query = _query(spec.query, states, family)
     try:
-        secrets = spec.secrets.secrets(query, family)
+        given = "belief_delta" if spec.privacy.belief_delta is not None else "epsilon"
+        secrets = spec.secrets.held_to(spec.secrets.secrets(query, family), given)
         task = Task(query=query, secrets=secrets, family=family)
     except InputError as error:
         raise SpecError(str(error)) from None
@@ -114,17 +115,17 @@ def request_of(document: Mapping[str, Any], *, folder: Path) -> Request:
 
 
 def check_amount(spec: SpecBase) -> None:
-    """A rise of belief is the amount of contexts, and of nothing else."""
-    contexts = spec.secrets.amount == "belief_delta"
-    if contexts and spec.privacy.belief_delta is None:
+    """A rise of belief is the amount of contexts and of events, and of nothing else."""
+    rises = "belief_delta" in spec.secrets.amount
+    if rises and "epsilon" not in spec.secrets.amount and spec.privacy.belief_delta is None:
         raise SpecError(
             "privacy.belief_delta is missing; secrets of kind 'contexts' are promised a largest "
             "rise of belief, such as belief_delta = 0.1"
         )
-    if not contexts and spec.privacy.belief_delta is not None:
+    if not rises and spec.privacy.belief_delta is not None:
         raise SpecError(
-            "privacy.belief_delta is given, but the secrets are not of kind 'contexts'; "
-            "give epsilon instead"
+            "privacy.belief_delta is given, but the secrets are not of kind 'contexts' or "
+            "'events'; give epsilon instead"
         )
     if spec.privacy.belief_delta is not None and spec.privacy.belief_delta >= 1:
         raise SpecError(

@@ -12,12 +12,12 @@ from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
-    from shoal.contexts.attack import ContextCurves
+    from shoal.contexts.attack import ContextCurves, EventCurve, EventCurves
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
     from shoal.core.task import Model
 
-Contexts = list[list[str]]  # a context per slot, day by day
+Contexts = list[list[str | None]]  # a context per slot, day by day; None where it was not read
 MOST_ROWS = 24
 
 
@@ -61,14 +61,14 @@ def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) ->
         raise InputError(f"--who is {name!r}; it must be one of {', '.join(people[:8])}")
     own = rows.filter(pl.col("person") == name)
     found = traces_of(own, Slots(day.start_minute, day.slot_minutes, day.slots)).days
-    known = set(day.states)
-    whole = [[str(c) for c in trace] for trace in found if set(trace) <= known]
-    if not whole:
+    known = {*day.states, None}
+    read = [list(trace) for trace in found if set(trace) <= known and set(trace) != {None}]
+    if not read:
         raise DataError(
-            f"no day of {name!r} has a context of the model in each of its {day.slots} slots; "
-            "attack somebody else's with --who, or fit a model with longer slots"
+            f"no day of {name!r} holds contexts of the model only; attack somebody else's with "
+            "--who, or fit a model on these contexts"
         )
-    return whole
+    return read
 
 
 def chained_days(plan: Plan, records: Sequences) -> Contexts:
@@ -98,11 +98,18 @@ def attack_day(
 
     The first day with a sensitive context, where naive masking shows its worst; else the first.
     """
-    from shoal.contexts.attack import attack_contexts
+    from shoal.contexts.attack import attack_contexts, attack_events
+    from shoal.contexts.views.calendar import hides_events
     from shoal.noise.primitives import SeededRng
 
     sensitive = set(secret_names(plan))
     names = next((day for day in days if sensitive & set(day)), days[0])
+    if hides_events(plan):
+        found = attack_events(plan, names, SeededRng(seed), adversary=adversary)
+        print_events(plan, found, as_json=as_json)
+        if plot is not None:
+            write_chart(plot, events_chart(plan, found), as_json=as_json)
+        return
     curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary)
     if as_json:
         show.print_json(curves_object(curves))
@@ -113,9 +120,12 @@ def attack_day(
 
 
 def secret_names(plan: Plan) -> list[str]:
-    """The contexts that are sensitive at some slot."""
+    """The contexts that are sensitive at some slot, or that an event names."""
     from shoal.contexts.checks.task import parts
+    from shoal.events.secrets import Events
 
+    if isinstance(plan.task.secrets, Events):
+        return sorted(set().union(*(e.states() for e in plan.task.secrets.all_events())))
     day, secrets = parts(plan.task)
     shares = secrets.shares(day)
     return [name for j, name in enumerate(day.states) if shares[:, j].any()]
@@ -129,7 +139,7 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
         f"Showing all but what is sensitive raises a belief by up to {naive:.2f}; "
         f"{plan.mechanism} by up to {checked:.2f} (allowed: {float(plan.guarantee.amount):g})."
     )
-    for line in adversary_lines(curves):
+    for line in (*adversary_lines(curves), *event_lines(plan, curves)):
         out.print(line)
     rows = []
     step = -(-len(curves.clock) // MOST_ROWS)
@@ -138,7 +148,7 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
         rows.append(
             (
                 curves.clock[t],
-                str(curves.truth[t]),
+                str(curves.truth[t] or "not read"),
                 curves.outputs[t] or "-",
                 curves.contexts[worst],
                 f"{curves.before[t, worst]:.2f}",
@@ -148,6 +158,60 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
         )
     columns = ("slot", "truth", "shown", "belief in", "before", "naive", plan.mechanism)
     out.print(show.table(columns, rows, numbers=(4, 5, 6)))
+
+
+def event_lines(plan: Plan, curves: ContextCurves) -> list[str]:
+    """What a stream that hides single slots tells of the day as a whole, in sentences."""
+    amount = float(plan.guarantee.amount)
+    return [
+        f"This stream hides each single slot at delta = {amount:g}; that one was {curve.event} at "
+        f"all on this day it shows: {curve.before:.2f} -> {curve.after[-1]:.2f} (naive masking "
+        f"{curve.naive[-1]:.2f}; not promised: ask for it with [[secrets.event]])."
+        for curve in curves.events
+    ]
+
+
+def print_events(plan: Plan, curves: EventCurves, *, as_json: bool) -> None:
+    """The belief in each event over the day, by the plan and by hiding just what events name."""
+    if as_json:
+        show.print_json(
+            {
+                "slots": list(curves.clock),
+                "truth": list(curves.truth),
+                "shown": list(curves.outputs),
+                "events": [_event_object(curve) for curve in curves.events],
+            }
+        )
+        return
+    out = show.console()
+    for curve in curves.events:
+        out.print(
+            f"That one was {curve.event}: {curve.before:.2f} before; hiding just the contexts it "
+            f"names leads to {curve.naive.max():.2f} at most, {plan.mechanism} to "
+            f"{curve.after.max():.2f}."
+        )
+    step = -(-len(curves.clock) // MOST_ROWS)
+    rows = [
+        (
+            curves.clock[t],
+            str(curves.truth[t] or "not read"),
+            curves.outputs[t] or "-",
+            *(f"{belief[t]:.2f}" for c in curves.events for belief in (c.naive, c.after)),
+        )
+        for t in range(0, len(curves.clock), step)
+    ]
+    pairs = [(f"{i} naive", f"{i} plan") for i in range(1, len(curves.events) + 1)]
+    columns = ("slot", "truth", "shown", *(f"event {name}" for pair in pairs for name in pair))
+    out.print(show.table(columns, rows, numbers=tuple(range(3, len(columns)))))
+
+
+def _event_object(curve: EventCurve) -> dict[str, Any]:
+    return {
+        "event": curve.event,
+        "before": curve.before,
+        "naive": curve.naive.tolist(),
+        "after": curve.after.tolist(),
+    }
 
 
 def adversary_lines(curves: ContextCurves) -> list[str]:
@@ -186,6 +250,7 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
             "sets of labels": curves.labelled_rise() if curves.labelled else None,
         },
         "weak": None if curves.weak is None else curves.weak.tolist(),
+        "events": [_event_object(curve) for curve in curves.events],
         "labelled": {
             name: {"before": before.tolist(), "after": after.tolist()}
             for name, before, after in curves.labelled
@@ -195,29 +260,63 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
 
 def curves_chart(plan: Plan, curves: ContextCurves) -> bytes:
     """A PNG: the belief in each sensitive context over the day, and the line it may not cross."""
+    panels = []
+    for column, name in enumerate(curves.contexts):
+        before = curves.before[:, column]
+        lines = {
+            "naive masking": curves.naive[:, column],
+            plan.mechanism: curves.after[:, column],
+            "before": before,
+            "before + δ": before + float(plan.guarantee.amount),
+        }
+        if curves.weak is not None:
+            lines["frequencies alone"] = curves.weak[:, column]
+        panels.append((f"belief in {name}", lines))
+    return belief_chart(curves.clock, panels)
+
+
+def events_chart(plan: Plan, curves: EventCurves) -> bytes:
+    """A PNG: the belief in each event over the day."""
+    panels = []
+    for number, curve in enumerate(curves.events, 1):
+        lines = {
+            "naive masking": curve.naive,
+            plan.mechanism: curve.after,
+            "before": curve.before + 0 * curve.after,
+        }
+        if plan.guarantee.notion == "delta-privacy":
+            lines["before + δ"] = lines["before"] + float(plan.guarantee.amount)
+        panels.append((f"belief in event {number}", lines))
+    return belief_chart(curves.clock, panels)
+
+
+STYLES: dict[str, dict[str, str]] = {
+    "naive masking": {"color": "#c8553d"},
+    "frequencies alone": {"color": "#d9a441", "linestyle": "--"},
+    "before": {"color": "#7a7a7a"},
+    "before + δ": {"color": "#7a7a7a", "linestyle": ":"},
+}
+
+
+def belief_chart(clock: tuple[str, ...], panels: list[tuple[str, dict[str, Any]]]) -> bytes:
+    """A PNG: curves of beliefs over the slots of a day, a panel each."""
     import io
 
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 2.4 * len(curves.contexts) + 0.6), layout="constrained")
-    panels = figure.subplots(len(curves.contexts), 1, squeeze=False, sharex=True)
-    slots = range(len(curves.clock))
-    for column, (name, axes) in enumerate(zip(curves.contexts, panels[:, 0], strict=True)):
-        before = curves.before[:, column]
-        limit = before + float(plan.guarantee.amount)
-        axes.plot(slots, curves.naive[:, column], color="#c8553d", label="naive masking")
-        axes.plot(slots, curves.after[:, column], color="#1b7f8c", label=plan.mechanism)
-        if curves.weak is not None:
-            weak = curves.weak[:, column]
-            axes.plot(slots, weak, color="#d9a441", linestyle="--", label="frequencies alone")
-        axes.plot(slots, before, color="#7a7a7a", label="before")
-        axes.plot(slots, limit, color="#7a7a7a", linestyle=":", label="before + δ")
+    figure = Figure(figsize=(9, 2.4 * len(panels) + 0.6), layout="constrained")
+    places = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
+    slots = range(len(clock))
+    for (title, lines), axes in zip(panels, places, strict=True):
+        for name, line in lines.items():
+            style: Any = STYLES.get(name, {"color": "#1b7f8c"})
+            axes.plot(slots, line, label=name, **style)
         axes.set_ylim(-0.02, 1.02)
-        axes.set_ylabel(f"belief in {name}")
+        axes.set_ylabel(title)
         axes.spines[["top", "right"]].set_visible(False)
-    ticks = list(slots)[:: max(1, len(curves.clock) // 8)]
-    panels[-1, 0].set_xticks(ticks, [curves.clock[t] for t in ticks])
-    panels[0, 0].legend(frameon=False, ncols=4, fontsize="small")
+    ticks = list(slots)[:: max(1, len(clock) // 8)]
+    places[-1].set_xticks(ticks, [clock[t] for t in ticks])
+    places[0].legend(frameon=False, ncols=4, fontsize="small")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     return buffer.getvalue()

@@ -8,11 +8,48 @@ from shoal.cli import show
 from shoal.cli.leak import StreamLeak
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
+from shoal.events.secrets import Events
 
 if TYPE_CHECKING:
     from shoal.spec.request import Request
 
 NAIVE = "mask-sensitive"
+
+
+def _leak_of_events(request: Request) -> StreamLeak:
+    """What hiding exactly the contexts that events name gives away, on random days."""
+    from shoal.contexts.attack import naive_event_rises
+
+    task, amount = request.task, request.epsilon()
+    with show.working("measuring"):
+        found = naive_event_rises(task, amount)
+    plain = show.console().options.ascii_only
+    sentence = "; ".join(
+        f"the belief in having been {name} goes from {before:.2f} up to {most:.2f}"
+        for name, before, most in found
+    )
+    rows = [
+        (name, f"{before:.2f} -> {most:.2f}", show.bar(most, 1.0, ascii_only=plain))
+        for name, before, most in found
+    ]
+    rises = [most - before for _, before, most in found]
+    unit = "belief_delta" if task.secrets.notion == "delta-privacy" else "epsilon"
+    return StreamLeak(
+        {
+            unit: float(amount),
+            "mechanism": NAIVE,
+            "events": [{"event": n, "before": b, "most": m} for n, b, m in found],
+            "in_words": sentence,
+        },
+        (
+            "Hiding exactly the contexts that events name and showing all others is what people "
+            "try first. The gap itself tells:",
+            f"On 24 random days {sentence}. `shoal plan` finds what can be shown safely.",
+        ),
+        ("event", "belief", ""),
+        rows,
+        ([name for name, *_ in found], rises, float(amount)),
+    )
 
 
 def leak_of_contexts(request: Request, eta: str | None) -> StreamLeak:
@@ -26,6 +63,8 @@ def leak_of_contexts(request: Request, eta: str | None) -> StreamLeak:
             "it: what may be learned is privacy.belief_delta"
         )
     task, delta = request.task, request.epsilon()
+    if isinstance(task.secrets, Events):
+        return _leak_of_events(request)
     with show.working("measuring"):
         plan = choose(task, delta, NAIVE).plan
     measured = plan.certificate

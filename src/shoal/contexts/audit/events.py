@@ -1,0 +1,415 @@
+"""What an observer comes to believe in events, slot by slot, whatever the stream was made for.
+
+The observer knows the chain, the plan and the outputs, and which slots were read. Beliefs follow
+from masses of (event, what the machine remembers, context); an event is decided path by path from
+its words (`happens`) on short days, and by its automaton on long ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.audit.result import Audit, StreamWitness
+from shoal.contexts.audit.tables import FINE, OneWord, Tables, tables_of
+from shoal.contexts.checks.task import days_of, in_order, machine_states
+from shoal.contexts.day import DayChain
+from shoal.contexts.machine import START, MaskState, SimulatableMask, Tabled
+from shoal.contexts.online import OnlineMask
+from shoal.contexts.search.beliefs import decoded
+from shoal.contexts.search.missing import AfterGaps
+from shoal.contexts.stream import advance
+from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.events.automaton import compile_events
+from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
+from shoal.events.filter import GRAIN, Held, chances
+from shoal.events.law import PathLaw, beliefs, law_of
+from shoal.events.secrets import Events
+from shoal.events.window import window
+
+Output = Sequence[str | None]
+NOWHERE = "\0nowhere"  # a context no model knows: suppressed like any other
+UNREAD = "\0unread"  # stands for a slot that was not read, in a list of outputs
+MOST_WORK = 400_000  # paths times outputs, written out one by one
+SAMPLED = 600  # slots of random days behind a calendar
+HISTORIES = 24  # of outputs that a long day is followed along
+ASSUMED = (
+    "the path follows the chain",
+    "the adversary knows the chain, the machine and which slots were read, and sees one stream",
+)
+NOT_CHECKED = ("events that are not named, and combinations of those that are",)
+
+
+def event_beliefs(
+    plan: Plan, outputs: Output, events: Sequence[TimeEvent], adversary: int = 0
+) -> Floats:
+    """P(E | outputs up to each slot), (slots + 1, events); the first row is before any output.
+
+    `outputs` holds a context, None for a slot that showed nothing, UNREAD for one not read.
+    Refused when the chain cannot explain the outputs.
+    """
+    memory = _memory_of(plan)
+    model = plan.task.family[adversary]
+    assert isinstance(model, DayChain)
+    day = in_order(model, memory.states)
+    law = law_of(day)
+    automaton = compile_events(list(events), law)
+    ahead = beliefs(automaton, law)
+    columns = np.arange(day.size)
+    rows = [ahead[0][:, automaton.steps[0][0], columns] @ day.initial]
+    mass = day.initial[None, None, :]  # (automaton, memory, context) before the slot
+    index = {name: place for place, name in enumerate(memory.states)}
+    for slot, output in enumerate(outputs):
+        if slot:
+            mass = mass @ day.transition[slot - 1]
+        step, entered = (
+            automaton.steps[slot],
+            np.zeros((automaton.sizes[slot + 1], *mass.shape[1:])),
+        )
+        for q, x in np.ndindex(step.shape):
+            entered[step[q, x], :, x] += mass[q, :, x]
+        mass = memory.seen(entered, slot, output, index.get(str(output), -1))
+        total = mass.sum()
+        if not total > 0:
+            raise InputError("the outputs cannot occur under the model")
+        mass = mass / total
+        rows.append((ahead[slot] * mass.sum(axis=1)).sum(axis=(1, 2)))
+    return np.array(rows)
+
+
+class TableMemory:
+    """Machines with tables: what they remember is the history of visits since a release."""
+
+    def __init__(self, plan: Plan, tables: Tables) -> None:
+        self.plan, self.tables, self.states = plan, tables, tables.states
+        self.state: MaskState = START
+        self.base = int(tables.digits.max(initial=0)) + 1
+        self.rows: dict[tuple[int, int], list[Floats]] = {}
+
+    def hidden(self, slot: int) -> Floats:
+        """P(nothing is shown | history, context) at a slot that is read."""
+        body, state = self.plan.body, self.state
+        if isinstance(body, Tabled):
+            codes = body.filtered(state, self._model)
+            if codes is not None:
+                return decoded(codes)[None, :]
+        if isinstance(body, SimulatableMask):
+            asked = [advance(self.plan, state, name, OneWord(0))[1] for name in self.states]
+            return np.array([[float(shown is None) for shown in asked]])
+        origin = (state.origin, state.context)
+        if origin not in self.rows:
+            self.rows = {origin: self.tables.after(*origin)}
+        return self.rows[origin][slot - state.origin - 1]
+
+    def onward(self, output: object) -> None:
+        """The next slot, after an output of this one.
+
+        What follows silence does not depend on the context, but for the history.
+        """
+        word = OneWord(0 if output in (None, UNREAD) else FINE - 1)
+        observed = {None: NOWHERE, UNREAD: None}.get(output, output)  # type: ignore[call-overload]
+        self.state = advance(self.plan, self.state, observed, word)[0]
+
+    def seen(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
+        """The masses after an output of this slot."""
+        unread = output == UNREAD
+        hidden = np.ones((1, mass.shape[2])) if unread else self.hidden(slot)
+        self.onward(output)
+        if output is not None and not unread:
+            kept = np.zeros((len(mass), 1, mass.shape[2]))
+            shown = mass[:, :, context] * (1 - np.broadcast_to(hidden, mass.shape[1:])[:, context])
+            kept[:, 0, context] = shown.sum(axis=1)
+            return kept
+        kept = mass * hidden
+        if unread or slot + 1 >= self.tables.slots or len(self.hidden(slot + 1)) == 1:
+            return np.asarray(kept.sum(axis=1, keepdims=True))
+        fresh = np.zeros((len(kept), kept.shape[1] * self.base, kept.shape[2]))
+        for j in range(kept.shape[2]):
+            rows = np.arange(kept.shape[1]) * self.base + self.tables.digits[j]
+            fresh[:, rows, j] = kept[:, :, j]
+        return fresh
+
+    def _model(self) -> AfterGaps:
+        order = machine_states(self.plan.body)
+        return AfterGaps(days_of(self.plan.task, self.plan.guarantee.amount, states=order))
+
+
+class _OnlineMemory:
+    """The online machine: what it remembers is where the events' automaton stands."""
+
+    def __init__(self, body: OnlineMask) -> None:
+        self.program, self.states = body.program(), body.states
+        self.held: tuple[Held, ...] = self.program.begin()
+
+    def seen(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
+        """The masses after an output of this slot."""
+        program, unread = self.program, output == UNREAD
+        step = program.memory.steps[slot]
+        if unread:
+            step = np.broadcast_to(step[:, [program.guess(self.held, slot)]], step.shape)
+        moved = np.zeros((len(mass), program.memory.sizes[slot + 1], mass.shape[2]))
+        columns = np.arange(mass.shape[2])
+        for m, x in np.ndindex(mass.shape[1:]):
+            moved[:, step[m, x], x] += mass[:, m, x]
+        self.held = program.arrive(self.held, slot, read=not unread)
+        if unread:
+            return moved
+        codes = program.allowed(self.held, slot)
+        shown = None if output is None else context
+        self.held = program.after(self.held, codes, shown)
+        chance = codes * GRAIN
+        return (
+            moved * np.where(columns == context, chance, 0.0)
+            if shown is not None
+            else moved * (1 - chance)
+        )
+
+
+def _memory_of(plan: Plan) -> TableMemory | _OnlineMemory:
+    if isinstance(plan.body, OnlineMask):
+        return _OnlineMemory(plan.body)
+    tables = tables_of(plan.body)
+    if tables is None:
+        raise InputError(f"no way is known to follow {plan.mechanism} from outside")
+    return TableMemory(plan, tables)
+
+
+def happens(event: TimeEvent, path: Sequence[str], law: PathLaw) -> bool:
+    """Whether an event holds on a path, from its words."""
+    match event:
+        case NotOf(inner):
+            return not happens(inner, path, law)
+        case AllOf(parts):
+            return all(happens(part, path, law) for part in parts)
+        case AnyOf(parts):
+            return any(happens(part, path, law) for part in parts)
+        case AtLeast(named, times, between):
+            inside = window(between, law.length, law.clock)
+            return (
+                sum(x in named for x, within in zip(path, inside, strict=True) if within) >= times
+            )
+        case Stay(named, times, between):
+            inside = window(between, law.length, law.clock)
+            run = longest = 0
+            for x, within in zip(path, inside, strict=True):
+                run = run + 1 if within and x in named else 0
+                longest = max(longest, run)
+            return longest >= times
+        case InOrder(stages, between):
+            inside = window(between, law.length, law.clock)
+            reached = 0
+            for x, within in zip(path, inside, strict=True):
+                reached += bool(within and reached < len(stages) and x in stages[reached])
+            return reached == len(stages)
+    raise TypeError(f"{type(event).__name__} is not an event")
+
+
+def event_audit(plan: Plan, curve: bool) -> Audit:
+    """How far any output moves a belief in an event, or its odds, and whether that is kept.
+
+    Short days: every path and every output, events decided from their words, coins multiplied.
+    Long ones: beliefs along histories drawn from the model give a lower bound, the certificate of
+    every slot the upper one.
+    """
+    secrets, body = plan.task.secrets, plan.body
+    assert isinstance(secrets, Events)
+    assert isinstance(body, OnlineMask)
+    amount = float(plan.guarantee.amount)
+    short = body.slots * math.log(body.days[0].size * (body.days[0].size + 1))
+    if short <= math.log(MOST_WORK):
+        found = max((_written_out(plan, i) for i in range(len(body.days))), key=_height)
+        lower = upper = max(found[0], 0.0)
+        notes: tuple[str, ...] = ()
+    else:
+        found = max((_along(plan, i) for i in range(len(body.days))), key=_height)
+        lower, upper = max(found[0], 0.0), amount
+        notes = (
+            f"outputs other than the {HISTORIES} drawn: the upper bound is the certificate that "
+            "the machine asks of every slot",
+        )
+    return Audit(
+        mechanism=plan.mechanism,
+        asked=plan.task.query.describe(),
+        protected=secrets.describe(),
+        notion=plan.guarantee.notion,
+        promised=amount,
+        claim=(lower, upper),
+        lower=lower,
+        upper=upper,
+        entry_level=math.inf,
+        witness=found[1],
+        assumptions=ASSUMED,
+        not_checked=(*notes, *NOT_CHECKED),
+    )
+
+
+Found = tuple[float, StreamWitness | None]
+
+
+def _height(found: Found) -> float:
+    return found[0]
+
+
+def _change(secrets: Events, before: Floats, after: Floats) -> float:
+    """How far one pair (E, E') is moved: a rise, a rise or fall, or a change of log-odds."""
+    if secrets.change == "odds":
+        with np.errstate(divide="ignore"):
+            odds = np.log(after) - np.log(before)
+        return float(abs(odds[0] - odds[1]))
+    rise = float(after[0] - before[0])
+    return abs(rise) if secrets.change == "rise-and-fall" else rise
+
+
+def _written_out(plan: Plan, number: int) -> Found:
+    """By every path and every output of a short day."""
+    body, secrets = plan.body, plan.task.secrets
+    assert isinstance(body, OnlineMask)
+    assert isinstance(secrets, Events)
+    day, law = body.days[number], law_of(body.days[number])
+    paths = [(path, chance) for path, chance in _paths(day) if chance > 0]
+    weights = np.array([chance for _, chance in paths])
+    pairs = zip((event for event, _ in secrets.pairs), secrets.against(), strict=True)
+    facts = np.array(
+        [
+            [[happens(e, [day.states[x] for x in path], law) for path, _ in paths] for e in pair]
+            for pair in pairs
+        ],
+        dtype=np.float64,
+    )
+    before = facts @ weights
+    best: Found = (-math.inf, None)
+    for outputs, likely in _outputs(body, [path for path, _ in paths]):
+        joint = weights * likely
+        if not joint.sum() > 0:
+            continue
+        after = facts @ joint / joint.sum()
+        for i in range(len(facts)):
+            value = _change(secrets, before[i], after[i])
+            if value > best[0]:
+                best = value, _witness(plan, number, i, outputs, before[i], after[i])
+    return best
+
+
+def _paths(day: DayChain) -> Iterator[tuple[tuple[int, ...], float]]:
+    found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    for slot in range(day.slots):
+        found = [
+            ((*path, x), chance * float(p))
+            for path, chance in found
+            for x, p in enumerate(day.transition[slot - 1, path[-1]] if path else day.initial)
+            if p > 0
+        ]
+    yield from found
+
+
+def _outputs(
+    body: OnlineMask, paths: list[tuple[int, ...]]
+) -> Iterator[tuple[tuple[str | None, ...], Floats]]:
+    """Every output with its likelihood given each path, by the machine's published policy."""
+    program = body.program()
+    waiting: list[tuple[Any, tuple[str | None, ...], Floats, Ints]] = [
+        (program.begin(), (), np.ones(len(paths)), np.zeros(len(paths), dtype=np.int64))
+    ]
+    table = np.array(paths)
+    while waiting:
+        held, outputs, likely, memory = waiting.pop()
+        slot = len(outputs)
+        if slot == body.slots:
+            yield outputs, likely
+            continue
+        here = program.arrive(held, slot, read=True)
+        codes = program.allowed(here, slot)
+        memory = program.memory.steps[slot][memory, table[:, slot]]
+        shown = codes[memory, table[:, slot]] * GRAIN
+        for output in [None, *np.flatnonzero(codes.any(axis=0)).tolist()]:
+            chance = 1 - shown if output is None else shown * (table[:, slot] == output)
+            name = None if output is None else body.states[output]
+            after = program.after(here, codes, output)
+            waiting.append((after, (*outputs, name), likely * chance, memory))
+
+
+def _along(plan: Plan, number: int) -> Found:
+    """By beliefs along histories of outputs drawn from the model."""
+    body, secrets = plan.body, plan.task.secrets
+    assert isinstance(body, OnlineMask)
+    assert isinstance(secrets, Events)
+    day, rng = body.days[number], np.random.default_rng(number)
+    named = [event for event, _ in secrets.pairs]
+    others = list(secrets.against())
+    best: Found = (-math.inf, None)
+    for _ in range(HISTORIES):
+        outputs = drawn_outputs(body, day, rng)
+        curve = event_beliefs(plan, outputs, [*named, *others], number)
+        for slot, i in np.ndindex(len(curve) - 1, len(named)):
+            pair = [i, len(named) + i]
+            value = _change(secrets, curve[0, pair], curve[slot + 1, pair])
+            if value > best[0]:
+                seen = tuple(outputs[: slot + 1])
+                best = value, _witness(plan, number, i, seen, curve[0, pair], curve[slot + 1, pair])
+    return best
+
+
+def drawn_outputs(body: OnlineMask, day: DayChain, rng: np.random.Generator) -> list[str | None]:
+    """What one random day of the model shows."""
+    return drawn_day(body, day, rng)[0]
+
+
+def drawn_day(
+    body: OnlineMask, day: DayChain, rng: np.random.Generator
+) -> tuple[list[str | None], Floats]:
+    """What one random day of the model shows, and P(X_t = j and shown | outputs before)."""
+    program, held, memory = body.program(), body.program().begin(), 0
+    outputs: list[str | None] = []
+    rates = np.zeros((day.slots, day.size))
+    law = day.initial
+    for slot in range(day.slots):
+        x = int(rng.choice(day.size, p=law / law.sum()))
+        held = program.arrive(held, slot, read=True)
+        codes = program.allowed(held, slot)
+        rates[slot] = chances(program, held, codes)[:-1]
+        memory = int(program.memory.steps[slot][memory, x])
+        shown = bool(rng.random() < codes[memory, x] * GRAIN)
+        held = program.after(held, codes, x if shown else None)
+        outputs.append(day.states[x] if shown else None)
+        law = day.transition[slot, x] if slot + 1 < day.slots else law
+    return outputs, rates
+
+
+def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
+    """Of random days under an online plan: how often each context is shown, and the beliefs.
+
+    The first is (slots, contexts), the second (days, slots, events), for the events it hides.
+    """
+    body, secrets = plan.body, plan.task.secrets
+    assert isinstance(body, OnlineMask)
+    assert isinstance(secrets, Events)
+    rng, day = np.random.default_rng(seed), body.days[0]
+    rates, curves = [], []
+    for _ in range(max(3, min(24, SAMPLED // day.slots))):
+        outputs, own = drawn_day(body, day, rng)
+        rates.append(own)
+        curves.append(event_beliefs(plan, outputs, secrets.all_events())[1:])
+    order = [body.states.index(name) for name in plan.task.query.states]
+    return np.mean(rates, axis=0)[:, order], np.array(curves)
+
+
+def _witness(
+    plan: Plan, number: int, pair: int, output: Any, before: Floats, after: Floats
+) -> StreamWitness:
+    secrets = plan.task.secrets
+    assert isinstance(secrets, Events)
+    event, other = secrets.pairs[pair][0], secrets.against()[pair]
+    return StreamWitness(
+        model=number,
+        law=plan.task.family[number].describe(),
+        subject="the path",
+        facts=(event.describe(), other.describe()),
+        output=tuple(output),
+        before=(float(before[0]), float(before[1])),
+        after=(float(after[0]), float(after[1])),
+    )

@@ -138,6 +138,8 @@ class LazyGroup(TyperGroup):
             _stop(sentence, BAD_INPUT)
         except MemoryError:
             _stop(NO_MEMORY, BAD_INPUT)
+        except (ArithmeticError, RecursionError):
+            _stop(NO_NUMBER, BAD_INPUT)
         except BrokenPipeError:  # such as `| head`: 1 would say that an audit found a violation
             _drop_output()
             raise typer.Exit(UNREAD) from None
@@ -147,6 +149,10 @@ class LazyGroup(TyperGroup):
 
 
 NO_SPACE = "cannot write what was found: no space left; free some, then repeat"
+NO_NUMBER = (
+    "a number in the input is too large, too small or too deep in lists to compute with; bring "
+    "weights, budgets and lengths nearer to 1"
+)
 NO_MEMORY = (
     "this takes more memory than there is; give the model a shorter length or fewer states, or "
     "less data at a time"

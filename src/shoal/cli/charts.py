@@ -13,7 +13,7 @@ from typing import Any
 from shoal.additive.choice import MECHANISMS, choose, verify_promise
 from shoal.additive.usefulness import usefulness
 from shoal.core.codec import encode, kind_of
-from shoal.core.errors import InputError, Refused
+from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.task import Task
 from shoal.data.write import ratio
@@ -104,7 +104,7 @@ def standing(plan: Plan) -> str:
 def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
     try:
         return choose(task, epsilon, mechanism).plan
-    except Refused as refusal:
+    except (Refused, InputError, PromiseBroken) as refusal:
         return str(refusal)
 
 

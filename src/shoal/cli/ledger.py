@@ -11,6 +11,7 @@ import typer
 from shoal.cli import show as screen
 from shoal.cli.options import AsJson, Force, PlotPath, new_app
 from shoal.core.errors import CannotCompose, InputError, LedgerError
+from shoal.core.numbers import LARGEST, exact
 
 if TYPE_CHECKING:
     from shoal.ledger.limits import Limit
@@ -131,6 +132,8 @@ def limit(
     if len(given) != 1:
         raise InputError("give one of --eta and --epsilon; the limit is on one of them")
     ((unit, amount),) = given
+    if exact(amount, f"--{unit}") > LARGEST:
+        raise InputError(f"--{unit} is {amount}; it must be at most 1e300")
     with open_ledger(where) as opened:
         made = opened.limit(amount, unit=unit, subject=subject, period=period, requester=requester)
     if as_json:

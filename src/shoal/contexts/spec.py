@@ -27,6 +27,8 @@ from shoal.spec.fields import (
     table_of,
 )
 
+MOST_SLOTS = 86_400  # one for each second of a day
+
 
 class DayModel(ModelSection):
     """One day: a Markov chain with a matrix of its own per step."""
@@ -44,6 +46,10 @@ class DayModel(ModelSection):
     )
 
     def model(self, folder: Path) -> DayChain:
+        if self.slots is not None and self.slots > MOST_SLOTS:
+            raise SpecError(
+                f"slots is {self.slots:,}; a day has at most {MOST_SLOTS:,}: give longer slots"
+            )
         return DayChain.of(
             table_of(self.transition, "transition"),
             initial=table_of(self.initial, "initial"),

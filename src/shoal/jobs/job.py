@@ -91,7 +91,13 @@ def rechecked(stored: object, path: Path) -> Plan:
             f"{str(path)!r} holds a {type(stored).__name__}, not a plan; "
             "store one with `shoal plan SPEC --save FILE`"
         )
-    measured = verify_promise(stored)
+    try:
+        measured = verify_promise(stored)
+    except (AttributeError, TypeError, LookupError, ArithmeticError, ValueError):
+        raise StoredError(
+            f"plan {str(path)!r} has parts of other kinds than its mechanism draws with: the file "
+            "was changed; make it again with `shoal plan`"
+        ) from None
     if not measured <= float(stored.guarantee.amount) * (1 + LOSS_TOLERANCE):
         raise StoredError(
             f"plan {str(path)!r} promises {float(stored.guarantee.amount):g} but its noise gives "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -19,21 +20,28 @@ from shoal.networks.bayesnet import BayesNet
 _TOKEN = re.compile(r'"([^"]*)"|([(){}\[\];,|])|([^\s(){}\[\];,|"]+)')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MARKS = frozenset("(){}[];,|")
+LARGEST_FILE = 2**26  # bytes, unpacked: a small file may hold any number of them
 PRINTED = Decimal("0.001")  # rows this close to 1 were rounded when they were printed
 
 
 def read_bif(path: Path) -> BayesNet:
     """The network in a file, plain or compressed (.gz)."""
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
+            raw = stream.read(LARGEST_FILE + 1)
+        text = raw.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"network {str(path)!r} does not exist; check the path") from None
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(
             f"network {str(path)!r} cannot be read ({type(error).__name__}); "
             "it must be a .bif file in UTF-8, or one compressed as .gz"
         ) from None
+    if len(raw) > LARGEST_FILE:
+        raise InputError(
+            f"network {str(path)!r} has more than {LARGEST_FILE:,} bytes when it is unpacked; "
+            "the largest networks that are published have some 10 million"
+        )
     try:
         return parse_bif(text)
     except InputError as error:

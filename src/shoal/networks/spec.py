@@ -45,6 +45,7 @@ _NODE = {
     "required": ["values", "table"],
     "additionalProperties": False,
 }
+MOST_PEOPLE = 100_000  # of a contagion that is written out: each has a name and a place
 _NODE_RULE = "it must have values and table, may have parents, and nothing else"
 
 
@@ -174,6 +175,11 @@ class ContagionModel(ModelSection):
     def model(self, folder: Path) -> Contagion:
         law = _law(self)
         if self.sizes is not None:
+            if sum(self.sizes) > MOST_PEOPLE:
+                raise SpecError(
+                    f"sizes add up to {sum(self.sizes):,} people; at most {MOST_PEOPLE:,} are "
+                    "followed: give fewer groups, as groups do not depend on each other"
+                )
             return Contagion.cliques(self.sizes, law, people=self.people, states=tuple(self.states))
         edges = self.edges if self.edges is not None else _edges(self, folder)
         people = self.people or list(dict.fromkeys(name for pair in edges for name in pair))

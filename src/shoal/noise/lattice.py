@@ -10,6 +10,7 @@ from numbers import Rational
 
 import numpy as np
 
+from shoal.core.errors import InputError
 from shoal.geometry.body import Body
 from shoal.noise.emission import LatticeNoise
 
@@ -58,7 +59,7 @@ def round_up(scale: float | Fraction, bits: int = 40) -> Fraction:
     if bits < 2:
         raise ValueError(f"bits is {bits}; it must be at least 2 (40 loses 2^-39 of the scale)")
     if isinstance(scale, float) and not math.isfinite(scale):
-        raise ValueError(f"scale is {scale}; it must be finite (no noise of this kind is enough)")
+        raise InputError(f"scale is {scale}; it must be finite (no noise of this kind is enough)")
     exact = Fraction(scale)
     check_positive("scale", exact)
     if exact.denominator <= 2**bits:

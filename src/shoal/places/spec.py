@@ -32,6 +32,7 @@ from shoal.spec.fields import (
     state,
 )
 
+MOST_CELLS = 100_000  # of a map that is written out: a square of 300 cells each way
 Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges"]
 NEEDS: dict[str, str] = {
     "categories": "categories",
@@ -173,6 +174,11 @@ def grid_walk_of(section: GridWalkModel) -> SparseChain:
         rows=section.rows,
         columns=section.columns,
     )
+    if grid.size > MOST_CELLS:
+        raise SpecError(
+            f"rows and columns make {grid.size:,} cells; at most {MOST_CELLS:,} are followed: "
+            "give larger cells, or a smaller map"
+        )
     names = [grid.name_of(cell) for cell in range(grid.size)]
     initial = np.full(grid.size, 1 / grid.size)
     if section.start is not None:

@@ -32,6 +32,8 @@ from shoal.spec.fields import (
     table_of,
 )
 
+MOST_RECORDS = 10**7  # with ties among them, each a few numbers
+
 
 class FriendSection(Section):
     """Friends' values are the likelier the closer: proportional to (distance + b)^(-c)."""
@@ -75,6 +77,11 @@ class DependenceModel(ModelSection):
         return self
 
     def model(self, folder: Path) -> Model:
+        if self.records > MOST_RECORDS:
+            raise SpecError(
+                f"records is {self.records:,}; at most {MOST_RECORDS:,} are followed: leave out "
+                "records without ties, which protect themselves"
+            )
         domain = _domain(self)
         edges = _edges(self, folder)
         law = _law(self, domain)

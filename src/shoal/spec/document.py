@@ -191,6 +191,7 @@ class _NoKind(Section):
 
 
 PARTS = ("model", "secrets", "query")
+NO_KIND = "\0"
 FILE = "file"  # the kind of a [[model]] that names a file
 
 
@@ -217,15 +218,18 @@ def _tag(value: Any) -> str | None:
         return getattr(value, "kind", FILE)
     if not isinstance(value, dict):
         return None
-    kind = value.get("kind")
-    return FILE if "file" in value else kind if isinstance(kind, str) else None
+    return FILE if "file" in value else _kind(value.get("kind"))
+
+
+def _kind(value: object) -> str | None:
+    return value if isinstance(value, str) and not value.startswith(NO_KIND) else None
 
 
 def _choice(part: str, kinds: tuple[str, ...], *, others: bool) -> Any:
     """A type that takes the sections of these kinds, told apart by their kind."""
     sections: list[tuple[str, type[Section]]] = [(kind, section_of(part, kind)) for kind in kinds]
     if others:
-        sections += [("", _NoKind), (" ", _NoKind)]
+        sections += [(NO_KIND, _NoKind), (2 * NO_KIND, _NoKind)]
     tagged = [Annotated[cls, Tag(kind)] for kind, cls in sections]
     return Annotated[reduce(or_, tagged), Discriminator(_tag)]
 

@@ -76,6 +76,9 @@ class QuerySection(Section):
 # The types a key of a spec may have, each with its rule and its JSON Schema.
 
 
+DIGITS = 300  # of a number, and of its exponent: floats hold no more
+MOST_COUNTED = 10**12  # entries of a chain: a microsecond's for eleven days
+LARGEST_FILE = 2**28  # bytes of a document: plans of large maps have some 10^7
 PLACED = "placed"  # errors of this type carry the place inside a nested list, and the rule
 
 
@@ -85,7 +88,12 @@ def number(value: object) -> Fraction:
         raise PydanticCustomError("number", "it must be a number")
     if not math.isfinite(value):
         raise PydanticCustomError("number", "it must be a finite number")
-    return Fraction(str(value))
+    written = value if isinstance(value, Decimal) else Decimal(str(value))
+    if written and not -DIGITS <= written.adjusted() <= DIGITS:
+        raise PydanticCustomError("number", "it must be 0, or between 1e-300 and 1e300 in size")
+    if len(written.as_tuple().digits) > DIGITS:
+        raise PydanticCustomError("number", "it must have at most 300 digits")
+    return Fraction(written)
 
 
 def positive(value: object) -> Fraction:
@@ -121,9 +129,11 @@ def one_or_more(value: object) -> tuple[str, ...]:
 
 
 def whole(value: object) -> int:
-    """A whole number of at least 1."""
+    """A whole number of at least 1, and not beyond what anybody counts."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PydanticCustomError("whole", "it must be a whole number of at least 1")
+    if value > MOST_COUNTED:
+        raise PydanticCustomError("whole", f"it must be at most {MOST_COUNTED:,}")
     return value
 
 
@@ -227,6 +237,11 @@ Probabilities = Annotated[list[Any], PlainValidator(probabilities), WithJsonSche
 def read_text(path: Path, what: str) -> str:
     """The text of a file; refused in a sentence when it cannot be read."""
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError(
+                f"{what} {str(path)!r} has {path.stat().st_size:,} bytes; at most "
+                f"{LARGEST_FILE:,} are read: is it data?"
+            )
         return path.read_text(encoding="utf-8-sig")  # some editors mark the beginning
     except FileNotFoundError:
         raise InputError(f"{what} {str(path)!r} does not exist; check the path") from None

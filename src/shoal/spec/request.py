@@ -75,6 +75,10 @@ def parse_request(text: str, *, folder: Path, name: str = "spec") -> Request:
         document = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(_not_toml(name, text, str(error))) from None
+    except RecursionError:
+        raise SpecError(f"{name} nests lists deeper than any spec does; flatten them") from None
+    except (ValueError, ArithmeticError):  # whole numbers of thousands of digits, and others
+        raise SpecError(f"{name} holds a number with more digits than can be read") from None
     return request_of(document, folder=folder)
 
 

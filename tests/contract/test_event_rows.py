@@ -204,10 +204,29 @@ def test_a_mechanism_from_elsewhere_is_lifted_for_an_event() -> None:
     )
 
 
+def test_noise_does_not_bound_a_rise_of_belief() -> None:
+    task = Task(
+        query=shoal.count(CHAIN.states, "1"),
+        secrets=shoal.Events.of(VISIT).as_rise(),
+        family=(CHAIN,),
+    )
+    for row in ROWS:
+        reason = MECHANISMS[row].refuse(task)
+        assert reason is not None
+        assert "rise of belief" in reason or "delta-privacy" in reason
+
+
+def test_what_is_told_about_events_is_said_in_words() -> None:
+    secrets = shoal.Events.of(VISIT)
+    said = shoal.leakage(CHAIN, "0.1", secrets=secrets).describe(secrets)
+    assert "may change the odds by a factor of" in said
+    assert "whether one was at '1' in slots 3 to 5" in said
+
+
 def test_every_other_row_refuses_events_in_a_sentence() -> None:
     task = Task(
         query=shoal.count(CHAIN.states, "1"), secrets=shoal.Events.of(VISIT), family=(CHAIN,)
     )
     for name, row in MECHANISMS.items():
         reason = row.refuse(task)
-        assert (reason is None) == (name in {"laplace", *ROWS})
+        assert (reason is None) == (name in {"laplace", *ROWS}), (name, reason)

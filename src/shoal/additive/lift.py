@@ -130,8 +130,11 @@ class Leakage(Shown, Value):
         """How many times weaker than it says the release is: value / eta."""
         return self.value / float(self.eta)
 
-    def describe(self) -> str:
+    def describe(self, secrets: Secrets | None = None) -> str:
+        """The bound in a sentence; `secrets` are what it is about, single entries by default."""
         said = f"a release that is {significant(self.eta)}-DP for one entry"
+        if secrets is not None and not each_entry(secrets):
+            return self._describe_about(said, secrets)
         if not math.isfinite(self.value):
             return f"{said} has no finite bound under correlation: it may give any entry away"
         return (
@@ -139,6 +142,15 @@ class Leakage(Shown, Value):
             f"{significant(self.factor, 3)} times weaker: it may change the odds between two "
             f"values of an entry by a factor of {significant(math.exp(min(self.value, 700)), 3)} "
             f"instead of {significant(math.exp(min(float(self.eta), 700)), 3)}"
+        )
+
+    def _describe_about(self, said: str, secrets: Secrets) -> str:
+        if not math.isfinite(self.value):
+            return f"{said} has no finite bound about {secrets.describe()}"
+        return (
+            f"{said} may change the odds by a factor of "
+            f"{significant(math.exp(min(self.value, 700)), 3)} (epsilon = "
+            f"{significant(self.value)}) about {secrets.describe()}"
         )
 
 

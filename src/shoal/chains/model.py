@@ -51,9 +51,9 @@ class ChainLaw(Law):
     def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str:
         if not isinstance(secrets, Events):
             return Law.lift_about(self, query, secrets)
-        from shoal.chains.events.answers import NO_LENGTH, events_lift
+        from shoal.chains.events.answers import events_lift, refusal
 
-        return NO_LENGTH if self.tied is None else events_lift(self, secrets, query)
+        return refusal(self, secrets) or events_lift(self, secrets, query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

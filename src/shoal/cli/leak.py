@@ -130,7 +130,7 @@ def measured(model: Model, eta: Fraction, secrets: Secrets | None = None) -> dic
     return {
         "model": model.describe(),
         "loss": float(found.value),
-        "sentence": found.describe(),
+        "sentence": found.describe(secrets),
         "group_bound": math.inf if tied is None else float(tied * eta),
         "tied": tied,
     }
@@ -140,11 +140,7 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
     """Promise and truth in words, then as bars."""
     screen = show.console()
     level = float(eta)
-    screen.print(
-        f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
-        f"about {task.secrets.subject} change by more than {show.odds(level)}, as long as entries "
-        "do not depend on each other. Somebody who knows how they do learns more:"
-    )
+    screen.print(_promise(task, level))
     screen.print()
     for row in rows:
         screen.print(f"Under {row['model']}, {row['sentence']}.")
@@ -156,6 +152,23 @@ def print_leak(task: Task, eta: Fraction, rows: list[dict[str, Any]]) -> None:
         for name, value, note in _lines(level, rows)
     ]
     screen.print(show.table(titles, cells, numbers=(1,)))
+
+
+def _promise(task: Task, level: float) -> str:
+    """What an ordinary release says of itself, and who learns more."""
+    from shoal.events.secrets import Events
+
+    told = f"An ordinary release with entry-level epsilon = {level:g} promises that nobody's odds "
+    if isinstance(task.secrets, Events):
+        return (
+            f"{told}about one entry change by more than {show.odds(level)} when all others are "
+            f"known. It says nothing about {task.secrets.describe()}; what it tells of that is "
+            "bounded by how entries depend on each other:"
+        )
+    return (
+        f"{told}about {task.secrets.subject} change by more than {show.odds(level)}, as long as "
+        "entries do not depend on each other. Somebody who knows how they do learns more:"
+    )
 
 
 def _lines(level: float, rows: list[dict[str, Any]]) -> list[tuple[str, float, str]]:

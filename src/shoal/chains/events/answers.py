@@ -25,7 +25,15 @@ from shoal.events.secrets import Events
 
 CLOSE = 1e-6  # of the largest eta: how near to it a search comes
 NO_LENGTH = "an event needs a length; give the chain one"
+RISES = "the events are held to a rise of belief, which noise does not bound; give epsilon"
 RULE = "events"  # of a lift's certificate
+
+
+def refusal(model: ChainLaw, secrets: Events) -> str | None:
+    """Why a chain has no numbers about these events, or None."""
+    if secrets.notion != "pufferfish":
+        return RISES
+    return NO_LENGTH if model.tied is None else None
 
 
 @lru_cache(maxsize=16)

@@ -46,9 +46,9 @@ def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | 
     if reach > LARGEST_REACH:
         return too_far(reach, asked)
     if isinstance(secrets, Events):
-        from shoal.chains.events.answers import NO_LENGTH, event_laws
+        from shoal.chains.events.answers import event_laws, refusal
 
-        return NO_LENGTH if model.tied is None else event_laws(model, asked, secrets)
+        return refusal(model, secrets) or event_laws(model, asked, secrets)
     if not each_entry(secrets):
         return f"the exact loss on a chain is about single entries, not {secrets.subject}"
     several = len(asked.labels)

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from shoal import __version__
@@ -153,7 +154,7 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
         await gateway.store.reading(ALL, lambda c: c.exec_driver_sql("SELECT 1").scalar())
         return {"status": "ready"}
 
-    @app.get("/metrics", tags=["health"])
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def numbers() -> Response:
         """Counts for Prometheus."""
         metrics.CONNECTIONS.set(gateway.hub.connections)

@@ -78,7 +78,14 @@ class Guard:
                 raise over_limit("body_bytes", most)
             return message
 
-        await self._app(scope, counted, answer)
+        async def answered(message: Any) -> None:
+            """What the application says, unless it never saw the whole body."""
+            if count <= most:
+                await answer(message)
+            elif message["type"] == "http.response.start":
+                await respond(over_limit("body_bytes", most), answer)
+
+        await self._app(scope, counted, answered)
 
     def _note(self, scope: Any, status: int, seconds: float, extra: dict[bytes, bytes]) -> None:
         route = getattr(scope.get("route"), "path", "none")

@@ -35,6 +35,16 @@ def only_known(logger: Any, method: str, event: Any) -> Any:
     return {name: value for name, value in event.items() if name in FIELDS}
 
 
+class Lines:
+    """Writes lines to standard error as it is at that moment."""
+
+    def msg(self, line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    log = debug = info = warning = error = critical = exception = msg
+
+
 def start_logs() -> None:
     """Write JSON lines to standard error; the server's own lines, which name paths, are off."""
     structlog.configure(
@@ -44,7 +54,7 @@ def start_logs() -> None:
             only_known,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: Lines(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         cache_logger_on_first_use=False,
     )

@@ -72,7 +72,7 @@ def serve(
         return
     check_workers(settings)
     if town:
-        from shoal.gateway.town import run_town
+        from shoal.gateway.commands.town import run_town
 
         run_town(settings)
         return

@@ -1,0 +1,1 @@
+"""`shoal serve`, `shoal keys`, and a made-up town to try the service with."""

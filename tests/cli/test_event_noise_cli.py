@@ -71,8 +71,8 @@ def test_leak_says_what_an_ordinary_release_tells_about_the_event(
 
 
 def test_release_takes_whole_days_only(chain: shoal.MarkovChain, run: Run) -> None:
-    found = run("release", "clinic.toml", "day.csv", "--json")
+    found = run("release", "clinic.toml", "day.csv", "-o", "out.json")
     assert found.exit_code == 0, found.output
-    refused = run("release", "clinic.toml", "short.csv")
+    refused = run("release", "clinic.toml", "short.csv", "-o", "no.json")
     assert refused.exit_code != 0
     assert "another length than the 12 slots" in " ".join(refused.output.split())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from numbers import Real
 
 from shoal.additive import (
@@ -15,7 +17,8 @@ from shoal.additive.plans import Mechanism
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
-from shoal.core.plan import CONFIDENCE, Plan
+from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
+from shoal.core.progress import told
 from shoal.core.registry import Table
 from shoal.core.shown import Shown
 from shoal.core.task import Model, Query, Secrets, Task, as_family
@@ -49,7 +52,7 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, every: bool =
         return Choice(calibrated(row_named(mechanism), task, amount), {})
     found = None if every else _without_hopeless(task, amount)
     if found is None:
-        found = {name: _attempt(row, task, amount) for name, row in MECHANISMS.items()}
+        found = {name: _attempt(row, task, amount) for name, row in _counted_rows()}
     notion = task.secrets.notion
     fit = [
         plan
@@ -144,6 +147,13 @@ def _least(fit: list[Plan]) -> Plan:
     return next((plan for plan in near if plan.cost <= best.cost * (1 + NEGLIGIBLE)), best)
 
 
+def _counted_rows() -> Iterator[tuple[str, Mechanism]]:
+    """Every row, telling how many are done."""
+    for number, (name, row) in enumerate(MECHANISMS.items()):
+        told(number, len(MECHANISMS))
+        yield name, row
+
+
 def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str | InputError] | None:
     """Every row but those that cannot have noticeably less noise than `exact`; None for no such.
 
@@ -224,7 +234,13 @@ def _check_words(row: Mechanism, plan: Plan) -> None:
 # From a task and a budget to a plan, and from a wanted accuracy to a budget.
 
 
-LARGEST = Fraction(999_000)
+# budgets of three significant digits, from 1e-6 to 999,000
+BUDGETS = [
+    Fraction(digits) * Fraction(10) ** power
+    for power in range(-8, 4)
+    for digits in range(100, 1000)
+]
+LARGEST, MIDDLE = BUDGETS[-1], BUDGETS.index(Fraction(1))
 
 
 def calibrate(
@@ -258,18 +274,26 @@ def epsilon_for(
         raise InputError(f"confidence is {confidence}; it must be between 0 and 1")
     task = as_task(query, secrets, family)
 
-    def enough(epsilon: Fraction) -> bool:
-        reached = choose(task, epsilon, mechanism, every=False).plan.error(confidence)
-        if reached is None:
-            raise Refused("this plan cannot state its error, so no budget can be derived from it")
-        return reached.bound <= wanted
+    @cache
+    def plan_at(place: int) -> Plan:
+        return choose(task, BUDGETS[place], mechanism, every=False).plan
 
-    if not enough(LARGEST):
+    def enough(place: int) -> bool:
+        found = plan_at(place).error(confidence)
+        if found is None:
+            raise Refused("this plan cannot state its error, so no budget can be derived from it")
+        return found.bound <= wanted
+
+    likely = MIDDLE
+    for _ in range(2):  # the second guess is by the mechanism that is best near the answer
+        likely = _likely_budget(plan_at(likely), BUDGETS[likely], confidence, wanted)
+    found = _least_budget(enough, likely)
+    if found is None:
         raise Refused(
             f"error {wanted:g} {query.unit} is out of reach even at epsilon = {float(LARGEST):g}; "
             "allow a larger error"
         )
-    return _least_of_calibration(enough)
+    return found
 
 
 def as_task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> Task:
@@ -291,18 +315,54 @@ def as_task(query: Query, secrets: Secrets, family: Model | Sequence[Model]) -> 
     return Task(query=query, secrets=secrets, family=as_family(family))
 
 
-def _least_of_calibration(enough: Callable[[Fraction], bool]) -> Fraction:
-    """The least budget of three significant digits at which `enough` holds; it is monotone."""
-    grid = [
-        Fraction(digits) * Fraction(10) ** power
-        for power in range(-8, 4)
-        for digits in range(100, 1000)
-    ]
-    low, high = 0, len(grid) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if enough(grid[middle]):
-            high = middle
+def _least_budget(enough: Callable[[int], bool], likely: int) -> Fraction | None:
+    """The least of BUDGETS that is `enough`, which is monotone; None when none is.
+
+    Looked for from `likely` on, in steps that double, then half way between what is too little and
+    what is enough: where the guess is right, two budgets are tried.
+    """
+    low, high, step, place = -1, len(BUDGETS), 1, likely
+    while high - low > 1:
+        if enough(place):
+            high, place = place, place - step
         else:
-            low = middle + 1
-    return grid[low]
+            low, place = place, place + step
+        step *= 2
+        if low >= 0 and high < len(BUDGETS):
+            place = (low + high) // 2
+        place = min(max(place, low + 1), high - 1)
+    return BUDGETS[high] if high < len(BUDGETS) else None
+
+
+def _likely_budget(plan: Plan, budget: Fraction, confidence: float, wanted: float) -> int:
+    """The place in BUDGETS of the loss that the plan's noise has at the scale that is wanted.
+
+    The scale follows from the error alone, and the loss at a scale is measured once, where finding
+    the scale of a budget takes many such measurements. Without such a loss: the error goes as the
+    inverse of the budget.
+    """
+    error = plan.error(confidence)
+    loss = math.inf
+    if isinstance(plan.body, Additive) and error is not None:
+        scale = _widest(plan.body.noise, confidence, wanted)
+        noise = replace(plan.body.noise, scale=scale)  # type: ignore[type-var]
+        try:
+            loss = row_named(plan.mechanism).loss(
+                replace(plan, body=Additive(plan.task.query, noise))
+            )
+        except (Refused, InputError, PromiseBroken):
+            loss = math.inf
+    if not 0 < loss < math.inf:
+        off = 0.0 if error is None else error.bound
+        loss = float(budget) * (off / wanted if 0 < off < math.inf else 1.0)
+    return min(bisect_left(BUDGETS, loss), len(BUDGETS) - 1)
+
+
+def _widest(noise: Noise, confidence: float, wanted: float) -> Fraction:
+    """About the largest scale of such noise that stays within `wanted` with this confidence."""
+    low, high = noise.scale / 10**9, noise.scale * 10**9
+    for _ in range(40):
+        middle = Fraction(math.sqrt(float(low) * float(high)))
+        wider = replace(noise, scale=middle)  # type: ignore[type-var]
+        low, high = (middle, high) if wider.quantile(confidence) <= wanted else (low, middle)
+    return low

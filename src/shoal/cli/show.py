@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from shoal.core.numbers import significant
+from shoal.core.progress import heard
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -217,7 +218,12 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
     """
     with _progress() as progress:
         task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def listener(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        with heard(listener):
+            yield listener
 
 
 def tracked(items: Sequence[str], title: str) -> Iterator[str]:

@@ -1,0 +1,68 @@
+"""Long work says how far it is, to whoever listens; a wanted accuracy is found in few tries."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal.additive import choice
+from shoal.attacks.bayes import attack
+from shoal.attacks.seen import released
+from shoal.core.progress import heard, told
+
+CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)
+
+
+def test_work_is_heard_inside_and_nowhere_else() -> None:
+    said: list[tuple[int, int]] = []
+    told(1, 2)
+    with heard(lambda done, total: said.append((done, total))):
+        told(3, 4)
+        with heard(lambda done, total: said.append((-done, total))):
+            told(5, 6)
+        told(7, 8)
+    told(9, 9)
+    assert said == [(3, 4), (-5, 6), (7, 8)]
+
+
+def test_an_attack_and_a_choice_tell_how_far_they_are() -> None:
+    said: list[tuple[int, int]] = []
+    with heard(lambda done, total: said.append((done, total))):
+        plan = shoal.calibrate(shoal.count("ab", "a"), shoal.EachEntry(), CHAIN, epsilon=1)
+        rows = len(said)
+        attack(CHAIN, [released(plan, plan.release(["a", "b"] * 30, rng=1))], 60)
+    assert rows in (0, len(shoal.MECHANISMS))
+    shares = [done / total for done, total in said[rows:]]
+    assert len(shares) > 8
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize("error", [0.5, 4, 30])
+@pytest.mark.parametrize("mechanism", ["best", "group", "lift"])
+def test_the_least_budget_is_the_least_and_found_in_few_tries(
+    error: float, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Fraction] = []
+    first = choice.choose
+
+    def counted(task: Any, amount: Any, *rest: Any, **more: Any) -> Any:
+        tried.append(amount)
+        return first(task, amount, *rest, **more)
+
+    monkeypatch.setattr(choice, "choose", counted)
+    wish: dict[str, Any] = {"mechanism": mechanism}
+    asked = (shoal.count("ab", "a"), shoal.EachEntry(), CHAIN)
+    found = choice.epsilon_for(*asked, error=error, **wish)
+    assert len(tried) <= 6  # halving 10,800 budgets takes 15
+    place = choice.BUDGETS.index(found)
+    bounds = [
+        shoal.calibrate(*asked, epsilon=choice.BUDGETS[at], **wish).error()
+        for at in (place - 1, place)
+    ]
+    assert bounds[0] is not None
+    assert bounds[1] is not None
+    assert bounds[1].bound <= error < bounds[0].bound

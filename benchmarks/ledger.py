@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal.core.plan import Charge, Plan
+from shoal.core.charge import Charge
+from shoal.core.plan import Plan
 from shoal.ledger import open_ledger
-from shoal.ledger.batch import settle_many
 from tests.ledger_servers import Cluster, fresh_schema, programs
 
 DATA = [0, 1] * 10
-WIDTH = 1200  # bytes of a charge with its release and hashes
+WIDTH = 350  # bytes of a charge with its value and hash
 FULL, GROWN = 10_000, 100  # charges about one subject; charges timed after them
 
 FORK = multiprocessing.get_context("fork")
@@ -115,8 +115,7 @@ def prepare(url: str) -> None:
     """The ledger with a generous limit, and the reference's table."""
     with open_ledger(url) as ledger:
         ledger.limit(10**9)
-        seq = ledger.database.dialect.words.seq
-        kind = "INTEGER PRIMARY KEY" if seq == "INTEGER" else "BIGSERIAL PRIMARY KEY"
+        kind = "BIGSERIAL PRIMARY KEY" if "://" in url else "INTEGER PRIMARY KEY"
         ledger.database.migrate(
             lambda connection: connection.exec_driver_sql(
                 f"CREATE TABLE reference (seq {kind}, payload TEXT NOT NULL)"
@@ -131,7 +130,7 @@ def growth(url: str, made: Plan) -> float:
         release = made.release(DATA)
         for subject, size in ((few, 10), (many, FULL)):
             charges = [Charge(plan=made, subject=subject)] * size
-            settle_many(ledger, charges, lambda places: [release] * len(places))
+            ledger.settle_all(charges, lambda places: [release] * len(places))
         times: dict[str, list[float]] = {few: [], many: []}
         for _ in range(GROWN):
             for subject, taken in times.items():

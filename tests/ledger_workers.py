@@ -20,8 +20,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from shoal.core.charge import Charge
 from shoal.core.errors import LedgerError, OverBudget
-from shoal.core.plan import Charge, Release
+from shoal.core.plan import Release
 from shoal.ledger import open_ledger
 from tests.ledger_plans import DATA, conversions, laplace
 

@@ -129,10 +129,8 @@ if TYPE_CHECKING:
     from shoal.ledger.budget import (
         budget as budget,
     )
-    from shoal.ledger.session import (
-        Session as Session,
-    )
     from shoal.ledger.store import (
+        Session as Session,
         open_ledger as open_ledger,
     )
     from shoal.networks.bayesnet import (
@@ -267,8 +265,7 @@ NAMES = {
     "jobs.files": ("release_files",),
     "jobs.spark_streams": ("live_stream",),
     "ledger.budget": ("budget",),
-    "ledger.session": ("Session",),
-    "ledger.store": ("open_ledger",),
+    "ledger.store": ("Session", "open_ledger"),
     "networks.bayesnet": ("BayesNet",),
     "networks.contagion": ("Contagion",),
     "networks.pairs": (

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import shoal
+from shoal.core.charge import Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive
 from shoal.ledger.budget import left_of
 from shoal.ledger.rules import compose
-from shoal.ledger.totals import Part
 
 STATES = ("off", "on")
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.3, 0.7]], states=STATES, length=24)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import shoal
 from shoal.cli import app
 from shoal.ledger import open_ledger
 from tests.ledger_plans import DATA, group, laplace
@@ -136,8 +137,9 @@ def test_limits_that_make_no_sense_are_refused_in_a_sentence(
 def test_verify_says_intact_and_gives_the_head(ledger: Run, budget: str) -> None:
     done = ledger("verify", budget)
     assert done.exit_code == 0, done.output
-    assert "Intact: 9 links, 3 charges" in done.output
-    head = done.output.split("Head: ")[1].strip()
+    assert "Intact: 5 links, 3 charges" in done.output
+    assert "3 charge(s) are under no checkpoint yet" in done.output
+    head = done.output.split("Head: ")[1].split()[0]
     told = json.loads(ledger("verify", budget, "--head", head, "--json").output)
     assert (told["intact"], told["since_head"], told["head"]) == (True, 0, head)
     assert "0 link(s) since the given head" in ledger("verify", budget, "--head", head).output
@@ -153,13 +155,13 @@ def test_verify_shows_a_change_and_ends_with_an_error(ledger: Run, tmp_path: Pat
     budget = str(tmp_path / "budget.db")
     ledger("limit", budget, "--eta", "1")
     with closing(sqlite3.connect(budget)) as connection:
-        connection.execute("DROP TRIGGER shoal_limits_no_update")
-        connection.execute("UPDATE shoal_limits SET amount = '1000'")
+        connection.execute("DROP TRIGGER shoal_house_no_update")
+        connection.execute("UPDATE shoal_house SET document = replace(document, '1', '1000')")
         connection.commit()
     done = ledger("verify", budget)
     assert done.exit_code == 3
-    assert "link 3 (shoal_limits) was changed" in done.output
-    assert "shoal_limits_no_update is missing" in done.output
+    assert "link 2 (shoal_house) was changed" in done.output
+    assert "shoal_house_no_update is missing" in done.output
     told = json.loads(ledger("verify", budget, "--json").stdout)
     assert told["intact"] is False
     assert len(told["problems"]) == 2
@@ -167,7 +169,7 @@ def test_verify_shows_a_change_and_ends_with_an_error(ledger: Run, tmp_path: Pat
 
 def test_export_prints_json_other_accountants_read(ledger: Run, budget: str) -> None:
     told = json.loads(ledger("export", budget).output)
-    assert told["format"] == "shoal-ledger/1"
+    assert told["format"] == "shoal-ledger/2"
     assert len(told["charges"]) == 3
     first = told["charges"][0]
     assert (first["event"], first["noise_multiplier"]) == ("LaplaceDpEvent", 10.0)
@@ -210,7 +212,79 @@ def test_export_refuses_other_forms_and_existing_files(
     assert ledger("export", budget, "-o", str(there), "--force").exit_code == 0
 
 
-def test_without_a_command_the_help_names_all_four(ledger: Run) -> None:
+def test_without_a_command_the_help_names_them_all(ledger: Run) -> None:
     done = ledger("--help")
-    for name in ("show", "limit", "verify", "export"):
+    for name in ("show", "limit", "verify", "export", "checkpoint", "key", "trust", "sign"):
         assert name in done.output
+
+
+def test_a_checkpoint_shows_that_a_subjects_end_was_cut_off(ledger: Run, tmp_path: Path) -> None:
+    budget, pem = str(tmp_path / "budget.db"), tmp_path / "key.pem"
+    with open_ledger(budget) as opened:
+        for subject in ("ann", "bob", "bob"):
+            laplace("0.1").release(DATA, ledger=opened, subject=subject)
+    public = json.loads(ledger("key", str(pem), "--json").output)["public"]
+    assert pem.stat().st_mode & 0o777 == 0o600
+    done = ledger("checkpoint", budget, "--key", str(pem))
+    assert done.exit_code == 0, done.output
+    head = done.output.split("Checkpoint: ")[1].strip()
+    assert "0 link(s) since" in ledger("verify", budget, "--head", head, "--signer", public).output
+    with closing(sqlite3.connect(budget)) as connection:
+        (made,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'shoal_entries_no_delete'"
+        ).fetchone()
+        connection.execute("DROP TRIGGER shoal_entries_no_delete")
+        connection.execute("DELETE FROM shoal_entries WHERE subject = 'bob' AND place = 2")
+        connection.execute(made)
+        connection.commit()
+    done = ledger("verify", budget)
+    assert done.exit_code == 3
+    assert "is not over the charges before it: some were cut off" in done.output
+
+
+def test_only_plans_of_named_signers_are_taken(ledger: Run, tmp_path: Path) -> None:
+    budget, pem, file = str(tmp_path / "b.db"), tmp_path / "key.pem", tmp_path / "plan.json"
+    plan = laplace("0.1")
+    file.write_text(shoal.dumps(plan))
+    public = json.loads(ledger("key", str(pem), "--json").output)["public"]
+    assert ledger("trust", budget, public).exit_code == 0
+    with open_ledger(budget) as opened:
+        with pytest.raises(shoal.BudgetError, match="not signed"):
+            plan.release(DATA, ledger=opened, subject="ann")
+        assert ledger("sign", budget, str(file), "--key", str(pem)).exit_code == 0
+        plan.release(DATA, ledger=opened, subject="ann")
+        with pytest.raises(shoal.BudgetError, match="not signed"):
+            laplace("0.2").release(DATA, ledger=opened, subject="ann")
+        forged = f"{public}:{'0' * 128}"
+        with pytest.raises(shoal.InputError, match="signature is not that signer's"):
+            opened.admit(laplace("0.2"), public, forged)
+    assert ledger("trust", budget, public, "--no-more").exit_code == 0
+    with open_ledger(budget) as opened:
+        laplace("0.2").release(DATA, ledger=opened, subject="ann")
+    told = json.loads(ledger("changes", budget, "--json").output)
+    assert [one["kind"] for one in told] == ["signer", "signature", "signer"]
+
+
+def test_who_set_which_limit_is_in_the_chain(ledger: Run, budget: str) -> None:
+    ledger("limit", budget, "--epsilon", "9", "--lifetime", "--subject", "user-18")
+    told = json.loads(ledger("changes", budget, "--json").output)
+    assert [one["document"]["amount"] for one in told] == ["5", "9"]
+    assert all(one["changed_by"] for one in told)
+    assert "all periods together" in ledger("show", budget).output
+
+
+def test_show_goes_page_by_page_and_names_limits_that_met_no_charge(
+    ledger: Run, tmp_path: Path
+) -> None:
+    budget = str(tmp_path / "budget.db")
+    with open_ledger(budget) as opened:
+        opened.limit("5", subject="jil")
+        for number in range(5):
+            laplace("0.1").release(DATA, ledger=opened, subject=f"u{number}")
+    first = json.loads(ledger("show", budget, "--rows", "2", "--json").output)
+    assert [row["subject"] for row in first["accounts"]] == ["u0", "u1"]
+    assert (first["next"], first["never_charged"]) == ("u1", ["jil"])
+    last = ledger("show", budget, "--rows", "3", "--after", "u3").output
+    assert "u4" in last
+    assert "u3" not in last
+    assert "The limit for 'jil' has never met a charge" in last

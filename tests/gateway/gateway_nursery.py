@@ -100,7 +100,7 @@ NEEDED = (
     "uvicorn",
     "shoal.contexts.stream",
     "shoal.gateway.app",
-    "shoal.ledger.postgres",
+    "shoal.ledger.engines",
     "shoal.places.stream",
 )
 

@@ -23,12 +23,11 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.core.charge import Charge
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import ShoalError
 from shoal.core.guarantee import AsEntryDP, AsGroupDP
-from shoal.core.plan import Charge
 from shoal.ledger import compose
-from shoal.ledger.batch import settle_many
 
 Pair = tuple[Bools, Bools]
 
@@ -446,7 +445,10 @@ def grid(answers: Floats, rng: np.random.Generator) -> Floats:
 def batch(plans: Sequence[Any], data: Any, names: dict[str, Any], ledger: Any) -> list[Any]:
     charges = [Charge(plan=plan, key=f"b{i}", **names) for i, plan in enumerate(plans)]
     drawn = [plan._draw(plan.task.read(data(plan)), shoal.SystemRng()) for plan in plans]
-    return settle_many(ledger, charges, lambda places: [drawn[place] for place in places])
+    outcomes: list[Any] = ledger.settle_all(
+        charges, lambda places: [drawn[place] for place in places]
+    )
+    return outcomes
 
 
 def attack(seed: int, folder: Path) -> Iterator[str]:

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sqlalchemy import select
 
+from shoal.core.charge import Charge
 from shoal.core.errors import InputError, OverBudget
-from shoal.core.plan import Charge, Plan, Release
+from shoal.core.plan import Plan, Release
 from shoal.ledger import open_ledger
 from shoal.ledger.schema import TABLES
 from shoal.ledger.totals import entry_eta
@@ -69,7 +70,7 @@ class LedgerMachine(RuleBasedStateMachine):
             lambda connection: [
                 tuple(row)
                 for table in TABLES
-                for row in connection.execute(select(table).order_by(table.c.seq))
+                for row in connection.execute(select(table).order_by(*table.primary_key))
             ]
         )
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
+import shoal
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import Charge
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
-from shoal.core.plan import Answer, Charge, Plan, Release
-from shoal.core.registry import dumps, loads
+from shoal.core.plan import Answer, Plan, Release
 from shoal.core.task import EachEntry
 from shoal.jobs import local
 from shoal.ledger import open_ledger
-from shoal.ledger.batch import Documents, Outcome, settle_many
+from shoal.ledger.entries import pack, unpacked
+from shoal.ledger.settle import Outcome
 from shoal.ledger.store import SqlLedger
 from shoal.noise.primitives import SeededRng
 from tests.engine_jobs import days, job, refused, released, spread
@@ -37,7 +39,7 @@ def settled(
             calls.append(places)
         return [charges[place].plan.release(DATA) for place in places]
 
-    return settle_many(ledger, charges, sample)
+    return ledger.settle_all(charges, sample)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,7 +128,7 @@ def test_a_failing_sampler_leaves_no_charge_of_the_batch(tmp_path: Path) -> None
 
     with open_ledger(tmp_path / "budget.db") as ledger:
         with pytest.raises(RuntimeError):
-            settle_many(ledger, [Charge(plan=plan, subject="s")], broken)
+            ledger.settle_all([Charge(plan=plan, subject="s")], broken)
         assert ledger.charges() == []
 
 
@@ -135,9 +137,9 @@ def test_seeded_releases_and_those_of_other_plans_are_refused(tmp_path: Path) ->
     charge = Charge(plan=plan, subject="s")
     with open_ledger(tmp_path / "budget.db") as ledger:
         with pytest.raises(InputError, match="seeded"):
-            settle_many(ledger, [charge], lambda _: [plan.release(DATA, rng=SeededRng(1))])
+            ledger.settle_all([charge], lambda _: [plan.release(DATA, rng=SeededRng(1))])
         with pytest.raises(InputError, match="another plan"):
-            settle_many(ledger, [charge], lambda _: [other.release(DATA)])
+            ledger.settle_all([charge], lambda _: [other.release(DATA)])
         assert ledger.charges() == []
 
 
@@ -163,21 +165,27 @@ def test_refusals_within_a_batch_see_the_charges_before_them(tmp_path: Path) -> 
         assert isinstance(third, Release)
 
 
-def test_documents_are_those_of_the_codec() -> None:
-    document = Documents()
-    releases = [plan.release(DATA) for plan in (laplace("0.1"), group("1"), laplace("0.1"))]
-    odd = Release(
-        answer=Answer(('"multiples":[', "ü\n"), (-(2**70), 3), Fraction(1, 3), "Einträge"),
-        plan="p",
-        mechanism='"multiples": []',
-        guarantee=releases[0].guarantee,
-        error=None,
-        secure=True,
+def test_what_is_stored_of_a_release_brings_all_of_it_back() -> None:
+    plan = laplace("0.1")
+    usual = plan.release(DATA)
+    other = replace(
+        usual, answer=Answer(('"multiples":[', "ü\n"), (-(2**70), 3), Fraction(1, 3), "Einträge")
     )
-    for release in [*releases, odd, replace(odd, processed=("x",))]:
-        text = document(release)
-        assert text == dumps(release, indent=None)
-        assert loads(text) == release
+    mean = calibrate(
+        shoal.mean(["0", "1"], {"0": 0, "1": 1}, length=20),
+        EachEntry(),
+        MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=20),
+        epsilon="0.1",
+        mechanism="laplace",
+    )
+    short = mean.release(DATA)
+    assert short.answer.entries == len(DATA)
+    assert pack(plan, usual) == f"[{usual.answer.multiples[0]}]"
+    assert "schema" not in pack(mean, short)
+    cases = [(plan, usual), (plan, other), (mean, short), (mean, mean.release(DATA * 2))]
+    cases += [(plan, replace(usual, processed=("x",))), (plan, replace(usual, error=None))]
+    for made, release in cases:
+        assert unpacked(pack(made, release), made) == release
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -88,7 +88,7 @@ def test_odd_sources_of_randomness_are_refused_in_a_sentence(rng: Any) -> None:
 
 
 def test_a_path_for_the_ledger_of_a_stream_is_refused_in_a_sentence() -> None:
-    from shoal.core.plan import source_for
+    from shoal.core.charge import source_for
 
     with pytest.raises(InputError, match=r"ledger is 'b.db', a path; open it first"):
         source_for("b.db", None)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,22 @@ import pytest
 from sqlalchemy import select
 
 from shoal.core import registry
+from shoal.core.charge import Charge
 from shoal.core.errors import (
     CannotCompose,
     InputError,
     LedgerError,
     OverBudget,
+    PromiseBroken,
     Refused,
     StoredError,
 )
-from shoal.core.plan import Charge, Plan, Release
+from shoal.core.guarantee import PerStep
+from shoal.core.plan import Plan, Release
 from shoal.core.task import Model
-from shoal.ledger import Session, SqlLedger, open_ledger, reading
-from shoal.ledger.batch import settle_many
-from shoal.ledger.limits import Limit
-from shoal.ledger.memory import BEATEN
+from shoal.ledger import EVERYBODY, Limit, Part, Session, SqlLedger, open_ledger
 from shoal.ledger.schema import TABLES
-from shoal.ledger.totals import Conversions
+from shoal.ledger.totals import BEATEN, Conversions
 from shoal.noise.primitives import SeededRng
 from tests.ledger_plans import (
     DATA,
@@ -59,7 +60,7 @@ def content(ledger: SqlLedger) -> list[list[Any]]:
     """Every row of every table."""
     return ledger.database.read(
         lambda connection: [
-            [tuple(row) for row in connection.execute(select(table).order_by(table.c.seq))]
+            [tuple(row) for row in connection.execute(select(table).order_by(*table.primary_key))]
             for table in TABLES
         ]
     )
@@ -83,7 +84,8 @@ def test_a_release_is_charged_with_all_that_was_asked_for(ledger: SqlLedger) -> 
         "ann",
         "k",
     )
-    assert (entry.notion, entry.amount, entry.eta) == ("entry-dp", "1/10", "1/10")
+    assert (entry.place, entry.eta, entry.part) == (1, "1/10", "")
+    assert ledger.release(entry) == release
     assert ledger.plan(entry.plan) == TENTH
     assert release.plan == TENTH.fingerprint
     assert ledger.verify().intact
@@ -92,7 +94,7 @@ def test_a_release_is_charged_with_all_that_was_asked_for(ledger: SqlLedger) -> 
 def test_plans_are_stored_once(ledger: SqlLedger) -> None:
     for subject in ("a", "b", "a"):
         spend(ledger, subject=subject)
-    assert [len(rows) for rows in content(ledger)] == [2, 1, 0, 3]
+    assert [len(rows) for rows in content(ledger)] == [1, 0, 1, 3]
 
 
 def test_the_same_key_gives_the_same_value_and_one_charge(ledger: SqlLedger) -> None:
@@ -398,7 +400,7 @@ def test_names_that_cannot_be_kept_are_refused(
     assert content(ledger) == before
 
 
-@pytest.mark.parametrize("name", ["Zoë ☃ 𝄞", "a'; DROP TABLE shoal_charges; --", " ", "%s :x {}"])
+@pytest.mark.parametrize("name", ["Zoë ☃ 𝄞", "a'; DROP TABLE shoal_entries; --", " ", "%s :x {}"])
 def test_any_other_name_is_kept_as_it_is(ledger: SqlLedger, name: str) -> None:
     release = spend(ledger, subject=name, period=name, requester=name, key=name)
     assert spend(ledger, subject=name, period=name, requester=name, key=name) == release
@@ -471,31 +473,13 @@ def test_a_session_fills_in_the_names(url: str) -> None:
         assert len(ledger.charges()) == 2  # still open
 
 
-def test_what_was_spent_is_not_counted_charge_by_charge(tmp_path: Path) -> None:
-    """SQLite goes by the index of the first of each kind, also when there are many charges."""
-    from sqlalchemy.dialects import sqlite
-
-    statement = str(reading.STATE.compile(dialect=sqlite.dialect()))
-    with open_ledger(tmp_path / "budget.db") as ledger:
-        charges = [Charge(plan=TENTH, subject="u")] * 500
-        release = TENTH.release(DATA)
-        settle_many(ledger, charges, lambda places: [release] * len(places))
-        names = ("x",) * statement.count("?")
-        steps = ledger.database.read(
-            lambda connection: [
-                str(row[3])
-                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", names)
-            ]
-        )
-    assert any("shoal_charges_first (subject=? AND period=? AND times=?)" in step for step in steps)
-
-
 def test_an_order_of_magnitude_of_charges_keeps_one_chain(ledger: SqlLedger) -> None:
     for number in range(30):
         spend(ledger, subject=f"s{number % 3}", key=str(number))
     verdict = ledger.verify()
     assert (verdict.charges, verdict.intact) == (30, True)
     assert verdict.head == ledger.head()
+    assert [ledger.head(f"s{number}").seq for number in range(3)] == [10, 10, 10]
 
 
 @pytest.mark.parametrize("where", ["", ":memory:", "sqlite://", "sqlite:///:memory:"])
@@ -509,3 +493,137 @@ def test_other_databases_are_refused() -> None:
         open_ledger("mysql://somewhere/budget")
     with pytest.raises(LedgerError, match="cannot be read"):
         open_ledger("://")
+
+
+def test_parts_of_one_series_are_charged_entry_by_entry(ledger: SqlLedger) -> None:
+    ledger.limit("0.2")
+    for day in range(5):
+        spend(ledger, part=(10 * day, 10 * day + 10))
+        spend(ledger, part=(10 * day, 10 * day + 5))
+    total = ledger.spent("u")
+    assert total is not None
+    assert (total.eta, total.charges, total.rule) == (Fraction(1, 5), 10, "lift")
+    with pytest.raises(OverBudget):
+        spend(ledger, part=(7, 13))  # meets both first halves' neighbours: 7..10 and 10..13
+    spend(ledger, part=(5, 10))
+    with pytest.raises(OverBudget):
+        spend(ledger)  # reads everything
+    assert [entry.part for entry in ledger.charges()][:2] == ["0..10", "0..5"]
+    assert ledger.verify().intact
+
+
+def test_named_parts_share_no_entry_and_a_key_belongs_to_its_part(ledger: SqlLedger) -> None:
+    ledger.limit("0.1")
+    first = spend(ledger, part="2024-W07", key="k")
+    spend(ledger, part=Part(name="2024-W08"))
+    assert spend(ledger, part="2024-W07", key="k") == first
+    with pytest.raises(InputError, match="another part"):
+        spend(ledger, part="2024-W08", key="k")
+    with pytest.raises(OverBudget):
+        spend(ledger, part="2024-W07")
+
+
+def test_a_lifetime_limit_adds_up_periods_that_call_themselves_independent(
+    ledger: SqlLedger,
+) -> None:
+    ledger.limit("0.2", period=None)
+    ledger.limit("0.1")
+    spend(ledger, period="w1")
+    with pytest.raises(OverBudget, match="in each period"):
+        spend(ledger, period="w1")
+    spend(ledger, period="w2")
+    with pytest.raises(OverBudget, match="in all periods together"):
+        spend(ledger, period="w3")
+    together, apart = ledger.spent("u", None), ledger.spent("u", "*")
+    assert together is not None
+    assert apart is not None
+    assert (together.eta, apart.eta) == (Fraction(1, 5), Fraction(1, 10))
+    with open_ledger(ledger.database.engine.url.render_as_string(hide_password=False)) as again:
+        assert {limit.period for limit in again.limits()} == {None, "*"}
+
+
+def test_an_aggregate_charges_its_members(ledger: SqlLedger) -> None:
+    ledger.limit("0.2", subject="bob")
+    spend(ledger, subject="bob")
+    release = spend(ledger, subject="all of us", members=("ann", "bob"), key="k")
+    again = spend(ledger, subject="all of us", members=("ann", "bob"), key="k")
+    assert again == release
+    before = content(ledger)
+    with pytest.raises(OverBudget, match="subject 'bob'"):
+        spend(ledger, subject="all of us", members=("ann", "bob"))
+    with pytest.raises(OverBudget):
+        spend(ledger, subject="bob")
+    assert content(ledger) == before
+    assert {e.subject: ledger.head(e.subject).seq for e in ledger.charges()} == {
+        "ann": 1,
+        "bob": 2,
+        "all of us": 1,
+    }
+    (own,) = [entry for entry in ledger.charges() if entry.subject == "all of us"]
+    assert own.members is not None
+    assert own.members.startswith("2 ")
+    assert "ann" not in own.members  # a hash of the names, not the names
+    for wrong in (("ann", "ann"), ("", "ann"), ("all of us",), ("*", "ann")):
+        with pytest.raises(InputError, match="members"):
+            spend(ledger, subject="all of us", members=wrong)
+    assert ledger.verify().intact
+
+
+def test_what_is_about_everybody_counts_for_each(ledger: SqlLedger) -> None:
+    ledger.limit("0.2")
+    spend(ledger, subject="ann")
+    spend(ledger, subject="town", members=EVERYBODY)
+    for name in ("ann", "somebody new"):
+        total = ledger.spent(name)
+        assert total is not None
+        assert total.eta == (Fraction(1, 5) if name == "ann" else Fraction(1, 10))
+    with pytest.raises(OverBudget):
+        spend(ledger, subject="ann")
+    spend(ledger, subject="somebody new")
+    before = content(ledger)
+    with pytest.raises(OverBudget):
+        spend(ledger, subject="town", members=EVERYBODY)  # ann has no room
+    assert content(ledger) == before
+    assert ledger.verify().intact
+
+
+def test_charges_can_be_settled_in_a_transaction_of_the_callers_own(ledger: SqlLedger) -> None:
+    """Beside what belongs to them: both are there, or neither."""
+    ledger.database.migrate(
+        lambda connection: connection.exec_driver_sql("CREATE TABLE outputs (shown TEXT)")
+    )
+    charge = Charge(plan=TENTH, subject="u", key="slot 7")
+
+    def work(connection: Any) -> Any:
+        (outcome,) = ledger.settle_all([charge], lambda _: [TENTH.release(DATA)], connection)
+        connection.exec_driver_sql("INSERT INTO outputs VALUES ('x')")
+        return outcome
+
+    def fails(connection: Any) -> Any:
+        work(connection)
+        raise OSError("the device went away")
+
+    with pytest.raises(OSError, match="device"):
+        ledger.database.write(fails)
+    assert ledger.charges() == []
+    first = ledger.database.write(work)
+    assert ledger.database.write(work) == first  # the reading is its own key
+    assert len(ledger.charges()) == 1
+    ledger.limit("0.1")
+    (refused,) = ledger.database.write(
+        lambda c: ledger.settle_all([Charge(plan=TENTH, subject="u")], lambda _: [], c)
+    )
+    assert isinstance(refused, OverBudget)
+    assert ledger.verify().intact
+
+
+def test_a_plan_that_says_what_is_not_so_is_not_charged(url: str) -> None:
+    forged = replace(TENTH, guarantee=replace(TENTH.guarantee, amount=Fraction(1, 1000)))
+    cheap = replace(TENTH, composition=(PerStep(Fraction(1, 1000)),))
+    with open_ledger(url) as ledger:
+        before = content(ledger)
+        for plan in (forged, cheap):
+            with pytest.raises(PromiseBroken, match="it was changed; calibrate it again"):
+                spend(ledger, plan)
+        assert content(ledger) == before
+        spend(ledger, TENTH)

@@ -177,7 +177,9 @@ def test_the_command_line_goes_on_with_a_stored_day_and_begins_none_twice(folder
     assert first.exit_code == 0, first.output
     more = streamed(folder, {"context": "work"}, options=kept)
     assert json.loads(more.stdout)["slot"] == 1
-    again = streamed(folder, {"day": MONDAY, "context": "home"})  # without the state
+    again = streamed(  # without the state
+        folder, {"day": MONDAY, "context": "home"}, options=("--strict",)
+    )
     assert again.exit_code == 2
     assert "has begun already" in again.output
     assert again.stdout == ""
@@ -188,7 +190,7 @@ def test_the_command_line_names_the_day_by_its_period(folder: Path) -> None:
     done = streamed(folder, *[{"context": "home"}] * 2, options=("--period", MONDAY))
     assert done.exit_code == 0, done.output
     assert accounts(folder) == [("ann", MONDAY)]
-    nameless = streamed(folder, {"context": "home"})
+    nameless = streamed(folder, {"context": "home"}, options=("--strict",))
     assert nameless.exit_code == 2
     assert "line 1: the line names no day, which is what a ledger charges" in nameless.output
 

@@ -1,23 +1,22 @@
-"""Ledgers of version 1 open, keep their chain, and count what they hold from then on."""
+"""Ledgers of versions 1 and 2 open, keep their chain, and are continued subject by subject."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, text
 
+from shoal.core.charge import Charge
 from shoal.core.errors import LedgerError, OverBudget
-from shoal.core.plan import Charge, Plan
+from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.ledger.charging import fields, stored_release
 from shoal.ledger.database import connect
-from shoal.ledger.links import link_hash
-from shoal.ledger.schema import MIGRATIONS
+from shoal.ledger.schema import link_hash
+from shoal.ledger.totals import entry_eta
 from tests.ledger_plans import DATA, conversions, group, laplace
 from tests.ledger_servers import KINDS, fresh_ledger
 
@@ -32,6 +31,17 @@ MADE = [  # plan, subject, period, requester, key
     (TENTH, "u", "", "", "3"),
 ]
 TIMES = [1, 2, 1, 1, 1, 1, 3]
+LINK, HASHES = "seq BIGINT PRIMARY KEY, at TEXT NOT NULL", "previous TEXT NOT NULL, hash TEXT"
+VERSION_1 = (  # as those programs made them
+    f"CREATE TABLE shoal_versions ({LINK}, version TEXT, program TEXT, {HASHES})",
+    f"CREATE TABLE shoal_plans ({LINK}, plan TEXT NOT NULL UNIQUE, document TEXT, {HASHES})",
+    f"CREATE TABLE shoal_limits ({LINK}, unit TEXT, amount TEXT, subject TEXT, period TEXT, "
+    f"requester TEXT, {HASHES})",
+    f"CREATE TABLE shoal_charges ({LINK}, plan TEXT REFERENCES shoal_plans (plan), subject TEXT, "
+    "period TEXT, requester TEXT, key TEXT, notion TEXT, amount TEXT, eta TEXT, release TEXT, "
+    f"{HASHES}, UNIQUE (requester, key))",
+)
+VERSION_2 = "ALTER TABLE shoal_charges ADD COLUMN times BIGINT"
 
 
 @pytest.fixture(params=KINDS)
@@ -39,22 +49,30 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return fresh_ledger(request.param, tmp_path)
 
 
+@pytest.fixture(params=[1, 2])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 def insert(connection: Connection, table: str, row: dict[str, Any]) -> None:
     marks = ", ".join(f":{name}" for name in row)
     connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"), row)
 
 
-def written_by_version_1(url: str) -> str:
-    """A ledger as the program of version 1 wrote it; the hash of its end."""
-    database, _ = connect(url, timeout=5, read_only=False)
+def written(url: str, version: int) -> str:
+    """A ledger as a program of that version wrote it; the hash of its end."""
+    database, _ = connect(url, timeout=5, read_only=False, shared=False)
 
     def work(connection: Connection) -> str:
-        MIGRATIONS[0](connection, database.dialect.words)
-        previous = ""
-        for seq, (table, row) in enumerate(rows_of_version_1(), 1):
+        for statement in (*VERSION_1, *([VERSION_2] if version > 1 else [])):
+            connection.exec_driver_sql(statement)
+        previous, times = "", iter(TIMES)
+        for seq, (table, row) in enumerate(old_rows(version), 1):
             whole = {"seq": seq, "at": f"2024-01-01T00:00:{seq:02}+00:00", **row}
             whole["previous"] = previous
             previous = whole["hash"] = link_hash(table, whole)
+            if version > 1 and table == "shoal_charges":
+                whole["times"] = next(times)
             insert(connection, table, whole)
         return previous
 
@@ -64,18 +82,27 @@ def written_by_version_1(url: str) -> str:
         database.close()
 
 
-def rows_of_version_1() -> Iterator[tuple[str, dict[str, str | None]]]:
-    yield "shoal_versions", {"version": "1", "program": "0.1.0"}
+def old_rows(version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "shoal_versions", {"version": str(version), "program": "0.1.0"}
     names = {"unit": "eta", "amount": "9/10", "subject": "*", "period": "*", "requester": None}
     yield "shoal_limits", names
     for plan in (TENTH, HALF):
-        yield (
-            "shoal_plans",
-            {"plan": plan.fingerprint, "document": dumps(plan, indent=None)},
-        )
+        yield "shoal_plans", {"plan": plan.fingerprint, "document": dumps(plan, indent=None)}
     for plan, subject, period, requester, key in MADE:
-        charge = Charge(plan=plan, subject=subject, period=period, requester=requester, key=key)
-        yield "shoal_charges", fields(charge, plan.release(DATA))
+        yield (
+            "shoal_charges",
+            {
+                "plan": plan.fingerprint,
+                "subject": subject,
+                "period": period,
+                "requester": requester,
+                "key": key,
+                "notion": plan.guarantee.notion,
+                "amount": str(plan.guarantee.amount),
+                "eta": str(entry_eta(plan)),
+                "release": dumps(plan.release(DATA), indent=None),
+            },
+        )
 
 
 def opened(url: str, **options: Any) -> SqlLedger:
@@ -90,100 +117,101 @@ def test_the_hash_of_a_link_is_what_it_was_in_version_1() -> None:
     assert link_hash("shoal_charges", {**row, "times": 3}) == link_hash("shoal_charges", row)
 
 
-def test_an_old_ledger_keeps_its_chain_and_is_counted(url: str) -> None:
-    head = written_by_version_1(url)
+def test_an_old_ledger_keeps_its_chain_and_its_values(url: str, version: int) -> None:
+    head = written(url, version)
     with opened(url) as ledger:
         verdict = ledger.verify(head)
         assert verdict.problems == ()
-        assert (verdict.since, verdict.charges) == (1, len(MADE))
-        charges = ledger.charges()
-        assert [entry.times for entry in charges] == TIMES
-        assert charges[-1].hash == head
-        kept = stored_release(charges[0])
+        assert (verdict.since, verdict.charges, verdict.uncovered) == (3, len(MADE), 0)
+        kept = [(e.plan, e.subject, e.period, e.requester, e.key) for e in ledger.charges()]
+        assert kept == [(plan.fingerprint, *names) for plan, *names in MADE]
+        assert [ledger.head(name).seq for name in "uv"] == [6, 1]
+        first = ledger.release(ledger.charges()[0])
         again = Charge(plan=TENTH, subject="u", key="1")
-        assert ledger.settle(again, lambda: pytest.fail("sampled again")) == kept
+        assert ledger.settle(again, lambda: pytest.fail("sampled again")) == first
+        (change, checkpoint) = ledger.changes()
+        assert (change.document["amount"], checkpoint.kind) == ("9/10", "checkpoint")
 
 
-def test_what_an_old_ledger_spent_still_counts(url: str) -> None:
-    written_by_version_1(url)
-    eta = 4 * TENTH_ETA + ETA_OF_HALF
+def test_what_an_old_ledger_spent_still_counts(url: str, version: int) -> None:
+    written(url, version)
+    eta = 4 * ETAS[TENTH] + ETAS[HALF]
     with opened(url) as ledger:
         total = ledger.spent("u")
         assert total is not None
         assert (total.eta, total.charges) == (eta, 5)
-        room = int((ledger.limits()[0].amount - eta) / TENTH_ETA)
+        room = int((ledger.limits()[0].amount - eta) / ETAS[TENTH])
         for _ in range(room):
             TENTH.release(DATA, ledger=ledger, subject="u")
         with pytest.raises(OverBudget):
             TENTH.release(DATA, ledger=ledger, subject="u")
         assert ledger.verify().intact
     with opened(url) as ledger:
-        counted = Counter((e.subject, e.period, e.requester, e.plan) for e in ledger.charges())
-        last = {(e.subject, e.period, e.requester, e.plan): e.times for e in ledger.charges()}
-        assert last == dict(counted)
+        assert ledger.head("u").seq == 6 + room
 
 
-def test_a_program_of_version_1_that_is_still_open_can_charge_no_more(url: str) -> None:
-    """It does not know that charges are counted."""
-    written_by_version_1(url)
+def test_an_old_program_that_is_still_open_can_charge_no_more(url: str, version: int) -> None:
+    written(url, version)
     with opened(url) as ledger:
-        before = ledger.head()
-        charge = Charge(plan=TENTH, subject="u")
-        row = {"seq": 100, "at": "now", **fields(charge, TENTH.release(DATA))}
-        whole = {**row, "previous": before.hash, "hash": "0" * 64}
-        with pytest.raises(LedgerError):
+        row = dict(list(old_rows(version))[-1][1])
+        whole = {"seq": 100, "at": "now", **row, "key": "new", "previous": "", "hash": "0" * 64}
+        with pytest.raises(LedgerError, match=r"append-only|breaks its rules"):
             ledger.database.write(lambda c: insert(c, "shoal_charges", whole))
-        assert ledger.head() == before
+        assert ledger.verify().intact
+        newest = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
+        assert ledger.database.read(lambda c: c.execute(newest).scalar()) == "3"
 
 
-def test_an_old_ledger_that_may_not_be_written_is_read_as_it_is(url: str) -> None:
-    head = written_by_version_1(url)
+def test_an_old_ledger_that_may_not_be_written_is_read_all_the_same(url: str, version: int) -> None:
+    head = written(url, version)
     before = Path(url).read_bytes() if "://" not in url else b""
     with opened(url, read_only=True) as ledger:
         for _ in range(2):
-            assert [entry.times for entry in ledger.charges()] == TIMES
+            assert len(ledger.charges()) == len(MADE)
         total = ledger.spent("u")
         assert total is not None
         assert total.charges == 5
         assert ledger.verify(head).problems == ()
-        assert ledger.head().hash == head
-        with pytest.raises(LedgerError, match="version 1, older than 2"):
+        with pytest.raises(LedgerError, match=f"version {version}, older than 3"):
             TENTH.release(DATA, ledger=ledger, subject="u")
     if before:
         assert Path(url).read_bytes() == before
     with opened(url) as ledger:
-        assert ledger.verify(head).since == 1
+        assert ledger.verify(head).since == 3
 
 
-def test_triggers_and_rules_are_those_of_a_new_ledger(url: str, tmp_path: Path) -> None:
-    written_by_version_1(url)
-    kind = "postgres" if "://" in url else "sqlite"
-    new = fresh_ledger(kind, tmp_path)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE shoal_charges SET eta = '1/1000' WHERE seq = 6",
+        "UPDATE shoal_charges SET release = '{}' WHERE seq = 6",
+        "UPDATE shoal_limits SET amount = '99'",
+        "DELETE FROM shoal_charges WHERE seq = 11",
+        "UPDATE shoal_entries SET eta = '1/1000' WHERE subject = 'u' AND place = 1",
+    ],
+)
+def test_a_change_to_the_old_tables_is_still_found(tmp_path: Path, change: str) -> None:
+    import sqlite3
+    from contextlib import closing
 
-    def shape(ledger: SqlLedger) -> Any:
-        def work(connection: Connection) -> Any:
-            found = inspect(connection)
-            return (
-                sorted(index["name"] or "" for index in found.get_indexes("shoal_charges")),
-                [(c["name"], c["nullable"]) for c in found.get_columns("shoal_charges")],
-                found.get_foreign_keys("shoal_charges")[0]["referred_columns"],
-                found.get_unique_constraints("shoal_charges")[0]["column_names"],
-            )
-
-        return ledger.database.read(work)
-
-    with opened(url) as old, opened(new) as fresh:
-        assert shape(old) == shape(fresh)
-        with pytest.raises(LedgerError, match=r"append-only|breaks its rules"):
-            old.database.write(lambda c: c.execute(text("UPDATE shoal_charges SET times = 1")))
-        with pytest.raises(LedgerError, match=r"append-only|breaks its rules"):
-            old.database.write(lambda c: c.execute(text("DELETE FROM shoal_charges")))
+    file = tmp_path / "budget.db"
+    written(str(file), 2)
+    opened(str(file)).close()
+    with closing(sqlite3.connect(file)) as connection:
+        made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        triggers = made.fetchall()
+        for name, _ in triggers:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(change)
+        for _, sql in triggers:
+            connection.execute(sql)
+        connection.commit()
+    with opened(str(file), read_only=True) as ledger:
+        assert not ledger.verify().intact
 
 
 def _eta(plan: Plan) -> Any:
-    from shoal.ledger.totals import entry_eta
-
     return entry_eta(plan)
 
 
-TENTH_ETA, ETA_OF_HALF = _eta(TENTH), _eta(HALF)
+ETAS = {plan: _eta(plan) for plan in (TENTH, HALF)}

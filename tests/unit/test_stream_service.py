@@ -14,8 +14,9 @@ from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.contexts.stream import ContextStream
+from shoal.core.charge import Charge
 from shoal.core.errors import StoredError
-from shoal.core.plan import Charge, Fresh, Late, Plan, Release, Repeated, Stream
+from shoal.core.plan import Fresh, Late, Plan, Release, Repeated, Stream
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import SqlLedger, open_ledger

@@ -10,13 +10,12 @@ import typer
 
 from shoal.cli import show as screen
 from shoal.cli.options import AsJson, Force, PlotPath, new_app
-from shoal.core.errors import CannotCompose, InputError, LedgerError
+from shoal.core.errors import InputError, LedgerError
 from shoal.core.numbers import LARGEST, exact
 
 if TYPE_CHECKING:
-    from shoal.ledger.limits import Limit
+    from shoal.ledger.accounts import Limit
     from shoal.ledger.store import SqlLedger
-    from shoal.ledger.totals import Total
 
 app = new_app()
 
@@ -28,6 +27,10 @@ SubjectName = Annotated[
 ]
 PeriodName = Annotated[
     str | None, typer.Option("--period", metavar="NAME", help="Only this period.")
+]
+
+SigningKey = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Sign with this key of `key`.")
 ]
 
 
@@ -49,6 +52,12 @@ def show(
         str | None,
         typer.Option("--requester", metavar="NAME", help="What this requester alone was told."),
     ] = None,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=1, help="Subjects on one page.")
+    ] = 100,
+    after: Annotated[
+        str, typer.Option("--after", metavar="SUBJECT", help="The page after this subject.")
+    ] = "",
     as_json: AsJson = False,
     plot: PlotPath = None,
     force: Force = False,
@@ -60,37 +69,47 @@ def show(
     """
     from shoal.cli.options import check_chart
     from shoal.ledger import open_ledger
+    from shoal.ledger.export import account_objects, limit_object
 
     check_chart(plot, force=force)
     with open_ledger(where, read_only=True) as opened, screen.working("adding up"):
-        rows = [
-            _account(opened, *names, requester)
-            for names in opened.accounts()
-            if subject in (None, names[0]) and period in (None, names[1])
-        ]
-        rows = [row for row in rows if row["charges"]]
+        page = {"after": after, "rows": rows}
+        found = list(account_objects(opened, subject, period, requester, **page))
+        count = len({row["subject"] for row in found})
+        last = found[-1]["subject"] if subject is None and count == rows else None
         limits = opened.limits()
+        idle = _never_charged(opened, limits)
         head = opened.head()
         drawn = None if plot is None else _chart(opened, subject, period, requester)
     if as_json:
-        from shoal.ledger.export import limit_object
-
         screen.print_json(
             {
                 "head": head.hash,
                 "links": head.seq,
-                "accounts": rows,
+                "accounts": found,
+                "next": last,
                 "limits": [limit_object(limit) for limit in limits],
+                "never_charged": idle,
             }
         )
     else:
-        _print_accounts(rows, limits)
+        _print_accounts(found, limits)
+        if last is not None:
+            typer.echo(f"\nThere may be more: --after {last!r} shows the next page.")
+        for name in idle:
+            typer.echo(f"\nThe limit for {name!r} has never met a charge: is the name right?")
     if plot is not None and drawn is not None:
         from shoal.data.files import atomic_write
 
         atomic_write(plot, drawn)
         if not as_json:
             typer.echo(f"\nThe chart is in {plot}")
+
+
+def _never_charged(opened: SqlLedger, limits: tuple[Limit, ...]) -> list[str]:
+    """Subjects with a limit of their own and no charge: perhaps a name that was mistyped."""
+    named = dict.fromkeys(one.subject for one in limits if one.subject != "*")
+    return [name for name in named if opened.head(name).seq == 0]
 
 
 @app.command()
@@ -110,6 +129,9 @@ def limit(
     period: Annotated[
         str, typer.Option("--period", metavar="NAME", help="For one period; * is each one.")
     ] = "*",
+    lifetime: Annotated[
+        bool, typer.Option("--lifetime", help="For all periods together, independent or not.")
+    ] = False,
     requester: Annotated[
         str | None,
         typer.Option(
@@ -131,11 +153,19 @@ def limit(
     given = [(unit, n) for unit, n in (("eta", eta), ("epsilon", epsilon)) if n is not None]
     if len(given) != 1:
         raise InputError("give one of --eta and --epsilon; the limit is on one of them")
+    if lifetime and period != "*":
+        raise InputError(f"--period is {period!r} with --lifetime, which is all of them; give one")
     ((unit, amount),) = given
     if exact(amount, f"--{unit}") > LARGEST:
         raise InputError(f"--{unit} is {amount}; it must be at most 1e300")
     with open_ledger(where) as opened:
-        made = opened.limit(amount, unit=unit, subject=subject, period=period, requester=requester)
+        made = opened.limit(
+            amount,
+            unit=unit,
+            subject=subject,
+            period=None if lifetime else period,
+            requester=requester,
+        )
     if as_json:
         screen.print_json(limit_object(made))
     else:
@@ -149,11 +179,18 @@ def verify(
         str | None,
         typer.Option("--head", metavar="HASH", help="A head noted earlier; shows a cut-off end."),
     ] = None,
+    signer: Annotated[
+        str | None,
+        typer.Option(
+            "--signer", metavar="KEY", help="The public key the last checkpoint is signed with."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that every row is as it was written.
 
-    Any change shows. A cut-off end shows only with --head: note the head somewhere else.
+    Any change shows. A cut-off end shows only with --head: note the hash that `shoal ledger
+    checkpoint` prints somewhere else.
     """
     from shoal.ledger import open_ledger
 
@@ -163,7 +200,7 @@ def verify(
             "prints: copy all of them"
         )
     with open_ledger(where, read_only=True) as opened, screen.working("verifying"):
-        verdict = opened.verify(head)
+        verdict = opened.verify(head, signer=signer)
     if as_json:
         screen.print_json(
             {
@@ -171,6 +208,7 @@ def verify(
                 "head": verdict.head.hash,
                 "links": verdict.links,
                 "charges": verdict.charges,
+                "uncovered": verdict.uncovered,
                 "since_head": verdict.since,
                 "problems": list(verdict.problems),
             }
@@ -179,6 +217,11 @@ def verify(
         since = "" if verdict.since is None else f"; {verdict.since} link(s) since the given head"
         typer.echo(f"Intact: {verdict.links} links, {verdict.charges} charges{since}")
         typer.echo(f"Head: {verdict.head.hash}")
+        if verdict.uncovered:
+            typer.echo(
+                f"{verdict.uncovered} charge(s) are under no checkpoint yet: `shoal ledger "
+                "checkpoint` makes one over all of them"
+            )
     else:
         for problem in verdict.problems[1:]:  # the first ends the command, below
             typer.echo(problem)
@@ -204,38 +247,110 @@ def export(
     """
     from shoal.cli.options import check_output
     from shoal.ledger import open_ledger
-    from shoal.ledger.export import as_json as json_of, as_parquet
+    from shoal.ledger.export import as_json as json_of, write_parquet
 
-    writers = {".json": json_of, ".parquet": as_parquet}
     if out is not None:
-        if out.suffix.lower() not in writers:
+        if out.suffix.lower() not in (".json", ".parquet"):
             raise InputError(f"--out is {str(out)!r}; it must end in .json or .parquet")
         check_output(out, force=force)
-    with open_ledger(where, read_only=True) as opened, screen.working("adding up"):
-        content = (json_of if out is None else writers[out.suffix.lower()])(opened)
+    with open_ledger(where, read_only=True) as opened:
+        if out is None:
+            for piece in json_of(opened):
+                typer.echo(piece, nl=False)
+            return
         head = opened.head()
-    if out is None:
-        typer.echo(content.decode(), nl=False)
-        return
-    from shoal.data.files import atomic_write
+        from shoal.data.files import atomic_fill
 
-    atomic_write(out, content)
+        with screen.working("writing"), atomic_fill(out) as scratch:
+            if out.suffix.lower() == ".parquet":
+                write_parquet(opened, scratch)
+            else:
+                with scratch.open("w", encoding="utf-8") as stream:
+                    stream.writelines(json_of(opened))
     if as_json:
         screen.print_json({"file": str(out), "head": head.hash})
     else:
         typer.echo(f"The charges are in {out}")
 
 
-def _account(opened: SqlLedger, subject: str, period: str, requester: str | None) -> dict[str, Any]:
-    """What one subject's charges in one period come to, as plain data."""
-    from shoal.ledger.export import total_object
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The new key's file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a key that signs checkpoints or plans; its public half is printed."""
+    from shoal.ledger import Signer
 
-    names = {"subject": subject, "period": period}
-    try:
-        total: Total | None = opened.spent(subject, period, requester=requester)
-    except CannotCompose as reason:
-        return {**names, "charges": 1, "problem": str(reason)}
-    return {**names, "charges": 0} | ({} if total is None else total_object(total))
+    made = Signer.make(path)
+    if as_json:
+        screen.print_json({"file": str(path), "public": made.public})
+    else:
+        typer.echo(f"The key is in {path}: keep it apart from the ledger.\nPublic: {made.public}")
+
+
+@app.command()
+def checkpoint(where: LedgerPath, signing: SigningKey = None, as_json: AsJson = False) -> None:
+    """Seal all charges so far under one hash; note it somewhere else.
+
+    `verify --head` with that hash shows whether anything before it was cut off.
+    """
+    from shoal.ledger import Signer, open_ledger
+
+    signer = None if signing is None else Signer.load(signing)
+    with open_ledger(where) as opened, screen.working("sealing"):
+        made = opened.checkpoint(signer)
+    if as_json:
+        screen.print_json({"head": made.hash, "link": made.seq, "signer": signer and signer.public})
+    else:
+        typer.echo(f"Checkpoint: {made.hash}")
+
+
+@app.command()
+def trust(
+    where: LedgerPath,
+    signer: Annotated[str, typer.Argument(metavar="KEY", help="A signer's public key.")],
+    no_more: Annotated[bool, typer.Option("--no-more", help="Trust it no more.")] = False,
+) -> None:
+    """Take only plans signed by named signers from now on, this one among them."""
+    from shoal.ledger import open_ledger
+
+    with open_ledger(where) as opened:
+        opened.trust(signer, trusted=not no_more)
+    typer.echo(f"Plans of {signer[:12]}… are taken{' no more' if no_more else ''}.")
+
+
+@app.command()
+def sign(
+    where: LedgerPath,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan stored by `shoal plan`.")],
+    signing: Annotated[Path, typer.Option("--key", metavar="FILE", help="The signer's key.")],
+) -> None:
+    """Sign a plan, so that a ledger that takes only named signers' plans takes it."""
+    from shoal.cli.sources import load_plan
+    from shoal.ledger import Signer, open_ledger
+
+    (made, _), signer = load_plan(plan), Signer.load(signing)
+    with open_ledger(where) as opened:
+        opened.admit(made, signer.public, signer.sign(made.fingerprint))
+    typer.echo(f"Plan {made.fingerprint[:12]}… is signed.")
+
+
+@app.command()
+def changes(where: LedgerPath, as_json: AsJson = False) -> None:
+    """Show who set which limit, trusted which signer and sealed what, and when."""
+    from shoal.ledger import open_ledger
+
+    with open_ledger(where, read_only=True) as opened:
+        found = opened.changes()
+    if as_json:
+        screen.print_json([one._asdict() for one in found])
+        return
+    cells = [
+        (one.at[:19], one.changed_by, one.kind, ", ".join(f"{k}={v}" for k, v in said.items() if v))
+        for one in found
+        for said in [one.document]
+    ]
+    screen.console().print(screen.table(("when", "who", "what", "said"), cells))
 
 
 def _print_accounts(rows: list[dict[str, Any]], limits: tuple[Limit, ...]) -> None:

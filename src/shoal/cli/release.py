@@ -37,8 +37,8 @@ from shoal.cli.options import (
     check_output,
     new_app,
 )
+from shoal.core.charge import refuse_seed
 from shoal.core.errors import DataError, InputError
-from shoal.core.plan import refuse_seed
 from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
+from shoal.core.charge import Ledger
 from shoal.core.errors import BudgetError, DataError, InputError
-from shoal.core.plan import Ledger, Plan, Release
+from shoal.core.plan import Plan, Release
 from shoal.core.registry import plan_hook
 from shoal.core.rng import Rng
 
@@ -67,7 +68,7 @@ class Account:
 
     def _check_names(self, names: list[str]) -> None:
         """All names before the first charge: one that a ledger cannot hold would come too late."""
-        from shoal.ledger.charging import can_hold
+        from shoal.ledger.entries import can_hold
 
         said = {"--subject": self.subject, "--period": self.period, "--requester": self.requester}
         said |= {"--key": self.key, **({} if self.subject else {f"series {n!r}": n for n in names})}
@@ -83,7 +84,7 @@ class Account:
         if self.where is None:
             names = show.tracked(list(records), "releasing")
             return {name: plan.release(records[name], rng=rng) for name in names}
-        from shoal.ledger.opening import ledger_or_nothing
+        from shoal.ledger.store import ledger_or_nothing
 
         with self._told_on_stop(), ledger_or_nothing(self.where) as ledger:
             return self._charged(ledger, plan, records)

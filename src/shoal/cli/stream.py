@@ -187,7 +187,7 @@ def _charged(wish: StreamWish, ledger: str | None) -> Iterator[StreamWish]:
     if ledger is None:
         yield wish
         return
-    from shoal.ledger.opening import ledger_or_nothing
+    from shoal.ledger.store import ledger_or_nothing
 
     with ledger_or_nothing(ledger) as opened:
         yield replace(wish, ledger=opened)

@@ -129,11 +129,8 @@ def _charged(
     refused: dict[int, str],
 ) -> dict[int, list[int]]:
     """The days as the ledger stored them; those it refuses are noted in `refused`."""
-    from shoal.ledger.batch import settle_many
-
     charges = [charging.charge(plan, census.subjects[u], census.periods[u]) for u in kept]
-    outcomes = settle_many(
-        charging.ledger,
+    outcomes = charging.ledger.settle_all(
         charges,
         lambda places: [_day(plan, shown(kept[place])) for place in places],
     )

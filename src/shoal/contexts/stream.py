@@ -5,6 +5,7 @@ Proof: mask_missing.md.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,21 +18,9 @@ from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
+from shoal.core.charge import Charge, Ledger, source_for
 from shoal.core.errors import InputError
-from shoal.core.plan import (
-    Answer,
-    Charge,
-    Fresh,
-    Late,
-    Ledger,
-    Machine,
-    Outcome,
-    Plan,
-    Release,
-    Repeated,
-    Stream,
-    source_for,
-)
+from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
 from shoal.core.rng import Rng
 
 
@@ -241,7 +230,7 @@ def open_day(plan: Plan, ledger: Ledger, *, subject: str, day: str, requester: s
         return begun[-1]
 
     release = ledger.settle(charge, begin)
-    if not begun:
+    if not any(release is own for own in begun):  # what was drawn and overtaken does not count
         raise InputError(
             f"day {day!r} of subject {subject!r} has begun already; go on from the stored state of "
             "that stream, or begin with the next day"
@@ -278,7 +267,7 @@ def charge_day(
 def _first_charge(plan: Plan, subject: str, day: str, requester: str) -> Charge:
     if not day:
         raise InputError("day is empty; a ledger needs to know which day is charged")
-    key = f"{subject}/{day}/{plan.fingerprint}"
+    key = json.dumps([subject, day, plan.fingerprint], ensure_ascii=False)
     return Charge(plan=plan, subject=subject, period=day, requester=requester, key=key)
 
 

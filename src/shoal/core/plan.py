@@ -8,20 +8,19 @@ import math
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
+from shoal.core.charge import Charge, Ledger, Part, opened, source_for
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
 from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences
 from shoal.core.registry import load
-from shoal.core.rng import Rng, SystemRng
+from shoal.core.rng import Rng
 from shoal.core.shown import Shown
 from shoal.core.task import Query, Task
 
@@ -222,6 +221,8 @@ class Plan(Shown, Value):
         period: str = "",
         requester: str = "",
         key: str | None = None,
+        part: Part | str | tuple[int, int] | None = None,
+        members: tuple[str, ...] = (),
         rng: Rng | int | None = None,
         together: bool = False,
         **columns: Any,
@@ -231,7 +232,8 @@ class Plan(Shown, Value):
         `data` is a sequence of states or several, or a table of any library, or the path of a
         file; then `columns` name where its entries are (`state=`, `series=`, `time=`, `gap=`,
         `missing=`, `bins=`, … of `shoal.read`). Several series are released `together` only when
-        asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo.
+        asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo. The other
+        names are those of a `Charge`; `part` may be a span (from, to) or a name.
         """
         self._check_single()
         _warn(self)
@@ -242,7 +244,13 @@ class Plan(Shown, Value):
                 made = self._draw(records, source)
             else:
                 charge = Charge(
-                    plan=self, subject=subject, period=period, requester=requester, key=key
+                    plan=self,
+                    subject=subject,
+                    period=period,
+                    requester=requester,
+                    key=key,
+                    part=Part.of(part),
+                    members=members,
                 )
                 made = account.settle(charge, lambda: self._draw(records, source))
         return made if library is None else replace(made, library=library)
@@ -505,76 +513,3 @@ class Additive(Value):
             f"on the lattice {self.noise.step}, drawn for each of "
             f"{len(self.query.labels)} value(s)"
         )
-
-
-# What a plan asks of a ledger: charge, then sample, in one transaction.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Charge:
-    """One release about one subject's data, before it is made.
-
-    `key` makes a retry harmless: a second charge with the same key returns the stored release.
-    `eta` is for steps of a stream, whose noise follows from the outputs before: what this one
-    output tells between any two states, rounded up; None when there is no bound.
-    """
-
-    plan: Plan
-    subject: str
-    period: str = ""
-    requester: str = ""
-    key: str | None = None
-    eta: Fraction | None = None
-
-    def __post_init__(self) -> None:
-        if not self.subject:
-            raise InputError("subject is empty; a ledger needs to know whose data is released")
-
-
-def source_for(ledger: Ledger | None, rng: Rng | int | None) -> Rng:
-    """`rng`, or the system's when there is none; refused when it is seeded and a ledger charges.
-
-    A whole number is the seed of a predictable source, for demos.
-    """
-    if isinstance(ledger, str | os.PathLike):
-        raise InputError(
-            f"ledger is {str(ledger)!r}, a path; open it first, with shoal.open_ledger(path)"
-        )
-    source: Any = SystemRng() if rng is None else rng
-    if isinstance(rng, int) and not isinstance(rng, bool):
-        source = load("shoal.noise.primitives:SeededRng")(rng)
-    elif not hasattr(source, "words"):
-        raise InputError(
-            f"rng is a {type(rng).__name__}; leave it out for a real release, or give a whole "
-            "number to make a demo that can be repeated and protects nothing"
-        )
-    if ledger is not None:
-        refuse_seed(not source.secure, "rng is seeded")
-    return source  # type: ignore[no-any-return]
-
-
-@contextmanager
-def opened(ledger: Ledger | str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
-    """The ledger itself, or the one at a path, closed again afterwards."""
-    if not isinstance(ledger, str | os.PathLike):
-        yield ledger
-        return
-    with load("shoal.ledger.store:open_ledger")(ledger) as account:
-        yield account
-
-
-def refuse_seed(seeded: bool, told: str = "seed is given with a ledger") -> None:
-    """Refuse predictable noise where a ledger charges; `told` says what was given."""
-    if seeded:
-        raise InputError(f"{told}; a ledger takes only real releases")
-
-
-class Ledger(Protocol):
-    """Keeps account of what was spent."""
-
-    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        """Check and charge, then call `sample`, store its release, commit, and return it.
-
-        Raises before sampling when the charge is refused; then nothing has changed.
-        """
-        ...

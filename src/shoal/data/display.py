@@ -149,20 +149,24 @@ def _ledger_rows(ledger: Any) -> Rows:
     """One row a charge, oldest first."""
     from fractions import Fraction
 
-    return [
-        {
-            "seq": entry.seq,
-            "at": entry.at,
-            "subject": entry.subject,
-            "period": entry.period,
-            "requester": entry.requester,
-            "notion": entry.notion,
-            "amount": float(Fraction(entry.amount)),
-            "eta": None if entry.eta is None else float(Fraction(entry.eta)),
-            "plan": entry.plan[:12],
-        }
-        for entry in ledger.charges()
-    ]
+    rows = []
+    for seq, entry in enumerate(ledger.charges(), 1):
+        promise = ledger.plan(entry.plan).guarantee
+        rows.append(
+            {
+                "seq": seq,
+                "at": entry.at,
+                "subject": entry.subject,
+                "period": entry.period,
+                "part": entry.part,
+                "requester": entry.requester,
+                "notion": promise.notion,
+                "amount": float(promise.amount),
+                "eta": None if entry.eta is None else float(Fraction(entry.eta)),
+                "plan": entry.plan[:12],
+            }
+        )
+    return rows
 
 
 def _stream_rows(stream: Stream) -> Rows:

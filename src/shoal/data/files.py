@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from shoal.core.errors import DataError
@@ -40,6 +41,31 @@ def atomic_write(
             "choose another place or make room"
         ) from None
     return Path(path)
+
+
+@contextlib.contextmanager
+def atomic_fill(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A hidden file to be filled, which is then flushed and renamed to `path`; nothing on failure.
+
+    For what is too large to be held at once; else as `atomic_write`.
+    """
+    target = Path(os.path.realpath(path))
+    _check_target(target, path)
+    scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
+    try:
+        yield scratch
+        with scratch.open("rb") as filled:
+            os.fsync(filled.fileno())
+        os.replace(scratch, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {str(path)!r}: {_reason(error)}; nothing was changed, "
+            "choose another place or make room"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -17,8 +17,9 @@ import numpy as np
 
 from shoal.contexts.day import DayChain
 from shoal.contexts.stream import advance as mask_step, open_day
+from shoal.core.charge import Ledger
 from shoal.core.errors import InputError
-from shoal.core.plan import Ledger, Machine, Plan
+from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import SystemRng
 from shoal.places.machine import LocationMachine

@@ -21,13 +21,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from shoal.core.plan import Charge, Release
 from shoal.gateway.problems import RETRY, Problem
 from shoal.gateway.settings import Settings
-from shoal.ledger import links, reading
-from shoal.ledger.charging import check_names, checked_release, fields, repeated
-from shoal.ledger.schema import CHARGES, LIMITS, VERSIONS
-from shoal.ledger.store import SqlLedger, decide, keep_plan, open_ledger
+from shoal.ledger.store import SqlLedger, Within, open_ledger
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -45,7 +41,7 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ledger: SqlLedger = open_ledger(settings.database)
-        self.postgres = self.ledger.database.dialect.batch is not None
+        self.postgres = self.ledger.database.dialect.lock is not None
         self.engine = _engine(settings) if self.postgres else self.ledger.database.engine
         threads = settings.threads if self.postgres else 4
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
@@ -99,9 +95,9 @@ class Store:
         """The limits of the ledger that are in force."""
         return await self._in_thread(self.ledger.limits)
 
-    def charging(self, connection: Connection) -> LedgerWithin:
+    def charging(self, connection: Connection) -> Within:
         """The ledger inside a transaction of this store."""
-        return LedgerWithin(self.ledger, connection, lock=self.postgres)
+        return self.ledger.within(connection)
 
     def close(self) -> None:
         """Finish what was begun and give the connections back."""
@@ -127,38 +123,6 @@ class Store:
                     raise unusable(error) from error
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")
-
-
-class LedgerWithin:
-    """A ledger whose charges belong to a transaction of somebody else's: committed with it."""
-
-    def __init__(self, ledger: SqlLedger, connection: Connection, *, lock: bool) -> None:
-        self._ledger = ledger
-        self._connection = connection
-        self._lock = lock
-
-    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        """As the ledger's own: checked, charged, drawn; but the commit is the caller's."""
-        check_names(charge)
-        ledger, connection = self._ledger, self._connection
-        if self._lock:
-            from shoal.ledger.postgres import LOCK
-
-            connection.exec_driver_sql(LOCK)
-            self._lock = False
-        state = reading.state(connection, charge)
-        ledger.check_version(connection, state.heads.get(VERSIONS.name))
-        if state.key is not None:
-            return repeated(reading.entry(connection, state.key), charge)
-        limits = ledger._limits(connection, state.heads.get(LIMITS.name))
-        stored = lambda name: ledger._plan(connection, name)  # noqa: E731
-        decide(state.counted, charge, limits, stored, ledger._memory.computed())
-        last = state.head
-        if not state.has_plan:
-            last = keep_plan(connection, last, charge.plan)
-        release = checked_release(sample(), charge.plan)
-        links.append(connection, CHARGES, last, **fields(charge, release))
-        return release
 
 
 class Writer:
@@ -275,11 +239,8 @@ def _upgrade(connection: Connection) -> None:
         connection.exec_driver_sql(_LEDGER_GRANTS)
 
 
-# the ledger's tables are its own: the role may add to them and lock them, triggers stop the rest
-_LEDGER_GRANTS = f"""
-DO $$ DECLARE found text; BEGIN
-FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
-    AND tablename LIKE 'shoal\\_%%' LOOP
-    EXECUTE format('GRANT SELECT, INSERT, UPDATE ON %%I TO {ROLE}', found);
-END LOOP; END $$
-"""
+# the ledger's tables are its own: the role may read them and charge, and set no limit
+_LEDGER_GRANTS = (
+    f"GRANT SELECT ON shoal_versions, shoal_house, shoal_documents, shoal_entries TO {ROLE}; "
+    f"GRANT INSERT ON shoal_documents, shoal_entries TO {ROLE}"
+)

@@ -18,18 +18,10 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
+from shoal.core.charge import Charge, refuse_seed
 from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
-from shoal.core.plan import (
-    Additive,
-    Answer,
-    Charge,
-    Noise,
-    Plan,
-    Release,
-    Sampler,
-    refuse_seed,
-)
+from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
@@ -120,7 +112,7 @@ class Charging:
 
     def can_name(self, subject: str, period: str) -> bool:
         """Whether the ledger can hold these names."""
-        from shoal.ledger.charging import can_hold
+        from shoal.ledger.entries import can_hold
 
         return bool(subject) and can_hold(subject) and can_hold(period or self.period)
 
@@ -193,13 +185,10 @@ def _charged(
     refused: dict[int, str],
 ) -> tuple[Drawn, dict[int, str]]:
     """The releases as the ledger stored them, and all refusals."""
-    from shoal.ledger.batch import settle_many
-
     charges = [charging.charge(plan, census.subjects[unit], census.periods[unit]) for unit in kept]
     make = release_maker(plan, secure=True)
     entries = census.rows[np.array(kept, dtype=np.int64)].tolist()
-    outcomes = settle_many(
-        charging.ledger,
+    outcomes = charging.ledger.settle_all(
         charges,
         lambda places: [
             make(row, entries[place])

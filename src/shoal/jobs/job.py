@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from shoal.additive.choice import LOSS_TOLERANCE, choose, verify_promise
+from shoal.core.charge import refuse_seed
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
-from shoal.core.plan import Plan, refuse_seed
+from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads, plan_hook
 from shoal.data.files import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
@@ -319,6 +320,6 @@ def _is_stream(plan: Plan) -> bool:
 def _without_password(url: str) -> str:
     if "://" not in url:
         return os.path.abspath(url)
-    from sqlalchemy.engine import make_url
+    from shoal.ledger.database import shown
 
-    return make_url(url).set(password=None).render_as_string(hide_password=False)
+    return shown(url)

@@ -190,7 +190,7 @@ def charging_of(job: Job) -> Iterator[Charging | None]:
     if job.ledger is None:
         yield None
         return
-    from shoal.ledger.opening import ledger_or_nothing
+    from shoal.ledger.store import ledger_or_nothing
 
     with ledger_or_nothing(job.ledger) as ledger:
         yield Charging(ledger=ledger, job=job.name, period=job.period, requester=job.requester)

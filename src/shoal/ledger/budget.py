@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal.additive.choice import as_task, choose
 from shoal.additive.queries import LinearQuery
+from shoal.core.charge import Part
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant, whole
@@ -23,7 +24,6 @@ from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.shown import Shown
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.ledger.rules import compose
-from shoal.ledger.totals import Part
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
@@ -156,19 +156,16 @@ def left_of(ledger: Any, subject: str, period: str = "") -> Left:
     """
     if not subject:
         raise InputError("subject is empty; say whose budget is asked about")
-    total = ledger.spent(subject, period)
-    named = (subject, period)
-    mine = [entry for entry in ledger.charges() if (entry.subject, entry.period) == named]
-    limits = [
-        limit
-        for limit in ledger.limits()
-        if limit.requester is None
-        and all(
-            own in ("*", name)
-            for own, name in zip((limit.subject, limit.period), named, strict=True)
-        )
-    ]
-    found = [_left(limit, total, mine) for limit in limits] or [_left(None, total, mine)]
+    totals = {one: ledger.spent(subject, one) for one in (period, None)}
+    charges = ledger.charges(subject)
+    found = []
+    for limit in ledger.limits():
+        if limit.requester is None and limit.matches(subject, period, ""):
+            over = None if limit.period is None else period
+            mine = [entry for entry in charges if over in (None, entry.period)]
+            found.append(_left(limit, totals[over], mine))
+    if not found:
+        found = [_left(None, totals[period], [one for one in charges if one.period == period])]
     return min(found, key=lambda one: one.amount if one.amount is not None else math.inf)
 
 

@@ -5,50 +5,44 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, PoolProxiedConnection
+from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from shoal.core.errors import LedgerError
-from shoal.ledger import links, reading
-from shoal.ledger.schema import VERSIONS, Migration, Words
+from shoal.ledger.schema import NEWEST, Words, bring_up_to_date, version
 
 T = TypeVar("T")
 
 ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
 
-WORKING, COMMITTING, CONFIRMING = range(3)  # how far a transaction got
-
 _ABANDONED: list[Any] = []  # pools of a parent process, kept so that nothing closes them
 
 
 class Manner(NamedTuple):
-    """How a transaction is made: options of the connection, a statement before all others, and
-    one after the commit without which the commit may be forgotten in a crash.
-    """
+    """How a transaction is made: options of the connection, and a statement before all others."""
 
     options: dict[str, Any]
     first: str | None = None
-    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What one kind of database needs said differently.
 
-    `writing`, `migrating` and `reading` say how each sort of transaction is made. `error` is the
-    driver's; `explain` is a sentence about one; `passing` is whether the same transaction, begun
-    again, may succeed; `lost` is whether the connection broke, so that nobody knows how a commit
-    ended. `batch` is what goes before and after a charge that is sent as one message; None when
-    the database is in this process, so that messages cost nothing.
+    `writing`, `migrating`, `reading` and `single` say how each sort of transaction is made; the
+    last is of one statement. `error` is the driver's; `explain` is a sentence about one; `passing`
+    is whether the same transaction, begun again, may succeed; `lost` is whether the connection
+    broke, so that nobody knows how a commit ended. `lock` makes the other writers of a subject wait
+    until the transaction ends, `guard` those of the house chain; None where there is one writer
+    anyway. `user` asks the server who is connected.
     """
 
     words: Words
@@ -59,20 +53,27 @@ class Dialect:
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
-    batch: tuple[str, str] | None = None
+    single: Manner
+    lock: str | None = None
+    guard: str | None = None
+    user: str | None = None
 
 
 class Database:
-    """An engine and its dialect; `name` is how messages call it, without passwords."""
+    """An engine and its dialect; `name` is how messages call it, without passwords.
 
-    def __init__(self, name: str, engine: Engine, dialect: Dialect) -> None:
+    `secret` is what no message may hold: the password that opens it.
+    """
+
+    def __init__(self, name: str, engine: Engine, dialect: Dialect, secret: str = "") -> None:
         self.name = name
+        self._secret = secret
         self.dialect = dialect
         self.engine = engine  # the engines made from it by options share its connections
         self._writer = engine.execution_options(**dialect.writing.options)
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
-        self._reading = dialect.reading
+        self._single = engine.execution_options(**dialect.single.options)
         self._pid = os.getpid()
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -83,33 +84,22 @@ class Database:
         """
         return self._transact(self._writer, work, self.dialect.writing)
 
+    def write_one(self, statement: Executable, row: Mapping[str, Any]) -> int:
+        """How many rows one statement changed, committed by itself.
+
+        Said again when the connection breaks, so it must do no harm when said twice.
+        """
+        return self._transact(
+            self._single, lambda c: c.execute(statement, row).rowcount, self.dialect.single
+        )
+
     def migrate(self, work: Callable[[Connection], T]) -> T:
         """The same, before the tables exist."""
         return self._transact(self._migrator, work, self.dialect.migrating)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
-        return self._transact(self._reader, work, self._reading)
-
-    def read_through(self, statement: str) -> None:
-        """Begin every reading with `statement` from now on: an old version seen as a new one."""
-        self._reading = self._reading._replace(first=statement)
-
-    @contextmanager
-    def lent(self) -> Iterator[PoolProxiedConnection]:
-        """A connection of the driver's own, outside any transaction; closed when work fails."""
-        self._leave_parent()
-        connection = self._writer.raw_connection()
-        driver: Any = connection.driver_connection
-        try:
-            driver.autocommit = True
-            yield connection
-            driver.autocommit = False
-        except BaseException:
-            connection.invalidate()
-            raise
-        finally:
-            connection.close()
+        return self._transact(self._reader, work, self.dialect.reading)
 
     def unknown(self) -> LedgerError:
         """What to say when nobody knows whether a commit happened."""
@@ -120,7 +110,8 @@ class Database:
 
     def unusable(self, error: Exception) -> LedgerError:
         """What to say when nothing was changed, and why."""
-        return LedgerError(f"the ledger {self.name} {self.dialect.explain(error)}")
+        told = f"the ledger {self.name} {self.dialect.explain(error)}"
+        return LedgerError(told.replace(self._secret, "***") if self._secret else told)
 
     def close(self) -> None:
         """Give all connections back."""
@@ -131,28 +122,22 @@ class Database:
         self._leave_parent()
         attempt = 0
         while True:
-            stage = WORKING
+            committing = False
             try:
-                with engine.connect() as connection:
-                    with connection.begin():
-                        if manner.first is not None:
-                            connection.exec_driver_sql(manner.first)
-                        result = work(connection)
-                        stage = COMMITTING
-                    stage = CONFIRMING
-                    if manner.after is not None:
-                        # on the same connection, which a crash since the commit would have broken
-                        with connection.begin():
-                            connection.exec_driver_sql(manner.after)
+                with engine.connect() as connection, connection.begin():
+                    if manner.first is not None:
+                        connection.exec_driver_sql(manner.first)
+                    result = work(connection)
+                    committing = manner is not self.dialect.single
                 return result
             except (DBAPIError, self.dialect.error) as error:
                 attempt += 1
-                self._give_up(_cause(error), stage, attempt)
+                self._give_up(_cause(error), committing, attempt)
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.002 * 2**attempt)))
 
-    def _give_up(self, error: Exception, stage: int, attempt: int) -> None:
+    def _give_up(self, error: Exception, committing: bool, attempt: int) -> None:
         """Raise unless the transaction surely had no effect and may succeed when begun again."""
-        if stage == CONFIRMING or (stage == COMMITTING and self.dialect.lost(error)):
+        if committing and self.dialect.lost(error):
             raise self.unknown() from error
         if attempt >= ATTEMPTS or not self.dialect.passing(error):
             raise self.unusable(error) from error
@@ -175,48 +160,78 @@ def _cause(error: Exception) -> Exception:
 # From a path or URL to a database that holds the tables this program knows.
 
 
-def connect(where: str | Path, *, timeout: float, read_only: bool) -> tuple[Database, str | None]:
+def connect(
+    where: str | Path, *, timeout: float, read_only: bool, shared: bool
+) -> tuple[Database, str | None]:
     """The database, and why it may not be changed (None when it may)."""
+    from shoal.ledger.engines import open_postgres, open_sqlite, writable
+
+    obstacle = "it was asked for so" if read_only else None
     url = _url(where)
     if url is not None and url.get_backend_name() == "postgresql":
-        from shoal.ledger.postgres import open_postgres
-
-        return open_postgres(url, timeout=timeout), "it was asked for so" if read_only else None
-    from shoal.ledger.sqlite import open_sqlite, writable
-
+        return open_postgres(url, timeout=timeout), obstacle
     path = Path(where if url is None else url.database or "")
-    obstacle = "it was asked for so" if read_only else None
     if path.exists() and not writable(path):
         obstacle = obstacle or "this user may not write to the file"
-    return open_sqlite(path, timeout=timeout, read_only=obstacle is not None), obstacle
+    read_only = obstacle is not None
+    return open_sqlite(path, timeout=timeout, read_only=read_only, shared=shared), obstacle
 
 
-def prepare(
-    database: Database, obstacle: str | None, migrations: tuple[Migration, ...]
-) -> str | None:
-    """Bring an older database up to date; say why the ledger may not be changed, or None."""
-    found = database.read(reading.version)
-    known = len(migrations)
-    if found > known:
-        return newer(found, known)
-    if found == known:
-        return obstacle
+def prepare(database: Database, obstacle: str | None) -> tuple[Database, str | None]:
+    """The database with this version's tables, and why the ledger may not be changed, or None.
+
+    An older one that may not be changed is copied into memory and brought up to date there.
+    """
+    found = database.read(version)
+    if found > NEWEST:
+        return database, newer(found)
+    if found == NEWEST:
+        return database, obstacle
+    program = installed("shoal")
     if obstacle is None:
-        database.migrate(lambda connection: _migrate(connection, database, migrations))
-        return None
+        words = database.dialect.words
+        database.migrate(lambda connection: bring_up_to_date(connection, words, program))
+        return database, None
     if found == 0:
         raise LedgerError(f"the ledger {database.name} is empty and read-only: {obstacle}")
-    if found == 1:
-        database.read_through(database.dialect.words.as_counted)
-    return f"it has version {found}, older than {known}, and cannot be brought up to date here"
+    from shoal.ledger.engines import copied_to_memory
+
+    memory = database.read(lambda connection: copied_to_memory(connection, database.name))
+    words = memory.dialect.words
+    memory.migrate(lambda connection: bring_up_to_date(connection, words, program))
+    database.close()
+    return (
+        memory,
+        f"it has version {found}, older than {NEWEST}, and cannot be brought up to date here",
+    )
 
 
-def newer(found: int, known: int) -> str:
+def newer(found: int) -> str:
     """Why a ledger of a later version is not written to."""
     return (
-        f"it has version {found} and this program knows version {known}; "
+        f"it has version {found} and this program knows version {NEWEST}; "
         "update the program to write to it"
     )
+
+
+def shown(where: str | Path) -> str:
+    """A path or URL as files, messages and logs may hold it: without any password in it."""
+    text = str(where)
+    if isinstance(where, Path) or "://" not in text:
+        return text
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        return f"{text.partition('://')[0]}://…"
+    query = {key: value for key, value in url.query.items() if "pass" not in key.lower()}
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
+    return bare.render_as_string()
+
+
+def secret_of(url: URL) -> str:
+    """The password in a URL, wherever it stands; "" when there is none."""
+    asked = [value for key, value in url.query.items() if "pass" in key.lower()]
+    return str(url.password or (asked[0] if asked else "") or "")
 
 
 def _url(where: str | Path) -> URL | None:
@@ -239,16 +254,3 @@ def _url(where: str | Path) -> URL | None:
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise LedgerError("a ledger in memory would forget what was spent; name a file")
     return url
-
-
-def _migrate(connection: Connection, database: Database, migrations: tuple[Migration, ...]) -> None:
-    """Take every step that is still missing; somebody else may have taken some meanwhile."""
-    for step in range(reading.version(connection), len(migrations)):
-        migrations[step](connection, database.dialect.words)
-        links.append(
-            connection,
-            VERSIONS,
-            links.head(connection),
-            version=str(step + 1),
-            program=installed("shoal"),
-        )

@@ -8,58 +8,64 @@ dp_accounting); neighbours are sequences that differ in one entry.
 
 from __future__ import annotations
 
-import io
 import json
+from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import CannotCompose
 from shoal.core.plan import Additive, Plan
-from shoal.ledger.limits import Limit
-from shoal.ledger.reading import Entry
+from shoal.ledger.accounts import Limit
+from shoal.ledger.entries import Entry
 from shoal.ledger.store import SqlLedger
 from shoal.ledger.totals import Total
 
-FORMAT = "shoal-ledger/1"
+FORMAT = "shoal-ledger/2"
 NEIGHBOURS = "one entry replaced"
+GROUP = 10_000  # charges written at once
 
 
-def as_object(ledger: SqlLedger) -> dict[str, Any]:
-    """The whole ledger as plain JSON data: head, limits, totals and charges."""
+def as_json(ledger: SqlLedger) -> Iterator[str]:
+    """The whole ledger as a JSON object, piece by piece: head, limits, totals and charges."""
     head = ledger.head()
-    return {
+    start = {
         "format": FORMAT,
         "head": {"seq": head.seq, "hash": head.hash},
         "limits": [limit_object(limit) for limit in ledger.limits()],
-        "totals": [account_object(ledger, *names) for names in ledger.accounts()],
-        "charges": charge_objects(ledger),
     }
+    yield json.dumps(start, ensure_ascii=False)[:-1]
+    yield from _listed("totals", account_objects(ledger))
+    yield from _listed("charges", charge_objects(ledger))
+    yield "}\n"
 
 
-def as_json(ledger: SqlLedger) -> bytes:
-    """`as_object` as a JSON document."""
-    return json.dumps(as_object(ledger), indent=2, ensure_ascii=False).encode() + b"\n"
+def _listed(name: str, objects: Iterator[dict[str, Any]]) -> Iterator[str]:
+    yield f', "{name}": ['
+    for place, one in enumerate(objects):
+        yield (",\n" if place else "\n") + json.dumps(one, ensure_ascii=False)
+    yield "]"
 
 
-def as_parquet(ledger: SqlLedger) -> bytes:
-    """The charges as a Parquet file; the head of the chain is in its metadata."""
+def write_parquet(ledger: SqlLedger, path: Path) -> None:
+    """The charges as a Parquet file, group by group; the house's head is in its metadata."""
     import pyarrow
     import pyarrow.parquet
 
-    text = ("at", "subject", "period", "requester", "key", "plan", "mechanism", "notion")
-    exact = ("amount_exact", "eta_exact", "neighbours", "event", "previous", "hash")
+    text = ("subject", "at", "period", "part", "requester", "key", "members", "plan", "mechanism")
+    exact = ("notion", "amount_exact", "eta_exact", "neighbours", "event", "hash")
     numbers = ("amount", "eta", "noise_multiplier")
-    head = ledger.head()
     schema = pyarrow.schema(
-        [("seq", pyarrow.int64())]
+        [("place", pyarrow.int64())]
         + [(name, pyarrow.string()) for name in (*text, *exact)]
         + [(name, pyarrow.float64()) for name in numbers],
-        metadata={"format": FORMAT, "head": head.hash},
+        metadata={"format": FORMAT, "head": ledger.head().hash},
     )
-    table = pyarrow.Table.from_pylist(charge_objects(ledger), schema=schema)
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(table, buffer)
-    return buffer.getvalue()
+    charges = charge_objects(ledger)
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        while group := list(islice(charges, GROUP)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema=schema))
 
 
 def limit_object(limit: Limit) -> dict[str, Any]:
@@ -74,14 +80,20 @@ def limit_object(limit: Limit) -> dict[str, Any]:
     }
 
 
-def account_object(ledger: SqlLedger, subject: str, period: str) -> dict[str, Any]:
-    """What one subject's charges in one period come to, or why they do not add."""
-    names = {"subject": subject, "period": period}
-    try:
-        total = ledger.spent(subject, period)
-    except CannotCompose as reason:
-        return {**names, "problem": str(reason)}
-    return names | ({} if total is None else total_object(total))
+def account_objects(
+    ledger: SqlLedger,
+    subject: str | None = None,
+    period: str | None = None,
+    requester: str | None = None,
+    **page: Any,
+) -> Iterator[dict[str, Any]]:
+    """What each subject's charges in each period come to, or why they do not add."""
+    for name, one, total in ledger.totals(subject, period, requester, **page):
+        names = {"subject": name, "period": one}
+        if isinstance(total, CannotCompose):
+            yield {**names, "charges": 1, "problem": str(total)}
+        else:
+            yield names | total_object(total)
 
 
 def total_object(total: Total) -> dict[str, Any]:
@@ -98,31 +110,33 @@ def total_object(total: Total) -> dict[str, Any]:
     }
 
 
-def charge_objects(ledger: SqlLedger) -> list[dict[str, Any]]:
-    """Every charge as plain data, oldest first."""
-    return [_charge(entry, ledger.plan(entry.plan)) for entry in ledger.charges()]
+def charge_objects(ledger: SqlLedger) -> Iterator[dict[str, Any]]:
+    """Every charge as plain data, subject by subject."""
+    for entry in ledger.each_charge():
+        yield _charge(entry, ledger.plan(entry.plan))
 
 
 def _charge(entry: Entry, plan: Plan) -> dict[str, Any]:
     event = _event(plan)
     return {
-        "seq": entry.seq,
-        "at": entry.at,
         "subject": entry.subject,
+        "place": entry.place,
+        "at": entry.at,
         "period": entry.period,
+        "part": entry.part,
         "requester": entry.requester,
         "key": entry.key,
+        "members": entry.members,
         "plan": entry.plan,
         "mechanism": plan.mechanism,
-        "notion": entry.notion,
-        "amount": float(Fraction(entry.amount)),
-        "amount_exact": entry.amount,
+        "notion": plan.guarantee.notion,
+        "amount": float(plan.guarantee.amount),
+        "amount_exact": str(plan.guarantee.amount),
         "eta": None if entry.eta is None else float(Fraction(entry.eta)),
         "eta_exact": entry.eta,
         "neighbours": None if event is None else NEIGHBOURS,
         "event": None if event is None else event[0],
         "noise_multiplier": None if event is None else event[1],
-        "previous": entry.previous,
         "hash": entry.hash,
     }
 

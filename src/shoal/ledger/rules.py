@@ -14,21 +14,25 @@ from shoal.additive.choice import LOSS_TOLERANCE
 from shoal.additive.plans import float_below
 from shoal.additive.queries import LinearQuery
 from shoal.additive.same_answer import one_number
+from shoal.core.charge import Part
 from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.guarantee import NOTIONS, Alone, PerStep, SameQuilts
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, entry_of
-from shoal.ledger.same_data import families, models, tied, unlike, whole
 from shoal.ledger.totals import (
     Conversions,
-    Part,
     Tally,
     Total,
     entry_eta,
+    families,
     is_step,
+    models,
     sum_eta,
     tallied,
+    tied,
+    unlike,
+    whole,
 )
 from shoal.noise.laplace import LatticeLaplace
 from shoal.records.field import PairwiseField

@@ -1,137 +1,348 @@
-"""The tables of a ledger, and the steps that bring an older ledger to them.
+"""The tables of a ledger, the hashes that chain their rows, and the way from older versions.
 
-Every row of every table is a link of one hash chain (`links`): a row is added once and never
-changed, which triggers enforce and `verify` checks. A column that only repeats what earlier rows
-say (`DERIVED`) is not hashed: `verify` works it out again.
+Two sorts of chains hold everything. The *house* chain goes through versions, limits, signers and
+checkpoints, one after the other. Every subject has a chain of its own through the charges about
+it, so that charges of different people never wait for each other; a checkpoint in the house chain
+holds the root of a tree over the ends of all of them. A row is added once and never changed, which
+triggers enforce and `verify` checks. Plans are stored under the fingerprint of their content and
+need no chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text, inspect, text
 
+from shoal.core.errors import LedgerError
+
+NEWEST = 3  # the version of the tables below
 METADATA = MetaData()
 
 
-def _linked(name: str, *columns: Column[str], derived: tuple[Column[Any], ...] = ()) -> Table:
-    """A table whose rows are links: place in the chain, time, own columns, two hashes."""
-    return Table(
-        name,
-        METADATA,
-        Column("seq", BigInteger, primary_key=True),
-        Column("at", Text, nullable=False),
-        *columns,
-        Column("previous", Text, nullable=False),
-        Column("hash", Text, nullable=False),
-        *derived,
-    )
+def _text(name: str, *, nullable: bool = False, key: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=nullable, primary_key=key)
 
 
-def _text(name: str, *, nullable: bool = False) -> Column[str]:
-    return Column(name, Text, nullable=nullable)
+def _number(name: str, *, key: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, primary_key=key, autoincrement=False)
 
 
-# the version of the schema, and the program that brought the ledger to it
-VERSIONS = _linked("shoal_versions", _text("version"), _text("program"))
+# the version of the schema, and the program that brought the ledger to it; as in version 1, so
+# that every program finds it
+VERSIONS = Table(
+    "shoal_versions",
+    METADATA,
+    _number("seq", key=True),
+    *map(_text, ("at", "version", "program", "previous", "hash")),
+)
+
+# kind is "limit", "signer", "signature" or "checkpoint"; document is JSON
+HOUSE = Table(
+    "shoal_house",
+    METADATA,
+    _number("seq", key=True),
+    *map(_text, ("at", "kind", "name", "document", "changed_by", "previous", "hash")),
+)
 
 # each plan once, under its fingerprint
-PLANS = _linked("shoal_plans", _text("plan"), _text("document"))
+DOCUMENTS = Table("shoal_documents", METADATA, _text("plan", key=True), _text("document"))
 
-# unit is "eta" or "epsilon"; "*" is each one separately; a missing requester is all together
-LIMITS = _linked(
-    "shoal_limits",
-    _text("unit"),
-    _text("amount"),
-    _text("subject"),
-    _text("period"),
-    _text("requester", nullable=True),
-)
-
-# notion and amount are the plan's guarantee; amounts are exact rationals "p/q"; times is how often
-# this requester was charged for this plan about this subject in this period, up to this row: what
-# was spent is read off the last row of each kind, however many there are
-CHARGES = _linked(
-    "shoal_charges",
-    _text("plan"),
-    _text("subject"),
-    _text("period"),
-    _text("requester"),
+# `place` counts the charges about a subject from 1; `part` is "" for all of the data; `eta` is an
+# exact rational "p/q"; `value` is what was released, nothing where an aggregate charges a member;
+# `members` says who is in an aggregate; `house` is the link of the house it was decided under
+ENTRIES = Table(
+    "shoal_entries",
+    METADATA,
+    _text("subject", key=True),
+    _number("place", key=True),
+    *map(_text, ("at", "plan", "period", "part", "requester")),
     _text("key", nullable=True),
-    _text("notion"),
-    _text("amount"),
     _text("eta", nullable=True),
-    _text("release"),
-    derived=(Column("times", BigInteger, nullable=False),),
+    _text("value", nullable=True),
+    _text("members", nullable=True),
+    _number("house"),
+    _text("hash"),
 )
 
-TABLES = (VERSIONS, PLANS, LIMITS, CHARGES)
-DERIVED = frozenset({"times"})
+TABLES = (VERSIONS, HOUSE, DOCUMENTS, ENTRIES)
+OLD_TABLES = ("shoal_plans", "shoal_limits", "shoal_charges")  # of versions 1 and 2
+
+
+class Head(NamedTuple):
+    """The end of a chain: its place, counted from 1, and its hash; (0, "") before the first."""
+
+    seq: int
+    hash: str
+
+
+NO_LINK = Head(0, "")
 
 
 class Words(NamedTuple):
-    """How an engine says what differs: the type of `seq`, and what makes a table append-only.
+    """How an engine says what differs.
 
-    `protect` maps each trigger of a table to the statements that make it; `triggers` is the query
-    for the names of the triggers in force; `counting` are the statements that give every charge
-    its `times` (`COUNTED`) and refuse charges without it from then on; `as_counted` lets a
-    connection see the charges of version 1 as if they had been given it.
+    `protect` maps each trigger of a table to the statements that make it, given the columns of
+    which no two rows agree; `frozen` does so for tables that take no more rows. `triggers` is the
+    query for the triggers in force: name and what each does, as `protect` has it in the end.
+    `steady` holds writers off until the transaction ends, so that the ends of all chains are of
+    one moment; `old` does so for programs of version 2.
     """
 
-    seq: str
-    protect: Callable[[str], dict[str, tuple[str, ...]]]
+    protect: Callable[[str, Sequence[tuple[str, ...]]], dict[str, tuple[str, ...]]]
+    frozen: Callable[[str], dict[str, tuple[str, ...]]]
     triggers: str
-    counting: tuple[str, ...]
-    as_counted: str
+    clustered: str
+    steady: str | None = None
+    old: str | None = None
 
 
-# how often each kind of charge had been made, counted from the rows themselves
-COUNTED = "row_number() OVER (PARTITION BY subject, period, requester, plan ORDER BY seq)"
+# Hashes.
 
 
-def create(connection: Connection, words: Words) -> None:
-    """Version 1, written out so that later changes to the tables above cannot alter it."""
-    link = f"seq {words.seq} PRIMARY KEY, at TEXT NOT NULL"
-    hashes = "previous TEXT NOT NULL, hash TEXT NOT NULL"
-    statements = [
-        f"CREATE TABLE shoal_versions ({link}, version TEXT NOT NULL, program TEXT NOT NULL, "
-        f"{hashes})",
-        f"CREATE TABLE shoal_plans ({link}, plan TEXT NOT NULL UNIQUE, document TEXT NOT NULL, "
-        f"{hashes})",
-        f"CREATE TABLE shoal_limits ({link}, unit TEXT NOT NULL, amount TEXT NOT NULL, "
-        f"subject TEXT NOT NULL, period TEXT NOT NULL, requester TEXT, {hashes})",
-        f"CREATE TABLE shoal_charges ({link}, plan TEXT NOT NULL REFERENCES shoal_plans (plan), "
-        "subject TEXT NOT NULL, period TEXT NOT NULL, requester TEXT NOT NULL, key TEXT, "
-        f"notion TEXT NOT NULL, amount TEXT NOT NULL, eta TEXT, release TEXT NOT NULL, {hashes}, "
-        "UNIQUE (requester, key))",
-        "CREATE INDEX shoal_charges_data ON shoal_charges (subject, period, requester, plan)",
-    ]
-    for table in ("shoal_versions", "shoal_plans", "shoal_limits", "shoal_charges"):
-        for making in words.protect(table).values():
-            statements.extend(making)
-    for statement in statements:
-        connection.exec_driver_sql(statement)
+def link_hash(table: str, row: Mapping[str, Any]) -> str:
+    """The hash of one row of the house chain, over every column but `hash` itself.
 
-
-def count_charges(connection: Connection, words: Words) -> None:
-    """Version 2: every charge says how many of its kind there are, so that nobody counts them.
-
-    The first of each kind is in an index of its own, which finds the kinds of one account; it
-    holds `times`, always 1, so that SQLite takes it rather than the larger one.
+    SHA-256 of the canonical JSON of [table, columns]. `times` of version 2 repeats what earlier
+    rows say and is not hashed.
     """
-    for statement in (
-        *words.counting,
-        "DROP INDEX IF EXISTS shoal_charges_data",
-        "CREATE UNIQUE INDEX shoal_charges_times ON shoal_charges "
-        "(subject, period, requester, plan, times)",
-        "CREATE INDEX shoal_charges_first ON shoal_charges "
-        "(subject, period, times, requester, plan) WHERE times = 1",
-    ):
+    content = {key: value for key, value in row.items() if key not in ("hash", "times")}
+    # repr: a value that is not text can only come from outside, and must not stop a verification
+    canonical = json.dumps([table, content], sort_keys=True, separators=(",", ":"), default=repr)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=repr).encode
+
+
+def entry_hash(previous: str, fields: Sequence[Any]) -> str:
+    """The hash of a charge: over the hash before it and every column but its own hash, in order."""
+    content = _encode([previous, *fields])
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def now() -> str:
+    """The time of a row, by this machine's clock."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+# The house chain.
+
+
+def house_head(connection: Connection) -> Head:
+    """The end of the house chain, whichever table holds it."""
+    rows = connection.execute(_HOUSE_HEAD).all()
+    return max((Head(seq, digest) for seq, digest in rows), default=NO_LINK)
+
+
+_HOUSE_HEAD = text(
+    " UNION ALL ".join(
+        f"SELECT * FROM (SELECT seq, hash FROM {name} ORDER BY seq DESC LIMIT 1) AS {name}_end"
+        for name in ("shoal_house", "shoal_versions")
+    )
+)
+
+
+def append(connection: Connection, table: Table, last: Head, **fields: str) -> Head:
+    """Add a row to the house chain after `last`; the new end."""
+    row: dict[str, Any] = {
+        "seq": last.seq + 1,
+        "at": now(),
+        **fields,
+        "previous": last.hash,
+    }
+    row["hash"] = link_hash(table.name, row)
+    connection.execute(table.insert(), row)
+    return Head(row["seq"], row["hash"])
+
+
+# Checkpoints: one hash over the ends of all subjects' chains.
+
+
+def merkle_root(ends: Mapping[str, Head]) -> str:
+    """The root of the tree over the ends of all chains, in the order of their subjects' names.
+
+    A leaf is SHA-256 of 0 and the JSON of [subject, place, hash], a node of 1 and its two
+    children; an odd one is handed up as it is.
+    """
+    level = [
+        hashlib.sha256(b"\0" + _encode([name, *ends[name]]).encode()).digest()
+        for name in sorted(ends, key=str)
+    ]
+    while len(level) > 1:
+        pairs = [
+            hashlib.sha256(b"\1" + one + other).digest()
+            for one, other in zip(level[::2], level[1::2], strict=False)
+        ]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0].hex() if level else ""
+
+
+def lay_checkpoint(
+    connection: Connection, last: Head, by: str, sign: Callable[[str], str] | None = None
+) -> Head:
+    """A checkpoint over all charges after the end of the house chain; nobody charges meanwhile."""
+    rows = connection.execute(_ENDS)
+    ends = {subject: Head(place, digest) for subject, place, digest in rows}
+    root, charges = merkle_root(ends), sum(end.seq for end in ends.values())
+    said = checkpoint_text(last.hash, root, len(ends), charges)
+    document = {"subjects": len(ends), "charges": charges, "signature": sign and sign(said)}
+    return append(
+        connection,
+        HOUSE,
+        last,
+        kind="checkpoint",
+        name=root,
+        document=json.dumps(document),
+        changed_by=by,
+    )
+
+
+def checkpoint_text(previous: str, root: str, subjects: int, charges: int) -> str:
+    """What the signature of a checkpoint is of."""
+    return f"shoal checkpoint 1 {previous} {root} {subjects} {charges}"
+
+
+_ENDS = text(
+    "SELECT e.subject, e.place, e.hash FROM shoal_entries AS e JOIN (SELECT subject, max(place) "
+    "AS place FROM shoal_entries GROUP BY subject) AS ends "
+    "ON ends.subject = e.subject AND ends.place = e.place"
+)
+
+
+# Versions.
+
+
+def version(connection: Connection) -> int:
+    """The version of the schema; 0 when there are no tables yet."""
+    if not inspect(connection).has_table(VERSIONS.name):
+        return 0
+    newest = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
+    found = connection.execute(newest).scalar()
+    if found is None:
+        return 0
+    if not str(found).isdigit():
+        raise LedgerError(f"the ledger says its version is {found!r}; was it changed by hand?")
+    return int(found)
+
+
+def bring_up_to_date(connection: Connection, words: Words, program: str) -> None:
+    """The tables of this version: made, or filled from those of version 1 or 2.
+
+    Old rows, hashes and heads stay as they are, in tables that take no more. Their charges are
+    copied into the chains of their subjects, and a checkpoint over these is the first new link
+    after the version. Somebody else may have done it meanwhile.
+    """
+    found = version(connection)
+    if found >= NEWEST:
+        return
+    if found and words.old is not None:
+        connection.exec_driver_sql(words.old)
+    for statement in _creation(words, fresh=not found):
         connection.exec_driver_sql(statement)
+    last = _old_head(connection) if found else NO_LINK
+    last = append(connection, VERSIONS, last, version=str(NEWEST), program=program)
+    if found:
+        _copy(connection, last)
+        for table in OLD_TABLES:
+            for making in words.frozen(table).values():
+                for statement in making:
+                    connection.exec_driver_sql(statement)
 
 
-Migration = Callable[[Connection, Words], None]
+def _creation(words: Words, *, fresh: bool) -> Iterator[str]:
+    """Version 3, written out so that later changes to the tables above cannot alter it."""
+    link = "seq BIGINT NOT NULL PRIMARY KEY, at TEXT NOT NULL"
+    hashes = "previous TEXT NOT NULL, hash TEXT NOT NULL"
+    if fresh:
+        yield (
+            f"CREATE TABLE shoal_versions ({link}, version TEXT NOT NULL, program TEXT NOT NULL, "
+            f"{hashes})"
+        )
+    yield (
+        f"CREATE TABLE shoal_house ({link}, kind TEXT NOT NULL, name TEXT NOT NULL, "
+        f"document TEXT NOT NULL, changed_by TEXT NOT NULL, {hashes})"
+    )
+    yield "CREATE TABLE shoal_documents (plan TEXT NOT NULL PRIMARY KEY, document TEXT NOT NULL)"
+    yield (
+        "CREATE TABLE shoal_entries (subject TEXT NOT NULL, place BIGINT NOT NULL, "
+        "at TEXT NOT NULL, plan TEXT NOT NULL, period TEXT NOT NULL, part TEXT NOT NULL, "
+        "requester TEXT NOT NULL, key TEXT, eta TEXT, value TEXT, members TEXT, "
+        "house BIGINT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (subject, place), "
+        f"UNIQUE (requester, key)){words.clustered}"
+    )
+    for table, keys in UNIQUE.items():
+        for making in words.protect(table, keys).values():
+            yield from making
 
-# MIGRATIONS[n] brings a ledger from version n to n + 1; version 0 is an empty database
-MIGRATIONS: tuple[Migration, ...] = (create, count_charges)
+
+# for each table the columns of which no two rows may agree (where none of them is missing)
+UNIQUE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "shoal_versions": (("seq",),),
+    "shoal_house": (("seq",),),
+    "shoal_documents": (("plan",),),
+    "shoal_entries": (("subject", "place"), ("requester", "key")),
+}
+
+
+# Versions 1 and 2: one chain through four tables.
+
+
+def _old_head(connection: Connection) -> Head:
+    ends = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT seq, hash FROM {name} ORDER BY seq DESC LIMIT 1) AS {name}_end"
+        for name in ("shoal_versions", *OLD_TABLES)
+    )
+    return max(Head(seq, digest) for seq, digest in connection.execute(text(ends)))
+
+
+def _copy(connection: Connection, last: Head) -> None:
+    """What the old tables say, in the new ones: plans, limits in force, and charges by subject."""
+    connection.exec_driver_sql(
+        "INSERT INTO shoal_documents (plan, document) SELECT plan, document FROM shoal_plans"
+    )
+    house = last.seq
+    for row in connection.execute(text("SELECT * FROM shoal_limits ORDER BY seq")).mappings():
+        names = ("unit", "amount", "subject", "period", "requester")
+        document = json.dumps({name: row[name] for name in names}, ensure_ascii=False)
+        last = append(
+            connection,
+            HOUSE,
+            last,
+            kind="limit",
+            name=row["subject"],
+            document=document,
+            changed_by=f"unknown, before version {NEWEST}",
+        )
+        house = last.seq
+    old = connection.execute(text("SELECT * FROM shoal_charges ORDER BY seq")).mappings()
+    ends: dict[str, Head] = {}
+    while rows := old.fetchmany(2000):
+        connection.execute(ENTRIES.insert(), [copied(dict(row), ends, house) for row in rows])
+    lay_checkpoint(connection, last, f"version {NEWEST}")
+
+
+def copied(row: Mapping[str, Any], ends: dict[str, Head], house: int) -> dict[str, Any]:
+    """A charge of version 1 or 2 as the next of its subject; `ends` are those of the chains."""
+    last = ends.get(row["subject"], NO_LINK)
+    entry = {
+        "subject": row["subject"],
+        "place": last.seq + 1,
+        "at": row["at"],
+        "plan": row["plan"],
+        "period": row["period"],
+        "part": "",
+        "requester": row["requester"],
+        "key": row["key"],
+        "eta": row["eta"],
+        "value": row["release"],
+        "members": None,
+        "house": house,
+    }
+    entry["hash"] = entry_hash(last.hash, list(entry.values()))
+    ends[row["subject"]] = Head(last.seq + 1, entry["hash"])
+    return entry

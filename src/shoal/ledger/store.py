@@ -1,40 +1,52 @@
-"""A ledger in a database: check, charge, sample and store in one transaction, emit after commit."""
+"""A ledger in a database: charge before anything is drawn, say what was spent, and what may be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import getpass
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, TextClause, text
 
-from shoal.core.errors import BudgetError, LedgerError
+from shoal.core.charge import Charge, Part
+from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError
 from shoal.core.numbers import Number, exact
-from shoal.core.plan import Charge, Plan, Release
-from shoal.core.registry import dumps, loads
+from shoal.core.plan import Plan, Release
+from shoal.core.rng import Rng
 from shoal.core.shown import Shown
-from shoal.ledger import links, reading
-from shoal.ledger.charging import check_names, checked_release, checked_text, fields, repeated
+from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
-from shoal.ledger.limits import EACH, Limit, check
-from shoal.ledger.links import Head
-from shoal.ledger.memory import Memory, Missing
-from shoal.ledger.reading import Counted, Entry, State
-from shoal.ledger.rules import any_total, least_total, parallel, standard_conversions, told
-from shoal.ledger.schema import CHARGES, LIMITS, MIGRATIONS, PLANS, VERSIONS, Migration
-from shoal.ledger.totals import WHOLE, Conversions, Tally, Total, from_counts, is_step, more
-from shoal.ledger.verify import Verdict, verify
+from shoal.ledger.entries import Entry, checked_text, loaded, read_limits, unpack
+from shoal.ledger.rules import least_total, parallel, standard_conversions, told
+from shoal.ledger.schema import (
+    HOUSE,
+    NEWEST,
+    NO_LINK,
+    Head,
+    append,
+    house_head,
+    lay_checkpoint,
+    version,
+)
+from shoal.ledger.settle import Outcome, Sample, Till
+from shoal.ledger.totals import Conversions, Memory, Tally, Total, is_step
+from shoal.ledger.verify import Signer, Verdict, verify
 
-KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 TIMEOUT = 30.0  # seconds to wait for another writer
-CROWD = 64  # charges of one plan by others for which room is made before one is sent off
+PAGE = 1000  # rows fetched at once
+LONGEST_AMOUNT = 400  # characters of a number in a limit
 
 Etas = list[tuple[Fraction | None, int]]  # of charges, and how often
-Limits = dict[str, list[Limit]]  # by subject, so that a charge looks only at those on its own
 
 
 def open_ledger(
@@ -42,15 +54,53 @@ def open_ledger(
     *,
     timeout: float = TIMEOUT,
     read_only: bool = False,
+    shared: bool = False,
     conversions: Conversions | None = None,
 ) -> SqlLedger:
     """The ledger in a SQLite file, or behind a postgresql:// URL; made when absent.
 
-    Opened read-only when asked, when the file may not be written, or when it was made by a newer
-    program. `conversions` are this library's own unless given.
+    A new file can be read and written by its owner alone, unless it is to be `shared`. Opened
+    read-only when asked, when the file may not be written, or when it was made by a newer program.
+    `conversions` are this library's own unless given.
     """
-    database, obstacle = connect(where, timeout=timeout, read_only=read_only)
+    database, obstacle = connect(where, timeout=timeout, read_only=read_only, shared=shared)
     return SqlLedger(database, obstacle=obstacle, conversions=conversions)
+
+
+@contextmanager
+def ledger_or_nothing(where: str) -> Iterator[SqlLedger]:
+    """The ledger, made when absent; a file that was made here and holds nothing goes again.
+
+    Only when the work inside fails: a command that was refused leaves no trace.
+    """
+    new = "://" not in where and not Path(where).exists()
+    empty = False
+    try:
+        with open_ledger(where) as ledger:
+            try:
+                yield ledger
+            except BaseException:
+                empty = new and not (ledger.accounts() or ledger.limits())
+                raise
+    finally:
+        if empty:
+            _remove(Path(where))
+
+
+def _remove(path: Path) -> None:
+    for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
+        with suppress(OSError):
+            name.unlink()
+
+
+class Change(NamedTuple):
+    """One link of the house chain: who did what to the rules of the ledger, and when."""
+
+    seq: int
+    at: str
+    kind: str
+    changed_by: str
+    document: dict[str, Any]
 
 
 class SqlLedger(Shown):
@@ -65,30 +115,42 @@ class SqlLedger(Shown):
         *,
         obstacle: str | None = None,
         conversions: Conversions | None = None,
-        migrations: tuple[Migration, ...] = MIGRATIONS,
     ) -> None:
-        self.database = database
-        self.obstacle = prepare(database, obstacle, migrations)
+        self.database, self.obstacle = prepare(database, obstacle)
         self._memory = Memory(conversions or standard_conversions())
-        self._plans: dict[str, Plan] = {}
-        self._known_limits: tuple[Head | None, Limits] = (None, {})
-        self._known_version: Head | None = None
-        self._newest = len(migrations)
+        self._till = Till(self.database, self._memory)
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
         """The stored release of this key, or a new one: checked, charged, drawn and committed.
 
         The limits and the rules decide before `sample` is called; the charge and the value are
         committed together; only then is the value returned. A refusal or a crash before the
-        commit leaves neither. Under load `sample` may run again for a transaction that had to
-        start again: the value of the one that committed is the only one anybody sees.
+        commit leaves neither. Under load `sample` may run again when others came first: the value
+        that was committed is the only one anybody sees.
+        """
+        return _one(self.settle_all([charge], lambda _: [sample()]))
+
+    def settle_all(
+        self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
+    ) -> list[Outcome]:
+        """For each charge the stored release of its key, a new one, or the reason it is refused.
+
+        All in one transaction, which commits whole or not at all; a charge that is refused leaves
+        the others alone. `sample(places)` draws the releases of the charges at those places. With
+        a `connection` (of this ledger's own database) in the transaction it is in: the caller
+        stores what belongs to the releases beside them, commits, and only then tells them.
         """
         self._check_open()
-        check_names(charge)
-        quickly = self._settle_quickly(charge, sample)
-        if quickly is not None:
-            return quickly
-        return self._memory.patiently(partial(self._settle, charge, sample))
+        return self._till.settle(charges, sample, connection)
+
+    def within(self, connection: Connection) -> Within:
+        """This ledger inside somebody's transaction: its charges are committed with it."""
+        return Within(self, connection)
+
+    def keep(self, plan: Plan) -> None:
+        """Store a plan now, so that the first charge of it need not."""
+        self._check_open()
+        self._till.keep(self._till.documents([plan]))
 
     def limit(
         self,
@@ -96,91 +158,219 @@ class SqlLedger(Shown):
         *,
         unit: str = "eta",
         subject: str = EACH,
-        period: str = EACH,
+        period: str | None = EACH,
         requester: str | None = None,
+        by: str | None = None,
     ) -> Limit:
-        """Set a limit, replacing the one on the same scope; spending so far stays as it is."""
-        self._check_open()
+        """Set a limit, replacing the one on the same scope; spending so far stays as it is.
+
+        The period None is all periods together. Who set it (`by`, else the user) is in the chain.
+        """
+        if isinstance(amount, str) and len(amount) > LONGEST_AMOUNT:
+            raise InputError(f"{unit} limit has {len(amount)} characters; give a number")
         limit = Limit(
             unit=unit,
             amount=exact(amount, f"{unit} limit"),
             subject=checked_text(subject, "subject"),
-            period=checked_text(period, "period"),
+            period=period if period is None else checked_text(period, "period"),
             requester=requester if requester is None else checked_text(requester, "requester"),
         )
-
-        def work(connection: Connection) -> None:
-            self.check_version(connection)
-            links.append(
-                connection,
-                LIMITS,
-                links.head(connection),
-                unit=limit.unit,
-                amount=str(limit.amount),
-                subject=limit.subject,
-                period=limit.period,
-                requester=limit.requester,
-            )
-
-        self.database.write(work)
+        document = {
+            "unit": limit.unit,
+            "amount": str(limit.amount),
+            "subject": limit.subject,
+            "period": LIFETIME if limit.period is None else limit.period,
+            "requester": limit.requester,
+        }
+        self._decree("limit", subject, document, by)
         return limit
 
     def limits(self) -> tuple[Limit, ...]:
         """The limits in force."""
-        return self.database.read(reading.limits)
+        return self.database.read(read_limits)
+
+    def trust(self, signer: str, *, trusted: bool = True, by: str | None = None) -> None:
+        """Take only plans of named signers from now on, this public key among them; or no more."""
+        document = {"key": Signer.checked(signer), "trusted": trusted}
+        self._decree("signer", signer, document, by)
+
+    def admit(self, plan: Plan, signer: str, signature: str, *, by: str | None = None) -> None:
+        """Let a signed plan be charged; refused unless the signature of its fingerprint holds."""
+        if not Signer.holds(signer, signature, plan.fingerprint):
+            raise InputError("signature is not that signer's, or of another plan; sign this plan")
+        document = {"plan": plan.fingerprint, "key": signer, "signature": signature}
+        self._decree("signature", plan.fingerprint, document, by)
+
+    def checkpoint(self, signer: Signer | None = None, *, by: str | None = None) -> Head:
+        """One link over the ends of all chains, signed if asked; keep its hash elsewhere.
+
+        `verify` with that hash shows whether anything before it was cut off, of any subject.
+        """
+        self._check_open()
+        sign = None if signer is None else signer.sign
+        steady = self.database.dialect.words.steady
+
+        def work(connection: Connection) -> Head:
+            self._begin_decree(connection)
+            if steady is not None:
+                connection.exec_driver_sql(steady)
+            who = by or self._user(connection)
+            return lay_checkpoint(connection, house_head(connection), who, sign)
+
+        return self.database.write(work)
+
+    def changes(self) -> list[Change]:
+        """All that was ever done to limits, signers and checkpoints, oldest first."""
+        asked = text("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
+        rows = self.database.read(lambda connection: connection.execute(asked).all())
+        return [
+            Change(row.seq, row.at, row.kind, row.changed_by, json.loads(row.document))
+            for row in rows
+        ]
 
     def spent(
         self,
         subject: str,
-        period: str = "",
+        period: str | None = "",
         *,
         requester: str | None = None,
         whole: bool = False,
     ) -> Total | None:
         """What the charges about a subject come to in a period; None when there are none.
 
-        With period "*": over all its periods, each independent of the others. With a requester:
-        what that requester alone was told. Steps of streams in one period also say what they tell
-        between any two sequences, from what each was charged with. `whole` says that every release
-        read all entries of the same data, never a part of a series: see `compose`.
+        With period "*": over all its periods, each independent of the others; with None: all
+        periods together, as if none were. With a requester: what that requester alone was told.
+        Steps of streams in one period also say what they tell between any two sequences, from what
+        each was charged with. `whole` says that every release read all entries of the same data,
+        never a part of a series: see `compose`.
         """
 
         def work(connection: Connection) -> tuple[list[Tally], Etas]:
-            periods = reading.periods(connection, subject) if period == EACH else [period]
-            counts = [reading.counts(connection, subject, one) for one in periods]
-            stored = partial(self._plan, connection)
-            tallies = [_tally(counted, stored, requester) for counted in counts]
-            steps = period != EACH and any(is_step(plan) for plan, _ in tallies[0])
-            if not steps:
-                return tallies, [(None, 0)]
-            return tallies, reading.etas(connection, subject, period, requester)
+            found = loaded(connection, [subject, EACH])
+            counts = found[subject].counts + found[EACH].counts
+            each = period == EACH
+            periods = sorted({kind.period for kind in counts}) if each else [period]
+            tallies = [self._tally(connection, counts, one, requester) for one in periods]
+            steps = not each and any(is_step(plan) for plan, _ in tallies[0])
+            none: Etas = [(None, 0)]
+            etas = _etas(connection, subject, period or "", requester) if steps else none
+            return tallies, etas
 
         tallies, etas = self.database.read(work)
         conversions = replace(self._memory.computed(), whole=whole)
-        totals = [least_total(tally, conversions) for tally in tallies if tally]
+        totals = [least_total(one, conversions) for one in tallies if one]
         if not totals:
             return None
         return parallel(totals) if period == EACH else told(totals[0], tallies[0], etas)
 
+    def totals(
+        self,
+        subject: str | None = None,
+        period: str | None = None,
+        requester: str | None = None,
+        *,
+        after: str = "",
+        rows: int | None = None,
+    ) -> Iterator[tuple[str, str, Total | CannotCompose]]:
+        """Subject, period and total of every account, or of the first `rows` subjects after one.
+
+        Charges are counted by the database; accounts with the same charges are added up once.
+        """
+        known: dict[Tally, Total | CannotCompose] = {}
+        conversions = self._memory.computed()
+        counted = self.database.read(
+            lambda connection: _counted(
+                connection, subject, after, rows, self._everybody(connection)
+            )
+        )
+        for name, counts in counted:
+            for one in sorted({kind.period for kind in counts}):
+                if period not in (None, one):
+                    continue
+                found = tally(counts, self.plan, one, requester)
+                if not found:
+                    continue
+                if found not in known:
+                    known[found] = _total(found, conversions)
+                yield name, one, self._with_steps(name, one, requester, found, known[found])
+
+    def _with_steps(
+        self,
+        subject: str,
+        period: str,
+        requester: str | None,
+        found: Tally,
+        total: Total | CannotCompose,
+    ) -> Total | CannotCompose:
+        if isinstance(total, CannotCompose) or not any(is_step(plan) for plan, _ in found):
+            return total
+        etas = self.database.read(lambda c: _etas(c, subject, period, requester))
+        return told(total, found, etas)
+
     def accounts(self) -> list[tuple[str, str]]:
         """Every subject and period with a charge."""
-        return self.database.read(reading.accounts)
+        asked = text("SELECT DISTINCT subject, period FROM shoal_entries ORDER BY subject, period")
+        rows = self.database.read(lambda connection: connection.execute(asked).all())
+        return [(subject, period) for subject, period in rows]
 
-    def charges(self) -> list[Entry]:
-        """All charges, in the order they were made."""
-        return self.database.read(lambda connection: list(reading.entries(connection)))
+    def has(self, subject: str, period: str) -> bool:
+        """Whether anything was charged about a subject in a period."""
+        asked = text(
+            "SELECT 1 FROM shoal_entries WHERE subject = :subject AND period = :period LIMIT 1"
+        )
+        names = {"subject": subject, "period": period}
+        return self.database.read(lambda c: c.execute(asked, names).first()) is not None
+
+    def charges(self, subject: str | None = None) -> list[Entry]:
+        """All charges, in the order of their writers' clocks; or those about one subject."""
+        if subject is None:
+            order = lambda entry: (entry.at, entry.subject, entry.place)  # noqa: E731
+            return sorted(self.each_charge(), key=order)
+        names = ", ".join(Entry._fields)
+        asked = text(f"SELECT {names} FROM shoal_entries WHERE subject = :subject ORDER BY place")
+        rows = self.database.read(partial(_fetched, asked, {"subject": subject}))
+        return [Entry(*row) for row in rows]
+
+    def each_charge(self) -> Iterator[Entry]:
+        """All charges, subject by subject, fetched as they are needed."""
+        subject, place = "", 0
+        names = ", ".join(Entry._fields)
+        asked = text(
+            f"SELECT {names} FROM shoal_entries WHERE (subject, place) > (:subject, :place) "
+            f"ORDER BY subject, place LIMIT {PAGE}"
+        )
+        while True:
+            given = {"subject": subject, "place": place}
+            rows = self.database.read(partial(_fetched, asked, given))
+            if not rows:
+                return
+            for row in rows:
+                yield Entry(*row)
+            subject, place = rows[-1].subject, rows[-1].place
+
+    def release(self, entry: Entry) -> Release:
+        """The release that a stored charge paid for."""
+        return unpack(entry, self.plan(entry.plan))
 
     def plan(self, fingerprint: str) -> Plan:
         """A stored plan."""
-        return self.database.read(lambda connection: self._plan(connection, fingerprint))
+        books = self._till.books
+        known = books.plans.get(fingerprint)
+        return known or self.database.read(lambda c: books.plan(c, fingerprint))
 
-    def head(self) -> Head:
-        """The end of the hash chain; keep its hash elsewhere to detect truncation."""
-        return self.database.read(links.head)
+    def head(self, subject: str | None = None) -> Head:
+        """The end of the house chain, or of one subject's; see `checkpoint` for all of them."""
+        if subject is None:
+            return self.database.read(house_head)
+        found = self.database.read(lambda connection: loaded(connection, [subject]))
+        return found[subject].head or NO_LINK
 
-    def verify(self, head: str | None = None) -> Verdict:
-        """Whether every row is as it was written, and `head` still in the chain."""
-        return verify(self.database, head)
+    def verify(self, head: str | None = None, *, signer: str | None = None) -> Verdict:
+        """Whether every row is as it was written, and `head` still in a chain.
+
+        With a signer's public key also that the last checkpoint is signed by it.
+        """
+        return verify(self.database, head, signer)
 
     def close(self) -> None:
         """Give the connections back; the ledger can be opened again."""
@@ -197,125 +387,218 @@ class SqlLedger(Shown):
     ) -> None:
         self.close()
 
-    def check_version(self, connection: Connection, last: Head | None = None) -> None:
-        """Refuse to write to a ledger that a newer program has changed since it was opened here."""
-        if last is not None and last == self._known_version:
-            return
-        found = reading.version(connection)
-        if found > self._newest:
-            self.obstacle = newer(found, self._newest)
+    def _decree(self, kind: str, name: str, document: dict[str, Any], by: str | None) -> None:
+        """Add a link to the house chain."""
         self._check_open()
-        self._known_version = last or self._known_version
+        if by is not None:
+            checked_text(by, "by")
 
-    def _settle_quickly(self, charge: Charge, sample: Callable[[], Release]) -> Release | None:
-        """The release of a charge that is surely allowed and was sent as one message, or None."""
-        messages = self.database.dialect.batch
-        if messages is None:
-            return None
-        from shoal.ledger.postgres import settle_quickly
+        def work(connection: Connection) -> None:
+            self._begin_decree(connection)
+            append(
+                connection,
+                HOUSE,
+                house_head(connection),
+                kind=kind,
+                name=name,
+                document=json.dumps(document, ensure_ascii=False),
+                changed_by=by or self._user(connection),
+            )
 
-        return settle_quickly(
-            self.database, charge, sample, lambda state: self._spare(state, charge), messages
-        )
+        self.database.write(work)
 
-    def _spare(self, state: State, charge: Charge) -> int | None:
-        """For how many more charges of the same plan there is room besides this one; None: unsure.
+    def _begin_decree(self, connection: Connection) -> None:
+        if self.database.dialect.guard is not None:
+            connection.exec_driver_sql(self.database.dialect.guard)
+        found = version(connection)
+        if found > NEWEST:
+            self.obstacle = newer(found)
+        self._check_open()
 
-        What is allowed after more charges is allowed after fewer: leaving releases out is
-        post-processing, so their total bounds the rest, and etas only grow.
-        """
-        last, limits = self._known_limits
-        same = (self._known_version, last) == (
-            state.heads.get(VERSIONS.name),
-            state.heads.get(LIMITS.name),
-        )
-        plans = {row.plan: self._plans.get(row.plan) for row in state.counted}
-        plans[charge.plan.fingerprint] = charge.plan
-        if not (same and state.has_plan) or state.key is not None:
-            return None
-        known = {name: plan for name, plan in plans.items() if plan is not None}
-        if len(known) < len(plans):
-            return None
-        crowd = Counted(charge.requester, charge.plan.fingerprint, CROWD)
-        for spare, counted, conversions in (
-            (CROWD, (*state.counted, crowd), self._memory.recalled()),
-            (0, state.counted, self._memory.computed()),  # nothing is locked: it may take its time
-        ):
-            try:
-                decide(counted, charge, limits, known.__getitem__, conversions)
-            except (BudgetError, Missing):
-                continue  # a refusal is for the one who holds the lock to say
-            return spare
-        return None
+    def _user(self, connection: Connection) -> str:
+        """Who is at work: the server's user, or this machine's."""
+        asked = self.database.dialect.user
+        if asked is not None:
+            return str(connection.exec_driver_sql(asked).scalar())
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return f"user {os.getuid()}"
 
-    def _settle(
-        self, charge: Charge, sample: Callable[[], Release], conversions: Conversions
-    ) -> Release:
-        def work(connection: Connection) -> Release:
-            state = reading.state(connection, charge)
-            self.check_version(connection, state.heads.get(VERSIONS.name))
-            if state.key is not None:
-                return repeated(reading.entry(connection, state.key), charge)
-            limits = self._limits(connection, state.heads.get(LIMITS.name))
-            stored = partial(self._plan, connection)
-            decide(state.counted, charge, limits, stored, conversions)
-            last = state.head
-            if not state.has_plan:
-                last = keep_plan(connection, last, charge.plan)
-            release = checked_release(sample(), charge.plan)
-            links.append(connection, CHARGES, last, **fields(charge, release))
-            return release
+    def _tally(
+        self,
+        connection: Connection,
+        counts: Counter[Kind],
+        period: str | None,
+        requester: str | None,
+    ) -> Tally:
+        books = self._till.books
+        return tally(counts, lambda name: books.plan(connection, name), period, requester)
 
-        return self.database.write(work)
-
-    def _limits(self, connection: Connection, last: Head | None) -> Limits:
-        """The limits in force, read again only when one was added since."""
-        if self._known_limits[0] != last:
-            by_subject: Limits = {}
-            for limit in reading.limits(connection):
-                by_subject.setdefault(limit.subject, []).append(limit)
-            self._known_limits = (last, by_subject)
-        return self._known_limits[1]
-
-    def _plan(self, connection: Connection, name: str) -> Plan:
-        """The stored plan, built once per program."""
-        if name not in self._plans:
-            if len(self._plans) >= KEPT_PLANS:
-                self._plans.clear()
-            self._plans[name] = reading.stored_plan(connection, name)
-        return self._plans[name]
+    def _everybody(self, connection: Connection) -> Account:
+        return loaded(connection, [EACH])[EACH]
 
     def _check_open(self) -> None:
         if self.obstacle is not None:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
 
 
-def decide(
-    counted: Sequence[Counted],
-    charge: Charge,
-    limits: Limits,
-    stored: Callable[[str], Plan],
-    conversions: Conversions,
-) -> None:
-    """Raise unless every rule and every limit allows the charge after those counted."""
-    everyone = _tally(counted, stored)
-    any_total(more(everyone, charge.plan), conversions)
-    for limit in (*limits.get(EACH, ()), *limits.get(charge.subject, ())):
-        if limit.matches(charge.subject, charge.period, charge.requester):
-            own = limit.requester is not None
-            spent = _tally(counted, stored, charge.requester) if own else everyone
-            check(limit, spent, charge.plan, conversions)
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A ledger whose charges belong to a transaction of somebody else's."""
+
+    ledger: SqlLedger
+    connection: Connection
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        """As the ledger's own: checked, charged, drawn; but the commit is the caller's.
+
+        Nothing may be told before it. The plan should be stored beforehand (`keep`).
+        """
+        return _one(self.ledger.settle_all([charge], lambda _: [sample()], self.connection))
 
 
-def _tally(
-    counted: Iterable[Counted], stored: Callable[[str], Plan], requester: str | None = None
-) -> Tally:
-    rows = [row for row in counted if requester in (None, row.requester)]
-    return from_counts({(stored(name), WHOLE): n for name, n in reading.tally(rows).items()})
+def _one(outcomes: list[Outcome]) -> Release:
+    (outcome,) = outcomes
+    if isinstance(outcome, BudgetError):
+        raise outcome
+    return outcome
 
 
-def keep_plan(connection: Connection, last: Head, plan: Plan) -> Head:
-    """Store the plan; the head of the chain afterwards."""
-    document = dumps(plan, indent=None)
-    loads(document)  # a plan that cannot be loaded again could never be added to
-    return links.append(connection, PLANS, last, plan=plan.fingerprint, document=document)
+def _fetched(asked: TextClause, given: dict[str, Any], connection: Connection) -> list[Any]:
+    return list(connection.execute(asked, given))
+
+
+def _total(tally: Tally, conversions: Conversions) -> Total | CannotCompose:
+    try:
+        return least_total(tally, conversions)
+    except CannotCompose as reason:
+        return reason
+
+
+def _counted(
+    connection: Connection, subject: str | None, after: str, rows: int | None, everybody: Account
+) -> list[tuple[str, Counter[Kind]]]:
+    """How often each kind was charged about each subject, in the order of their names."""
+    where = "subject = :subject" if subject is not None else "subject > :after"
+    page = "" if rows is None else " LIMIT :rows"
+    asked = text(
+        "SELECT subject, period, requester, plan, part, count(*) FROM shoal_entries WHERE subject "
+        f"IN (SELECT DISTINCT subject FROM shoal_entries WHERE {where} ORDER BY subject{page}) "
+        "GROUP BY subject, period, requester, plan, part ORDER BY subject"
+    )
+    given = {"subject": subject, "after": after, "rows": rows}
+    wanted = {name: value for name, value in given.items() if f":{name}" in asked.text}
+    found = connection.execute(asked, wanted)
+    counted = []
+    for name, group in groupby(found, key=lambda row: row[0]):
+        counts = Counter({Kind(*row[1:5]): row[5] for row in group})
+        counted.append((name, counts if name == EACH else counts + everybody.counts))
+    return counted
+
+
+def _etas(connection: Connection, subject: str, period: str, requester: str | None) -> Etas:
+    """The etas charged about one subject in one period, by one requester if named; how often."""
+    asked = text(
+        "SELECT eta, count(*) FROM shoal_entries WHERE subject = :subject AND period = :period "
+        + ("" if requester is None else "AND requester = :requester ")
+        + "GROUP BY eta"
+    )
+    given = {"subject": subject, "period": period}
+    given |= {} if requester is None else {"requester": requester}
+    rows = connection.execute(asked, given)
+    return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
+
+
+# Daily use: a ledger with the names of a charge filled in.
+
+
+@dataclass
+class Session:
+    """Releases about one subject, charged to one ledger.
+
+        with shoal.Session("budget.db", subject="user-17", requester="study-4") as session:
+            release = session.release(plan, data, key="2024-W07")
+            print(session.spent())
+
+    `ledger` is an open ledger, or a path or URL, which the session then opens and closes itself.
+    """
+
+    ledger: SqlLedger | str | Path
+    subject: str
+    period: str = ""
+    requester: str = ""
+    _open: SqlLedger | None = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        self._opened()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open is not None and self._open is not self.ledger:
+            self._open.close()
+        self._open = None
+
+    def release(
+        self,
+        plan: Plan,
+        data: Any,
+        *,
+        key: str | None = None,
+        part: Part | str | tuple[int, int] | None = None,
+        rng: Rng | None = None,
+    ) -> Release:
+        """One release of `data`, charged to this session's subject, period and requester."""
+        return plan.release(
+            data,
+            ledger=self._opened(),
+            subject=self.subject,
+            period=self.period,
+            requester=self.requester,
+            key=key,
+            part=part,
+            rng=rng,
+        )
+
+    def read(self, stream: Any, observed: Any, **options: Any) -> tuple[Any, Any]:
+        """The stream after a reading, charged to this session's names, and what may be shown.
+
+            stream = shoal.ContextStream.begin(plan)
+            stream, shown = session.read(stream, "work", day="2024-03-04", slot=36)
+
+        A stream of places is charged at every step, in this session's period; a stream of
+        contexts once a day, before the first slot, in a period named after the day (this
+        session's period when the reading names none). The options are those of `stream.read`.
+        """
+        from shoal.contexts.stream import ContextStream
+        from shoal.places.stream import LocationStream
+
+        if isinstance(stream, LocationStream):
+            options.setdefault("period", self.period)
+        elif isinstance(stream, ContextStream):
+            options.setdefault("day", stream.day or self.period)
+        else:
+            raise InputError(
+                f"stream is a {type(stream).__name__}, whose steps no ledger charges; begin a "
+                "LocationStream or a ContextStream"
+            )
+        names = {"ledger": self._opened(), "subject": self.subject, "requester": self.requester}
+        after: tuple[Any, Any] = stream.read(observed, **names, **options)
+        return after
+
+    def spent(self) -> Total | None:
+        """What everybody's releases about this subject come to in this period."""
+        return self._opened().spent(self.subject, self.period)
+
+    def _opened(self) -> SqlLedger:
+        if self._open is None:
+            if isinstance(self.ledger, str | Path):
+                self._open = open_ledger(self.ledger)
+            else:
+                self._open = self.ledger
+        return self._open

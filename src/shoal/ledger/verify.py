@@ -1,40 +1,63 @@
-"""Whether a ledger is still what was written: every link of its chain, and what the links say."""
+"""Whether a ledger is still what was written: every link of every chain, and what the links say.
+
+Also the keys that sign: checkpoints, so that nobody can make a whole ledger again, and plans, so
+that a ledger may take only those of people it knows.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import os
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import merge
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, inspect, select
+from sqlalchemy import Connection, inspect, text
 
-from shoal.core.errors import BudgetError, StoredError
-from shoal.core.plan import Plan, Release
+from shoal.core.errors import BudgetError, InputError, StoredError
+from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.ledger.database import Database
-from shoal.ledger.links import Head, link_hash
-from shoal.ledger.schema import CHARGES, PLANS, TABLES, Words
+from shoal.ledger.entries import Entry, unpacked
+from shoal.ledger.schema import (
+    NO_LINK,
+    OLD_TABLES,
+    TABLES,
+    UNIQUE,
+    Head,
+    Words,
+    checkpoint_text,
+    copied,
+    entry_hash,
+    link_hash,
+    merkle_root,
+)
 from shoal.ledger.totals import entry_eta, is_step
 
 SHOWN = 20  # problems listed; one edit breaks every link after it
-
-Link = tuple[int, str, dict[str, Any]]  # seq, table, row
+FETCHED = 5000  # rows at once
+_PLAIN = re.compile(r"\[-?\d+(,-?\d+)*\]").fullmatch  # the usual value: whole numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What `verify` found: no problems, or the first of them.
 
-    `since` is how many links were added after the head that was asked for, None when none was.
+    `head` is the end of the house chain; `links` counts its links and all charges; `uncovered` are
+    the charges after the last checkpoint. `since` is how many links were added after the head that
+    was asked for, None when none was: after a link of the house chain those of that chain, after a
+    checkpoint also all charges since, after a charge those about the same subject.
     """
 
     head: Head
     links: int
     charges: int
+    uncovered: int
     since: int | None
     problems: tuple[str, ...]
 
@@ -44,58 +67,230 @@ class Verdict:
         return not self.problems
 
 
-def verify(database: Database, head: str | None = None) -> Verdict:
+def verify(database: Database, head: str | None = None, signer: str | None = None) -> Verdict:
     """Read the whole ledger again and check every hash, every link and every charge.
 
-    A changed, missing or added row breaks the chain. A cut-off end leaves a whole chain: it shows
-    only against `head`, a hash noted earlier and kept elsewhere, which must still be in it.
+    A changed, missing or added row breaks its chain. A cut-off end leaves a whole chain: it shows
+    against a later checkpoint, or against `head`, a hash noted earlier and kept elsewhere, which
+    must still be there. `signer` is the public key that the last checkpoint must be signed with.
     """
-    return database.read(lambda connection: _verify(connection, database.dialect.words, head))
+
+    def work(connection: Connection) -> Verdict:
+        return Inspection(connection, database.dialect.words, head, signer).verdict()
+
+    return database.read(work)
 
 
-def _verify(connection: Connection, words: Words, wanted: str | None) -> Verdict:
-    inspector = inspect(connection)
-    present = {*inspector.get_table_names(), *inspector.get_temp_view_names()}
-    problems = [f"table {table.name} is missing" for table in TABLES if table.name not in present]
-    problems.extend(_unprotected(connection, words))
-    tables = [table for table in TABLES if table.name in present]
-    last, count, charges, found = Head(0, ""), 0, 0, None
-    plans: dict[str, Plan] = {}
-    made: Counter[tuple[str, ...]] = Counter()
-    for seq, table, row in _links(connection, tables):
-        problems.extend(_broken(last, table, row))
-        problems.extend(_wrong(table, row, plans))
-        if table == CHARGES.name:
-            problems.extend(_miscounted(row, made))
-        last = Head(seq, row["hash"])
-        count += 1
-        charges += table == CHARGES.name
-        if last.hash == wanted:
-            found = count
-    if wanted is not None and found is None:
-        problems.append(
-            f"the head {wanted[:12]}… is not in the chain: the end was cut off, or this is another "
-            "ledger"
+@dataclass(slots=True)
+class Inspection:
+    """One walk through all chains, and what was wrong on the way."""
+
+    connection: Connection
+    words: Words
+    wanted: str | None
+    signer: str | None
+    problems: list[str] = field(default_factory=list)
+    house: Head = NO_LINK
+    links: int = 0
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    ends: dict[str, Head] = field(default_factory=dict)
+    since: int | None = None
+    plans: dict[str, Plan | None] = field(default_factory=dict)
+    etas: dict[str, str | None] = field(default_factory=dict)
+
+    def verdict(self) -> Verdict:
+        """All that is to be said."""
+        present = {*inspect(self.connection).get_table_names()}
+        missing = [table.name for table in TABLES if table.name not in present]
+        self.problems.extend(f"table {name} is missing" for name in missing)
+        self._look_at_triggers(present)
+        old = [name for name in OLD_TABLES if name in present]
+        chained = [name for name in ("shoal_versions", "shoal_house", *old) if name in present]
+        self._follow_house(chained)
+        if not {"shoal_entries", "shoal_documents"} & {*missing}:
+            self._follow_subjects()
+            if old:
+                self._compare_copies()
+        if self.wanted is not None and self.since is None:
+            self.problems.append(
+                f"the head {self.wanted[:12]}… is not in the chain: the end was cut off, or this "
+                "is another ledger"
+            )
+        self._look_at_signature()
+        charges = sum(end.seq for end in self.ends.values())
+        covered = self.checkpoints[-1]["charges"] if self.checkpoints else 0
+        more = len(self.problems) - SHOWN
+        shown = self.problems[:SHOWN] + ([f"{more} more problems"] if more > 0 else [])
+        return Verdict(
+            head=self.house,
+            links=self.links + charges,
+            charges=charges,
+            uncovered=charges - covered,
+            since=self.since,
+            problems=tuple(shown),
         )
-    more = len(problems) - SHOWN
-    shown = problems[:SHOWN] + ([f"{more} more problems"] if more > 0 else [])
-    since = None if found is None else count - found
-    return Verdict(head=last, links=count, charges=charges, since=since, problems=tuple(shown))
 
+    # The house chain, with the tables of versions 1 and 2 where there are any.
 
-def _links(connection: Connection, tables: list[Table]) -> Iterator[Link]:
-    """The rows of all tables, in the order of the chain."""
-    return merge(*(_rows(connection, table) for table in tables), key=itemgetter(0))
+    def _follow_house(self, tables: list[str]) -> None:
+        at = None
+        for seq, table, row in merge(*map(self._rows, tables), key=itemgetter(0)):
+            self.problems.extend(_broken(self.house, table, row))
+            self.house = Head(seq, row["hash"])
+            self.links += 1
+            if self.house.hash == self.wanted:
+                at = self.links
+            if table == "shoal_house":
+                self._read_house(row)
+            if table == "shoal_charges" and _unpacked(row["release"], None) is None:
+                self.problems.append(f"link {seq} ({table}) does not hold a release of its plan")
+        if at is not None:
+            self.since = self.links - at
 
+    def _rows(self, table: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        statement = text(f"SELECT * FROM {table} ORDER BY seq")
+        rows = self.connection.execute(statement, execution_options={"yield_per": FETCHED})
+        for row in rows.mappings():
+            yield row["seq"], table, dict(row)
 
-def _rows(connection: Connection, table: Table) -> Iterator[Link]:
-    statement = select(table).order_by(table.c.seq).execution_options(yield_per=1000)
-    for row in connection.execute(statement).mappings():
-        yield row["seq"], table.name, dict(row)
+    def _read_house(self, row: dict[str, Any]) -> None:
+        try:
+            document = json.loads(row["document"])
+            if row["kind"] == "checkpoint":
+                numbers = {name: int(document[name]) for name in ("subjects", "charges")}
+                self.checkpoints.append({**row, **numbers, "signature": document["signature"]})
+        except (ValueError, TypeError, KeyError):
+            self.problems.append(f"link {row['seq']} (shoal_house) does not say what it should")
+
+    # The chains of the subjects.
+
+    def _follow_subjects(self) -> None:
+        names = ", ".join(Entry._fields)
+        asked = text(f"SELECT {names} FROM shoal_entries ORDER BY subject, place")
+        places = [checkpoint["seq"] for checkpoint in self.checkpoints]
+        cover: list[dict[str, Head]] = [{} for _ in places]
+        rows = self.connection.execute(asked, execution_options={"yield_per": FETCHED})
+        last, house, found, at = NO_LINK, 0, None, 0
+        subject: Any = None
+        for partition in rows.partitions(FETCHED):
+            for row in partition:
+                if row[0] != subject:
+                    if found is not None and found == subject:
+                        self.since = last.seq - at
+                    last, subject, house = NO_LINK, row[0], 0
+                *fields, digest = row
+                if row[1] != last.seq + 1:
+                    self._wrong(row, f"follows charge {last.seq}: a row is missing or was added")
+                if digest != entry_hash(last.hash, fields):
+                    self._wrong(row, "was changed, or does not continue the chain before it")
+                self._judge(row, house)
+                house = row[11]
+                last = Head(row[1], digest)
+                self.ends[subject] = last
+                if digest == self.wanted:
+                    found, at = subject, row[1]
+                for index in range(len(places)):
+                    if house < places[index]:
+                        cover[index][subject] = last
+        if found is not None and found == subject:
+            self.since = last.seq - at
+        for checkpoint, ends in zip(self.checkpoints, cover, strict=True):
+            self._check_cover(checkpoint, ends)
+
+    def _judge(self, row: Any, house: int) -> None:
+        """What is wrong with what a charge says."""
+        name = row[3]
+        if name not in self.plans:
+            self._read_plan(name)
+        plan = self.plans[name]
+        if plan is None:
+            self._wrong(row, "charges a plan that is not stored, or was changed")
+            return
+        eta, value = row[8], row[9]
+        if name in self.etas:
+            if eta != self.etas[name]:
+                self._wrong(row, "does not charge what its plan costs")
+        elif eta is not None and not _is_amount(eta):
+            self._wrong(row, "does not charge what its plan costs")
+        aside = value is None and str(row[10]).startswith("of ")
+        plain = isinstance(value, str) and _PLAIN(value)
+        if not (aside or plain) and _unpacked(value, plan) is None:
+            self._wrong(row, "does not hold a release of its plan")
+        if not isinstance(row[11], int) or not house <= row[11] <= self.house.seq:
+            self._wrong(row, "was not decided under the rules of its time")
+
+    def _read_plan(self, name: str) -> None:
+        asked = text("SELECT document FROM shoal_documents WHERE plan = :plan")
+        document = self.connection.execute(asked, {"plan": str(name)}).scalar()
+        found = _unpacked(document, None)
+        same = isinstance(found, Plan) and found.fingerprint == name and _untouched(document)
+        plan = self.plans[name] = found if isinstance(found, Plan) and same else None
+        if plan is not None and not is_step(plan):  # each step of a stream has its own
+            own = entry_eta(plan)
+            self.etas[name] = None if own is None else str(own)
+
+    def _check_cover(self, checkpoint: dict[str, Any], ends: dict[str, Head]) -> None:
+        """Whether a checkpoint is over the charges that were decided before it, all of them."""
+        charges = sum(end.seq for end in ends.values())
+        said = (checkpoint["name"], checkpoint["subjects"], checkpoint["charges"])
+        if (merkle_root(ends), len(ends), charges) != said:
+            self.problems.append(
+                f"checkpoint {checkpoint['seq']} is not over the charges before it: some were cut "
+                "off, added or changed"
+            )
+        if checkpoint["hash"] == self.wanted and self.since is not None:
+            self.since += sum(end.seq for end in self.ends.values()) - charges
+
+    def _look_at_signature(self) -> None:
+        for checkpoint in self.checkpoints:
+            signature = checkpoint["signature"]
+            if signature is not None and not _signed(checkpoint, str(signature), None):
+                self.problems.append(f"the signature of checkpoint {checkpoint['seq']} is false")
+        if self.signer is not None:
+            last = self.checkpoints[-1] if self.checkpoints else None
+            if last is None or not _signed(last, str(last["signature"] or ""), self.signer):
+                self.problems.append("the last checkpoint is not signed by the signer asked for")
+
+    def _compare_copies(self) -> None:
+        """Charges of versions 1 and 2 must be in the chains of their subjects, as they were."""
+        ends: dict[str, Head] = {}
+        asked = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
+        for seq, table, row in self._rows("shoal_charges"):
+            place = ends.get(row["subject"], NO_LINK).seq + 1
+            given = {"subject": row["subject"], "place": place}
+            entry = self.connection.execute(
+                text("SELECT house FROM shoal_entries WHERE subject = :subject AND place = :place"),
+                given,
+            ).scalar()
+            made = copied(row, ends, entry if isinstance(entry, int) else 0)
+            if self.connection.execute(asked, given).scalar() != made["hash"]:
+                self.problems.append(f"link {seq} ({table}) is not in the chain of its subject")
+
+    def _look_at_triggers(self, present: set[str]) -> None:
+        """Triggers against changes that were removed, switched off or hollowed out."""
+        from shoal.ledger.engines import trigger_says
+
+        found = self.connection.exec_driver_sql(self.words.triggers)
+        active = {str(name): str(does) for name, does in found}
+        wanted = {table: self.words.protect(table, keys) for table, keys in UNIQUE.items()}
+        if "shoal_charges" in present:
+            del wanted["shoal_versions"]  # made by another version, in its own words
+            wanted |= {table: self.words.frozen(table) for table in OLD_TABLES}
+        for table, triggers in wanted.items():
+            for name, making in triggers.items():
+                if name not in active:
+                    self.problems.append(f"trigger {name} is missing: {table} can be changed")
+                elif active[name] != trigger_says(name, making[-1]):
+                    self.problems.append(
+                        f"trigger {name} was changed or switched off: {table} can be changed"
+                    )
+
+    def _wrong(self, row: Any, told: str) -> None:
+        self.problems.append(f"charge {row[1]} about {row[0]!r} {told}")
 
 
 def _broken(last: Head, table: str, row: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the link itself."""
+    """What is wrong with a link of the house chain itself."""
     where = f"link {row['seq']} ({table})"
     if row["seq"] != last.seq + 1:
         yield f"{where} follows link {last.seq}: a row is missing or was added"
@@ -105,65 +300,113 @@ def _broken(last: Head, table: str, row: dict[str, Any]) -> Iterator[str]:
         yield f"{where} was changed: its hash does not match its content"
 
 
-def _wrong(table: str, row: dict[str, Any], plans: dict[str, Plan]) -> Iterator[str]:
-    """What is wrong with what the link says; `plans` holds those seen so far."""
-    where = f"link {row['seq']} ({table})"
-    if table == PLANS.name:
-        plan = _loaded(row["document"])
-        if not isinstance(plan, Plan) or plan.fingerprint != row["plan"]:
-            yield f"{where} does not hold the plan it names"
-        else:
-            plans[row["plan"]] = plan
-    if table == CHARGES.name:
-        plan = plans.get(row["plan"])
-        if plan is None:
-            yield f"{where} charges a plan that is not stored before it"
-            return
-        amounts = (plan.guarantee.notion, str(plan.guarantee.amount))
-        if (row["notion"], row["amount"]) != amounts or not _may_be_eta(row["eta"], plan):
-            yield f"{where} does not charge what its plan costs"
-        release = _loaded(row["release"])
-        if not isinstance(release, Release) or release.plan != row["plan"]:
-            yield f"{where} does not hold a release of its plan"
+def _untouched(document: Any) -> bool:
+    """Whether a document that can be loaded is also written as this library writes it."""
+    told = json.loads(document)
+    return json.dumps(told, ensure_ascii=False) == document and len(told) == 3
 
 
-def _may_be_eta(eta: str | None, plan: Plan) -> bool:
-    """Whether a charge of the plan can have this eta; each step of a stream has its own."""
-    if is_step(plan):
-        return eta is None or _is_amount(eta)
-    own = entry_eta(plan)
-    return eta == (own and str(own))
-
-
-def _is_amount(text: str) -> bool:
+def _is_amount(eta: Any) -> bool:
     try:
-        return Fraction(text) >= 0
-    except (ValueError, ZeroDivisionError):
+        return Fraction(eta) >= 0
+    except (ValueError, TypeError, ZeroDivisionError):
         return False
 
 
-def _miscounted(row: dict[str, Any], made: Counter[tuple[str, ...]]) -> Iterator[str]:
-    """Whether the charge says how many of its kind there are; `made` counts those before it."""
-    kind = (row["subject"], row["period"], row["requester"], row["plan"])
-    made[kind] += 1
-    if row["times"] != made[kind]:
-        yield (
-            f"link {row['seq']} ({CHARGES.name}) says it is charge {row['times']} of its kind, and "
-            f"it is charge {made[kind]}"
-        )
-
-
-def _loaded(document: str) -> object:
+def _unpacked(value: Any, plan: Plan | None) -> object:
+    """What a stored document, or the value of a plan's charge, stands for; None when nothing."""
     try:
-        return loads(document)
-    except (StoredError, BudgetError, TypeError, ValueError):
+        return loads(value) if plan is None else unpacked(value, plan)
+    except (StoredError, BudgetError, TypeError, ValueError, KeyError, ArithmeticError):
         return None
 
 
-def _unprotected(connection: Connection, words: Words) -> Iterator[str]:
-    """Triggers against changes that were removed or switched off."""
-    active = set(connection.exec_driver_sql(words.triggers).scalars())
-    for table in TABLES:
-        for trigger in words.protect(table.name):
-            if trigger not in active:
-                yield f"trigger {trigger} is missing: {table.name} can be changed"
+# Keys that sign.
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """An Ed25519 key in a file of its owner's; `public` is what others know it by."""
+
+    public: str
+    _key: Any
+
+    @classmethod
+    def make(cls, path: str | os.PathLike[str]) -> Signer:
+        """A new key in a new file, which nobody else can read from its first byte on."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        key = _ed25519().Ed25519PrivateKey.generate()
+        raw = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        try:
+            place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise InputError(f"{str(path)!r} exists; a key is never replaced") from None
+        except OSError as error:
+            raise InputError(f"{str(path)!r} cannot be written: {error.strerror}") from None
+        with os.fdopen(place, "wb") as stream:
+            stream.write(raw)
+        return cls(_public(key), key)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Signer:
+        """The key in a file that `make` made."""
+        kind = _ed25519().Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            key = load_pem_private_key(Path(path).read_bytes(), None)
+        except (OSError, ValueError, TypeError):
+            key = None
+        if not isinstance(key, kind):
+            raise InputError(
+                f"{str(path)!r} holds no Ed25519 key; make one with `shoal ledger key`"
+            )
+        return cls(_public(key), key)
+
+    def sign(self, told: str) -> str:
+        """The signature of a text, with the key that verifies it: "public:signature" in hex."""
+        return f"{self.public}:{self._key.sign(told.encode()).hex()}"
+
+    @staticmethod
+    def checked(public: str) -> str:
+        """A public key, refused unless it is one."""
+        if re.fullmatch("[0-9a-f]{64}", str(public)) is None:
+            raise InputError(
+                f"signer is {public!r}; it must be the 64 hexadecimal digits of a public key"
+            )
+        return public
+
+    @staticmethod
+    def holds(public: str, signature: str, told: str) -> bool:
+        """Whether a signature made by `sign` is of this text, by this key."""
+        from cryptography.exceptions import InvalidSignature
+
+        key, _, digits = signature.rpartition(":")
+        try:
+            known = _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+            known.verify(bytes.fromhex(digits), told.encode())
+        except (ValueError, InvalidSignature):
+            return False
+        return key in ("", public)
+
+
+def _signed(checkpoint: dict[str, Any], signature: str, signer: str | None) -> bool:
+    told = checkpoint_text(
+        checkpoint["previous"], checkpoint["name"], checkpoint["subjects"], checkpoint["charges"]
+    )
+    return Signer.holds(signer or signature.partition(":")[0], signature, told)
+
+
+def _public(key: Any) -> str:
+    return str(key.public_key().public_bytes_raw().hex())
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise InputError(
+            "signing needs cryptography; install it with: pip install 'shoal[signing]'"
+        ) from None
+    return ed25519

@@ -10,21 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core.charge import Charge, Ledger, source_for
 from shoal.core.codec import Floats
 from shoal.core.errors import BudgetError, InputError
 from shoal.core.plan import (
     STREAM,
     Answer,
-    Charge,
     Fresh,
     Late,
-    Ledger,
     Outcome,
     Plan,
     Release,
     Repeated,
     Stream,
-    source_for,
 )
 from shoal.core.rng import Rng, SystemRng
 from shoal.events.secrets import Events

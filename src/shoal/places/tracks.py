@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shoal.core.charge import Ledger, refuse_seed
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
-from shoal.core.plan import Ledger, Plan, refuse_seed
+from shoal.core.plan import Plan
 from shoal.core.records import shown_names
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng

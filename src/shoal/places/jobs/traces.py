@@ -230,8 +230,6 @@ def _charged(
     refused: dict[int, str],
 ) -> dict[Trace, tuple[int, ...] | None]:
     """Who may go on, with the output of the step as the ledger stored it; None: nothing drawn."""
-    from shoal.ledger.batch import settle_many
-
     machine, system = machine_of(plan), SystemRng()
     noises = {trace: machine.prior(state).noise for trace, state in states.items()}
     asked = [t for t, noise in noises.items() if here[t] != SKIPPED and noise.count > 1]
@@ -250,7 +248,7 @@ def _charged(
 
     outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(states)
     for trace, outcome in zip(
-        asked, settle_many(charging.ledger, charges, sample) if asked else [], strict=True
+        asked, charging.ledger.settle_all(charges, sample) if asked else [], strict=True
     ):
         if isinstance(outcome, BudgetError):
             refused[trace.unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED

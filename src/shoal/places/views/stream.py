@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -70,7 +71,8 @@ class PlaceLines:
         if self._wish.ledger is None:
             return _line(runner, *runner.read(observed, rng=rng))
         subject, period = self._wish.subject, self._wish.period
-        key = f"{subject}/{period}/{runner.plan.fingerprint}/{runner.state.time}"
+        step = [subject, period, runner.plan.fingerprint, runner.state.time]
+        key = json.dumps(step, ensure_ascii=False)
         account: dict[str, Any] = {
             "ledger": self._wish.ledger,
             "subject": subject,
@@ -85,7 +87,7 @@ class PlaceLines:
     def _warn_of_stored(self, ledger: SqlLedger) -> None:
         """Tells that a stream begun again gets the outputs its ledger holds, not new ones."""
         subject, period = self._wish.subject, self._wish.period
-        if (subject, period) in ledger.accounts():
+        if ledger.has(subject, period):
             typer.echo(
                 f"WARNING: the ledger holds steps of {subject!r} in period {period!r}: these are "
                 "answered as before, whatever the lines say. A stream that goes on keeps its place "

@@ -72,7 +72,7 @@ def _columns(named: NamedColumns, every: str | None) -> TrackColumns:
 def _released(
     plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish
 ) -> pl.DataFrame:
-    from shoal.ledger.opening import ledger_or_nothing
+    from shoal.ledger.store import ledger_or_nothing
     from shoal.places.tracks import release_tracks
 
     with _bar() as notify:

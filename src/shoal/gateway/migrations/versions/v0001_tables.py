@@ -10,7 +10,6 @@ revision = "0001"
 down_revision = None
 
 ROLE = "shoal_gateway"
-LEDGER = ("shoal_versions", "shoal_plans", "shoal_limits", "shoal_charges")
 
 
 def upgrade() -> None:

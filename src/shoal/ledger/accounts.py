@@ -1,0 +1,242 @@
+"""What was spent on a subject, what may be, and whether one more charge is allowed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from shoal.core.charge import Charge, Part
+from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan
+from shoal.ledger.rules import WAYS_OUT, any_total, least_total
+from shoal.ledger.schema import NO_LINK, Head
+from shoal.ledger.totals import Conversions, Missing, Tally, from_counts, more, sum_eta
+
+EACH = "*"
+LIFETIME = "**"  # how a limit over all periods together is stored
+UNITS = ("eta", "epsilon")
+LARGEST = Fraction(10) ** 300  # of a limit: totals are told as floats
+CROWD = 64  # charges of one kind for which room is looked for at once
+USUAL = 4  # charges of one kind from which on more of it are expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most `amount` may be spent on the same data: one subject in one period.
+
+    `unit` is "eta" (entry-level, adds exactly) or "epsilon" (after conversion by the least rule).
+    `subject` and `period` name one, or "*" for each one separately; the period None is all periods
+    together, as if none were independent of another: a cap for a lifetime. `requester` is one
+    name, "*" for each one separately, or None for all requesters together. Every limit that
+    matches a charge must hold.
+    """
+
+    unit: str
+    amount: Fraction
+    subject: str = EACH
+    period: str | None = EACH
+    requester: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise InputError(f"limit unit is {self.unit!r}; it must be one of {list(UNITS)}")
+        if not 0 <= self.amount <= LARGEST:
+            raise InputError(
+                f"limit amount is {_short(self.amount)}; it must be 0 or more, and at most 1e300"
+            )
+        if not self.subject:
+            raise InputError("limit subject is empty; name one, or '*' for each one")
+
+    @property
+    def scope(self) -> tuple[str, str, str | None, str | None]:
+        """What the limit is on; a later limit on the same replaces an earlier one."""
+        return self.unit, self.subject, self.period, self.requester
+
+    def matches(self, subject: str, period: str, requester: str) -> bool:
+        """Whether a charge with these names comes under this limit."""
+        return (
+            self.subject in (EACH, subject)
+            and self.period in (None, EACH, period)
+            and self.requester in (None, EACH, requester)
+        )
+
+    def describe(self) -> str:
+        """What the limit is on, in words."""
+        subject = "each subject" if self.subject == EACH else f"subject {self.subject!r}"
+        period = {None: "all periods together", EACH: "each period"}.get(
+            self.period, f"period {self.period!r}"
+        )
+        who = {None: "all requesters together", EACH: "each requester"}.get(
+            self.requester, f"requester {self.requester!r}"
+        )
+        return f"{self.unit} of {subject} in {period} for {who}"
+
+
+def _short(amount: Fraction) -> str:
+    return str(amount) if -LARGEST < amount < LARGEST else "larger than that"
+
+
+def check(limit: Limit, spent: Tally, charge: Charge, conversions: Conversions, n: int = 1) -> None:
+    """Refuse, with OverBudget, n charges that take the spending above the limit.
+
+    Amounts are compared as exact rationals. CannotCompose when the spending has no total in the
+    limit's unit.
+    """
+    after = _amount(limit, more(spent, charge.plan, charge.part, n), conversions)
+    if after <= limit.amount:
+        return
+    before = _amount(limit, spent, conversions) if spent else Fraction(0)
+    requested = after - before
+    raise OverBudget(
+        f"the limit on {limit.describe()} is {significant(limit.amount)}; "
+        f"{significant(before)} is spent and {significant(requested)} more is requested, "
+        f"{significant(after - limit.amount)} too much; ask for less, or raise the limit",
+        spent=str(before),
+        requested=str(requested),
+        limit=str(limit.amount),
+    )
+
+
+def _amount(limit: Limit, tally: Tally, conversions: Conversions) -> Fraction:
+    """What the charges come to in the unit of the limit."""
+    if limit.unit == "eta":
+        eta = sum_eta(tally)
+        if eta is None:
+            raise CannotCompose(
+                "there is a limit on eta, and a charge has no eta to add",
+                ("use mechanisms with additive noise", "limit epsilon instead"),
+            )
+        return eta
+    total = least_total(tally, conversions)
+    if total.notion == "delta-privacy" or not total.answers(tally):
+        raise CannotCompose(
+            f"there is a limit on epsilon, and these charges have a total in {total.notion} only",
+            WAYS_OUT,
+        )
+    return total.amount
+
+
+class Kind(NamedTuple):
+    """What charges about one subject may have in common: then they count together."""
+
+    period: str
+    requester: str
+    plan: str
+    part: str
+
+    @classmethod
+    def of(cls, charge: Charge) -> Kind:
+        """The kind of a charge."""
+        return cls(charge.period, charge.requester, charge.plan.fingerprint, charge.part.text)
+
+
+@dataclass(slots=True)
+class Account:
+    """What is known about one subject: the end of its chain, and how often each kind was charged.
+
+    `room` says for how many more charges of the last kind there surely is room under the limits
+    of some moment, so that a stream is not judged anew at every step: what is allowed after more
+    charges is allowed after fewer, because leaving releases out is post-processing and etas only
+    grow.
+    """
+
+    head: Head = NO_LINK
+    counts: Counter[Kind] = field(default_factory=Counter)
+    room: tuple[object, int] = (None, 0)  # (kind, moment), and how many
+
+    def add(self, head: Head, kind: Kind, times: int = 1) -> None:
+        """Count charges that are in the chain now; `head` is its end after them."""
+        self.head = head
+        self.counts[kind] += times
+        what, left = self.room
+        same = isinstance(what, tuple) and what[0] == kind
+        self.room = (what, left - times) if same and left > times else (None, 0)
+
+    def copy(self) -> Account:
+        """The same, to be counted on from without changing this one."""
+        return Account(self.head, Counter(self.counts), self.room)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Whether each charge is allowed after those counted: the one decision, however many there are.
+
+    The verdict depends on the charges about the same subject, the kind and the limits that match;
+    it is worked out once for all subjects that agree on these. `limits` are by subject, those of
+    house link `moment`; `everybody` counts the charges about everybody, which are about every
+    subject too.
+    """
+
+    limits: Mapping[str, Sequence[Limit]]
+    moment: int
+    plan: Callable[[str], Plan]
+    conversions: Conversions
+    everybody: Account
+    _known: dict[object, BudgetError | None] = field(default_factory=dict)
+
+    def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:
+        """Why the charge is refused for a subject; None when it is allowed."""
+        kind = Kind.of(charge)
+        moment = (kind, self.moment, self.everybody.head.seq)
+        if account.room[1] > 0 and account.room[0] == moment:
+            return None
+        limits = tuple(self._matching(charge, subject))
+        key = (frozenset(account.counts.items()), self.everybody.head.seq, kind, limits)
+        if key not in self._known:
+            counts = account.counts + self.everybody.counts
+            self._known[key] = self._verdict(counts, charge, limits)
+            usual = self._known[key] is None and account.counts[kind] >= USUAL
+            if usual and self._has_room(counts, charge, limits):
+                account.room = (moment, CROWD)
+        return self._known[key]
+
+    def _has_room(self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...]) -> bool:
+        try:
+            return self._verdict(counts, charge, limits, CROWD) is None
+        except Missing:
+            return False  # room is not worth a computation while others wait
+
+    def _verdict(
+        self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...], n: int = 1
+    ) -> BudgetError | None:
+        everyone = self.tally(counts, charge.period)
+        try:
+            any_total(more(everyone, charge.plan, charge.part, n), self.conversions)
+            for limit in limits:
+                own = None if limit.requester is None else charge.requester
+                period = None if limit.period is None else charge.period
+                narrow = own is not None or period is None
+                spent = self.tally(counts, period, own) if narrow else everyone
+                check(limit, spent, charge, self.conversions, n)
+        except BudgetError as refusal:
+            return refusal
+        return None
+
+    def tally(
+        self, counts: Counter[Kind], period: str | None, requester: str | None = None
+    ) -> Tally:
+        """The charges of one period, or of all; of one requester, or of all."""
+        return tally(counts, self.plan, period, requester)
+
+    def _matching(self, charge: Charge, subject: str) -> Iterator[Limit]:
+        for limit in (*self.limits.get(EACH, ()), *self.limits.get(subject, ())):
+            if limit.matches(subject, charge.period, charge.requester):
+                yield limit
+
+
+def tally(
+    counts: Counter[Kind],
+    plan: Callable[[str], Plan],
+    period: str | None = None,
+    requester: str | None = None,
+) -> Tally:
+    """Kinds of charges as the rules add them: those of one period and requester, or of all."""
+    found: Counter[tuple[Plan, Part]] = Counter()
+    for kind, times in counts.items():
+        if period in (None, kind.period) and requester in (None, kind.requester):
+            found[plan(kind.plan), Part.stored(kind.part)] += times
+    return from_counts(found)

@@ -1,0 +1,389 @@
+"""Charges as they lie in the table: what may be stored, how it is packed, and how it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, TextClause, bindparam, text
+
+from shoal.core.charge import EVERYBODY, Charge
+from shoal.core.codec import encode
+from shoal.core.errors import InputError, LedgerError, StoredError
+from shoal.core.plan import Additive, Answer, Plan, Release
+from shoal.core.registry import KINDS, dumps, loads
+from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit
+from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
+from shoal.ledger.totals import entry_eta, is_step
+
+LOOKED_UP = 500  # names per statement: every database takes that many
+
+
+class Entry(NamedTuple):
+    """One stored charge, as it lies in the table; `eta` is an exact rational "p/q"."""
+
+    subject: str
+    place: int
+    at: str
+    plan: str
+    period: str
+    part: str
+    requester: str
+    key: str | None
+    eta: str | None
+    value: str | None
+    members: str | None
+    house: int
+    hash: str
+
+
+def lines(charge: Charge) -> list[str]:
+    """The subjects a charge is about: its own, and the members of an aggregate."""
+    return [charge.subject, *charge.members]
+
+
+# What a charge must be.
+
+
+def check_names(charge: Charge) -> None:
+    """Refuse names that cannot be stored, or that stand for many."""
+    named = {"subject": charge.subject, "period": charge.period, "requester": charge.requester}
+    for field_name, value in named.items():
+        checked_text(value, field_name)
+        if value in (EACH, LIFETIME):
+            raise InputError(f"{field_name} is {value!r}, which stands for each one; name one")
+    checked_text(charge.part.name, "part")
+    if charge.key is not None and not checked_text(charge.key, "key"):
+        raise InputError("key is empty; leave it out, or give each release its own")
+    if charge.members and charge.members != EVERYBODY:
+        _check_members(charge)
+
+
+def _check_members(charge: Charge) -> None:
+    names = [checked_text(name, "a member") for name in charge.members]
+    wrong = [name for name in names if not name or name in (EACH, LIFETIME, charge.subject)]
+    if wrong or len(set(names)) < len(names):
+        raise InputError(
+            "members hold a name twice, an empty one, '*' or the aggregate itself; name every "
+            "subject once, or EVERYBODY alone"
+        )
+
+
+def can_hold(name: str) -> bool:
+    """Whether a ledger takes a name of somebody or something, the empty one too."""
+    try:
+        return checked_text(name, "name") not in (EACH, LIFETIME)
+    except InputError:
+        return False
+
+
+def checked_text(value: str, name: str) -> str:
+    """`value`, refused unless every database stores and returns it as it is."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} is a {type(value).__name__}; it must be text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} holds half a character; give it as proper text") from None
+    if "\0" in value:
+        raise InputError(f"{name} holds a NUL character, which databases cut off; leave it out")
+    return value
+
+
+def checked_release(release: Release, plan: Plan) -> Release:
+    """`release`, refused unless it was made by `plan` with randomness nobody can predict."""
+    if release.plan != plan.fingerprint:
+        raise InputError("the release was made by another plan than the one that is charged")
+    if not release.secure:
+        raise InputError("the release is seeded; a ledger takes only releases of system randomness")
+    return release
+
+
+def asked_for(charge: Charge) -> tuple[str, ...]:
+    return charge.plan.fingerprint, charge.subject, charge.period, charge.part.text
+
+
+def check_same(stored: Entry, charge: Charge) -> None:
+    """Refuse a key that was used for something else."""
+    names = ("plan", "subject", "period", "part")
+    pairs = zip(names, asked_for(charge), strict=True)
+    different = [name for name, value in pairs if getattr(stored, name) != value]
+    if different:
+        raise InputError(
+            f"key is {charge.key!r}, which was used for a release of another "
+            f"{' and '.join(different)}; use a new key for a new release"
+        )
+
+
+# What of a charge is stored.
+
+
+def row_of(
+    charge: Charge, subject: str, value: str | None, last: Head, house: int
+) -> dict[str, Any]:
+    """The row of a charge after the end of its subject's chain."""
+    fields: dict[str, Any] = {
+        "subject": subject,
+        "place": last.seq + 1,
+        "at": now(),
+        "plan": charge.plan.fingerprint,
+        "period": charge.period,
+        "part": charge.part.text,
+        "requester": charge.requester,
+        "key": charge.key if subject == charge.subject else None,
+        "eta": charged_eta(charge),
+        "value": value,
+        "members": _members(charge) if subject == charge.subject else charge_of(charge),
+        "house": house,
+    }
+    fields["hash"] = entry_hash(last.hash, list(fields.values()))
+    return fields
+
+
+def _members(charge: Charge) -> str | None:
+    """Who is in an aggregate: how many, and a hash of their names in order; "*" is everybody."""
+    if not charge.members or charge.members == EVERYBODY:
+        return EACH if charge.members else None
+    names = json.dumps(sorted(charge.members), ensure_ascii=False)
+    return f"{len(charge.members)} {hashlib.sha256(names.encode()).hexdigest()}"
+
+
+def charge_of(charge: Charge) -> str:
+    """How a member's row names the aggregate it is in."""
+    return f"of {hashlib.sha256(charge.subject.encode()).hexdigest()}"
+
+
+def charged_eta(charge: Charge) -> str | None:
+    """The eta a charge spends: of a step of a stream what it tells, of others what is drawn.
+
+    What a stream's plan says beforehand counts for nothing: its noise depends on the outputs.
+    """
+    eta = charge.eta if is_step(charge.plan) else entry_eta(charge.plan)
+    return None if eta is None else str(eta)
+
+
+def pack(plan: Plan, release: Release) -> str:
+    """A release as it is stored: what the plan does not say already.
+
+    Usually the list of its multiples alone; with labels, step, unit or number of entries where
+    these are not the query's own; the whole document where anything else differs.
+    """
+    answer, usual = release.answer, _usual(plan)
+    like = plan.released(answer, secure=True) if answer.entries is None else _like(plan, answer)
+    for name in ("mechanism", "guarantee", "error", "secure", "processed", "answer"):
+        own, wanted = getattr(release, name), getattr(like, name)
+        if own is not wanted and own != wanted:
+            return dumps(release, indent=None)
+    told: dict[str, Any] = {"multiples": answer.multiples}
+    if answer.entries is not None:
+        told["entries"] = answer.entries
+    else:
+        for name in ("labels", "step", "unit"):
+            own = getattr(answer, name)
+            if own != getattr(usual, name):
+                told[name] = str(own) if name == "step" else own
+    return json.dumps(told if len(told) > 1 else answer.multiples, separators=(",", ":"))
+
+
+def unpack(entry: Entry, plan: Plan) -> Release:
+    """The release of a stored charge."""
+    try:
+        return unpacked(entry.value or "null", plan)
+    except (StoredError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+        raise LedgerError(
+            f"the release of charge {entry.place} about {entry.subject!r} cannot be used: {error}; "
+            "run ledger verify"
+        ) from None
+
+
+def unpacked(value: str, plan: Plan) -> Release:
+    """The release behind what `pack` made."""
+    told = json.loads(value)
+    if isinstance(told, dict) and "schema" in told:
+        release = loads(value)
+        if not isinstance(release, Release):
+            raise StoredError("it is no release")
+        return release
+    fields = told if isinstance(told, dict) else {"multiples": told}
+    multiples = fields["multiples"]
+    if not all(type(number) is int for number in multiples):
+        raise StoredError("its values are no whole numbers")
+    usual = _usual(plan)
+    answer = Answer(
+        tuple(fields.get("labels", usual.labels)),
+        tuple(multiples),
+        Fraction(fields["step"]) if "step" in fields else usual.step,
+        fields.get("unit", usual.unit),
+    )
+    release = plan.released(answer, secure=True)
+    return release.over(fields["entries"], plan.task.query) if "entries" in fields else release
+
+
+def _usual(plan: Plan) -> Answer:
+    """An answer of the plan without values: what its query and its noise say."""
+    query = plan.task.query
+    step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
+    return Answer(query.labels, (), step, query.unit)
+
+
+def _like(plan: Plan, answer: Answer) -> Release:
+    """The plan's own release of these multiples over the number of entries the answer names."""
+    drawn = replace(_usual(plan), multiples=answer.multiples)
+    return plan.released(drawn, secure=True).over(answer.entries or 1, plan.task.query)
+
+
+def document_of(plan: Plan) -> str:
+    """The plan as a document, refused when no program could build it again."""
+    unknown = sorted(_kinds(encode(plan)) - KINDS.keys())
+    if unknown:
+        raise StoredError(f"kind {unknown[0]!r} is not one this program can load")
+    return dumps(plan, indent=None)
+
+
+def _kinds(data: Any) -> set[str]:
+    """Every kind that plain data names."""
+    found: set[str] = set()
+    rest = [data]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            if isinstance(one.get("kind"), str):
+                found.add(one["kind"])
+            rest.extend(one.values())
+        elif isinstance(one, list):
+            rest.extend(item for item in one if isinstance(item, dict | list))
+    return found
+
+
+# What the tables say.
+
+
+def read_limits(connection: Connection) -> tuple[Limit, ...]:
+    """The limits in force: the last one on each scope."""
+    latest: dict[Any, Limit] = {}
+    for document in connection.execute(_OF_KIND, {"kind": "limit"}).scalars():
+        told = json.loads(document)
+        period = None if told["period"] == LIFETIME else told["period"]
+        limit = Limit(**{**told, "amount": Fraction(told["amount"]), "period": period})
+        latest[limit.scope] = limit
+    return tuple(latest.values())
+
+
+def read_signers(connection: Connection) -> tuple[frozenset[str], frozenset[str]]:
+    """The public keys whose plans alone are taken, and the plans they signed."""
+    trusted: dict[str, bool] = {}
+    for document in connection.execute(_OF_KIND, {"kind": "signer"}).scalars():
+        told = json.loads(document)
+        trusted[told["key"]] = told["trusted"]
+    signers = frozenset(key for key, good in trusted.items() if good)
+    documents = connection.execute(_OF_KIND, {"kind": "signature"}).scalars() if signers else ()
+    told_signed = (json.loads(document) for document in documents)
+    return signers, frozenset(told["plan"] for told in told_signed if told["key"] in signers)
+
+
+def stored_plan(connection: Connection, plan: str) -> Plan:
+    """The plan with this fingerprint."""
+    document = connection.execute(_PLAN, {"plan": plan}).scalar()
+    if document is None:
+        raise LedgerError(f"plan {plan[:12]}… was charged but is not stored; run ledger verify")
+    try:
+        value = loads(document)
+    except StoredError as error:
+        raise LedgerError(f"the stored plan {plan[:12]}… cannot be used: {error}") from None
+    if not isinstance(value, Plan) or value.fingerprint != plan:
+        raise LedgerError(f"the stored plan {plan[:12]}… was changed; run ledger verify")
+    return value
+
+
+def caught_up(connection: Connection, subject: str, known: Account) -> Account | None:
+    """What is known of a subject, brought to the end of its chain; None when it is not part of it.
+
+    The last charge known must be there as it was; only what came after it is read.
+    """
+    rows = connection.execute(_SINCE, {"subject": subject, "place": known.head.seq}).all()
+    if known.head.seq:
+        if not rows or Head(rows[0].place, rows[0].hash) != known.head:
+            return None
+        rows = rows[1:]
+    if not rows:
+        return known
+    account = known.copy()
+    for row in rows:
+        kind = Kind(row.period, row.requester, row.plan, row.part)
+        account.add(Head(row.place, row.hash), kind)
+    return account
+
+
+def loaded(connection: Connection, subjects: Sequence[str]) -> dict[str, Account]:
+    """What the tables say about subjects, counted there."""
+    found = {name: Account() for name in subjects}
+    for names in slices(list(subjects)):
+        for subject, *kind, times in connection.execute(_COUNTS, {"subjects": names}):
+            found[subject].counts[Kind(*kind)] = times
+        for subject, place, digest in connection.execute(_HEADS, {"subjects": names}):
+            found[subject].head = Head(place, digest)
+    return found
+
+
+def slices(names: list[str]) -> Iterator[list[str]]:
+    for begin in range(0, len(names), LOOKED_UP):
+        yield names[begin : begin + LOOKED_UP]
+
+
+def _among(statement: str, name: str) -> TextClause:
+    return text(statement).bindparams(bindparam(name, expanding=True))
+
+
+_COLUMNS = [column.name for column in ENTRIES.columns]
+_TYPES = {"place": "BIGINT", "house": "BIGINT"}
+_HOUSE_END = (
+    "(SELECT max(seq) FROM (SELECT max(seq) AS seq FROM shoal_house UNION ALL "
+    "SELECT max(seq) FROM shoal_versions) AS ends)"
+)
+_EVERYBODY_END = "coalesce((SELECT max(place) FROM shoal_entries WHERE subject = '*'), 0)"
+ADD = text(
+    f"INSERT INTO shoal_entries ({', '.join(_COLUMNS)}) SELECT "
+    + ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'TEXT')})" for name in _COLUMNS)
+    + " WHERE coalesce((SELECT hash FROM shoal_entries WHERE subject = :subject "
+    "ORDER BY place DESC LIMIT 1), '') = :previous "
+    f"AND {_HOUSE_END} = :house AND {_EVERYBODY_END} = :everybody "
+    "AND NOT EXISTS (SELECT 1 FROM shoal_entries WHERE requester = :requester AND key = :key) "
+    "ON CONFLICT DO NOTHING"
+)
+ENDS = text(f"SELECT {_HOUSE_END}, {_EVERYBODY_END}")
+VERSION = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
+_KIND = "period, requester, plan, part"
+_COUNTS = _among(
+    f"SELECT subject, {_KIND}, count(*) FROM shoal_entries WHERE subject IN :subjects "
+    f"GROUP BY subject, {_KIND}",
+    "subjects",
+)
+_HEADS = _among(
+    "SELECT e.subject, e.place, e.hash FROM shoal_entries AS e JOIN (SELECT subject, max(place) "
+    "AS place FROM shoal_entries WHERE subject IN :subjects GROUP BY subject) AS ends "
+    "ON ends.subject = e.subject AND ends.place = e.place",
+    "subjects",
+)
+ALL_COUNTS = text(f"SELECT subject, {_KIND}, count(*) FROM shoal_entries GROUP BY subject, {_KIND}")
+_SINCE = text(
+    f"SELECT place, hash, {_KIND} FROM shoal_entries WHERE subject = :subject "
+    "AND place >= :place ORDER BY place"
+)
+HASH = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
+KEYS = _among(
+    f"SELECT {', '.join(_COLUMNS)} FROM shoal_entries "
+    "WHERE requester = :requester AND key IN :keys",
+    "keys",
+)
+_PLAN = text("SELECT document FROM shoal_documents WHERE plan = :plan")
+KNOWN_PLAN = text("SELECT 1 FROM shoal_documents WHERE plan = :plan")
+ADD_PLAN = text(
+    "INSERT INTO shoal_documents (plan, document) SELECT CAST(:plan AS TEXT), "
+    "CAST(:document AS TEXT) WHERE NOT EXISTS (SELECT 1 FROM shoal_documents WHERE plan = :plan) "
+    "ON CONFLICT DO NOTHING"
+)
+_OF_KIND = text("SELECT document FROM shoal_house WHERE kind = :kind ORDER BY seq")

@@ -1,0 +1,475 @@
+"""The act of charging: looked up, judged, drawn and stored, for one charge as for many.
+
+A charge is a place in its subject's chain, and the statement that adds it does so only if the
+chain still ends where it ended when the charge was judged, the house chain too, and nobody used
+the key. So nothing needs to be locked while a charge is judged and drawn; whoever was overtaken
+adds nothing, looks again, and after some attempts asks the others to wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from shoal.additive.choice import LOSS_TOLERANCE
+from shoal.core.charge import Charge
+from shoal.core.errors import BudgetError, InputError, LedgerError, PromiseBroken
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan, Release
+from shoal.ledger.accounts import EACH, Account, Judge, Kind, Limit
+from shoal.ledger.database import ATTEMPTS, Database, newer
+from shoal.ledger.entries import (
+    ADD,
+    ADD_PLAN,
+    ALL_COUNTS,
+    ENDS,
+    HASH,
+    KEYS,
+    KNOWN_PLAN,
+    VERSION,
+    Entry,
+    asked_for,
+    caught_up,
+    check_names,
+    check_same,
+    checked_release,
+    document_of,
+    lines,
+    loaded,
+    pack,
+    read_limits,
+    read_signers,
+    row_of,
+    slices,
+    stored_plan,
+    unpack,
+)
+from shoal.ledger.schema import NEWEST, Head
+from shoal.ledger.totals import Conversions, Memory
+
+KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
+KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
+KEPT_ACCOUNTS = 20_000  # subjects whose state is kept
+OVERTAKEN = 2  # times that a single charge may be overtaken before it asks others to wait
+
+Outcome = Release | BudgetError
+Sample = Callable[[list[int]], Sequence[Release]]
+Documents = dict[str, str]  # plans by fingerprint
+
+
+class House(NamedTuple):
+    """What the house chain says at one link: limits by subject, trusted signers, signed plans."""
+
+    seq: int
+    limits: dict[str, list[Limit]]
+    signers: frozenset[str]
+    signed: frozenset[str]
+
+
+class Sight(NamedTuple):
+    """What was seen in one transaction: the house, everybody's charges and those of subjects."""
+
+    house: House
+    everybody: Account
+    accounts: dict[str, Account]
+
+
+@dataclass(slots=True)
+class Books:
+    """What this process knows of a ledger; each use is checked against the ends of the chains."""
+
+    house: House | None = None
+    everybody: Account = field(default_factory=Account)
+    accounts: OrderedDict[str, Account] = field(default_factory=OrderedDict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+    documents: Documents = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+
+    def keep(self, subject: str, account: Account) -> None:
+        """Remember a subject; those that were not asked for longest are forgotten."""
+        if subject == EACH:
+            self.everybody = account
+            return
+        self.accounts[subject] = account
+        self.accounts.move_to_end(subject)
+        while len(self.accounts) > KEPT_ACCOUNTS:
+            self.accounts.popitem(last=False)
+
+    def forget(self, subjects: Iterable[str]) -> None:
+        """Look at the house and at these subjects before they are used again."""
+        self.house = None
+        for name in subjects:
+            self.accounts.pop(name, None)
+
+    def plan(self, connection: Connection, name: str) -> Plan:
+        """The stored plan, built once per process."""
+        found = self.plans.get(name)
+        return self.learn(stored_plan(connection, name)) if found is None else found
+
+    def learn(self, plan: Plan) -> Plan:
+        """Keep a plan that somebody built already."""
+        if len(self.plans) >= KEPT_PLANS:
+            self.plans.clear()
+        self.plans[plan.fingerprint] = plan
+        return plan
+
+
+class Till:
+    """Settles charges in one database, with what the process knows of it."""
+
+    def __init__(self, database: Database, memory: Memory) -> None:
+        self.database = database
+        self.memory = memory
+        self.books = Books()
+
+    def settle(
+        self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
+    ) -> list[Outcome]:
+        """For each charge the stored release of its key, a new one, or the reason it is refused.
+
+        `sample(places)` draws the releases of the charges at those places, after every one of
+        them was allowed. It may be called again when others came first: only the values of the run
+        that commits are seen. Charges about the same subject count one after the other, in the
+        order given. Inside `connection`'s transaction when one is given: then nothing is charged
+        before the caller commits, and nothing may be told.
+        """
+        for charge in charges:
+            check_names(charge)
+            self.books.learn(charge.plan)
+        documents = self.documents(charge.plan for charge in charges)
+        if connection is not None:
+            return self._together(connection, charges, sample, documents, self.memory.computed())
+        if len(charges) == 1 and not charges[0].members:
+            for _ in range(OVERTAKEN):
+                outcome = self._alone(charges[0], sample, documents)
+                if outcome is not None:
+                    return [outcome]
+
+        def work(conversions: Conversions) -> list[Outcome]:
+            return self.database.write(
+                lambda own: self._together(own, charges, sample, documents, conversions)
+            )
+
+        outcomes = self.memory.patiently(work)
+        if any(isinstance(outcome, Release) for outcome in outcomes):
+            self.books.stored.update(documents)
+        return outcomes
+
+    def keep(self, documents: Documents) -> None:
+        """Store plans by themselves, before anything is charged for them."""
+        if documents:
+            self.database.write(lambda connection: _store_plans(connection, documents))
+            self.books.stored.update(documents)
+
+    def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Outcome | None:
+        """The outcome of one charge, with nothing locked; None when somebody else came first."""
+        seen = self._remembered(charge)
+        if seen is None:
+            stored, seen = self.database.read(lambda c: self._look(c, charge))
+            if stored is not None:
+                return stored
+        account = seen.accounts[charge.subject].copy()
+        refusal = self._gate(seen, self.memory.computed())(account, charge, charge.subject)
+        if refusal is not None:
+            return self._confirmed(refusal, charge, seen)
+        (drawn,) = sample([0])
+        release = checked_release(drawn, charge.plan)
+        self.keep(documents)
+        value = pack(charge.plan, release)
+        row = row_of(charge, charge.subject, value, account.head, seen.house.seq)
+        given = {**row, "previous": account.head.hash, "everybody": seen.everybody.head.seq}
+        head = Head(row["place"], row["hash"])
+        if not (self.database.write_one(ADD, given) or self._is_there(charge.subject, head)):
+            self.books.forget([charge.subject])
+            return None
+        account.add(head, Kind.of(charge))
+        self.books.keep(charge.subject, account)
+        return release
+
+    def _remembered(self, charge: Charge) -> Sight | None:
+        """What a charge may be judged by without looking; None when that is not enough."""
+        house, account = self.books.house, self.books.accounts.get(charge.subject)
+        if house is None or account is None or charge.key is not None:
+            return None
+        return Sight(house, self.books.everybody, {charge.subject: account})
+
+    def _confirmed(self, refusal: BudgetError, charge: Charge, seen: Sight) -> Outcome | None:
+        """A refusal, if what it rests on is still so."""
+        stored, current = self.database.read(lambda c: self._look(c, charge))
+        if stored is not None:
+            return stored
+        heads = [sight.accounts[charge.subject].head for sight in (seen, current)]
+        same = heads[0] == heads[1] and seen.everybody.head == current.everybody.head
+        return refusal if same and seen.house.seq == current.house.seq else None
+
+    def _look(self, connection: Connection, charge: Charge) -> tuple[Release | None, Sight]:
+        """What is stored under the charge's key, if anything, and all it is to be judged by."""
+        seen = self._refreshed(connection, [charge.subject])
+        return next((one for _, one in self._repeated(connection, [charge])), None), seen
+
+    def _is_there(self, subject: str, head: Head) -> bool:
+        """Whether the row was added all the same: the connection broke before it was heard."""
+        asked = {"subject": subject, "place": head.seq}
+        found = self.database.read(lambda c: c.execute(HASH, asked).scalar())
+        return found is not None and found == head.hash
+
+    def _together(
+        self,
+        connection: Connection,
+        charges: Sequence[Charge],
+        sample: Sample,
+        documents: Documents,
+        conversions: Conversions,
+    ) -> list[Outcome]:
+        """All outcomes, in one transaction; the other writers of a few subjects wait meanwhile."""
+        subjects = sorted({name for charge in charges for name in lines(charge)})
+        self._lock(connection, subjects)
+        drawn: dict[int, Release] = {}
+        for _ in range(ATTEMPTS):
+            seen = self._refreshed(connection, subjects)
+            outcomes: dict[int, Outcome] = dict(self._repeated(connection, charges))
+            fresh, twins = _apart(charges, outcomes)
+            after = {name: account.copy() for name, account in seen.accounts.items()}
+            refused = self._refused(connection, charges, fresh, seen, after, conversions)
+            outcomes.update(refused)
+            allowed = [place for place in fresh if place not in refused]
+            missing = [place for place in allowed if place not in drawn]
+            if missing:
+                made = zip(missing, sample(missing), strict=True)
+                drawn.update((at, checked_release(one, charges[at].plan)) for at, one in made)
+            if allowed:
+                _store_plans(connection, documents)
+            rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
+            if _added(connection, rows):
+                for name, account in after.items():
+                    self.books.keep(name, account)
+                outcomes.update((place, drawn[place]) for place in allowed)
+                outcomes.update((place, outcomes[first]) for place, first in twins)
+                return [outcomes[place] for place in range(len(charges))]
+            self.books.forget(subjects)
+        raise LedgerError(f"the ledger {self.database.name} has too many writers at once; repeat")
+
+    def _lock(self, connection: Connection, subjects: list[str]) -> None:
+        dialect = self.database.dialect
+        if EACH in subjects and dialect.words.steady is not None:
+            connection.exec_driver_sql(dialect.words.steady)
+        elif dialect.lock is not None and len(subjects) <= MANY:
+            for name in subjects:
+                connection.execute(text(dialect.lock), {"subject": name})
+
+    def _refused(
+        self,
+        connection: Connection,
+        charges: Sequence[Charge],
+        fresh: list[int],
+        seen: Sight,
+        after: dict[str, Account],
+        conversions: Conversions,
+    ) -> dict[int, BudgetError]:
+        """The refused charges and why; the allowed ones are counted in `after`."""
+        everybody = after.get(EACH, seen.everybody)
+        gate = self._gate(seen._replace(everybody=everybody), conversions, connection)
+        everyone = _everyone(connection) if EACH in after else {}
+        refused: dict[int, BudgetError] = {}
+        for place in fresh:
+            charge = charges[place]
+            names = lines(charge)
+            concerned = {name: after[name] for name in names if name != EACH}
+            if EACH in names:
+                known = {name: account for name, account in after.items() if name != EACH}
+                concerned = {**everyone, **known, EACH: Account()}
+            told = (gate(account, charge, name) for name, account in concerned.items())
+            refusal = next((one for one in told if one is not None), None)
+            if refusal is not None:
+                refused[place] = refusal
+                continue
+            for name in names:
+                after[name].add(Head(after[name].head.seq + 1, ""), Kind.of(charge))
+        return refused
+
+    def _gate(
+        self, seen: Sight, conversions: Conversions, connection: Connection | None = None
+    ) -> Gate:
+        def plan(name: str) -> Plan:
+            known = self.books.plans.get(name)
+            if known is not None:
+                return known
+            if connection is not None:
+                return self.books.plan(connection, name)
+            return self.database.read(lambda c: self.books.plan(c, name))
+
+        judge = Judge(seen.house.limits, seen.house.seq, plan, conversions, seen.everybody)
+        return Gate(self.books, seen.house, judge)
+
+    # What is known, and what is stored.
+
+    def _refreshed(self, connection: Connection, subjects: Sequence[str]) -> Sight:
+        """The books brought up to date: the house, everybody's charges, and these subjects."""
+        seq, everybody_place = connection.execute(ENDS).one()
+        house, everybody = self.books.house, self.books.everybody
+        if house is None or house.seq != seq:
+            house = self.books.house = self._read_house(connection, seq)
+        if everybody_place != everybody.head.seq:
+            everybody = self.books.everybody = loaded(connection, [EACH])[EACH]
+        seen = {EACH: everybody} if EACH in subjects else {}
+        absent = []
+        for name in subjects:
+            known = self.books.accounts.get(name)
+            current = None if known is None else caught_up(connection, name, known)
+            if name != EACH and current is None:
+                absent.append(name)
+            elif current is not None:
+                seen[name] = current
+        seen.update(loaded(connection, absent))
+        for name, account in seen.items():
+            self.books.keep(name, account)
+        return Sight(house, everybody, seen)
+
+    def _read_house(self, connection: Connection, seq: int) -> House:
+        found = int(connection.execute(VERSION).scalar_one())
+        if found > NEWEST:
+            raise LedgerError(f"the ledger {self.database.name} is read-only: {newer(found)}")
+        limits: dict[str, list[Limit]] = {}
+        for limit in read_limits(connection):
+            limits.setdefault(limit.subject, []).append(limit)
+        return House(seq, limits, *read_signers(connection))
+
+    def documents(self, plans: Iterable[Plan]) -> Documents:
+        """The documents of plans that may not be stored yet, made before anything is locked."""
+        named = {plan.fingerprint: plan for plan in plans}
+        return {name: self._document(named[name]) for name in named.keys() - self.books.stored}
+
+    def _document(self, plan: Plan) -> str:
+        known = self.books.documents.get(plan.fingerprint)
+        if known is None:
+            known = self.books.documents[plan.fingerprint] = document_of(plan)
+            while len(self.books.documents) > KEPT_DOCUMENTS:
+                self.books.documents.pop(next(iter(self.books.documents)))
+        return known
+
+    def _repeated(
+        self, connection: Connection, charges: Sequence[Charge]
+    ) -> Iterator[tuple[int, Release]]:
+        """The place and release of every charge whose key was used before."""
+        places: dict[tuple[str, str], list[int]] = {}
+        for place, charge in enumerate(charges):
+            if charge.key is not None:
+                places.setdefault((charge.requester, charge.key), []).append(place)
+        for requester in dict.fromkeys(requester for requester, _ in places):
+            keys = [key for who, key in places if who == requester]
+            for names in slices(keys):
+                for row in connection.execute(KEYS, {"requester": requester, "keys": names}).all():
+                    entry = Entry(*row)
+                    for place in places[requester, str(entry.key)]:
+                        check_same(entry, charges[place])
+                        yield place, unpack(entry, self.books.plan(connection, entry.plan))
+
+
+def _store_plans(connection: Connection, documents: Documents) -> None:
+    for name, document in documents.items():
+        if connection.execute(KNOWN_PLAN, {"plan": name}).first() is None:
+            connection.execute(ADD_PLAN, {"plan": name, "document": document})
+
+
+def _rows(
+    drawn: Iterable[tuple[Charge, Release]], seen: Sight, after: dict[str, Account]
+) -> Iterator[dict[str, Any]]:
+    """The rows of all charges, each after the end its subject has then; `after` gets the ends."""
+    ends = {name: account.head for name, account in seen.accounts.items()}
+    rows = []
+    for charge, release in drawn:
+        value = pack(charge.plan, release)
+        for name in lines(charge):
+            own = value if name == charge.subject else None
+            row = row_of(charge, name, own, ends[name], seen.house.seq)
+            rows.append({**row, "previous": ends[name].hash})
+            ends[name] = Head(row["place"], row["hash"])
+    everybody = seen.everybody.head.seq
+    for row in sorted(rows, key=lambda row: str(row["subject"])):  # so that no two batches wait
+        yield {**row, "everybody": everybody}
+        everybody += row["subject"] == EACH
+    for name, end in ends.items():
+        after[name].head = end
+
+
+def _added(connection: Connection, rows: list[dict[str, Any]]) -> bool:
+    """Whether all rows were added; if not, none was."""
+    if len(rows) < 2:
+        return not rows or connection.execute(ADD, rows[0]).rowcount == 1
+    with connection.begin_nested() as point:
+        if connection.execute(ADD, rows).rowcount == len(rows):
+            return True
+        point.rollback()
+    return False
+
+
+def _everyone(connection: Connection) -> dict[str, Account]:
+    """Every subject's account: what is about everybody must be allowed for each."""
+    found: dict[str, Account] = {}
+    for subject, *kind, times in connection.execute(ALL_COUNTS):
+        found.setdefault(subject, Account()).counts[Kind(*kind)] += times
+    found.pop(EACH, None)
+    return found
+
+
+MANY = 64  # subjects of one transaction that are worth a lock each
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A judge who looks at the plan first: is it what it says, and may it be used here?"""
+
+    books: Books
+    house: House
+    judge: Judge
+
+    def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:
+        if charge.plan.fingerprint not in self.books.confirmed:
+            self._confirm(charge.plan)
+        if self.house.signers and charge.plan.fingerprint not in self.house.signed:
+            return BudgetError(
+                f"plan {charge.plan.fingerprint[:12]}… is not signed, and this ledger takes only "
+                "plans of named signers; sign it with `shoal ledger sign`"
+            )
+        return self.judge(account, charge, subject)
+
+    def _confirm(self, plan: Plan) -> None:
+        """Refuse a plan that says of itself what is not so: nothing it says is believed."""
+        loss = self.judge.conversions.recheck(plan)
+        most = float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE)
+        if loss == float("inf") or (plan.guarantee.proved and not loss <= most):
+            raise PromiseBroken(
+                f"the plan of {plan.mechanism} promises {significant(plan.guarantee.amount)}, and "
+                "what it draws, or how it says it adds to others, is something else: it was "
+                "changed; calibrate it again"
+            )
+        self.books.confirmed.add(plan.fingerprint)
+
+
+def _apart(
+    charges: Sequence[Charge], outcomes: dict[int, Outcome]
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Places to decide, and places with the place of an earlier charge under the same key."""
+    fresh: list[int] = []
+    twins: list[tuple[int, int]] = []
+    first: dict[tuple[str, str], int] = {}
+    for place, charge in enumerate(charges):
+        if place in outcomes:
+            continue
+        earlier = None if charge.key is None else first.get((charge.requester, charge.key))
+        if earlier is None:
+            fresh.append(place)
+            if charge.key is not None:
+                first[charge.requester, charge.key] = place
+            continue
+        if asked_for(charges[earlier]) != asked_for(charge):
+            raise InputError(
+                f"key is {charge.key!r} for two different releases; use a new key for a new release"
+            )
+        twins.append((place, earlier))
+    return fresh, twins

@@ -1,0 +1,351 @@
+"""Writers side by side: what one knows is used while it is so, and given up when it is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, TextClause, text
+
+from shoal.core.charge import Charge
+from shoal.core.errors import CannotCompose, LedgerError, OverBudget
+from shoal.core.plan import Release
+from shoal.ledger import SqlLedger, open_ledger
+from shoal.ledger.accounts import CROWD, USUAL
+from shoal.ledger.settle import Till
+from tests.ledger_plans import DATA, alone, conversions, laplace
+from tests.ledger_servers import KINDS, fresh_ledger
+
+TENTH, FIFTH = laplace("0.1"), laplace("0.2")
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh_ledger(request.param, tmp_path)
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[SqlLedger]:
+    """A ledger that has seen its limits and the subject."""
+    with open_ledger(url, conversions=conversions()) as opened:
+        opened.limit("100")
+        spend(opened)
+        yield opened
+
+
+@pytest.fixture
+def other(url: str, ledger: SqlLedger) -> Iterator[SqlLedger]:
+    """The same ledger in another writer's hands."""
+    with open_ledger(url, conversions=conversions()) as opened:
+        yield opened
+
+
+def spend(ledger: SqlLedger, plan: Any = TENTH, subject: str = "u", **others: Any) -> Release:
+    released: Release = plan.release(DATA, ledger=ledger, subject=subject, **others)
+    return released
+
+
+def never_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        pytest.fail("asked the others to wait")
+
+    monkeypatch.setattr(Till, "_together", fail)
+
+
+def sampled(ledger: SqlLedger, meanwhile: Callable[[], object], **others: Any) -> int:
+    """How often a release about u was drawn, during the first draw of which something happens."""
+    draws: list[Release] = []
+
+    def sample() -> Release:
+        draws.append(TENTH.release(DATA))
+        if len(draws) == 1:
+            meanwhile()
+        return draws[-1]
+
+    assert ledger.settle(Charge(plan=TENTH, subject="u", **others), sample) == draws[-1]
+    return len(draws)
+
+
+@pytest.mark.parametrize("name", ["u", "a'; DROP TABLE shoal_entries; --", "\\'", "é☃𝄞", "%s :x"])
+def test_a_writer_alone_locks_nothing(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    never_together(monkeypatch)
+    released = [spend(ledger, subject=name, key=key) for key in (None, name, None)]
+    kept = [entry for entry in ledger.charges() if entry.subject == name][-3:]
+    assert [entry.key for entry in kept] == [None, name, None]
+    assert spend(ledger, subject=name, key=name) == released[1]
+    assert ledger.verify(kept[0].hash).since == 2
+    assert ledger.verify().intact
+
+
+def test_what_adds_to_nothing_is_charged_once(url: str) -> None:
+    with open_ledger(url, conversions=conversions()) as ledger:
+        spend(ledger, alone())
+        before = ledger.head("u")
+        with pytest.raises(CannotCompose):
+            spend(ledger, alone())
+        assert ledger.head("u") == before
+
+
+def test_charges_about_others_in_between_do_no_harm(
+    ledger: SqlLedger, other: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_together(monkeypatch)
+
+    def meanwhile() -> None:
+        for plan in (TENTH, FIFTH):
+            spend(other, plan, subject="somebody else")
+
+    assert sampled(ledger, meanwhile) == 1
+    assert ledger.verify().intact
+
+
+CHANGES: dict[str, Callable[[SqlLedger], object]] = {
+    "another plan": lambda other: spend(other, FIFTH),
+    "the same plan": spend,
+    "a limit": lambda other: other.limit("50"),
+    "a checkpoint": lambda other: other.checkpoint(),
+    "everybody": lambda other: spend(other, subject="town", members=("*",)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_in_between_is_seen_before_anything_is_charged(
+    ledger: SqlLedger, other: SqlLedger, change: str
+) -> None:
+    assert sampled(ledger, lambda: CHANGES[change](other)) == 2
+    assert ledger.head("u") == other.head("u")
+    assert ledger.verify().intact
+
+
+def test_a_key_used_in_between_returns_what_was_released_under_it(
+    ledger: SqlLedger, other: SqlLedger
+) -> None:
+    first: list[Release] = []
+
+    def sample() -> Release:
+        first.append(spend(other, key="k"))
+        return TENTH.release(DATA)
+
+    charge = Charge(plan=TENTH, subject="u", key="k")
+    assert ledger.settle(charge, sample) == first[0]
+    assert len(first) == 1
+    assert [entry.key for entry in ledger.charges()].count("k") == 1
+
+
+def test_a_limit_reached_in_between_refuses_and_changes_nothing(
+    ledger: SqlLedger, other: SqlLedger
+) -> None:
+    other.limit("0.2", subject="u")
+    with pytest.raises(OverBudget):
+        sampled(ledger, lambda: spend(other))
+    assert ledger.head("u").seq == 2
+
+
+@pytest.mark.parametrize("room", [1, USUAL, CROWD, CROWD + USUAL + 1, CROWD + USUAL + 2])
+def test_a_budget_is_used_up_to_the_last(url: str, room: int) -> None:
+    with open_ledger(url, conversions=conversions()) as ledger:
+        ledger.limit(Fraction(room, 10), subject="u")
+        for _ in range(room):
+            spend(ledger)
+        before = ledger.head("u")
+        with pytest.raises(OverBudget) as caught:
+            spend(ledger)
+        assert caught.value.spent == str(Fraction(room, 10))
+        assert ledger.head("u") == before
+
+
+def test_room_that_was_found_is_lost_with_a_new_limit(ledger: SqlLedger, other: SqlLedger) -> None:
+    for _ in range(USUAL + 2):
+        spend(ledger)
+    other.limit("0.7", subject="u")
+    assert ledger.head("u").seq == 7
+    with pytest.raises(OverBudget):
+        spend(ledger)
+    other.limit("0.8", subject="u")
+    spend(ledger)
+
+
+def test_a_ledger_put_back_to_an_older_state_is_read_again(tmp_path: Path) -> None:
+    import shutil
+
+    file, copy = tmp_path / "budget.db", tmp_path / "copy.db"
+    with open_ledger(file, conversions=conversions()) as ledger:
+        spend(ledger)
+    shutil.copy(file, copy)
+    with open_ledger(file, conversions=conversions()) as ledger:
+        spend(ledger)
+        ledger.close()
+        shutil.copy(copy, file)
+        spend(ledger)
+        assert ledger.head("u").seq == 2
+        assert ledger.verify().intact
+
+
+def test_threads_share_a_ledger_and_a_limit_exactly(url: str) -> None:
+    with open_ledger(url, conversions=conversions(), timeout=120) as ledger:
+        ledger.limit("3", subject="u")
+        taken: list[Release] = []
+
+        def work() -> None:
+            for number in range(8):
+                spend(ledger, subject=f"own {threading.get_ident()} {number % 2}")
+                try:
+                    taken.append(spend(ledger))
+                except OverBudget:
+                    return
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 30
+        assert ledger.head("u").seq == 30
+        assert ledger.verify().intact
+
+
+# PostgreSQL: connections that break, and roles.
+
+
+def line(ledger: SqlLedger) -> int:
+    """The server's end of the only connection a ledger has."""
+    told = ledger.database.read(
+        lambda connection: connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    )
+    return int(told)
+
+
+def hang_up(pid: int, other: SqlLedger) -> None:
+    """End a connection, as a restarted server would."""
+    other.database.read(
+        lambda connection: connection.exec_driver_sql(
+            f"SELECT pg_terminate_backend({pid}, 5000)"
+        ).all()
+    )
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> str:
+    return fresh_ledger("postgres", tmp_path)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_connection_that_broke_is_replaced_and_nothing_is_charged_twice(
+    server: str, key: str | None
+) -> None:
+    with open_ledger(server, conversions=conversions()) as ledger, open_ledger(server) as other:
+        spend(ledger)
+        hang_up(line(ledger), other)  # while it was idle
+        spend(ledger, key=key)
+        own = line(ledger)
+        assert sampled(ledger, lambda: hang_up(own, other)) == 1  # with the charge under way
+        assert ledger.head("u").seq == 3
+        assert ledger.verify().intact
+
+
+@pytest.mark.postgres
+def test_a_charge_that_was_taken_before_the_connection_broke_is_taken_once(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_ledger(server, conversions=conversions()) as ledger:
+        spend(ledger)
+        real = ledger.database.write_one
+
+        def unheard(*said: Any) -> int:
+            assert real(*said) == 1  # it was added, and the answer got lost
+            return real(*said)
+
+        monkeypatch.setattr(ledger.database, "write_one", unheard)
+        release = spend(ledger)
+        monkeypatch.undo()
+        assert ledger.release(ledger.charges()[-1]) == release
+        assert ledger.head("u").seq == 2
+        spend(ledger)
+        assert ledger.verify().intact
+
+
+def granted(url: str, *grants: str) -> str:
+    """The URL of a new user who was granted that much, and nothing else."""
+    import psycopg
+
+    schema = url.rpartition("%3D")[2]
+    user = f"user_{schema}"
+    with psycopg.connect(url, autocommit=True) as owner:
+        for statement in (
+            f"CREATE ROLE {user} LOGIN",
+            f"GRANT USAGE ON SCHEMA {schema} TO {user}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {user}",
+            *(f"GRANT {grant} TO {user}" for grant in grants),
+        ):
+            owner.execute(statement.encode())
+    return url.replace("shoal@", f"{user}@")
+
+
+@pytest.mark.postgres
+def test_a_role_may_charge_and_not_raise_its_limits(server: str) -> None:
+    with open_ledger(server) as owner:
+        owner.limit("0.4")
+        own = granted(server, "INSERT ON shoal_entries, shoal_documents")
+        with open_ledger(own) as charging:
+            for _ in range(3):
+                spend(charging)
+            charge = Charge(plan=TENTH, subject="v")
+            charging.settle_all([charge] * 2, lambda at: [TENTH.release(DATA)] * len(at))
+            for change in (
+                lambda: charging.limit("99"),
+                charging.checkpoint,
+                lambda: charging.trust("0" * 64),
+            ):
+                with pytest.raises(LedgerError, match="may not be changed by this user"):
+                    change()
+            spend(charging)
+            with pytest.raises(OverBudget):
+                spend(charging)
+        assert owner.verify().charges == 6
+        assert owner.verify().intact
+        (limit,) = owner.changes()
+        assert limit.changed_by == "shoal"
+
+
+@pytest.mark.postgres
+def test_people_do_not_wait_for_each_other(server: str) -> None:
+    """Somebody holds a charge about ann in an open transaction; bob's goes through."""
+    with open_ledger(server) as one, open_ledger(server, timeout=1) as two:
+        spend(two, subject="bob")
+
+        def work(connection: Any) -> None:
+            charge = Charge(plan=TENTH, subject="ann")
+            one.settle_all([charge], lambda _: [TENTH.release(DATA)], connection)
+            spend(two, subject="bob")
+            with pytest.raises(LedgerError, match="is locked by another program"):
+                spend(two, subject="ann")
+
+        one.database.write(work)
+        assert [two.head(name).seq for name in ("ann", "bob")] == [1, 2]
+
+
+def _told(statement: TextClause, values: dict[str, Any], connection: Connection) -> str:
+    return "\n".join(str(row[0]) for row in connection.execute(statement, values))
+
+
+@pytest.mark.postgres
+def test_looking_and_adding_go_by_the_indexes(server: str) -> None:
+    """Whatever the tables hold: no plan made once reads a table that has grown since."""
+    from shoal.ledger import entries
+
+    with open_ledger(server) as ledger:
+        for statement in (entries.ADD, entries.ENDS, entries.HASH):
+            names = statement.compile().params
+            values = {name: 1 if name in ("place", "house", "everybody") else "x" for name in names}
+            explain = statement.text.replace("INSERT", "EXPLAIN INSERT", 1)
+            explain = explain if explain.startswith("EXPLAIN") else f"EXPLAIN {explain}"
+            told = ledger.database.read(partial(_told, text(explain), values))
+            assert "Seq Scan" not in told

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import InputError
-from shoal.jobs.spark import check_java
+from shoal.jobs.spark import PATIENT, check_java
 
 # all in one worker: a session takes about ten seconds to start
 GROUP = pytest.mark.xdist_group("spark")
@@ -27,6 +27,7 @@ def spark_session() -> Any:
     from pyspark.sql import SparkSession
 
     settings = {
+        **PATIENT,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.host": "127.0.0.1",

@@ -18,6 +18,7 @@ from shoal.data.times import Duration, holds_seconds
 if TYPE_CHECKING:
     import polars as pl
 
+MOST_ROWS = 100_000_000  # of a Parquet file, whose bytes do not tell how many it holds
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 TEXT = (".csv", ".tsv")
 REASONS = {  # by what the reader's own words hold
@@ -118,23 +119,50 @@ def load_columns(
 ) -> pl.DataFrame:
     """The same for all that `columns` name."""
     import polars as pl
+    import pyarrow as pa
 
     scan = _scan(file, sep)
     try:
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
-        if file.suffix.lower() != ".parquet":
-            _refuse_utf16(file)
+        if file.suffix.lower() == ".parquet":
+            return _parquet(file, columns, role)
+        _refuse_utf16(file)
         present = scan.collect_schema().names()
         check_columns(present, repr(str(file)), columns, role=role)
         wanted = [name for name in columns.wanted(present) if name in present]
         if file.suffix.lower() in TEXT:  # whole rows, so that one with too many fields is seen
             return scan.collect().select(wanted)
         return scan.select(wanted).collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+        pa.ArrowException,
+        OSError,
+    ) as error:
         raise DataError(
             f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_reason(error)}"
         ) from None
+
+
+def _parquet(file: Path, columns: Columns, role: str) -> pl.DataFrame:
+    """The columns of a Parquet file; polars' own reader panics where a footer lies."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        rows = opened.metadata.num_rows
+        if rows > MOST_ROWS:
+            raise DataError(
+                f"{str(file)!r} holds {rows:,} rows; at most {MOST_ROWS:,} are read at once: "
+                "release them as a job (--by)"
+            )
+        present = opened.schema_arrow.names
+        check_columns(present, repr(str(file)), columns, role=role)
+        wanted = [name for name in columns.wanted(present) if name in present]
+        found = pl.from_arrow(opened.read(columns=wanted))
+    assert isinstance(found, pl.DataFrame)
+    return found.select(wanted)
 
 
 def _refuse_utf16(file: Path) -> None:
@@ -160,7 +188,7 @@ def _scan(file: Path, sep: str = ",") -> pl.LazyFrame:
         case ".tsv":
             return pl.scan_csv(file, infer_schema=False, glob=False, separator="\t")
         case ".parquet":
-            return pl.scan_parquet(file, glob=False)
+            return pl.LazyFrame()  # read by another reader
         case ".jsonl" | ".ndjson":
             return pl.scan_ndjson(glob.escape(str(file)), infer_schema_length=None)
     raise InputError(
@@ -187,4 +215,5 @@ def _reason(error: BaseException) -> str:
     for mark, words in REASONS.items():
         if mark in line:
             return words
-    return f"{line}; it may be cut short or of another format: make it again"
+    # not the reader's own words: they may hold what the file holds
+    return f"{type(error).__name__}; it may be cut short or of another format: make it again"

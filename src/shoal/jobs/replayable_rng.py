@@ -8,9 +8,11 @@ also the same one with another reading, draws words that are independent of them
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
+import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -64,14 +66,30 @@ class KeyedRng:
 def stream_key(path: Path) -> bytes:
     """The key in a file, made when absent; it is as private as the data, and must outlive restarts.
 
-    Losing it is safe but for the steps that are replayed once: they would draw anew.
+    Losing it is safe but for the steps that are replayed once: they would draw anew. Of two
+    programs that begin at once both get the same.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, secrets.token_hex(KEY_BYTES) + "\n")
-        path.chmod(0o600)
-    text = path.read_text(encoding="ascii").strip()
+        made = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        atomic_write(made, new_key(), private=True)
+        with contextlib.suppress(FileExistsError):
+            os.link(made, path)
+        made.unlink()
+    return key_of(path.read_text(encoding="ascii"), str(path))
+
+
+def new_key() -> str:
+    """A key as it is stored."""
+    return secrets.token_hex(KEY_BYTES) + "\n"
+
+
+def key_of(text: str, where: str) -> bytes:
+    """The key behind a stored text; `where` is for the refusal only."""
     try:
-        return bytes.fromhex(text)
+        key = bytes.fromhex(text.strip())
     except ValueError:
-        raise InputError(f"{str(path)!r} does not hold a stream's key; was it changed?") from None
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise InputError(f"{where!r} does not hold a stream's key; was it changed?")
+    return key

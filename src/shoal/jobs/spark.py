@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from shoal.jobs.tidy import Locator
 
 
+# a busy machine takes longer to start a Python than the 15 seconds Spark waits by default
+PATIENT = {
+    "spark.python.authenticate.socketTimeout": "300s",
+    "spark.network.timeout": "600s",
+    "spark.executor.heartbeatInterval": "60s",
+}
+
+
 def session_of(session: Any = None, **settings: str) -> Any:
     """The session given, the active one, or a new one with `settings`.
 
@@ -56,7 +64,7 @@ def session_of(session: Any = None, **settings: str) -> Any:
         return active
     check_java()
     builder = SparkSession.builder.appName("shoal")
-    for key, value in settings.items():
+    for key, value in {**PATIENT, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -7,6 +7,7 @@ it stood, and a batch that runs again shows what it showed.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.jobs.inputs import Layout
 from shoal.jobs.live import Live, LiveRow, Reading
-from shoal.jobs.replayable_rng import stream_key
+from shoal.jobs.replayable_rng import key_of, new_key, stream_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,7 @@ def live_stream(
     `interface` is "transformWithStateInPandas", which needs the package protobuf, or
     "applyInPandasWithState", which does not; the first where it can be had.
     """
-    key = stream_key(Path(checkpoint) / KEY)
+    key = checkpoint_key(frame.sparkSession, str(checkpoint))
     live = Live.of(plan, key, job=job, ledger=ledger, requester=requester)
     if (day is not None) != live.kind.days:
         raise InputError("contexts need the column of the day, and locations take none")
@@ -84,6 +85,61 @@ def live_stream(
         f"interface is {interface!r}; it must be 'transformWithStateInPandas' or "
         "'applyInPandasWithState'"
     )
+
+
+def checkpoint_key(spark: Any, checkpoint: str) -> bytes:
+    """The key beside a query's checkpoint, made when absent, wherever the checkpoint lies.
+
+    A folder of this computer is written as any other file; s3a://, hdfs:// and others go through
+    Hadoop's file system, as the checkpoint itself does, and are refused where it has none.
+    """
+    scheme, mark, rest = checkpoint.partition(":")
+    if not mark or len(scheme) == 1:  # one letter is a drive
+        return stream_key(Path(checkpoint) / KEY)
+    if scheme == "file":
+        return stream_key(Path("/" + rest.lstrip("/")) / KEY)
+    try:
+        return _hadoop_key(spark, f"{checkpoint.rstrip('/')}/{KEY}")
+    except _java_errors() as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        told = next((line for line in reason if "Exception" in line), reason[0])
+        raise InputError(
+            f"checkpoint is {checkpoint!r}, which Spark cannot reach ({told.strip()[:200]}); the "
+            "key of the stream lies beside it: give Spark the file system of that scheme, or name "
+            "another folder"
+        ) from None
+
+
+def _java_errors() -> tuple[type[Exception], ...]:
+    """What a call into Java raises."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
+
+
+def _hadoop_key(spark: Any, where: str) -> bytes:
+    """The key in a file of Hadoop's; the first of several writers wins."""
+    hadoop = spark._jvm.org.apache.hadoop.fs
+    path = hadoop.Path(where)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    if not files.exists(path):
+        files.mkdirs(path.getParent())
+        made = hadoop.Path(f"{where}.{secrets.token_hex(6)}")
+        owner = hadoop.permission.FsPermission("600")
+        out = hadoop.FileSystem.create(files, made, owner)
+        try:
+            out.write(bytearray(new_key().encode()))
+        finally:
+            out.close()
+        if files.exists(path) or not files.rename(made, path):
+            files.delete(made, False)
+    opened = files.open(path)
+    try:
+        text = bytes(byte % 256 for byte in opened.readAllBytes())
+    finally:
+        opened.close()
+    return key_of(text.decode("ascii", "replace"), where)
 
 
 def usable_interface(spark: Any) -> str:

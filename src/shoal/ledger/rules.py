@@ -19,7 +19,8 @@ from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.guarantee import NOTIONS, Alone, PerStep, SameQuilts
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import EachEntry, Model, entry_of
+from shoal.core.task import EachEntry, Model, Secrets, each_entry, entry_of
+from shoal.events.secrets import Events
 from shoal.ledger.totals import (
     Conversions,
     Tally,
@@ -282,6 +283,39 @@ def lift(tally: Tally, conversions: Conversions) -> Total | str:
     return _total(tally, "pufferfish", Fraction(worst), LIFT, text)
 
 
+def event_lift(tally: Tally, conversions: Conversions) -> Total | str:
+    """loss(Ση) about every event of any charge, and about single entries where one protects them.
+
+    Epsilons of releases made for one event do not add; their etas do, and are converted once, by
+    the event lift of the worst family. An event is about all slots of a series. rules.md, 11.
+    """
+    asked = list(dict.fromkeys(plan.task.secrets for plan, _ in tally))
+    events = [secrets for secrets in asked if isinstance(secrets, Events)]
+    if not events:
+        return "no charge is about an event"
+    other = next((s for s in asked if not (each_entry(s) or s in events)), None)
+    if other is not None or any(secrets.notion != "pufferfish" for secrets in events):
+        return "some charge promises something else than odds of events and single entries"
+    slots = {model.tied for plan, _ in tally for model in plan.task.family}
+    if tally.placed or len(slots) > 1 or None in slots:
+        return "an event is about all slots of one series, and the charges are about other lengths"
+    eta = sum_eta(tally)
+    if eta is None:
+        return _no_eta(tally)
+    known = list(dict.fromkeys(plan.task.family for plan, _ in tally))
+    try:
+        losses = [conversions.leakage_about(f, eta, s) for f in known for s in asked]
+    except (Refused, InputError) as refusal:
+        return str(refusal)
+    worst = max(losses)
+    if not math.isfinite(worst):
+        return f"the event lift of eta = {significant(eta)} is infinite under these models"
+    text = (
+        f"etas add to {significant(eta)}, lifted to epsilon = {significant(worst)} for the events"
+    )
+    return _total(tally, "pufferfish", Fraction(worst), EVENTS, text)
+
+
 def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     """sup over g of log E[g(F) | x]/E[g(F) | x']: all that releases of one number F can tell.
 
@@ -316,7 +350,7 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
 
 
 OWN, GROUP, PER_STEP, QUILTS, LIFT = "own guarantee", "group", "per step", "same quilts", "lift"
-SAME = "same answer"
+SAME, EVENTS = "same answer", "event lift"
 
 RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(OWN, own_guarantee),
@@ -325,6 +359,7 @@ RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(TIES, ties),
     Rule(QUILTS, same_quilts),
     Rule(LIFT, lift),
+    Rule(EVENTS, event_lift),
     Rule(SAME, same_answer),
 )
 
@@ -368,6 +403,10 @@ WAYS_OUT = (
     "use mechanisms with additive noise, whose etas add, under models for which the lift is "
     "finite (every model with a length)",
     "start a new period, but only if the model says its data is independent of this period's",
+)
+ABOUT_EVENTS = (
+    "for an event, release through one stream (mask-online), which follows every output before the "
+    "next: releases made for it one by one do not add",
 )
 
 
@@ -479,7 +518,12 @@ def standard_conversions() -> Conversions:
 
         return same_answer_loss(number, model, eta)
 
-    return Conversions(leakage, composed_loss, recheck, same_answer)
+    def about(family: tuple[Model, ...], eta: Fraction, secrets: Secrets) -> float:
+        from shoal.additive.lift import leakage as lifted
+
+        return lifted(family, eta, secrets=secrets).value
+
+    return Conversions(leakage, composed_loss, recheck, same_answer, about)
 
 
 def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
@@ -497,8 +541,9 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
 
 def _cannot(tally: Tally, reasons: list[str]) -> CannotCompose:
     names = ", ".join(sorted({plan.mechanism for plan, _ in tally}))
+    about_events = any(isinstance(plan.task.secrets, Events) for plan, _ in tally)
     return CannotCompose(
         f"no theorem adds {tally.charges} charge(s) ({names}) about the same data: "
         + "; ".join(reasons),
-        WAYS_OUT,
+        (*WAYS_OUT, *(ABOUT_EVENTS if about_events else ())),
     )

@@ -16,7 +16,7 @@ from shoal.core.charge import WHOLE, Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import NOTIONS, AsEntryDP, PerStep
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import Model, entry_of
+from shoal.core.task import Model, Secrets, entry_of
 from shoal.noise.laplace import ZeroSumLaplace
 
 
@@ -72,7 +72,8 @@ class Conversions:
     `leakage(family, eta)` is the loss of any eta-DP mechanism under the family, perhaps inf;
     `composed_loss(plans)` is max_i min_Q (|N|·Ση + e) for plans from the same quilts;
     `recheck(plan)` is the loss of one release as drawn, in the unit of the plan's guarantee;
-    `same_answer(number, model, eta)` is the loss of releases that read one number only.
+    `same_answer(number, model, eta)` is the loss of releases that read one number only;
+    `leakage_about(family, eta, secrets)` is that of any eta-DP mechanism about other secrets.
     `whole`: the caller vouches that every release read all entries of the same data.
     """
 
@@ -80,6 +81,7 @@ class Conversions:
     composed_loss: Callable[[Sequence[Plan]], float]
     recheck: Callable[[Plan], float] = lambda plan: float(plan.guarantee.amount)
     same_answer: Callable[[LinearQuery, Model, Fraction], float] = lambda *_: math.inf
+    leakage_about: Callable[[tuple[Model, ...], Fraction, Secrets], float] = lambda *_: math.inf
     whole: bool = False
 
 
@@ -220,7 +222,13 @@ class Memory:
                 (number, model, eta), lambda: self._conversions.same_answer(number, model, eta)
             )
 
-        return Conversions(leakage, composed_loss, recheck, same_answer)
+        def about(family: tuple[Model, ...], eta: Fraction, secrets: Secrets) -> float:
+            return answer(
+                (family, eta, secrets),
+                lambda: self._conversions.leakage_about(family, eta, secrets),
+            )
+
+        return Conversions(leakage, composed_loss, recheck, same_answer, about)
 
     def _recall(self, key: object, compute: Callable[[], float]) -> float:
         if key not in self._known:

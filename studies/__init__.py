@@ -65,6 +65,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         "studies.location_optimum",
         "Beside the location papers: the best possible mechanism on small maps.",
     ),
+    "location-held-out": Experiment(
+        "studies.location_held_out",
+        "Beside the location papers: how close places come on days the model has not seen.",
+    ),
     "dependent-attack": Experiment(
         "studies.dependent_attack",
         "Dependent-DP paper, Figures 3, 5 and 10: locating people by their friends.",

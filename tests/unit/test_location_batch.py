@@ -36,7 +36,7 @@ TABLE = pl.DataFrame(
 
 def test_tracks_are_sorted_cut_at_gaps_and_put_on_steps() -> None:
     columns = TrackColumns(user="who", time="at", state="place", every=60, gap=600)
-    found = [tuple(track) for track in tracks_of(TABLE, columns)]
+    found = [tuple(track)[:3] for track in tracks_of(TABLE, columns)]
     assert found == [
         ("bob", 0, ("s1", "s2")),
         ("ann", 0, ("s1", None, None, "s4")),
@@ -45,7 +45,7 @@ def test_tracks_are_sorted_cut_at_gaps_and_put_on_steps() -> None:
     plain = [track.readings for track in tracks_of(TABLE, TrackColumns(user="who", state="place"))]
     assert plain == [("s2", "s1"), ("s1", "s4", "s5")]
     dated = TABLE.with_columns(pl.from_epoch(pl.col("at").cast(pl.Int64), time_unit="s"))
-    assert [tuple(track) for track in tracks_of(dated, columns)] == found
+    assert [tuple(track)[:3] for track in tracks_of(dated, columns)] == found
 
 
 def test_a_batch_is_what_each_stream_alone_would_be(plan: Plan) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.core.errors import SpecError
+from shoal.core.errors import InputError, SpecError
 from shoal.core.registry import dumps
 from shoal.places.location_set import LocationSet
 from shoal.places.policy import PolicyGraph
@@ -143,3 +143,32 @@ def test_mistakes_are_told_in_a_sentence(parts: tuple[str, ...], message: str) -
         parsed(*parts)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+WORDS = (
+    '[secrets]\nkind = "policy-graph"\ngraph = "words"\n'
+    'words = "exact unless within 0.3 km of home; there among the 600 m around"\n'
+    "places = { home = [39.907, 116.309] }\n"
+)
+
+
+def test_a_policy_may_be_said_in_words() -> None:
+    found = policy(parsed(MAP, WORDS, COORDINATES))
+    assert found.title == "exact unless within 0.3 km of home; there among the 600 m around"
+    assert 3 <= int((found.groups == 0).sum()) < 12
+    zoned = WORDS.replace("[39.907, 116.309]", '["0,0", "0,1"]')
+    assert int((policy(parsed(MAP, zoned, COORDINATES)).groups == 0).sum()) >= 4
+
+
+@pytest.mark.parametrize(
+    ("secrets", "words"),
+    [
+        (WORDS.replace("home = [", "work = ["), "names 'home'"),
+        (WORDS.replace("[39.907, 116.309]", "[]"), "latitude, longitude"),
+        (COMPLETE + "places = { home = [1, 2] }", 'are for graph = "words"'),
+        (WORDS.split("words =")[0], "without words"),
+    ],
+)
+def test_words_that_say_no_policy_are_told(secrets: str, words: str) -> None:
+    with pytest.raises((SpecError, InputError), match=words):
+        parsed(MAP, secrets, COORDINATES)

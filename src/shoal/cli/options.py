@@ -121,15 +121,18 @@ def check_apart(path: Path, *inputs: str | Path) -> None:
             raise DataError(f"{str(path)!r} is read by this command; write to another file")
 
 
-def check_chart(path: Path | None, *, force: bool) -> None:
-    """`check_output` for a chart, and that it can be drawn at all."""
+def check_chart(path: Path | None, *, force: bool, maps: bool = False) -> None:
+    """`check_output` for a chart, and that it can be drawn at all; `maps` may be pages too."""
     if path is None:
         return
     from shoal.cli.charts import check_charts
 
-    if path.suffix.lower() != ".png":
-        raise DataError(f"--plot is {str(path)!r}; it must end in .png")
-    check_charts()
+    page = maps and path.suffix.lower() == ".html"
+    if path.suffix.lower() != ".png" and not page:
+        other = ", or in .html for a map" if maps else ""
+        raise DataError(f"--plot is {str(path)!r}; it must end in .png{other}")
+    if not page:
+        check_charts()
     check_output(path, force=force)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 SUFFIXES = (".json", ".parquet")
-TABLES = (".csv", ".parquet", ".jsonl", ".ndjson")  # of streams: a row for each step
+TABLES = (".csv", ".parquet", ".jsonl", ".ndjson", ".geojson", ".gpx")  # of streams: each step
 DEFAULTS = ("local", "stop")  # engine and bad files of a job
 MOST_SHOWN = 12  # values of a single release that are printed, not only written
 

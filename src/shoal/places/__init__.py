@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from shoal.places.audit import (
         sequence_leakage as sequence_leakage,
     )
+    from shoal.places.formats import (
+        read_track as read_track,
+    )
+    from shoal.places.map import (
+        RoadMap as RoadMap,
+    )
     from shoal.places.queries import (
         Measurement as Measurement,
     )
@@ -32,6 +38,10 @@ if TYPE_CHECKING:
         SparseChain as SparseChain,
         cut_at_gaps as cut_at_gaps,
         fit_person as fit_person,
+        free_walk as free_walk,
+    )
+    from shoal.places.words import (
+        policy_in_words as policy_in_words,
     )
     from shoal.places.zones import (
         zone as zone,
@@ -44,6 +54,7 @@ FAMILY = Family(
     kinds=(
         "shoal.places.map:SquareGrid",
         "shoal.places.map:HexGrid",
+        "shoal.places.map:RoadMap",
         "shoal.places.walk:SparseChain",
         "shoal.places.queries:Measurement",
         "shoal.places.policy:PolicyGraph",
@@ -99,6 +110,8 @@ NAMES = {
         "attack_locations",
     ),
     "places.audit": ("sequence_leakage",),
+    "places.formats": ("read_track",),
+    "places.map": ("RoadMap",),
     "places.queries": ("Measurement",),
     "places.release": ("LocationRelease",),
     "places.stream": ("output_log_likelihoods",),
@@ -114,7 +127,9 @@ NAMES = {
         "SparseChain",
         "cut_at_gaps",
         "fit_person",
+        "free_walk",
     ),
+    "places.words": ("policy_in_words",),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

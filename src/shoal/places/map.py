@@ -227,10 +227,7 @@ class HexGrid(Value):
 
     def to_degrees(self, kilometres: Any) -> Floats:
         """Latitude and longitude of points given in km east and north of the first centre."""
-        origin = self.centre_of(0)
-        degrees = np.asarray(kilometres, np.float64) * 1000 / (EARTH_RADIUS_M * math.pi / 180)
-        longitude = origin[1] + degrees[..., 0] / math.cos(math.radians(float(origin[0])))
-        return np.stack([origin[0] + degrees[..., 1], longitude], axis=-1)
+        return _degrees_around(self.centre_of(0), kilometres)
 
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The up to six hexagons of the map around `cell`."""
@@ -247,7 +244,128 @@ class HexGrid(Value):
         return f"{self.size} H3 hexagons"
 
 
-Grid = SquareGrid | HexGrid
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoadMap(Value):
+    """Straight pieces of road as cells: `ends` (n, 4) holds latitude, longitude of both ends.
+
+    A point belongs to the nearest piece, so no point is off the map. Centres are placed on a plane
+    map around the middle of the first piece and rounded once to the metre, which is public.
+    Pieces that share an end are adjacent. `names` are those of the pieces, in their order.
+    """
+
+    ends: Floats
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        ends = np.asarray(self.ends, np.float64)
+        if ends.ndim != 2 or ends.shape[1] != 4 or not len(ends) or not np.isfinite(ends).all():
+            raise InputError("ends must hold four finite numbers of degrees for each piece of road")
+        names = tuple(map(str, self.names))
+        if len(names) != len(ends) or len(set(names)) != len(names):
+            raise InputError(
+                f"names holds {len(names)} names for {len(ends)} pieces; name each once"
+            )
+        object.__setattr__(self, "ends", locked(ends))
+        object.__setattr__(self, "names", names)
+
+    @classmethod
+    def of_graph(cls, graph: Any) -> RoadMap:
+        """From a networkx graph as osmnx makes it: nodes with x (longitude) and y (latitude).
+
+        Both directions of a road are one piece, called "from-to" after its nodes.
+        """
+        pairs = sorted({tuple(sorted((str(a), str(b)))) for a, b in graph.edges() if a != b})
+        places = {str(node): (data.get("y"), data.get("x")) for node, data in graph.nodes.items()}
+        if not pairs:
+            raise InputError("the graph has no edge between two nodes; a road needs both ends")
+        missing = [node for pair in pairs for node in pair if None in places[node]]
+        if missing:
+            raise InputError(f"node {missing[0]!r} has no x and y; a road needs both in degrees")
+        ends = [(*places[a], *places[b]) for a, b in pairs]
+        return cls(ends=np.array(ends, np.float64), names=tuple(f"{a}-{b}" for a, b in pairs))
+
+    @classmethod
+    def of_extract(cls, path: str) -> RoadMap:
+        """From an OpenStreetMap extract (.osm); needs the `roads` extra, and no network."""
+        try:
+            import osmnx
+        except ImportError:
+            raise InputError(
+                "OpenStreetMap extracts need osmnx; install it with `pip install 'shoal[roads]'`, "
+                "or make the map of a networkx graph with RoadMap.of_graph"
+            ) from None
+        return cls.of_graph(osmnx.graph_from_xml(path))
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(self.ends)
+
+    @property
+    def step_km(self) -> Fraction:
+        """The public lattice the centres are rounded to."""
+        return PRECISION
+
+    def cell_of(self, latitude: Any, longitude: Any) -> Ints:
+        """The piece nearest to each point, ties by index; -1 where a coordinate is no number."""
+        points = self._plane(np.stack(np.broadcast_arrays(latitude, longitude), axis=-1))
+        first, last = self._plane(self.ends[:, :2]), self._plane(self.ends[:, 2:])
+        along = last - first
+        squares = np.maximum((along**2).sum(axis=1), 1e-12)
+        offsets = points[..., None, :] - first
+        share = np.clip((offsets * along).sum(axis=-1) / squares, 0.0, 1.0)
+        away = ((offsets - share[..., None] * along) ** 2).sum(axis=-1)
+        known: Any = np.isfinite(points).all(axis=-1)
+        return np.where(known, np.where(known[..., None], away, 0.0).argmin(axis=-1), -1)
+
+    def centre_of(self, cell: Any) -> Floats:
+        """Latitude and longitude of the middle of each piece, in the last axis."""
+        chosen = self.ends[np.asarray(cell, np.int64)]
+        return np.asarray((chosen[..., :2] + chosen[..., 2:]) / 2)
+
+    def lattice_of(self, cell: Any) -> Ints:
+        """(east, north) of each middle from the first piece's, in metres."""
+        return _whole(np.rint(self._plane(self.centre_of(cell))))
+
+    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
+        """(east, north) of each point, any at all, from the first piece's middle, in metres."""
+        return _whole(np.rint(self._plane(np.stack([latitude, longitude], axis=-1))))
+
+    def _plane(self, places: Floats) -> Floats:
+        """Metres east and north of the first piece's middle."""
+        origin = (self.ends[0, :2] + self.ends[0, 2:]) / 2
+        degrees = (np.asarray(places, np.float64) - origin) * (EARTH_RADIUS_M * math.pi / 180)
+        shrink = math.cos(math.radians(float(origin[0])))
+        return np.stack([degrees[..., 1] * shrink, degrees[..., 0]], axis=-1)
+
+    def to_degrees(self, kilometres: Any) -> Floats:
+        """Latitude and longitude of points given in km east and north of the first middle."""
+        return _degrees_around(self.centre_of(0), kilometres)
+
+    def adjacent(self, cell: int) -> tuple[int, ...]:
+        """The pieces that share an end with `cell`."""
+        own = self.ends[cell]
+        met = np.zeros(self.size, dtype=np.bool_)
+        for mine in (own[:2], own[2:]):
+            met |= (self.ends[:, :2] == mine).all(axis=1) | (self.ends[:, 2:] == mine).all(axis=1)
+        met[cell] = False
+        return tuple(np.flatnonzero(met).tolist())
+
+    def name_of(self, cell: int) -> str:
+        """The name of a piece."""
+        return self.names[cell]
+
+    def describe(self) -> str:
+        return f"{self.size} pieces of road"
+
+
+Grid = SquareGrid | HexGrid | RoadMap
+
+
+def _degrees_around(origin: Floats, kilometres: Any) -> Floats:
+    degrees = np.asarray(kilometres, np.float64) * 1000 / (EARTH_RADIUS_M * math.pi / 180)
+    longitude = origin[1] + degrees[..., 0] / math.cos(math.radians(float(origin[0])))
+    return np.stack([origin[0] + degrees[..., 1], longitude], axis=-1)
 
 
 def _whole(steps: Floats) -> Ints:

@@ -6,7 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -16,7 +15,8 @@ from shoal.places.location_set import LocationSet
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
-from shoal.places.walk import SparseChain
+from shoal.places.walk import SparseChain, free_walk
+from shoal.places.words import policy_in_words
 from shoal.spec.fields import (
     ModelSection,
     Number,
@@ -33,12 +33,13 @@ from shoal.spec.fields import (
 )
 
 MOST_CELLS = 100_000  # of a map that is written out: a square of 300 cells each way
-Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges"]
+Graph = Literal["complete", "categories", "radius", "nearest", "transitions", "edges", "words"]
 NEEDS: dict[str, str] = {
     "categories": "categories",
     "radius": "radius_km",
     "nearest": "k",
     "edges": "edges",
+    "words": "words",
 }
 
 
@@ -72,6 +73,22 @@ StatePair = Annotated[
     tuple[str, str],
     PlainValidator(state_pair),
     WithJsonSchema({"type": "array", "items": _LABELS, "minItems": 2, "maxItems": 2}),
+]
+
+
+def place_in_words(value: object) -> tuple[float, float] | tuple[str, ...]:
+    """A latitude and longitude, or the names of states."""
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("place", "it must be [latitude, longitude], or a list of states")
+    if len(value) == 2 and not any(isinstance(item, str) for item in value):
+        return float(number(value[0])), float(number(value[1]))
+    return tuple(state(item) for item in value)
+
+
+PlaceInWords = Annotated[
+    Any,
+    PlainValidator(place_in_words),
+    WithJsonSchema({"type": "array", "items": {"type": ["number", "string"]}, "minItems": 1}),
 ]
 
 
@@ -109,6 +126,12 @@ class PolicySecrets(SecretsSection):
     edges: list[StatePair] | None = Field(
         None, description='with graph "edges": pairs of states to join'
     )
+    words: Text | None = Field(
+        None, description='with graph "words": such as "everywhere among the 1 km around"'
+    )
+    places: dict[Text, PlaceInWords] | None = Field(
+        None, description="where the names of words are: [latitude, longitude], or states"
+    )
     partners: dict[Text, State] | None = Field(
         None, description="whom to join a state to when it is left alone, by name"
     )
@@ -128,6 +151,8 @@ class PolicySecrets(SecretsSection):
                 raise PydanticCustomError(
                     "together", f'has graph = "{graph}" without {key}; give it'
                 )
+        if self.places is not None and self.graph != "words":
+            raise PydanticCustomError("together", 'has places, which are for graph = "words"')
         return self
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
@@ -180,19 +205,10 @@ def grid_walk_of(section: GridWalkModel) -> SparseChain:
             "give larger cells, or a smaller map"
         )
     names = [grid.name_of(cell) for cell in range(grid.size)]
-    initial = np.full(grid.size, 1 / grid.size)
-    if section.start is not None:
-        if section.start not in names:
-            raise InputError(f"start is {section.start!r}; cells are named '0,0' to {names[-1]!r}")
-        initial = np.eye(1, grid.size, names.index(section.start))[0]
-    return SparseChain.of(
-        _walk(grid, section.stay),
-        initial=initial,
-        states=names,
-        length=section.length,
-        grid=grid,
-        cells=np.arange(grid.size),
-    )
+    if section.start is not None and section.start not in names:
+        raise InputError(f"start is {section.start!r}; cells are named '0,0' to {names[-1]!r}")
+    start = None if section.start is None else names.index(section.start)
+    return free_walk(grid, stay=section.stay, start=start, length=section.length)
 
 
 def measurement_of(
@@ -264,19 +280,8 @@ def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]
             return PolicyGraph.within(query, section.radius_km or 0, repair=repair)
         case "nearest":
             return PolicyGraph.nearest(query, section.k or 0, repair=repair)
+        case "words":
+            return policy_in_words(family[0], section.words or "", section.places, repair=repair)
         case "transitions":
             return PolicyGraph.transitions(family[0], repair=repair)
     return PolicyGraph.of(query.states, section.edges or (), repair=repair)
-
-
-def _walk(grid: SquareGrid, stay: float) -> Any:
-    """Stay with probability `stay`, else move to each cell around alike."""
-    from scipy.sparse import coo_array
-
-    origins, targets, weights = [], [], []
-    for cell in range(grid.size):
-        near = grid.adjacent(cell)
-        origins += [cell] * (len(near) + 1)
-        targets += [cell, *near]
-        weights += [stay, *[(1 - stay) / len(near)] * len(near)] if near else [1.0]
-    return coo_array((weights, (origins, targets)), shape=(grid.size, grid.size))

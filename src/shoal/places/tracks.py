@@ -59,11 +59,15 @@ class TrackColumns:
 
 
 class Track(NamedTuple):
-    """One independent stretch of a person's readings: steps in order, None where one is missing."""
+    """One independent stretch of a person's readings: steps in order, None where one is missing.
+
+    `times` are those of the steps: of their readings, or on even steps of their beginnings.
+    """
 
     user: str
     part: int
     readings: tuple[Any, ...]
+    times: tuple[Any, ...] | None = None
 
 
 def release_tracks(
@@ -120,7 +124,11 @@ def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
                 times = times.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
             seconds = times.cast(pl.Float64).to_numpy()
         for part, (cut, at) in enumerate(_cut(len(readings), seconds, columns.gap)):
-            yield Track(str(user), part, _on_steps([readings[k] for k in cut], at, columns.every))
+            placed = _on_steps([readings[k] for k in cut], at, columns.every)
+            stamps = None if at is None else _times(at, len(placed), columns.every)
+            if stamps is not None and rows[str(columns.time)].dtype.is_temporal():
+                stamps = _stamps(stamps, rows[str(columns.time)].dtype)
+            yield Track(str(user), part, placed, stamps)
 
 
 def _readings(rows: pl.DataFrame, columns: TrackColumns) -> list[Any]:
@@ -152,6 +160,20 @@ def _on_steps(readings: list[Any], seconds: Any, every: float | None) -> tuple[A
     for step, reading in zip(steps.tolist(), readings, strict=True):
         placed[step] = reading
     return tuple(placed)
+
+
+def _times(seconds: Any, steps: int, every: float | None) -> tuple[Any, ...]:
+    """The time of each step, in seconds."""
+    found = seconds if every is None else seconds[0] + every * np.arange(steps)
+    return tuple(found.tolist())
+
+
+def _stamps(seconds: tuple[float, ...], kind: Any) -> tuple[Any, ...]:
+    """Times in seconds as what the column held: dates and times, in its zone."""
+    import polars as pl
+
+    whole_ones = pl.Series([round(each * 1e6) for each in seconds], dtype=pl.Int64)
+    return tuple(whole_ones.cast(pl.Datetime("us", getattr(kind, "time_zone", None))).to_list())
 
 
 def period_of(part: int, period: str = "") -> str:
@@ -215,12 +237,13 @@ def _rows(
                 stream, release = stream.read(
                     reading, ledger=ledger, subject=track.user, period=charged, key=key
                 )
-            rows.append({"user": track.user, "part": track.part, **_row(plan, release)})
+            row = {"user": track.user, "part": track.part, **_row(plan, release)}
+            rows.append(row if track.times is None else {**row, "time": track.times[step]})
     return rows
 
 
 def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
-    """The columns of one step; on a map also latitude and longitude of the estimate."""
+    """The columns of one step; on a map also latitude and longitude of point and estimate."""
     point = release.point or (None,) * len(release.labels)
     row: dict[str, Any] = {"step": release.time - 1}
     row |= {f"z_{name}": value for name, value in zip(release.labels, point, strict=True)}
@@ -230,6 +253,9 @@ def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
     if isinstance(chain, SparseChain) and chain.grid is not None and len(release.labels) == 2:
         place = chain.grid.to_degrees(np.array(release.estimate))
         row |= {"estimate_lat": float(place[0]), "estimate_lon": float(place[1])}
+        shown = None if release.point is None else chain.grid.to_degrees(np.array(release.point))
+        for axis, name in enumerate(("z_lat", "z_lon")):
+            row[name] = None if shown is None else float(shown[axis])
     return row | {
         "spread": release.spread,
         "possible": release.possible,

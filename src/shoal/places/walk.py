@@ -238,6 +238,36 @@ def fit_grid(
     return GridFit(chain, seen, len(chains), tuple(names[i] for i in dead), outside)
 
 
+def free_walk(
+    grid: Grid, *, stay: Number = 0.5, start: int | None = None, length: int | None = None
+) -> SparseChain:
+    """One stays in a cell with probability `stay`, or moves to an adjacent one, evenly.
+
+    A model without data, of a map or of roads; `start` is a first cell that everybody knows.
+    """
+    from scipy.sparse import coo_array
+
+    kept = float(exact(stay, "stay"))
+    if not 0 <= kept <= 1:
+        raise InputError(f"stay is {kept:g}; it must lie between 0 and 1")
+    origins, targets, weights = list[int](), list[int](), list[float]()
+    for cell in range(grid.size):
+        near = grid.adjacent(cell)
+        origins += [cell] * (len(near) + 1)
+        targets += [cell, *near]
+        weights += [kept, *[(1 - kept) / len(near)] * len(near)] if near else [1.0]
+    cells = np.arange(grid.size)
+    first = np.full(grid.size, 1 / grid.size)
+    return SparseChain.of(
+        coo_array((weights, (origins, targets)), shape=(grid.size, grid.size)),
+        initial=first if start is None else (cells == start).astype(np.float64),
+        states=[grid.name_of(cell) for cell in range(grid.size)],
+        length=length,
+        grid=grid,
+        cells=cells,
+    )
+
+
 def fit_person(
     popular: SparseChain, trajectories: Iterable[npt.ArrayLike], *, weight: Number = 10
 ) -> SparseChain:

@@ -27,7 +27,7 @@ from shoal.places.walk import SparseChain
 
 def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:
     """The states around (latitude, longitude), or inside a GeoJSON polygon, of a model on a map."""
-    chain = _on_map(model)
+    chain = on_map(model)
     if isinstance(place, Mapping):
         if radius_km is not None:
             raise InputError(
@@ -50,7 +50,7 @@ def zones_of(
 
     A state in several belongs to the first. With `others`, states in none are the zone "".
     """
-    chain, centres = _on_map(model), centres_of(_on_map(model))
+    chain, centres = on_map(model), centres_of(on_map(model))
     features = geojson(document).get("features")
     if not isinstance(features, list) or not features:
         raise InputError("the document has no features; give a GeoJSON FeatureCollection")
@@ -97,7 +97,8 @@ def distances_km(centres: Floats, latitude: float, longitude: float) -> Floats:
     return np.asarray(np.hypot(north, east) / 1000)
 
 
-def _on_map(model: Model) -> SparseChain:
+def on_map(model: Model) -> SparseChain:
+    """The model itself; refused when it has no map."""
     if not isinstance(model, SparseChain) or model.grid is None:
         raise InputError("zones need a model on a map; fit one with shoal.fit_grid, or name states")
     return model

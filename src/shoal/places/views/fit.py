@@ -40,8 +40,13 @@ def read_positions(
     import polars as pl
 
     from shoal.data.read import load, matching, names_of
-    from shoal.data.times import microseconds
+    from shoal.data.times import holds_seconds, microseconds
+    from shoal.places.formats import is_track, read_track
 
+    if is_track(path):
+        table = pl.concat([read_track(file) for file in matching(path)])
+        epoch = pl.col("time").dt.epoch("us").cast(pl.Float64) / 1e6
+        return table.with_columns(epoch.alias("seconds")) if _timed(table) else table.drop("time")
     given = {"--lat": latitude, "--lon": longitude, "--state": state}
     named = [option for option, column in given.items() if column is not None]
     if named not in (["--lat", "--lon"], ["--state"]):
@@ -62,6 +67,9 @@ def read_positions(
         if time is not None:
             seconds = microseconds(frame[time], repr(str(file))).cast(pl.Float64) / 1e6
             columns["seconds"] = pl.lit(seconds)
+            if not frame[time].dtype.is_numeric() and not holds_seconds(frame[time]):
+                stamps = (seconds * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+                columns["time"] = pl.lit(stamps)
         if state is not None:
             columns["state"] = pl.col(state).cast(pl.String)
         else:
@@ -73,6 +81,14 @@ def read_positions(
     if table.height == 0:
         raise DataError(f"{path!r} holds no rows; at least one position is needed")
     return table
+
+
+def _timed(table: pl.DataFrame) -> bool:
+    """Whether positions have times: all of them, or none."""
+    missing = table["time"].null_count()
+    if 0 < missing < table.height:
+        raise DataError(f"{missing} of {table.height} positions have no time; give all, or none")
+    return missing == 0
 
 
 def check_positions(table: pl.DataFrame, chain: Model, *, cut: bool) -> None:

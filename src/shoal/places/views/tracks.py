@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,15 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
     states were possible, and what the stream has told up to there. With --plot the first person's
     trace is drawn beside the truth, for the owner's eyes only.
     """
+    from shoal.data.files import atomic_write
     from shoal.data.write import write_table
+    from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
     from shoal.places.views.fit import check_positions, read_positions
 
     for chart in _charts(wish.plot):
-        check_chart(chart, force=wish.force)
+        check_chart(chart, force=wish.force, maps=True)
+    if is_track(wish.data) and named.latitude is None and named.state is None:
+        named = replace(named, series="user", time="time", latitude="lat", longitude="lon")
     with show.working("reading"):
         table = read_positions(
             wish.data,
@@ -43,24 +48,30 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
             longitude=named.longitude,
             state=named.state,
         )
-    columns = _columns(named, wish.every)
+    columns = _columns(table, named, wish.every)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
+    if is_track(wish.out):
+        check_map(plan, wish.out)
     rows = _released(plan, table, columns, wish)
-    write_table(wish.out, rows)
+    if is_track(wish.out):
+        write = tracks_gpx if wish.out.suffix.lower() == ".gpx" else tracks_geojson
+        atomic_write(wish.out, write(rows))
+    else:
+        write_table(wish.out, rows)
     if wish.plot is not None:
         _draw(plan, table, columns, rows, wish.plot)
     _report(plan, rows, wish)
 
 
-def _columns(named: NamedColumns, every: str | None) -> TrackColumns:
+def _columns(table: pl.DataFrame, named: NamedColumns, every: str | None) -> TrackColumns:
     """Where `read_positions` has put what, and how its times are cut."""
     from shoal.data.times import parse_duration
     from shoal.places.tracks import TrackColumns
 
     return TrackColumns(
         user="user",
-        time="seconds" if named.time else None,
+        time=next((name for name in ("time", "seconds") if name in table.columns), None),
         state="state" if named.state else None,
         latitude="lat" if named.latitude else None,
         longitude="lon" if named.latitude else None,
@@ -104,8 +115,10 @@ def _warn_of_stored(opened: SqlLedger, table: pl.DataFrame, period: str) -> None
 
 
 def _charts(plot: Path | None) -> list[Path]:
-    """The files that --plot writes: the trace, and protection and error over time."""
-    return [] if plot is None else [plot, plot.with_name(f"{plot.stem}-over-time{plot.suffix}")]
+    """What --plot writes: a map as a page; or the trace, and protection and error over time."""
+    if plot is None or plot.suffix.lower() == ".html":
+        return [] if plot is None else [plot]
+    return [plot, plot.with_name(f"{plot.stem}-over-time{plot.suffix}")]
 
 
 @contextmanager
@@ -130,6 +143,7 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     from shoal.data.files import atomic_write
     from shoal.places.machine import machine_of
     from shoal.places.tracks import tracks_of
+    from shoal.places.views.map import map_page
     from shoal.places.views.plan import time_chart, trace_chart
 
     machine, track = machine_of(plan), next(tracks_of(table, columns))
@@ -141,6 +155,9 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     released = own.select(pl.col(f"z_{name}").cast(pl.Float64) for name in labels).to_numpy()
     estimated = own.select(f"estimate_{name}" for name in labels).to_numpy()
     unit = machine.query.unit
+    if plot.suffix.lower() == ".html":
+        atomic_write(plot, map_page(plan, rows, truth=truth))
+        return
     atomic_write(plot, trace_chart(truth, released, estimated, unit))
     chart = time_chart(truth, released, estimated, own["degree"], own["possible"], unit)
     atomic_write(_charts(plot)[1], chart)

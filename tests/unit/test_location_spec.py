@@ -166,7 +166,7 @@ def test_a_policy_may_be_said_in_words() -> None:
         (WORDS.replace("home = [", "work = ["), "names 'home'"),
         (WORDS.replace("[39.907, 116.309]", "[]"), "latitude, longitude"),
         (COMPLETE + "places = { home = [1, 2] }", 'are for graph = "words"'),
-        (WORDS.split("words =")[0], "without words"),
+        (WORDS.split("words =", maxsplit=1)[0], "without words"),
     ],
 )
 def test_words_that_say_no_policy_are_told(secrets: str, words: str) -> None:

@@ -22,7 +22,8 @@ export default defineConfig(({ mode }) => ({
           outDir: target,
           emptyOutDir: true,
           rollupOptions: {
-            output: { entryFileNames: "studio.js", assetFileNames: "studio[extname]" },
+            input: { studio: "index.html", person: "person.html" },
+            output: { entryFileNames: "[name].js", chunkFileNames: "shared.js", assetFileNames: "studio[extname]" },
           },
         },
 }));

@@ -21,6 +21,7 @@ from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
 from shoal.gateway.keys import Caller, Remembered, look_up, note_use, token_of
 from shoal.gateway.logs import log, start_logs
+from shoal.gateway.page import add_page
 from shoal.gateway.problems import MEDIA, TITLES, Problem, problem_of
 from shoal.gateway.routes import owntracks, people, person, plans, streams
 from shoal.gateway.settings import Settings, load_settings
@@ -113,6 +114,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     _health(app, gateway)
+    add_page(app)
     _errors(app)
     app.add_middleware(Guard, settings=gateway.settings)
     return app

@@ -113,12 +113,13 @@ async def _walk(gateway: Gateway, plans: dict[str, Plan], settings: Settings) ->
     """Make the people, say how to watch them, and let them walk."""
     base = f"http://{settings.host}:{settings.port}"
     async with httpx.AsyncClient(base_url=base, timeout=10) as client:
-        walkers, viewer = await _settle(gateway, plans, client)
-        curl = f"curl -N -H 'Authorization: Bearer {viewer}'"
+        walkers, made = await _settle(gateway, plans, client)
+        curl = f"curl -N -H 'Authorization: Bearer {made['viewer']}'"
         print_line(
             f"The town is at {base}. Watch ada walk, and her day, as an application sees them:\n\n"
             f"  {curl} {base}/v1/people/ada/streams/places/events\n"
             f"  {curl} {base}/v1/people/ada/streams/day/events\n\n"
+            f"Her own page is {base}/page/ (name: ada, key: {made['ada']}).\n"
             f"The API is described at {base}/docs. Stop with Ctrl-C."
         )
         await asyncio.gather(*(_go(client, walker) for walker in walkers))
@@ -126,7 +127,7 @@ async def _walk(gateway: Gateway, plans: dict[str, Plan], settings: Settings) ->
 
 async def _settle(
     gateway: Gateway, plans: dict[str, Plan], client: httpx.AsyncClient
-) -> tuple[list[Walker], str]:
+) -> tuple[list[Walker], dict[str, str]]:
     def keys(connection: Any) -> dict[str, str]:
         found = {"operator": first_key(connection, "town").token}
         for name, plan in plans.items():
@@ -148,7 +149,7 @@ async def _settle(
             await _put(client, made[person], f"{own}/streams/{stream}", body)
             walkers.append(Walker(person, stream, made[f"{person}'s phone"], plans[plan]))
         await _put(client, made[person], f"{own}/grants/viewer", {})
-    return walkers, made["viewer"]
+    return walkers, made
 
 
 async def _go(client: httpx.AsyncClient, walker: Walker) -> None:

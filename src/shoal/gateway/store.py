@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from shoal.core.plan import Plan
 from shoal.gateway.problems import RETRY, Problem
 from shoal.gateway.settings import Settings
 from shoal.ledger.store import SqlLedger, Within, open_ledger
@@ -47,6 +48,7 @@ class Store:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="store")
         self._writer = None if self.postgres else Writer(self.ledger)
         self._waiting = 0
+        self.plans: dict[tuple[str, str], Plan] = {}  # built once: a stored plan never changes
 
     def migrate(self) -> None:
         """Bring the schema to its newest version; safe from many processes at once."""

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
 
 from shoal.core.plan import Plan
 from shoal.gateway.advance import (
@@ -38,6 +38,7 @@ from shoal.gateway.vault import Vault
 AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
 PUBLISH, HIDE = "publish", "hide"
 DAY = 86400.0
+MOST_PLANS = 256  # kept built
 CLOCK = time.time
 
 
@@ -147,7 +148,7 @@ def open_stream(
             )
         after = row.closed
         connection.execute(delete(STREAMS).where(*_is(address)))
-    plan = _stored_plan(connection, address.space, asked["plan"])
+    plan = _stored_plan(house, connection, address.space, asked["plan"])
     _check_alone(house, connection, address, apart=bool(asked.get("independent")))
     clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
     stream = begun(_new(asked["plan"], plan, clock, asked, now, address.stream))
@@ -170,7 +171,7 @@ def change(
     if asked["plan"] == stream.plan_id and not asked.get("clock"):
         connection.execute(update(STREAMS).where(*_is(address)).values(swap=None))
         return
-    plan = _stored_plan(connection, address.space, asked["plan"])
+    plan = _stored_plan(house, connection, address.space, asked["plan"])
     if kind_of(plan) is not stream.kind:
         raise not_understood("plan is for another kind of stream; begin a stream of another name")
     stream.kind.carried(stream.plan, stream.standing.state, plan)
@@ -226,12 +227,12 @@ def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
     swap = None
     if row.swap is not None:
         name, clock = json.loads(row.swap)
-        swap = (name, _stored_plan(connection, row.space, name), Clock(**clock))
+        swap = (name, _stored_plan(house, connection, row.space, name), Clock(**clock))
     return LiveStream(
         uid=row.uid,
         name=row.stream,
         plan_id=row.plan,
-        plan=_stored_plan(connection, row.space, row.plan),
+        plan=_stored_plan(house, connection, row.space, row.plan),
         kind=KINDS[row.kind],
         clock=_clock(row),
         silence=row.silence,
@@ -326,13 +327,16 @@ def _save(
 ) -> None:
     """The stream as it stands now, sealed anew; columns that did not change are left alone."""
     key, sealed = _sealed(house, address.space, stream)
-    values: dict[str, Any] = {"key": key, "sealed": sealed}
+    own = {f"own_{name}": value for name, value in address._asdict().items()}
+    connection.execute(_SEALED, {**own, "new_key": key, "new_sealed": sealed})
+    values: dict[str, Any] = {}
     if stream.closed != row.closed:
         values |= {"closed": stream.closed, "closes": stream.clock.closes(stream.closed)}
     if stream.plan_id != row.plan or (row.swap is not None and stream.swap is None):
         clock = json.dumps(stream.clock.stored())
         values |= {"plan": stream.plan_id, "clock": clock, "swap": None}
-    connection.execute(update(STREAMS).where(*_is(address)).values(values))
+    if values:
+        connection.execute(update(STREAMS).where(*_is(address)).values(values))
 
 
 def _sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
@@ -350,7 +354,10 @@ def _account(house: House, connection: Connection, address: Address, uid: str) -
     return lambda period, ordinal: Account(ledger, address.subject, period, f"{uid}/{ordinal}")
 
 
-def _stored_plan(connection: Connection, space: str, name: str) -> Plan:
+def _stored_plan(house: House, connection: Connection, space: str, name: str) -> Plan:
+    known = house.store.plans.get((space, name))
+    if known is not None:
+        return known
     found = connection.execute(
         select(PLANS.c.document).where(PLANS.c.space == space, PLANS.c.plan == name)
     ).scalar()
@@ -359,6 +366,9 @@ def _stored_plan(connection: Connection, space: str, name: str) -> Plan:
     plan = plan_of(found)
     if kind_of(plan) is None:
         raise not_understood("plan makes single releases; POST /v1/releases is for those")
+    if len(house.store.plans) >= MOST_PLANS:
+        house.store.plans.clear()
+    house.store.plans[space, name] = plan
     return plan
 
 
@@ -436,13 +446,24 @@ def _row(
     forgotten: bool = False,
     optional: bool = False,
 ) -> Any:
-    wanted: Select[Any] = select(STREAMS).where(*_is(address))
-    row = connection.execute(wanted.with_for_update() if lock else wanted).first()
+    row = connection.execute(_LOCKED if lock else _UNLOCKED, address._asdict()).first()
     if row is None and optional:
         return None
     if row is None or (row.forgotten is not None and not forgotten):
         raise missing()
     return row
+
+
+# made once: building a statement takes longer than running it
+_UNLOCKED: Select[Any] = select(STREAMS).where(
+    *(STREAMS.c[name] == bindparam(name) for name in Address._fields)
+)
+_LOCKED = _UNLOCKED.with_for_update()
+_SEALED = (
+    update(STREAMS)
+    .where(*(STREAMS.c[name] == bindparam(f"own_{name}") for name in Address._fields))
+    .values(key=bindparam("new_key"), sealed=bindparam("new_sealed"))
+)
 
 
 def _is(address: Address) -> tuple[Any, ...]:

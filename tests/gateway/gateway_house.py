@@ -163,7 +163,11 @@ def settings_in(folder: Path, **more: Any) -> Settings:
     key = folder / "states.key"
     if not key.exists():
         write_key(key)
-    given: dict[str, Any] = {"database": str(folder / "gateway.db"), "state_key_file": key}
+    given: dict[str, Any] = {
+        "database": str(folder / "gateway.db"),
+        "state_key_file": key,
+        "head_file": folder / "ledger.head",
+    }
     quick: dict[str, Any] = {"tick": 0.02, "heartbeat": 0.2, "rate": 1e6, "burst": 1_000_000}
     return load_settings(**{**given, **quick, **more})
 

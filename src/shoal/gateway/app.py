@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from shoal import __version__
 from shoal.core.errors import ShoalError
 from shoal.gateway import metrics
+from shoal.gateway.anchor import check_anchor
 from shoal.gateway.guards import Answers, Guard
 from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
@@ -54,6 +55,7 @@ class Gateway:
     async def start(self) -> None:
         """Bring the schema up to date and start the clock."""
         await asyncio.to_thread(self.store.migrate)
+        await asyncio.to_thread(check_anchor, self.store, self.settings.head_file)
         for work in (self.ticker.run(), self.jobs.run()):
             self._tasks.append(asyncio.create_task(work))
         if self.store.postgres:

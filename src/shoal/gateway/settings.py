@@ -19,6 +19,8 @@ class Settings(BaseSettings):
     database: str = Field("shoal-gateway.db", description="SQLite file, or postgresql:// URL")
     state_keys: str = Field("", description="NAME:BASE64 keys for states, newest first", repr=False)
     state_key_file: Path = Field(Path("shoal-gateway.key"), description="where else keys are")
+    head_file: Path = Field(Path("shoal-gateway.head"), description="the last checkpoint's hash")
+    checkpoint_hours: float = Field(24.0, gt=0, description="hours between two checkpoints")
     host: str = Field("127.0.0.1", description="address to listen on; TLS is the proxy's")
     port: int = Field(8470, ge=0, le=65535)
     workers: int = Field(1, ge=1, le=64, description="processes; more than 1 needs PostgreSQL")

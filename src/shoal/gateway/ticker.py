@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 
 from shoal.core.errors import ShoalError
 from shoal.gateway import metrics
+from shoal.gateway.anchor import lay_anchor
 from shoal.gateway.hub import Hub
 from shoal.gateway.logs import log
 from shoal.gateway.problems import Problem
@@ -31,6 +32,12 @@ BATCH = 200  # streams closed in one transaction
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
 
 
+def first_anchor(store: Store) -> float:
+    """Seconds until the first checkpoint of a process: at once where there is none yet."""
+    path, hours = store.settings.head_file, store.settings.checkpoint_hours
+    return hours * 3600 if path.exists() else 0.0
+
+
 class Ticker:
     """Closes slots in the background of a worker."""
 
@@ -40,6 +47,7 @@ class Ticker:
         self._lease: Lease | None = Lease(house.store) if house.store.postgres else None
         self.behind = 0.0  # seconds that the oldest slot to close is overdue
         self.alive = time.monotonic()
+        self._anchored = time.monotonic() + first_anchor(house.store)
 
     async def run(self) -> None:
         """Tick until cancelled; a failure is told and tried again."""
@@ -49,6 +57,7 @@ class Ticker:
             try:
                 if self._lease is None or await self._lease.held():
                     pause = await self._tick()
+                    await self._lay_anchor()
                 self.alive = time.monotonic()
                 if time.monotonic() - noted > WRITE_SEEN:
                     noted = time.monotonic()
@@ -57,6 +66,13 @@ class Ticker:
                 log.warning("the clock failed", error=type(error).__name__)
                 pause = 1.0
             await asyncio.sleep(pause)
+
+    async def _lay_anchor(self) -> None:
+        """Note how far the ledger has come, when it is time."""
+        settings = self._store.settings
+        if time.monotonic() >= self._anchored:
+            self._anchored = time.monotonic() + settings.checkpoint_hours * 3600
+            await asyncio.to_thread(lay_anchor, self._store, settings.head_file)
 
     async def write_seen(self) -> None:
         """Write down who saw what since the last time."""

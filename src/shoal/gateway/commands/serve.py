@@ -45,6 +45,10 @@ def serve(
     town: Annotated[
         bool, typer.Option("--town", help="Try it: made-up people, a new database in ./town.")
     ] = False,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="Go on from an older copy of the database, with care."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --init: print one object.")] = False,
 ) -> None:
     """Run the live service: readings in, outputs out.
@@ -71,6 +75,8 @@ def serve(
         _prepare(settings, space, as_json=as_json)
         return
     check_workers(settings)
+    if restored:
+        _accept_older(settings)
     if town:
         from shoal.gateway.commands.town import run_town
 
@@ -140,6 +146,24 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
     typer.echo("Start the service with: shoal serve")
 
 
+def _accept_older(settings: Settings) -> None:
+    """Hold streams still that an older copy knows in part, and note where the ledger is now."""
+    from shoal.gateway.anchor import hold_still, lay_anchor
+    from shoal.gateway.store import ALL, Store
+    from shoal.gateway.streams import House, now_seconds
+    from shoal.gateway.vault import Vault, read_keys
+
+    store = Store(settings)
+    try:
+        store.migrate()
+        rooms = House(store, Vault(read_keys(settings.state_keys, settings.state_key_file)))
+        count = store.write(ALL, lambda connection: hold_still(rooms, connection, now_seconds()))
+        lay_anchor(store, settings.head_file)
+    finally:
+        store.close()
+    typer.echo(f"{count} streams of contexts are still until their day is over.", err=True)
+
+
 def _town_settings(given: dict[str, object]) -> dict[str, object]:
     """A folder of its own, begun anew: nothing that matters is in it."""
     import shutil
@@ -148,7 +172,10 @@ def _town_settings(given: dict[str, object]) -> dict[str, object]:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
-    found: dict[str, object] = {"state_key_file": folder / "states.key"}
+    found: dict[str, object] = {
+        "state_key_file": folder / "states.key",
+        "head_file": folder / "ledger.head",
+    }
     if given["database"] is None:
         found["database"] = str(folder / "gateway.db")
     return found

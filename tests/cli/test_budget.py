@@ -138,3 +138,21 @@ def test_the_command(
     assert "eta each" in text
     refused = run("budget", "spec.toml", "--releases", "3", "--subject", "x")
     assert "are for a ledger" in refused.stderr
+
+
+def test_the_eta_of_a_budget_is_one_the_ledger_adds_whatever_the_weights() -> None:
+    """Three states whose weights lie apart: the row alone may spend more than a sum of eta may."""
+    chain = shoal.MarkovChain.of(
+        [[0.8, 0.1, 0.1], [0.3, 0.5, 0.2], [0.1, 0.3, 0.6]], states="abc", length=24
+    )
+    query = shoal.mean("abc", {"a": 0, "b": 10, "c": 1000}, length=24)
+    found = shoal.budget(query, shoal.EachEntry(), chain, epsilon=1, releases=40)
+    alone = shoal.calibrate(
+        query, shoal.EachEntry(), shoal.MarkovChain.of(chain.transition, states="abc"),
+        epsilon=1, mechanism="lift",
+    )  # fmt: skip
+    assert found.plan.scale is not None
+    assert alone.scale is not None
+    assert found.plan.scale > alone.scale
+    assert all(pace.epsilon <= 1 + 1e-9 for pace in found.paces)
+    assert shoal.verify_promise(found.plan) <= 1

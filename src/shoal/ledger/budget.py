@@ -14,7 +14,10 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from shoal.additive.choice import as_task, choose
+from shoal.additive import lift
+from shoal.additive.choice import as_task
+from shoal.additive.laplace import quietest_noise
+from shoal.additive.plans import noisy_plan, task_guarantee
 from shoal.additive.queries import LinearQuery
 from shoal.core.charge import Part
 from shoal.core.errors import InputError, PromiseBroken, Refused
@@ -27,7 +30,6 @@ from shoal.ledger.rules import compose
 
 DAYS = {"hour": Fraction(1, 24), "day": Fraction(1), "week": Fraction(7), "month": Fraction(30),
         "quarter": Fraction(91), "year": Fraction(365)}  # fmt: skip
-ROW = "lift"  # the row whose noise is set by η alone, so that one number covers all parts
 TOLERANCE = 1e-9  # relative, of the composed total
 
 
@@ -201,7 +203,7 @@ def _pace(task: Task, epsilon: Fraction, every: str, factor: int, count: int) ->
     releases = math.ceil(count / factor)
     query = _longer(task.query, factor)
     own = Task(query=query, secrets=task.secrets, family=tuple(map(_going_on, task.family)))
-    plan = choose(own, epsilon, ROW).plan
+    plan = _plan(own, epsilon)
     total = compose([plan] * releases, parts=[Part(name=str(part)) for part in range(releases)])
     if not float(total.amount) <= float(epsilon) * (1 + TOLERANCE):
         raise PromiseBroken(
@@ -216,6 +218,20 @@ def _pace(task: Task, epsilon: Fraction, every: str, factor: int, count: int) ->
         epsilon=float(total.amount),
         plan=plan,
     )
+
+
+def _plan(task: Task, epsilon: Fraction) -> Plan:
+    """The plan at the largest η whose plain lift is ε: the lift a ledger takes of a sum of η.
+
+    The row by itself also uses how far apart the answers of two values are, and may spend more.
+    """
+    reason = lift.refuse(task)
+    if reason is not None:
+        raise Refused(f"no budget over parts: {reason}")
+    certificate = lift.certified(task, None, epsilon)
+    eta = Fraction(min(model.eta for model in certificate.models))
+    noise = quietest_noise(task.query, task.query.lipschitz / eta)
+    return noisy_plan(task, lift.NAME, task_guarantee(task, epsilon), noise, certificate)
 
 
 def _longer(query: Query, factor: int) -> Query:

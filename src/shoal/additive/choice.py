@@ -19,7 +19,7 @@ from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import told
-from shoal.core.registry import Table
+from shoal.core.registry import Table, stranger
 from shoal.core.shown import Shown
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 
@@ -52,7 +52,7 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, every: bool =
         return Choice(calibrated(row_named(mechanism), task, amount), {})
     found = None if every else _without_hopeless(task, amount)
     if found is None:
-        found = {name: _attempt(row, task, amount) for name, row in _counted_rows()}
+        found = {name: _attempt(name, task, amount) for name in _counted_rows()}
     notion = task.secrets.notion
     fit = [
         plan
@@ -147,11 +147,11 @@ def _least(fit: list[Plan]) -> Plan:
     return next((plan for plan in near if plan.cost <= best.cost * (1 + NEGLIGIBLE)), best)
 
 
-def _counted_rows() -> Iterator[tuple[str, Mechanism]]:
-    """Every row, telling how many are done."""
-    for number, (name, row) in enumerate(MECHANISMS.items()):
+def _counted_rows() -> Iterator[str]:
+    """The name of every row, telling how many are done."""
+    for number, name in enumerate(MECHANISMS):
         told(number, len(MECHANISMS))
-        yield name, row
+        yield name
 
 
 def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str | InputError] | None:
@@ -164,14 +164,17 @@ def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str |
     least = None if row is None or _refusal(row, task) else exact.least_cost(task, amount)
     if row is None or least is None:
         return None
-    found = _attempt(row, task, amount)
+    found = _attempt(exact.NAME, task, amount)
     if not isinstance(found, Plan) or found.cost > least * (1 + NEGLIGIBLE):
         return None
     left = f"not looked at: here it would not be noticeably below {exact.NAME}"
     return {
-        name: found if name == exact.NAME else _refusal(other, task) or left
-        for name, other in MECHANISMS.items()
+        name: found if name == exact.NAME else _refused(name, task) or left for name in MECHANISMS
     }
+
+
+def _refused(name: str, task: Task) -> str | None:
+    return stranger(name, task) or _refusal(MECHANISMS[name], task)
 
 
 def _refusal(row: Mechanism, task: Task) -> str | None:
@@ -182,8 +185,12 @@ def _refusal(row: Mechanism, task: Task) -> str | None:
         return str(why)
 
 
-def _attempt(row: Mechanism, task: Task, amount: Fraction) -> Plan | str | InputError:
+def _attempt(name: str, task: Task, amount: Fraction) -> Plan | str | InputError:
     """The row's plan, or why it has none: a row over its limits never ends the choice."""
+    foreign = stranger(name, task)
+    if foreign is not None:
+        return foreign
+    row = MECHANISMS[name]
     try:
         return calibrated(row, task, amount)
     except (Refused, PromiseBroken) as why:

@@ -25,7 +25,6 @@ from shoal.cli.options import (
     new_app,
 )
 from shoal.core.errors import InputError
-from shoal.core.registry import hook
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -207,6 +206,8 @@ def attack(
 
 def _view_of(plan: Plan, model: int) -> AttackView | None:
     """How the plan's family is attacked; None for entries of a series or variables."""
+    from shoal.core.registry import hook
+
     family = plan.task.family
     held = family[model] if 0 <= model < len(family) else None
     view = hook("attack", plan.body, plan.task.query, held)

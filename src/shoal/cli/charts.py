@@ -15,6 +15,7 @@ from shoal.additive.usefulness import usefulness
 from shoal.core.codec import encode, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.plan import Additive, Plan, Release
+from shoal.core.registry import stranger
 from shoal.core.task import Task
 from shoal.data.write import ratio
 
@@ -102,6 +103,9 @@ def standing(plan: Plan) -> str:
 
 
 def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
+    foreign = stranger(mechanism, task)
+    if foreign is not None:
+        return foreign
     try:
         return choose(task, epsilon, mechanism).plan
     except (Refused, InputError, PromiseBroken) as refusal:

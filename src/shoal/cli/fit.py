@@ -28,7 +28,6 @@ from shoal.cli.options import (
     new_app,
 )
 from shoal.core.errors import InputError
-from shoal.core.registry import only_hook
 
 if TYPE_CHECKING:
     from shoal.chains.fit_check import FitCheck
@@ -203,6 +202,7 @@ def fit(
     contexts of a day.
     """
     from shoal.cli.sources import NamedColumns
+    from shoal.core.registry import only_hook
 
     raw: dict[str, Any] = {
         "missing": missing,

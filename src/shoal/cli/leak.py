@@ -19,7 +19,6 @@ from shoal.cli.options import (
     new_app,
     write_chart,
 )
-from shoal.core.registry import hook
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -57,6 +56,7 @@ def leak(
     what a stream of ordinary noise tells about a position over time. For contexts: what hiding
     only the sensitive ones gives away.
     """
+    from shoal.core.registry import hook
     from shoal.spec.request import read_request
 
     check_chart(plot, force=force)
@@ -99,6 +99,8 @@ class StreamLeak(NamedTuple):
 
 
 def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+    from shoal.core.registry import hook
+
     leak: StreamLeak = hook("leak", request.task.secrets, request.task.query)(request, eta)
     if not as_json:
         screen = show.console()

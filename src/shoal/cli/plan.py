@@ -19,7 +19,6 @@ from shoal.cli.options import (
     check_output,
     new_app,
 )
-from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
     from shoal.cli.charts import RowComparison
@@ -47,6 +46,8 @@ class PlanView(NamedTuple):
 
 
 def _view_of(plan: Plan) -> PlanView | None:
+    from shoal.core.registry import plan_hook
+
     found: PlanView | None = plan_hook("plan", plan)
     return found
 

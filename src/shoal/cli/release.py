@@ -37,9 +37,7 @@ from shoal.cli.options import (
     check_output,
     new_app,
 )
-from shoal.core.charge import refuse_seed
 from shoal.core.errors import DataError, InputError
-from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -211,6 +209,8 @@ def release(
 
 def _check_wish(wish: ReleaseWish) -> None:
     """Refuses, before the plan is made, what no plan could be released with."""
+    from shoal.core.charge import refuse_seed
+
     if wish.ledger is None:
         said = {"subject": wish.subject, "period": wish.period, "requester": wish.requester}
         given = [name for name, value in {**said, "key": wish.key}.items() if value]
@@ -252,6 +252,8 @@ def _released(wish: ReleaseWish) -> None:
             )
         _release_once(plan, columns, wish)
         return
+    from shoal.core.registry import plan_hook
+
     steps = plan_hook("release steps", plan)
     if steps is None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")

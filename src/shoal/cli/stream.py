@@ -23,7 +23,6 @@ from shoal.cli.options import (
 )
 from shoal.cli.show import escaped, unicode_out
 from shoal.core.errors import DataError, InputError
-from shoal.core.registry import plan_hook
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan
@@ -156,6 +155,7 @@ def stream(
     """
     from shoal.cli.sources import load_plan
     from shoal.core.plan import Machine
+    from shoal.core.registry import plan_hook
     from shoal.core.rng import SystemRng
     from shoal.noise.primitives import SeededRng
 

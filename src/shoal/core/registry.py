@@ -19,6 +19,8 @@ from shoal.core.codec import Fingerprinted
 # ties between rows go to the earlier family, and to the earlier row in it
 FAMILIES = ("additive", "events", "chains", "networks", "records", "places", "contexts")
 
+COMMON = "additive"  # whose rows take tasks of any family
+
 Loaded = TypeVar("Loaded")
 
 
@@ -30,6 +32,7 @@ class Family:
     about: str  # what its data is, as a noun phrase
     kinds: tuple[str, ...] = ()  # classes that can be stored
     rows: Mapping[str, str] = field(default_factory=dict)  # mechanism to its row
+    serves: tuple[str, ...] = ()  # other families whose tasks these rows may take
     bodies: Mapping[str, str] = field(default_factory=dict)  # kind of a plan's body to its audit
     models: Mapping[str, str] = field(default_factory=dict)  # kind of a model to its audit of noise
     adversaries: Mapping[str, str] = field(default_factory=dict)  # kind of a model to who holds it
@@ -90,6 +93,19 @@ def family_of(value: object) -> Family | None:
     """The family whose package defines the class of `value`; None for what is common to all."""
     package = type(value).__module__.removeprefix("shoal.").partition(".")[0]
     return next((family for family in families() if family.name == package), None)
+
+
+def stranger(row: str, task: Any) -> str | None:
+    """Why a family's row says nothing about a task with no part of that family; None if it may.
+
+    Decided by names alone, so that a plan of a chain loads no maps.
+    """
+    home = next((family for family in families() if row in family.rows), None)
+    if home is None or home.name == COMMON:
+        return None
+    found = (family_of(part) for part in (task.secrets, task.query, *task.family))
+    parts = {family.name for family in found if family is not None}
+    return f"it is for {home.about}" if parts.isdisjoint((home.name, *home.serves)) else None
 
 
 def hook(act: str, *values: object) -> Any:

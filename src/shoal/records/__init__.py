@@ -84,6 +84,7 @@ FAMILY = Family(
         "dependent-published-18": "shoal.records.published:ROW_18",
         "correlated-sensitivity": "shoal.records.published:CORRELATED_ROW",
     },
+    serves=("networks",),
     bodies={
         "rounds": "shoal.audit.bounded:learning_audit",
     },

@@ -13,11 +13,11 @@ from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import Task
+from shoal.core.task import Law, Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coins(Value):
+class Coins(Law):
     """A number of coins, each heads with its own chance, thrown apart."""
 
     chances: tuple[float, ...]

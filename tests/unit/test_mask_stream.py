@@ -353,7 +353,7 @@ def test_the_command_line_filters_plans_and_goes_on(tmp_path: Path) -> None:
     )
     assert json.loads(more.stdout)["slot"] == 4
     bad = CliRunner().invoke(app, ["stream", str(spec)], input="home\n")
-    assert "line 1 is not a JSON object" in bad.output  # answered in its place, and passed over
+    assert "it is not a JSON object" in bad.output  # answered in its place, and passed over
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ from shoal.events.filter import Held, Program, chances, slot_program
 from shoal.events.law import began, moved
 from shoal.events.simplex import maximise
 
-MIXED = 0.02  # of the unconditional law in each sampled one, so that cuts are tight off the path
+# of the unconditional law in sampled ones, in turn: much for cuts that are tight off the path,
+# little for cuts that are tight on it, where values have kinks
+MIXED = (0.02, 1e-3, 1e-5)
+EXPLORED = 0.4  # of the outputs of every second history are taken at random
 MOST = 24  # cuts of one slot
 
 
@@ -45,10 +48,10 @@ def improved(program: Program, rounds: int, seed: int = 1) -> tuple[tuple[Floats
     cuts: list[list[Floats]] = [[_trivial(alone, slot)] for slot in range(alone.slots)]
     laws = _unconditional(alone)
     found = replace(alone, future=_futures(alone, cuts))
-    for _ in range(rounds):
-        path = _sampled(found, rng)
+    for turn in range(rounds):
+        path = _sampled(found, rng, EXPLORED * (turn % 2))
         for slot in range(alone.slots - 1, -1, -1):
-            seen = _mixed(path[slot], laws[slot])
+            seen = _mixed(path[slot], laws[slot], MIXED[turn % len(MIXED)])
             cuts[slot] = [*cuts[slot][-MOST + 1 :], _cut(found, seen, slot)]
             if slot:
                 future = _future(alone, cuts[slot], slot - 1)
@@ -88,27 +91,31 @@ def _futures(program: Program, cuts: list[list[Floats]]) -> tuple[Floats | None,
     return (*inner, None)
 
 
-def _sampled(program: Program, rng: np.random.Generator) -> list[Held]:
-    """The belief before the output of each slot, along a history drawn as the machine draws it."""
+def _sampled(program: Program, rng: np.random.Generator, explored: float) -> list[Held]:
+    """The belief before the output of each slot, along a history drawn as the machine draws it.
+
+    With chance `explored` an output that is possible is taken at random instead.
+    """
     held, path = program.begin(), []
     for slot in range(program.slots):
         held = program.arrive(held, slot, read=True)
         path.append(held[0])
         codes = program.allowed(held, slot)
         chance = chances(program, held, codes)
-        output = int(rng.choice(len(chance), p=chance / chance.sum()))
+        law = (1 - explored) * chance / chance.sum() + explored * (chance > 0) / (chance > 0).sum()
+        output = int(rng.choice(len(chance), p=law / law.sum()))
         held = program.after(held, codes, None if output == program.size else output)
     return path
 
 
-def _mixed(held: Held, law: Floats) -> Held:
+def _mixed(held: Held, law: Floats, share: float) -> Held:
     """The belief with a little of the unconditional law in it; memory and automaton are equal."""
     mass = np.zeros_like(law)
     mass[held.pairs[:, 0]] = held.mass
     size = len(law)
     return Held(
         np.stack([np.arange(size), np.arange(size)], axis=1),
-        (1 - MIXED) * mass + MIXED * law,
+        (1 - share) * mass + share * law,
         law > 0,
     )
 

@@ -21,7 +21,8 @@ from shoal.events.simplex import maximise
 KAPPA = 2.0**-12  # least chance of silence: no output of the machine then has probability 0
 GRAIN = 2.0**-32  # probabilities of showing are multiples of it
 LEAST = 1e-12  # contexts less likely than this, given the outputs, are not shown
-TIGHT = 4e-9  # relative; the program keeps this distance from bounds, what it finds is certified
+TIGHT = 2e-7  # relative; the program keeps this distance from bounds: over silence of mass 2^-12 it
+# is above the rounding of the solver, and what the solver finds is certified in any case
 SMALLEST = 1e-290  # below it products may underflow, and the mass lost is accounted for
 LARGEST = 4e7  # numbers a program may hold: 320 MB
 
@@ -160,9 +161,16 @@ class Program:
             return np.zeros((self.memory.sizes[slot + 1], self.size), dtype=np.int64)
         future = self.future[slot] if self.future else None
         worth = None if future is None or not held[0].alive else self.worth(held[0], future, slot)
-        shown = _best(live, worth)
+        shown = _best(live, worth, self.distance(slot))
         codes = np.floor(shown / GRAIN)
         return np.asarray(_certified(live, codes), dtype=np.int64)
+
+    def distance(self, slot: int) -> float:
+        """How far from its bounds, relatively, the program of a slot stays.
+
+        Less from slot to slot: a belief left on one distance has room to move at the next.
+        """
+        return TIGHT * (1.0 + (self.slots - slot) * min(1.0, 100.0 / self.slots))
 
     def after(self, held: Sequence[Held], codes: Ints, shown: int | None) -> tuple[Held, ...]:
         """The belief after an output: the context `shown`, or None for silence."""
@@ -278,7 +286,9 @@ class SlotProgram(NamedTuple):
     scales: Floats
 
 
-def slot_program(tables: Sequence[Table], worth: Floats | None) -> SlotProgram:
+def slot_program(
+    tables: Sequence[Table], worth: Floats | None, distance: float = TIGHT
+) -> SlotProgram:
     """The slot's linear program: shows the most, on average over the laws that are left.
 
     Rows (a): what is shown of x keeps the bound; (b): so does silence. With `worth` one variable
@@ -292,7 +302,7 @@ def slot_program(tables: Sequence[Table], worth: Floats | None) -> SlotProgram:
     part = np.where(outputs[:, None] < 0, -1.0, outputs[:, None] == columns % size)
     blocks, ends, names = [], [], []
     for i, table in enumerate(tables):
-        gaps = (table.over - table.under * (1 - TIGHT)).reshape(len(table.over), len(likely))
+        gaps = (table.over - table.under * (1 - distance)).reshape(len(table.over), len(likely))
         blocks.append((gaps[:, None, columns] * part).reshape(-1, len(columns)))
         ends.append(np.where(outputs < 0, np.maximum(-gaps.sum(axis=1), 0.0)[:, None], 0.0).ravel())
         names.append(_names(i, len(gaps), outputs))
@@ -319,10 +329,10 @@ def _names(table: int, count: int, outputs: Ints) -> Ints:
     return np.stack([np.full_like(which, table), which, context], axis=1)
 
 
-def _best(tables: Sequence[Table], worth: Floats | None) -> Floats:
+def _best(tables: Sequence[Table], worth: Floats | None, distance: float) -> Floats:
     """r[m, x] of the slot's linear program."""
     shown = np.zeros(tables[0].mass.size)
-    program = slot_program(tables, worth)
+    program = slot_program(tables, worth, distance)
     if len(program.columns):
         found = maximise(program.gain, program.rows, program.limits, program.most)
         point = found.point[: len(program.columns)]

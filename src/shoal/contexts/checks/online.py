@@ -31,7 +31,7 @@ from shoal.events.secrets import Events
 NAME = "mask-online"
 BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
 STEPS = 1200  # slots of sampled histories otherwise: a second or two
-ROUNDS = (2, 24)  # fewest and most rounds of cuts
+ROUNDS = (2, 16)  # fewest and most rounds of cuts
 STAGES = 600  # linear programs the cuts of a plan may take, beyond the fewest rounds
 SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
 

@@ -49,6 +49,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         "studies.mask_outside",
         "Beyond the MaskIt paper: days that leave a raw chain, and the smoothing they ask for.",
     ),
+    "mask-events": Experiment(
+        "studies.mask_events",
+        "Beyond the papers: hiding that one was somewhere at all, against hiding each slot.",
+    ),
     "location-time": Experiment(
         "studies.location_time",
         "Location papers, Figures 3.4, 10 and 11: sets, drift, errors and runtime step by step.",

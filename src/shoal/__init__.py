@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     )
     from shoal.contexts.secrets import (
         SensitiveContexts as SensitiveContexts,
-        jointly as jointly,
+        joint_contexts as joint_contexts,
     )
     from shoal.contexts.stream import (
         ContextStream as ContextStream,
@@ -223,7 +223,7 @@ NAMES = {
     ),
     "contexts.secrets": (
         "SensitiveContexts",
-        "jointly",
+        "joint_contexts",
     ),
     "contexts.stream": ("ContextStream",),
     "core.errors": (
@@ -344,6 +344,7 @@ MOVED = {
     "fit_order": "chains.fit_order",
     "fit_private": "chains.fit_private",
     "friend_field": "records.friend_field",
+    "jointly": "joint_contexts",
     "linear_classifier": "records.linear_classifier",
     "max_divergence": "chains.max_divergence",
     "non_negative": "additive.non_negative",

@@ -324,7 +324,7 @@ def test_applications_that_share_a_stream_keep_their_labels() -> None:
     day = shoal.DayChain.of(matrix, initial=[0.1, 0.4, 0.5], states=states, slots=3)
     unsure = shoal.SensitiveContexts.of("clinic", labels={"park": ["walk", "clinic"]})
     wishes = [(unsure, 0.2), (shoal.SensitiveContexts.of("work"), 0.1)]
-    secrets, delta = shoal.jointly(wishes)
+    secrets, delta = shoal.joint_contexts(wishes)
     plan = shoal.mask(day, secrets, delta=delta, check="mask-adaptive")
     for left_out in every_set(3):
         outputs = Attack(plan, [day], []).joint(day, left_out)

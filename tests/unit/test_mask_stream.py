@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
+import shoal
 from shoal.additive.choice import MECHANISMS, choose
 from shoal.cli.app import app
 from shoal.contexts.attack import attack_contexts, context_beliefs
@@ -21,7 +23,7 @@ from shoal.contexts.checks.choice import mask, reasons, shown_rates
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
 from shoal.contexts.search.pacing import SPEED
-from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labels, jointly
+from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labels, joint_contexts
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
 from shoal.core.errors import BudgetError, InputError, SpecError
 from shoal.core.plan import Machine, Plan
@@ -309,7 +311,7 @@ def test_reasons_say_why_a_context_is_not_shown() -> None:
 
 
 def test_several_applications_are_served_by_one_stream() -> None:
-    joint, delta = jointly([(CLINIC, 0.2), (SensitiveContexts.of(["home"]), 0.1)])
+    joint, delta = joint_contexts([(CLINIC, 0.2), (SensitiveContexts.of(["home"]), 0.1)])
     assert joint.contexts == ("clinic", "home")
     assert delta == Fraction(1, 10)
 
@@ -317,10 +319,10 @@ def test_several_applications_are_served_by_one_stream() -> None:
 def test_applications_together_keep_the_labels_of_each() -> None:
     """Whatever one of them may be unsure of; a state that another one names stands for itself."""
     unsure = SensitiveContexts.of("clinic", labels={"home": ["flat", "clinic"]})
-    assert jointly([(unsure, 0.2)])[0] == unsure
-    joint, _ = jointly([(unsure, 0.2), (SensitiveContexts.of("work"), 0.1)])
+    assert joint_contexts([(unsure, 0.2)])[0] == unsure
+    joint, _ = joint_contexts([(unsure, 0.2), (SensitiveContexts.of("work"), 0.1)])
     assert dict(joint.labels) == {"home": ("flat", "clinic")}
-    joint, _ = jointly([(SensitiveContexts.of("home"), 0.1), (unsure, 0.2)])
+    joint, _ = joint_contexts([(SensitiveContexts.of("home"), 0.1), (unsure, 0.2)])
     assert set(dict(joint.labels)["home"]) == {"home", "flat", "clinic"}
     for wish in (unsure, SensitiveContexts.of("home")):
         assert (joint.shares(DAY) >= wish.shares(DAY)).all()
@@ -453,3 +455,32 @@ def test_a_family_in_a_spec_is_planned_audited_and_attacked(tmp_path: Path) -> N
     listed = json.loads(checked.stdout)["adversaries"]
     told = [one["challenge"] for one in listed]
     assert told == ["nothing to learn", "LC1 and LC2", "nothing learned"]
+
+
+def test_what_is_never_shown_is_never_shown() -> None:
+    """Home is expected, so a rise of .2 lets it be shown all day; `never` does not."""
+    day = DayChain.of(
+        [[0.95, 0.04, 0.01], [0.2, 0.75, 0.05], [0.3, 0.3, 0.4]],
+        initial=[0.97, 0.03, 0],
+        slots=6,
+        states=["home", "work", "clinic"],
+    )
+    plain, kept = (SensitiveContexts.of("home", never=n) for n in ((), "home"))
+    assert loads(dumps(kept)) == kept
+    assert SensitiveContexts.of("clinic", never=["home"]).contexts == ("clinic", "home")
+    for check in ("mask-probabilistic", "mask-simulatable", "mask-adaptive", "mask-optimal"):
+        often = shoal.mask(day, plain, delta=0.25, check=check)
+        plan = shoal.mask(day, kept, delta=0.25, check=check)
+        assert shown_rates(often)[:, 0].sum() > 5
+        assert shown_rates(plan)[:, 0].sum() == 0
+        assert shoal.verify_promise(plan) <= 0.25 * (1 + 1e-9)
+        assert shoal.verify_promise(replace(often, task=plan.task)) == float("inf")
+    joint, _ = joint_contexts([(kept, 0.1), (SensitiveContexts.of("clinic"), 0.2)])
+    assert joint.never == ("home",)
+    with pytest.raises(InputError, match="never names 'home', which is not one of contexts"):
+        SensitiveContexts(("clinic",), never=("home",))
+    certain = DayChain.of(
+        [[1.0, 0], [1.0, 0]], initial=[0.5, 0.5], slots=2, states=["home", "work"]
+    )
+    with pytest.raises(InputError, match="everybody is at slot 1"):
+        shoal.mask(certain, SensitiveContexts.of(never="home"), delta=0.1)

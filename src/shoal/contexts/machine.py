@@ -583,5 +583,6 @@ class LiveSimulatable(Mask):
 
     def _next(self, slot: int, context: int, earliest: int) -> int:
         shares = self.secrets.shares(self.day)
-        arrays = prepare(self.day.initial, self.day.transition, shares, self.delta)
+        never = self.secrets.kept_back(self.day)
+        arrays = prepare(self.day.initial, self.day.transition, shares, self.delta, never=never)
         return next_for_all((arrays,), (slot, context), earliest)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Bools, Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, exact
 from shoal.core.records import Sequences, checked_states, label, sequences
@@ -35,6 +35,8 @@ class SensitiveContexts(Value):
     for the contexts, to that adversary and to everybody who knows more, however they weigh the
     labels (the paper's Theorem 7): a state that may be sensitive is held to δ/μ, μ being how many
     states the same secret may hide in at that slot. A state without labels stands for itself.
+    δ bounds a rise above what everybody expects: a sensitive context that is likely anyway may be
+    shown. Those in `never` are not, at any slot.
     Götz, Nath & Gehrke 2012, Definition 1 and Theorem 7.
     """
 
@@ -42,6 +44,7 @@ class SensitiveContexts(Value):
     moments: tuple[tuple[str, tuple[int, ...]], ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
     labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    never: tuple[str, ...] = field(default=(), metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not (self.contexts or self.moments or self.groups):
@@ -52,6 +55,11 @@ class SensitiveContexts(Value):
                     f"groups holds {list(group)}; a group needs two different contexts or more "
                     "(name a single one in contexts)"
                 )
+        apart = sorted(set(self.never) - set(self.contexts))
+        if apart:
+            raise InputError(
+                f"never names {apart[0]!r}, which is not one of contexts; name it there"
+            )
         if any(slot < 0 for _, slots in self.moments for slot in slots):
             raise InputError("moments holds a negative slot; slots are counted from 0")
         for state, several in self.labels:
@@ -69,12 +77,19 @@ class SensitiveContexts(Value):
         moments: Mapping[str, Sequence[int]] | None = None,
         groups: Iterable[Iterable[str]] = (),
         labels: Mapping[str, Sequence[str]] | None = None,
+        never: str | Iterable[str] = (),
     ) -> Self:
-        """From a name or several, contexts to slots, groups of names, and states to contexts."""
-        names = (contexts,) if isinstance(contexts, str) else tuple(dict.fromkeys(contexts))
+        """From a name or several, contexts to slots, groups of names, and states to contexts.
+
+        `never` names contexts that are sensitive, and that are not shown however likely they are.
+        """
+        least = (never,) if isinstance(never, str) else tuple(dict.fromkeys(never))
+        named = (contexts,) if isinstance(contexts, str) else tuple(contexts)
+        names = tuple(dict.fromkeys((*named, *least)))
         at = tuple((name, tuple(sorted(set(s)))) for name, s in (moments or {}).items())
         sets = tuple((state, tuple(dict.fromkeys(s))) for state, s in (labels or {}).items())
-        return cls(names, at, tuple(tuple(dict.fromkeys(group)) for group in groups), sets)
+        each = tuple(tuple(dict.fromkeys(group)) for group in groups)
+        return cls(names, at, each, sets, least)
 
     @property
     def notion(self) -> str:
@@ -105,6 +120,12 @@ class SensitiveContexts(Value):
                         f"labels names the state {state!r}; the states of the model are "
                         f"{list(model.states)}"
                     )
+            certain = day_certain(model, self.kept_back(model))
+            if certain is not None:
+                raise InputError(
+                    f"never names a context in which everybody is at slot {certain} under the "
+                    "model: that cannot be kept back (leave it out, or smooth the model)"
+                )
             latest = max((slot for _, slots in self.moments for slot in slots), default=0)
             if latest >= model.slots:
                 raise InputError(
@@ -126,6 +147,11 @@ class SensitiveContexts(Value):
                 weight[slot, places] = np.maximum(weight[slot, places], count)
         return weight
 
+    def kept_back(self, day: DayChain) -> Bools:
+        """Which states are never shown: those that may stand for a context of `never`."""
+        hidden = [bool(set(self.stands_for(state)) & set(self.never)) for state in day.states]
+        return np.array(hidden, dtype=np.bool_)
+
     def facts(self, slots: int) -> list[tuple[tuple[str, ...], Sequence[int]]]:
         """What must stay hidden: being in one of some contexts, and at which of `slots` slots."""
         alone = [((name,), range(slots)) for name in self.contexts]
@@ -144,6 +170,7 @@ class SensitiveContexts(Value):
         parts = [f"whether one is in {name!r}" for name in self.contexts]
         parts += [f"whether one is in {name!r} at {len(s)} given slots" for name, s in self.moments]
         parts += [f"whether one is in one of {list(group)}" for group in self.groups]
+        parts[-1] += f" ({', '.join(self.never)}: never shown)" if self.never else ""
         unsure = f", for somebody unsure of {len(self.labels)} states" if self.labels else ""
         return (
             ", ".join(parts)
@@ -156,6 +183,12 @@ class SensitiveContexts(Value):
             *(name for name, _ in self.moments),
             *(name for group in self.groups for name in group),
         }
+
+
+def day_certain(day: DayChain, hidden: Bools) -> int | None:
+    """The first slot at which only these states are possible; None when there is none."""
+    sure = ~day.support()[:, ~hidden].any(axis=1) & hidden.any()
+    return int(np.flatnonzero(sure)[0]) if sure.any() else None
 
 
 def for_set_labels(
@@ -182,7 +215,7 @@ def for_set_labels(
     return SensitiveContexts.of(chosen), exact(delta, "delta") / most
 
 
-def jointly(
+def joint_contexts(
     wishes: Iterable[tuple[SensitiveContexts, Number]],
 ) -> tuple[SensitiveContexts, Fraction]:
     """What several applications of one user may see together: all their secrets, the least delta.
@@ -214,6 +247,7 @@ def jointly(
         moments={name: sorted(slots) for name, slots in moments.items()},
         groups=dict.fromkeys(group for secrets, _ in listed for group in secrets.groups),
         labels=labels,
+        never=dict.fromkeys(name for secrets, _ in listed for name in secrets.never),
     )
     return union, min(delta for _, delta in listed)
 

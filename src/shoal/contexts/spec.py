@@ -74,6 +74,9 @@ class ContextSecrets(SecretsSection):
         None, description="groups of contexts; being in any of a group is sensitive"
     )
 
+    never: States | None = Field(
+        None, description="contexts that are sensitive and never shown, however likely they are"
+    )
     labels: dict[Text, States] | None = Field(
         None, description="state to the contexts it may stand for, for adversaries unsure of them"
     )
@@ -84,6 +87,7 @@ class ContextSecrets(SecretsSection):
             moments=self.moments,
             groups=self.groups or (),
             labels=self.labels,
+            never=self.never or (),
         )
 
 

@@ -37,7 +37,7 @@ from shoal.contexts.search.beliefs import (
 )
 from shoal.contexts.search.families import family_next_releases
 from shoal.contexts.search.greedy import private
-from shoal.contexts.search.memory import histories_rise, histories_value
+from shoal.contexts.search.memory import fine_decoded, histories_rise, histories_value
 from shoal.contexts.search.pacing import Effort
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats, Value
@@ -206,7 +206,14 @@ def days_of(
     def prepared() -> tuple[Day, ...]:
         chosen = members(task) if states is None else members_in(task, states)
         return tuple(
-            prepare(day.initial, day.transition, secrets.shares(day), float(delta), **rest)
+            prepare(
+                day.initial,
+                day.transition,
+                secrets.shares(day),
+                float(delta),
+                never=secrets.kept_back(day),
+                **rest,
+            )
             for day in chosen
         )
 
@@ -264,13 +271,36 @@ def loss(plan: Plan) -> float:
     """
     delta, body = plan.guarantee.amount, plan.body
     rise, unread = _rises_of(plan.task, delta, body)
-    if not honest(plan, rise):
+    if not honest(plan, rise) or _shows_what_it_never_may(plan.task, body):
         return float("inf")
     if isinstance(body, VectorMask) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
+
+
+def _shows_what_it_never_may(task: Task, body: Any) -> bool:
+    """Whether a table of the machine can show a context that is never to be shown."""
+    day, secrets = parts(task)
+    names = machine_states(body)
+    kept = secrets.kept_back(in_order(day, names))
+    if not kept.any():
+        return False
+    match body:
+        case VectorMask():
+            return bool((decoded(body.codes)[:, kept] < 1).any())
+        case SimulatableMask():
+            return bool((np.asarray(body.table)[1:, kept] >= 0).any())
+        case SegmentMask():
+            tables = body.policies().values()
+            return any((decoded(codes)[:, kept] < 1).any() for codes in tables)
+        case HistoryMask():
+            windows = (fine_decoded(c) for p in body.policies().values() for c in p.codes)
+            return any((hidden[:, kept] < 1).any() for hidden in windows) or (
+                _shows_what_it_never_may(task, body.tail)
+            )
+    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
 
 
 def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:

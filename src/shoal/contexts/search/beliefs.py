@@ -65,12 +65,14 @@ def prepare(
     *,
     slack: float = EQUALITY,
     everything: bool = False,
+    never: Bools | None = None,
 ) -> Day:
     """The day as arrays: bound = prior + δ / share, for every secret that can be breached.
 
     A bound sits δ·slack higher than that, so that outputs exactly on it pass; the re-check of a
     finished plan tolerates five times as much as a search and no more. With `everything`, secrets
-    that no output can breach are listed too: a measure wants them, a search does not.
+    that no output can breach are listed too: a measure wants them, a search does not. Bounds of
+    states of `never` stay below 1, so that no search shows them.
     """
     size, slots = len(initial), len(transition) + 1
     moves = np.zeros((slots, size, size))
@@ -84,6 +86,8 @@ def prepare(
         possible[t] = (transition[t - 1][possible[t - 1]] > 0).any(axis=0)
     allowed = np.where(shares > 0, delta / np.where(shares > 0, shares, 1.0), np.inf)
     bound = prior + allowed * (1 + slack)
+    if never is not None and never.any():
+        bound[:, never] = np.minimum(bound, (1 + prior) / 2)[:, never]
     when, who = np.nonzero(((shares > 0) if everything else (bound < 1)) & possible)
     return Day(
         initial=np.ascontiguousarray(initial, dtype=np.float64),

@@ -23,9 +23,8 @@ from shoal.core.rng import SystemRng
 from shoal.geometry.body import difference_body, symmetric_hull
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement
 from shoal.places.walk import SparseChain
 

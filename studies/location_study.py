@@ -11,9 +11,8 @@ import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.step import Places
 from shoal.places.walk import SparseChain
 from studies.location_traces import Town, Track

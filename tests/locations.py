@@ -9,9 +9,8 @@ import numpy as np
 
 from shoal.chains.model import MarkovChain
 from shoal.core.task import Model, Task
-from shoal.places.location_set import LocationSet
 from shoal.places.map import SquareGrid
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.walk import SparseChain
 

@@ -153,16 +153,14 @@ if TYPE_CHECKING:
         SeededRng as SeededRng,
         SystemRng as SystemRng,
     )
-    from shoal.places.location_set import (
-        LocationSet as LocationSet,
-        location_set as location_set,
-    )
     from shoal.places.map import (
         HexGrid as HexGrid,
         SquareGrid as SquareGrid,
     )
     from shoal.places.policy import (
+        LocationSet as LocationSet,
         PolicyGraph as PolicyGraph,
+        location_set as location_set,
     )
     from shoal.places.queries import (
         coordinates as coordinates,
@@ -278,15 +276,15 @@ NAMES = {
         "SeededRng",
         "SystemRng",
     ),
-    "places.location_set": (
-        "LocationSet",
-        "location_set",
-    ),
     "places.map": (
         "HexGrid",
         "SquareGrid",
     ),
-    "places.policy": ("PolicyGraph",),
+    "places.policy": (
+        "PolicyGraph",
+        "LocationSet",
+        "location_set",
+    ),
     "places.queries": (
         "coordinates",
         "measurement",

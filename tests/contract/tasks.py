@@ -29,8 +29,7 @@ from shoal.networks.contagion import Contagion
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
-from shoal.places.location_set import LocationSet
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.walk import SparseChain
 from shoal.records.classifier import linear_classifier

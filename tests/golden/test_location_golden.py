@@ -13,10 +13,18 @@ import pytest
 
 from shoal.chains.hidden import posterior
 from shoal.geometry.body import Body, difference_body, symmetric_hull
-from shoal.places.blowfish import against, constrained_factor, database_hull, unbounded_factors
-from shoal.places.location_set import location_set, surrogates
-from shoal.places.policy import PolicyGraph, Repair
-from shoal.places.repair import PolicyIndex, cross_polytope, degrees, exposed_states, protect
+from shoal.places.policy import PolicyGraph, Repair, location_set, surrogates
+from shoal.places.repair import (
+    PolicyIndex,
+    against,
+    constrained_factor,
+    cross_polytope,
+    database_hull,
+    degrees,
+    exposed_states,
+    protect,
+    unbounded_factors,
+)
 from tests.locations import mask
 
 DATA = Path(__file__).parent / "data"

@@ -24,9 +24,8 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import machine_of
-from shoal.places.policy import REPAIRS, PolicyGraph
+from shoal.places.policy import REPAIRS, LocationSet, PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.step import StepNoise
 from tests.oracle.audit_tasks import report

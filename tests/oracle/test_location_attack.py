@@ -20,9 +20,8 @@ from shoal.core.task import Model
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import LocationBeliefs, attack_locations
 from shoal.places.audit import sequence_leakage
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import machine_of
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import coordinates, measurement
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream

@@ -21,10 +21,9 @@ from shoal.events.event import TimeEvent
 from shoal.events.filter import Table
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import Carried, check_of, guard_of
-from shoal.places.location_set import LocationSet
-from shoal.places.policy import PolicyGraph
+from shoal.places.machine import EVENT_KEPT
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.release import EVENT_KEPT
 from shoal.places.rows import GRAPH_ROW, KNORM_ROW, LAPLACE_ROW, STAIRCASE_ROW
 from shoal.places.stream import LocationStream
 from tests.event_oracle import happens, paths, random_event

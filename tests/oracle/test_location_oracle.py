@@ -17,9 +17,8 @@ from shoal.chains.hidden import motion_of
 from shoal.chains.model import MarkovChain
 from shoal.core.task import Model, Task
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.repair import degrees
 from shoal.places.step import NOISES, Places, edge_loss

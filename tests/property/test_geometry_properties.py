@@ -17,12 +17,11 @@ from shoal.core.errors import InputError
 from shoal.core.registry import dumps, loads
 from shoal.geometry import nearest_kernels
 from shoal.geometry.body import Body, difference_body, symmetric_hull, uniform_points
-from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT
 from shoal.geometry.kernels import grown_outline
 from shoal.geometry.layers import hull_index, lexicographic, nearest_members
-from shoal.geometry.span import determinant, span_of
+from shoal.geometry.span import BODY_LIMIT, POINT_LIMIT, determinant, span_of
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import surrogates
+from shoal.places.policy import surrogates
 
 SIZES = (1, 2, 5, 1000, BODY_LIMIT)
 

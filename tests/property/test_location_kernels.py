@@ -20,7 +20,7 @@ from shoal.places.kernels.step import (
     output_norms,
     threshold,
 )
-from shoal.places.location_set import location_set
+from shoal.places.policy import location_set
 from shoal.places.runtime import _largest
 
 WEIGHTS = st.lists(

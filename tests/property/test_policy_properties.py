@@ -13,12 +13,12 @@ from hypothesis import assume, given, settings, strategies as st
 from shoal.chains.hidden import motion_of
 from shoal.core.errors import InputError
 from shoal.geometry.body import symmetric_hull
-from shoal.places.blowfish import against, constrained_factor
-from shoal.places.location_set import location_set, mass_outside, surrogates
-from shoal.places.policy import REPAIRS, PolicyGraph
+from shoal.places.policy import REPAIRS, PolicyGraph, location_set, mass_outside, surrogates
 from shoal.places.queries import Measurement, measurement
 from shoal.places.repair import (
     PolicyIndex,
+    against,
+    constrained_factor,
     cross_polytope,
     degrees,
     join_all,

@@ -15,9 +15,8 @@ from scipy.stats import chi2
 
 from shoal.core.codec import Floats
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.step import NOISES
 from tests.locations import running_policy, running_query, walk
 

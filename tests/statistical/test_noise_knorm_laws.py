@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from shoal.geometry.body import knorm_points, symmetric_hull
-from shoal.noise.emission import LatticeNoise
 from shoal.noise.graph_exponential import graph_exponential
 from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.lattice import LatticeNoise
 from shoal.noise.primitives import SeededRng
 from shoal.noise.staircase import Staircase
 

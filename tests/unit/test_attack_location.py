@@ -12,8 +12,7 @@ from shoal.additive.choice import calibrate
 from shoal.core.errors import InputError
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations, best_guess, errors_of, path_distance
-from shoal.places.location_set import LocationSet
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import coordinates
 from shoal.places.stream import LocationStream
 from tests.locations import town

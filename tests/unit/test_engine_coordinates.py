@@ -22,10 +22,9 @@ from shoal.jobs.job import Job, load_job
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
 from shoal.places.jobs.traces import degrees, grid_in_km, names_at
-from shoal.places.locate import StateLocator
 from shoal.places.map import HexGrid, SquareGrid
 from shoal.places.stream import LocationStream
-from shoal.places.walk import SparseChain
+from shoal.places.walk import SparseChain, StateLocator
 from tests.engine_jobs import plan as histogram_plan, refused, released
 from tests.locations import running_task, town, town_task
 

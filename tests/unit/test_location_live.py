@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from shoal.additive.choice import calibrate
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng, Unread
-from shoal.places.machine import LocationMachine, LocationState
+from shoal.places.machine import POLICY_SILENT, LocationMachine, LocationRelease, LocationState
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.release import POLICY_SILENT, LocationRelease
 from shoal.places.runtime import WORDS, CompiledSteps
 from shoal.places.stream import LocationStream
 from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for

@@ -10,8 +10,7 @@ import pytest
 
 from shoal.core.errors import InputError, SpecError
 from shoal.core.registry import dumps
-from shoal.places.location_set import LocationSet
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.walk import SparseChain
 from shoal.spec.request import Request, parse_request

@@ -19,11 +19,9 @@ from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger.store import open_ledger
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
-from shoal.places.machine import LocationMachine
-from shoal.places.policy import PolicyGraph
+from shoal.places.machine import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT, LocationMachine
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
-from shoal.places.release import FAR_OFF, NOTHING_LEFT, ON_A_LINE, POLICY_SILENT
 from shoal.places.stream import LocationStream
 from tests.locations import SIX, running_policy, running_query, running_task, town, walk
 

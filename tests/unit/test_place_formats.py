@@ -28,10 +28,9 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
 from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks
-from shoal.places.views.map import map_page
+from shoal.places.views.tracks import map_page
 from shoal.places.walk import free_walk
-from shoal.places.words import policy_in_words
-from shoal.places.zones import zone, zones_of
+from shoal.places.zones import policy_in_words, zone, zones_of
 
 GRID = SquareGrid(south=Fraction(52), west=Fraction(13), cell_m=Fraction(500), rows=6, columns=6)
 TOWN = free_walk(GRID)

@@ -21,7 +21,7 @@ from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.ledger import SqlLedger, open_ledger
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
+from shoal.places.policy import LocationSet
 from shoal.places.stream import LocationStream
 from tests.locations import town_task
 

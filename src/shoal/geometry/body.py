@@ -13,13 +13,17 @@ from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
 from shoal.core.rng import Rng
-from shoal.geometry.integers import BODY_LIMIT, POINT_LIMIT, Integers, check_size, integer_rows
 from shoal.geometry.norms import Facets, Norms, facet_norms, facets_of, linear_norms, planar_norms
 from shoal.geometry.span import (
+    BODY_LIMIT,
+    POINT_LIMIT,
+    Integers,
     Moments,
     Span,
     cell_volume,
+    check_size,
     determinant,
+    integer_rows,
     moments_of,
     span_of,
     trace_with,

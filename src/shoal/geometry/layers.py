@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Bools, Ints
 from shoal.geometry.body import Body, body_of, symmetric_hull
-from shoal.geometry.integers import POINT_LIMIT, check_size, integer_rows, largest
+from shoal.geometry.span import POINT_LIMIT, check_size, integer_rows, largest
 
 MOST_LAYERS = 64  # deeper groups share the last layer
 FEW = 8  # the members' own edges are scanned when they are this many times fewer than all

@@ -13,8 +13,7 @@ import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.geometry.integers import VECTOR_LIMIT, Integers, largest, product
-from shoal.geometry.span import determinant, span_of
+from shoal.geometry.span import VECTOR_LIMIT, Integers, determinant, largest, product, span_of
 
 
 class Norms(NamedTuple):

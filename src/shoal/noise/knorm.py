@@ -19,8 +19,8 @@ from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.numbers import positive, whole
 from shoal.core.rng import Rng
 from shoal.geometry.body import Body
-from shoal.geometry.integers import VECTOR_LIMIT, Integers, largest
 from shoal.geometry.norms import facet_reach
+from shoal.geometry.span import VECTOR_LIMIT, Integers, largest
 from shoal.noise.lattice import lattice_mse
 from shoal.noise.primitives import exp_bounds
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from shoal.places.formats import (
         read_track as read_track,
     )
+    from shoal.places.machine import (
+        LocationRelease as LocationRelease,
+    )
     from shoal.places.map import (
         RoadMap as RoadMap,
     )
     from shoal.places.queries import (
         Measurement as Measurement,
-    )
-    from shoal.places.release import (
-        LocationRelease as LocationRelease,
     )
     from shoal.places.stream import (
         output_log_likelihoods as output_log_likelihoods,
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
         fit_person as fit_person,
         free_walk as free_walk,
     )
-    from shoal.places.words import (
-        policy_in_words as policy_in_words,
-    )
     from shoal.places.zones import (
+        policy_in_words as policy_in_words,
         zone as zone,
         zones_of as zones_of,
     )
@@ -58,10 +56,10 @@ FAMILY = Family(
         "shoal.places.walk:SparseChain",
         "shoal.places.queries:Measurement",
         "shoal.places.policy:PolicyGraph",
-        "shoal.places.location_set:LocationSet",
+        "shoal.places.policy:LocationSet",
         "shoal.places.machine:LocationMachine",
         "shoal.places.machine:LocationState",
-        "shoal.places.release:LocationRelease",
+        "shoal.places.machine:LocationRelease",
         "shoal.places.rows:LocationCertificate",
         "shoal.places.stream:LocationStream",
         "shoal.places.events:EventWatch",
@@ -113,13 +111,14 @@ NAMES = {
     "places.formats": ("read_track",),
     "places.map": ("RoadMap",),
     "places.queries": ("Measurement",),
-    "places.release": ("LocationRelease",),
+    "places.machine": ("LocationRelease",),
     "places.stream": ("output_log_likelihoods",),
     "places.tracks": (
         "TrackColumns",
         "release_tracks",
     ),
     "places.zones": (
+        "policy_in_words",
         "zone",
         "zones_of",
     ),
@@ -129,7 +128,6 @@ NAMES = {
         "fit_person",
         "free_walk",
     ),
-    "places.words": ("policy_in_words",),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

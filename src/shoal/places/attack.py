@@ -16,8 +16,8 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.policy import LocationSet
 from shoal.places.runtime import remapped
 from shoal.places.step import Places, StepNoise, policy_of
 

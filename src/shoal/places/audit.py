@@ -22,9 +22,9 @@ from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
-from shoal.noise.emission import LatticeEmission
-from shoal.places.location_set import LocationSet
+from shoal.noise.lattice import LatticeEmission
 from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.policy import LocationSet
 from shoal.places.rows import followed, parts, reference_stage
 from shoal.places.step import KeptGraphLaw, Places, StepNoise, policy_of
 from shoal.places.stream import output_log_likelihoods

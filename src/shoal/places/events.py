@@ -28,8 +28,8 @@ from shoal.events.filter import Held, Program, Table, conditioned
 from shoal.events.law import PathLaw, law_of, priors
 from shoal.events.secrets import Events
 from shoal.events.window import SlotClock
-from shoal.noise.emission import LatticeEmission
 from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.lattice import LatticeEmission
 from shoal.places.machine import LocationMachine, LocationState, machine_of
 from shoal.places.step import KeptGraphLaw, StepNoise
 
@@ -403,7 +403,7 @@ class Carried:
         return cls(places.ravel(), len(points), first[order], second[order], growing)
 
     def fits(self, table: Table) -> bool:
-        from shoal.places.kernels.events import all_carried
+        from shoal.places.kernels.noise import all_carried
 
         rounds = 8 * (len(self.places) + self.count)
         slack = table.slack + rounds * ROUNDING

@@ -32,8 +32,7 @@ import numpy.typing as npt
 
 from shoal.core.errors import StoredError
 from shoal.core.registry import loads
-from shoal.places.machine import LocationMachine, LocationState
-from shoal.places.release import LocationRelease
+from shoal.places.machine import LocationMachine, LocationRelease, LocationState
 
 NAME, VERSION, WITH_SHOWN = b"SLS", 1, 2
 KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED = 1, 2, 4, 8

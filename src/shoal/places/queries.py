@@ -13,7 +13,7 @@ from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, common_step, exact, positive, whole
 from shoal.core.records import Sequences, checked_states, label, sequences
-from shoal.geometry.integers import POINT_LIMIT
+from shoal.geometry.span import POINT_LIMIT
 from shoal.noise.lattice import snap
 from shoal.places.walk import SparseChain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shoal.core.codec import Bools, Ints
+from shoal.core.errors import InputError
 from shoal.geometry.body import Body, difference_body, symmetric_hull
-from shoal.places.location_set import surrogates
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import PolicyGraph, surrogates
 
 if TYPE_CHECKING:
     from shoal.geometry.layers import HullIndex
@@ -241,3 +242,81 @@ def _partner(
 
     costs = [cost(move) for move in moves]
     return int(others[min(range(len(costs)), key=costs.__getitem__)])
+
+
+# What a policy means for everybody else: non-neighbours, databases, adversaries who know more.
+
+
+class KnownMore(NamedTuple):
+    """What an adversary who believes only C^A possible can tell apart.
+
+    `holds` says whether every state of C^A ∩ C keeps a state of C^A within ε, as Definition 4.4
+    asks; `stripped` are those that do not. `factor` times ε bounds the log-ratio between any two
+    states of C^A ∩ C; inf when noise on a line tells them apart.
+    """
+
+    holds: bool
+    stripped: Ints
+    factor: float
+
+
+def constrained_factor(points: Ints, members: Bools, body: Body) -> Fraction | float:
+    """max over s, s' ∈ C of |f(s) - f(s')|_K: times ε, the DP of the whole constraint.
+
+    Attained at a vertex of conv{f(s) - f(s')}. inf when K is flat and two answers differ beyond
+    its line: noise on parallel lines tells them apart with certainty.
+    Xiao & Xiong 2016, Theorems 5.3 (1) and 6.3.
+    """
+    norms = body.norm(difference_body(points[members]).vertices)
+    fractions = [norms.fraction(index) for index in range(len(norms.numerators))]
+    if any(norm is None for norm in fractions):
+        return math.inf
+    return max(norm for norm in fractions if norm is not None)
+
+
+def database_hull(
+    answers: Ints, edges: Sequence[tuple[int, int]], null_edges: Sequence[int] = ()
+) -> Body:
+    """K of a policy on the records of a database, where "no record" may be a neighbour too.
+
+    `answers[i]` is what record i adds to the query. An edge ij swaps two records (bounded); a
+    state in `null_edges` is joined to the null node: its record may be there or not (unbounded).
+    Xiao & Xiong 2016, Definition 3.4 and Example 5.3.
+    """
+    swaps = [answers[i] - answers[j] for i, j in edges]
+    moves = swaps + [answers[i] for i in null_edges]
+    width = answers.shape[1]
+    return symmetric_hull(np.array(moves, dtype=np.int64).reshape(-1, width))
+
+
+def unbounded_factors(answers: Ints, body: Body) -> tuple[Fraction | float, ...]:
+    """|f(s_i)|_K for each record: times ε, how far adding or removing it is hidden.
+
+    At most 1 where the policy protects its presence; inf where it does not at all.
+    Xiao & Xiong 2016, Theorem 5.3 (2): {1, 0, 1, 2, 1, 2} in Example 11.1.
+    """
+    norms = body.norm(answers)
+    fractions = (norms.fraction(index) for index in range(len(answers)))
+    return tuple(math.inf if norm is None else norm for norm in fractions)
+
+
+def against(
+    policy: PolicyGraph, points: Ints, members: Bools, body: Body, believed: Bools
+) -> KnownMore:
+    """What the noise of a step, made for C = members, still hides from one who believes C^A.
+
+    With C^A ⊂ C a state can lose its only protector, so the printed claim that nothing changes
+    (Case I of Section 11.6) is false: in the running example C^A = {s3, s5} has norm 2. States of
+    C^A outside C answer from a surrogate inside C and are not judged here.
+    """
+    if believed.shape != members.shape:
+        raise InputError(f"believed has shape {believed.shape}; give one truth value per state")
+    judged = np.flatnonzero(believed & members)
+    joined = np.setdiff1d(judged, policy.alone(believed & members))
+    stripped = [
+        s
+        for s in np.setdiff1d(judged, joined).tolist()
+        if body.contains(points[judged] - points[s]).sum() == 1
+    ]
+    factor = constrained_factor(points, believed & members, body) if len(judged) else 0.0
+    return KnownMore(not stripped, np.array(stripped, dtype=np.int64), float(factor))

@@ -19,9 +19,8 @@ from shoal.core.plan import Plan
 from shoal.core.rng import categorical, uniforms
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
-from shoal.places.location_set import LocationSet
 from shoal.places.machine import LocationMachine, machine_of, step_promise
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.runtime import remapped
 from shoal.places.step import Places, StepNoise, edge_loss, policy_of

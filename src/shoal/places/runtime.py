@@ -16,14 +16,14 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
 from shoal.core.rng import Rng
-from shoal.geometry.integers import POINT_LIMIT, VECTOR_LIMIT
+from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.noise.knorm import SPARE
 from shoal.noise.primitives import Unread
-from shoal.places.locate import StateLocator
-from shoal.places.location_set import LocationSet, location_set
+from shoal.places.policy import LocationSet, location_set
 from shoal.places.queries import Estimate, Measurement
 from shoal.places.repair import PolicyIndex
 from shoal.places.step import Question, StepNoise, noises_of, planar_noises, policy_of
+from shoal.places.walk import StateLocator
 
 if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine

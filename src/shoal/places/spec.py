@@ -11,12 +11,11 @@ from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query
-from shoal.places.location_set import LocationSet
 from shoal.places.map import SquareGrid
-from shoal.places.policy import PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.walk import SparseChain, free_walk
-from shoal.places.words import policy_in_words
+from shoal.places.zones import policy_in_words
 from shoal.spec.fields import (
     ModelSection,
     Number,

@@ -27,8 +27,15 @@ from shoal.core.plan import (
 from shoal.core.rng import Rng, SystemRng
 from shoal.events.secrets import Events
 from shoal.places.events import Watched, guard_of, watch_of
-from shoal.places.machine import Draw, LocationMachine, LocationState, Settle, machine_of
-from shoal.places.release import EVENT_KEPT, LocationRelease
+from shoal.places.machine import (
+    EVENT_KEPT,
+    Draw,
+    LocationMachine,
+    LocationRelease,
+    LocationState,
+    Settle,
+    machine_of,
+)
 
 Step = tuple["LocationStream", LocationRelease]
 

@@ -17,8 +17,7 @@ from shoal.core.plan import Plan
 from shoal.core.records import shown_names
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
-from shoal.places.machine import machine_of
-from shoal.places.release import LocationRelease
+from shoal.places.machine import LocationRelease, machine_of
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
 from shoal.core.task import Model
-from shoal.places.locate import StateLocator
 from shoal.places.map import EARTH_RADIUS_M
-from shoal.places.walk import SparseChain
+from shoal.places.policy import PolicyGraph, Repair
+from shoal.places.queries import coordinates
+from shoal.places.walk import SparseChain, StateLocator
 
 
 def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:
@@ -148,3 +150,141 @@ def _within(rings: Sequence[Any], centres: Floats) -> Bools:
             with np.errstate(divide="ignore", invalid="ignore"):
                 odd ^= crosses & (x < x1 + (y - y1) * (x2 - x1) / (y2 - y1))
     return odd
+
+
+# A policy said in words: "exact unless within 500 m of home; there among the 2 km around".
+#
+# The words are clauses, parted by ";", each about one part of a map:
+#
+# exact unless within 500 m of home; there among the 2 km around
+# exact unless in the hospital; there among the hospital
+# everywhere among the 1 km around
+#
+# "among the 2 km around" joins every two states whose centres lie within 2 km of the place named
+# (or, everywhere, of each other); "among the hospital" joins all states of that zone. States that
+# no clause joins are told as exactly as a policy can: in pairs of neighbours, each hidden among
+# the two. Places are points (latitude, longitude), zones of a map or lists of states. So that
+# noise meant for one part does not reach all others, plan with `location-graph-exponential`.
+
+
+LENGTH = r"(?P<{0}>[0-9]+(?:\.[0-9]+)?)\s*(?P<{0}_unit>km|m)\b"
+NEAR = re.compile(
+    r"(?:exact\s+)?unless\s+within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I
+)
+INSIDE = re.compile(r"(?:exact\s+)?unless\s+(?:in|at)\s+(?:the\s+)?(?P<place>\S.*)", re.I)
+AROUND = re.compile(r"there\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
+AMONG = re.compile(r"there\s+among\s+(?:the\s+)?(?P<zone>\S.*)", re.I)
+EVERYWHERE = re.compile(r"everywhere\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
+FORMS = (
+    "'exact unless within 500 m of home; there among the 2 km around', 'exact unless in the "
+    "hospital; there among the hospital', or 'everywhere among the 1 km around'"
+)
+
+
+def policy_in_words(
+    model: Model,
+    words: str,
+    places: Mapping[str, Any] | None = None,
+    *,
+    repair: Repair = "nearest",
+) -> PolicyGraph:
+    """The policy that `words` describe on a model with a map; `places` says where the names are."""
+    chain, known = on_map(model), {name.lower(): at for name, at in (places or {}).items()}
+    graph = PolicyGraph.of(chain.states, [], repair=repair)
+    clauses = [part.strip(" .") for part in re.split(r"[;\n]", words) if part.strip(" .")]
+    if not clauses:
+        raise InputError(f"the policy has no words; write {FORMS}")
+    title = "; ".join(clauses)
+    while clauses:
+        clause = clauses.pop(0)
+        everywhere = EVERYWHERE.fullmatch(clause)
+        if everywhere:
+            wide = _km(everywhere, "wide")
+            graph = graph | PolicyGraph.within(coordinates(chain), wide, repair=repair)
+            continue
+        if not clauses:
+            raise InputError(f"the policy says {clause!r}, and not among what; write {FORMS}")
+        joined = _joined(chain, clause, clauses.pop(0), known)
+        graph = graph | PolicyGraph.categories(chain.states, [joined], repair=repair)
+    pairs = _pairs(coordinates(chain).points, graph.alone(np.ones(graph.size, dtype=np.bool_)))
+    edges = np.concatenate([graph.edges, pairs])
+    return PolicyGraph(
+        states=graph.states, edges=edges, groups=graph.groups, title=title, repair=repair
+    )
+
+
+def _pairs(points: Ints, alone: Ints) -> Ints:
+    """Neighbours among the states left alone, two by two; an odd one joins the nearest."""
+    left, found = alone.tolist(), list[tuple[int, int]]()
+    while left:
+        state = left.pop(0)
+        others = np.array(left or [k for k in range(len(points)) if k != state], dtype=np.int64)
+        if not len(others):
+            break
+        other = int(others[((points[others] - points[state]) ** 2).sum(axis=1).argmin()])
+        found.append((state, other))
+        left = [each for each in left if each != other]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _joined(chain: Any, where: str, among: str, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """The states that "unless …; there among …" joins to each other."""
+    near, inside = NEAR.fullmatch(where), INSIDE.fullmatch(where)
+    around, zoned = AROUND.fullmatch(among), AMONG.fullmatch(among)
+    named = near or inside
+    if named is None or (around is None and zoned is None):
+        raise InputError(f"the policy says {where!r}, then {among!r}; write {FORMS}")
+    place = _place(named["place"], known)
+    own = _states(chain, place, _km(near, "near") if near else None, named["place"])
+    if around is None:
+        assert zoned is not None
+        wide = _states(chain, _place(zoned["zone"], known), None, zoned["zone"])
+    elif isinstance(place, tuple | list) and len(place) == 2 and not isinstance(place[0], str):
+        wide = zone(chain, tuple(place), radius_km=_km(around, "wide"))
+    else:
+        wide = tuple(
+            name
+            for name, away in zip(chain.states, _away(chain, own), strict=True)
+            if away <= _km(around, "wide")
+        )
+    return tuple(dict.fromkeys((*own, *wide)))
+
+
+def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple[str, ...]:
+    if isinstance(place, Mapping):
+        return zone(chain, place)
+    if place and not isinstance(place[0], str):
+        if radius_km is None:
+            raise InputError(f"{name!r} is a point; say how near, as in 'within 500 m of {name}'")
+        return zone(chain, tuple(place), radius_km=radius_km)
+    own = tuple(map(str, place))
+    unknown = sorted(set(own) - set(chain.states))
+    if unknown or not own:
+        raise InputError(f"{name!r} names states the model does not have, such as {unknown[:1]}")
+    if radius_km is None:
+        return own
+    away = _away(chain, own)
+    return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
+
+
+def _away(chain: Any, own: tuple[str, ...]) -> Any:
+    """How far each state lies from the nearest of `own`, in km."""
+    values = coordinates(chain).values
+    index = {name: place for place, name in enumerate(chain.states)}
+    inside = values[[index[name] for name in own]]
+    return np.sqrt(((values[:, None, :] - inside[None]) ** 2).sum(axis=2)).min(axis=1)
+
+
+def _place(name: str, known: Mapping[str, Any]) -> Any:
+    found = known.get(name.strip().lower())
+    if found is None:
+        raise InputError(
+            f"the policy names {name.strip()!r}; say where it is in places (names given: "
+            f"{sorted(known)})"
+        )
+    return found
+
+
+def _km(found: Any, part: str) -> float:
+    value = float(found[part])
+    return value if found[f"{part}_unit"].lower() == "km" else value / 1000

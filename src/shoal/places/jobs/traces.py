@@ -23,12 +23,10 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.report import guarantee_of
 from shoal.jobs.shard import Made, Recipe, StreamJob
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
-from shoal.places.locate import StateLocator
-from shoal.places.machine import LocationMachine, LocationState, machine_of
+from shoal.places.machine import LocationMachine, LocationRelease, LocationState, machine_of
 from shoal.places.map import Grid
-from shoal.places.release import LocationRelease
 from shoal.places.stream import output
-from shoal.places.walk import SparseChain
+from shoal.places.walk import SparseChain, StateLocator
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.geometry.integers import POINT_LIMIT, VECTOR_LIMIT
 from shoal.geometry.kernels import cross, diamond, inside
+from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.noise.knorm_kernels import (
     ACCEPTED,
     LN2_HIGH,

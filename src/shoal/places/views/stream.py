@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
-    from shoal.places.release import LocationRelease
+    from shoal.places.machine import LocationRelease
     from shoal.places.stream import LocationStream
 
 MOST_SKIPPED = 1_000_000  # steps of a line: a slip such as a time in seconds would run for hours

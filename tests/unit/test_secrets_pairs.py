@@ -52,7 +52,7 @@ def test_pairs_cannot_be_empty() -> None:
 
 def test_events_need_models_with_variables() -> None:
     chain = MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=4)
-    with pytest.raises(InputError, match=r"secrets name events over variables, but a Markov chain"):
+    with pytest.raises(InputError, match="the variables of a series are its slots"):
         SecretPairs.of([(ILL, WELL)]).check((TABLE, chain))
 
 

@@ -18,17 +18,20 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
 from shoal.core.task import Model, Secrets, each_entry
-from shoal.networks.pairs import SecretPairs
+from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 
 
 class Fact(NamedTuple):
-    """A name, where it holds (outcomes of the table), and how likely it is."""
+    """A name, where it holds (outcomes of the table), and how likely it is.
+
+    `where` are the values of each variable; None for one fact or another.
+    """
 
     name: str
-    where: dict[str, tuple[str, ...]]
+    where: dict[str, tuple[str, ...]] | None
     holds: npt.NDArray[np.bool_]
     probability: float
 
@@ -36,10 +39,7 @@ class Fact(NamedTuple):
 def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     """The pairs of facts to keep indistinguishable, each once; impossible facts are left out."""
     if isinstance(secrets, SecretPairs):
-        pairs = [
-            (_fact(table, a.name, a.mapping()), _fact(table, b.name, b.mapping()))
-            for a, b in secrets.pairs
-        ]
+        pairs = [(_named(table, a), _named(table, b)) for a, b in secrets.pairs]
     elif each_entry(secrets):
         pairs = []
         for variable, domain in zip(table.variables, table.domains, strict=True):
@@ -54,7 +54,7 @@ def table_secrets(table: JointTable, secrets: Secrets) -> list[Fact]:
     """Every fact the secrets speak about, each once and in their order; no impossible ones."""
     if isinstance(secrets, SecretPairs):
         events = dict.fromkeys(event for pair in secrets.pairs for event in pair)
-        facts = [_fact(table, event.name, event.mapping()) for event in events]
+        facts = [_named(table, event) for event in events]
     else:
         facts = [
             _fact(table, f"{variable} = {value}", {variable: (value,)})
@@ -62,6 +62,12 @@ def table_secrets(table: JointTable, secrets: Secrets) -> list[Fact]:
             for value in domain
         ]
     return [fact for fact in facts if fact.probability > 0]
+
+
+def _named(table: JointTable, event: Event) -> Fact:
+    holds = event.holds(table)
+    where = None if event.others else event.mapping()
+    return Fact(event.name, where, holds, float(table.probability[holds].sum()))
 
 
 def _fact(table: JointTable, name: str, where: dict[str, tuple[str, ...]]) -> Fact:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.case import table_facts
+from shoal.audit.case import Fact, table_facts
 from shoal.audit.lengths import Place
 from shoal.chains.model import time_reversal
 from shoal.core.codec import Floats, Ints
-from shoal.core.errors import InputError
-from shoal.core.task import Model, Query, Secrets
+from shoal.core.errors import InputError, Refused
+from shoal.core.task import Model, Query, Secrets, each_entry
 from shoal.core.walk import Walk
 from shoal.networks.table import JointTable
 
@@ -255,6 +255,11 @@ def laws(
         for member in model.members(states):
             path = member.walk()
             if not isinstance(path, str):
+                if not each_entry(secrets):
+                    raise Refused(
+                        "a black box is tried on series that differ in one entry, which says "
+                        f"nothing about {secrets.subject}; audit the plan itself: shoal.audit(plan)"
+                    )
                 found.chains.append(_chain(member, path, index, query))
                 continue
             table = member.written_out()
@@ -307,13 +312,20 @@ def _of_table(
             table.describe(),
             "the data",
             tuple(
-                Pool(f"'{fact.name}'", GivenEvent(table, fact.where, places), len(places))
+                Pool(f"'{fact.name}'", GivenEvent(table, _stated(fact), places), len(places))
                 for fact in pair
             ),
             ((0, 1),),
         )
         for pair in table_facts(table, secrets)
     ]
+
+
+def _stated(fact: Fact) -> dict[str, tuple[str, ...]]:
+    """The values a fact names; refused for one fact or another, which is not drawn from here."""
+    if fact.where is None:
+        raise Refused(f"data given '{fact.name}' is not drawn; audit without a black box")
+    return fact.where
 
 
 def _places(table: JointTable, states: tuple[str, ...]) -> tuple[Ints, ...]:

@@ -17,7 +17,7 @@ from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
 from shoal.core.walk import Walk
 from shoal.core.wide import LEAST, TooUnlikely, held
-from shoal.events.secrets import Events
+from shoal.events.secrets import as_events
 
 SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 FOLLOWED = 4096  # entries whose sum is followed one by one when its variance is wanted
@@ -49,11 +49,12 @@ class ChainLaw(Law):
         return chain_laws(self, query, secrets)
 
     def lift_about(self, query: Query | None, secrets: Secrets) -> EntryLift | str:
-        if not isinstance(secrets, Events):
+        events = as_events(secrets)
+        if events is None:
             return Law.lift_about(self, query, secrets)
         from shoal.chains.events.answers import events_lift, refusal
 
-        return refusal(self, secrets) or events_lift(self, secrets, query)
+        return refusal(self, events) or events_lift(self, events, query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -131,3 +131,11 @@ class Events(Value):
         ]
         more = f", and {len(parts) - 4} more" if len(parts) > 4 else ""
         return "whether one was " + "; or ".join(parts[:4]) + more
+
+
+def as_events(secrets: Any) -> Events | None:
+    """Secrets as events over the slots of a series, where they are or can be said so."""
+    if isinstance(secrets, Events):
+        return secrets
+    said = getattr(secrets, "over_time", None)
+    return None if said is None else said()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from shoal.chains.model import ChainLaw
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.records import labels
 from shoal.core.task import Model
+from shoal.events.event import AllOf, AnyOf, TimeEvent, visit
+from shoal.events.secrets import Events
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.table import JointTable
@@ -17,18 +23,60 @@ from shoal.networks.table import JointTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event(Value):
-    """A named fact: each listed variable takes one of its listed values."""
+    """A named fact: each listed variable takes one of its listed values, or one of `others` holds.
+
+    On a chain the variables are its slots, from "0" on. `a | b` holds where either does.
+    """
 
     name: str
     where: tuple[tuple[str, tuple[str, ...]], ...]
+    others: tuple[Event, ...] = field(default=(), metadata={"later": True})
 
     @classmethod
     def of(cls, name: str, where: Mapping[str, Any]) -> Event:
         """An event from a mapping of variables to a value or values, named as the model's are."""
         return cls(name, tuple((variable, labels(values)) for variable, values in where.items()))
 
+    def __or__(self, other: Event) -> Event:
+        return Event(f"{self.name} or {other.name}", self.where, (*self.others, other))
+
     def mapping(self) -> dict[str, tuple[str, ...]]:
+        """The values of each variable; refused for "or", which no such mapping says."""
+        if self.others:
+            raise InputError(
+                f"the event {self.name!r} is one fact or another; that needs a written law, such "
+                "as network.as_table(), or a chain"
+            )
         return dict(self.where)
+
+    def alternatives(self) -> tuple[Event, ...]:
+        """The facts without "or" of which one must hold."""
+        own = Event(self.name, self.where)
+        return (own, *(fact for other in self.others for fact in other.alternatives()))
+
+    def holds(self, table: JointTable) -> npt.NDArray[np.bool_]:
+        """The outcomes of a table in which the event holds."""
+        parts = [table.event(fact.mapping()) for fact in self.alternatives()]
+        return np.asarray(np.logical_or.reduce(parts))
+
+    def over_time(self) -> TimeEvent:
+        """The same fact about the slots of a series."""
+        facts = [_at_slots(fact) for fact in self.alternatives()]
+        return facts[0] if len(facts) == 1 else AnyOf(tuple(facts))
+
+
+def _at_slots(fact: Event) -> TimeEvent:
+    visits = []
+    for variable, values in fact.where:
+        if not variable.isdecimal():
+            raise InputError(
+                f"the event {fact.name!r} names {variable!r}; the variables of a series are its "
+                "slots, counted from 0 (or use shoal.visit, at_least, stay and sequence)"
+            )
+        visits.append(visit(values, between=(int(variable), int(variable))))
+    if not visits:
+        raise InputError(f"the event {fact.name!r} names no slot; name at least one")
+    return visits[0] if len(visits) == 1 else AllOf(tuple(visits))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +104,9 @@ class SecretPairs(Value):
     def check(self, family: tuple[Model, ...]) -> None:
         """Named events need models that have their variables and values."""
         for model in family:
+            if isinstance(model, ChainLaw):
+                self.over_time().check((model,))
+                continue
             if not isinstance(model, JointTable | BayesNet | Contagion):
                 raise InputError(
                     f"secrets name events over variables, but {model.describe()} has none; "
@@ -63,9 +114,18 @@ class SecretPairs(Value):
                 )
             for event in {event for pair in self.pairs for event in pair}:
                 if isinstance(model, JointTable):
-                    model.event(event.mapping())
+                    event.holds(model)
                 else:
                     model.evidence(event.mapping())
+
+    def over_time(self) -> Events:
+        """The same pairs as events over the slots of a series."""
+        return Events(tuple((a.over_time(), b.over_time()) for a, b in self.pairs))
+
+    def admit(self, records: Any, family: tuple[Model, ...]) -> None:
+        """Refuse series that are shorter than their chain: its slots are what the pairs name."""
+        if any(isinstance(model, ChainLaw) for model in family):
+            self.over_time().admit(records, family)
 
     def tied_under(self, model: Model) -> int | None:
         """The most entries that depend on what one pair is about.

@@ -139,6 +139,6 @@ def _secrets(
         for a, b in secrets.pairs:
             i, j = events.index(a), events.index(b)
             groups[i, j] = groups[j, i] = True
-        masks = np.stack([table.event(event.mapping()).ravel() for event in events])
+        masks = np.stack([event.holds(table).ravel() for event in events])
         return masks, groups, [event.name for event in events]
     raise InputError(f"a table has no secrets of the kind {type(secrets).__name__}")

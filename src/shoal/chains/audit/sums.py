@@ -23,7 +23,7 @@ from shoal.chains.exact.windows import SumLoss, sum_loss
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
-from shoal.events.secrets import Events
+from shoal.events.secrets import as_events
 from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 161  # of a curve
@@ -420,8 +420,9 @@ def _sighting_of_vector(
 
 def chain_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper under one chain, for every length that it and the query admit."""
-    if isinstance(setting.secrets, Events):
-        return event_finding(setting)
+    events = as_events(setting.secrets)
+    if events is not None:
+        return event_finding(replace(setting, secrets=events))
     path = setting.model.walk()
     if isinstance(path, str):
         raise Refused(path)

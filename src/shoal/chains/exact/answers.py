@@ -26,7 +26,7 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
 from shoal.core.walk import Walk
-from shoal.events.secrets import Events
+from shoal.events.secrets import as_events
 
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
 
@@ -45,10 +45,11 @@ def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | 
     reach = max(multiples) - min(multiples)
     if reach > LARGEST_REACH:
         return too_far(reach, asked)
-    if isinstance(secrets, Events):
+    events = as_events(secrets)
+    if events is not None:
         from shoal.chains.events.answers import event_laws, refusal
 
-        return refusal(model, secrets) or event_laws(model, asked, secrets)
+        return refusal(model, events) or event_laws(model, asked, events)
     if not each_entry(secrets):
         return f"the exact loss on a chain is about single entries, not {secrets.subject}"
     several = len(asked.labels)

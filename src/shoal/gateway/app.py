@@ -20,7 +20,7 @@ from shoal.gateway.anchor import check_anchor
 from shoal.gateway.guards import Answers, Guard
 from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
-from shoal.gateway.keys import Caller, Remembered, look_up, note_use, token_of
+from shoal.gateway.keys import Caller, Remembered, look_up, token_of
 from shoal.gateway.logs import log, start_logs
 from shoal.gateway.page import add_page
 from shoal.gateway.problems import MEDIA, TITLES, Problem, problem_of
@@ -45,8 +45,8 @@ class Gateway:
         self.rooms = House(self.store, self.vault)
         self.seen = Seen()
         self.hub = Hub(self.store, self.seen, settings.heartbeat, settings.connections)
-        self.ticker = Ticker(self.rooms, self.hub, self.seen)
         self.remembered = Remembered()
+        self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered)
         self.answers = Answers(settings)
         self.jobs = Jobs(self.store)
         self.estimating = asyncio.Semaphore(settings.plan_jobs)
@@ -80,8 +80,7 @@ class Gateway:
             return known
         now = time.time()
         caller = await self.store.reading(ALL, lambda c: look_up(c, token, now))
-        if self.remembered.put(token, caller):
-            await self.store.writing(caller.space, lambda c: note_use(c, caller, now))
+        self.remembered.put(token, caller)
         return caller
 
     def ready(self) -> list[str]:

@@ -13,7 +13,7 @@ import secrets
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.tables import KEYS, PEOPLE, SPACES
@@ -138,7 +138,7 @@ def look_up(connection: Connection, token: str, now: float) -> Caller:
     wrong = Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
     if len(parts) != 4 or parts[0] != PREFIX:
         raise wrong
-    row = connection.execute(select(KEYS).where(KEYS.c.key == parts[2])).first()
+    row = connection.execute(_LOOK_UP, {"key": parts[2]}).first()
     stored = row.hash if row is not None else _hash("nobody")
     same = hmac.compare_digest(stored, _hash(parts[3]))
     if row is None or not same or row.revoked is not None:
@@ -148,38 +148,50 @@ def look_up(connection: Connection, token: str, now: float) -> Caller:
     return Caller(row.space, row.key, row.kind, row.holder)
 
 
-def note_use(connection: Connection, caller: Caller, now: float) -> None:
-    """Remember when a key was used last."""
-    connection.execute(
-        update(KEYS).where(KEYS.c.space == caller.space, KEYS.c.key == caller.key).values(used=now)
-    )
+def write_uses(connection: Connection, used: list[tuple[Caller, float]]) -> None:
+    """Remember when keys were used last."""
+    rows = [{"of_space": who.space, "of_key": who.key, "at": at} for who, at in used]
+    connection.execute(_USED, rows)
+
+
+_LOOK_UP = select(KEYS).where(KEYS.c.key == bindparam("key"))
+_USED = (
+    update(KEYS)
+    .where(KEYS.c.space == bindparam("of_space"), KEYS.c.key == bindparam("of_key"))
+    .values(used=bindparam("at"))
+)
 
 
 class Remembered:
-    """Keys looked up a moment ago, by the hash of their text."""
+    """Keys looked up a moment ago, by the hash of their text; and when each was used."""
 
     def __init__(self, most: int = 10_000) -> None:
         self._known: dict[bytes, tuple[float, Caller]] = {}
         self._noted: dict[str, float] = {}
+        self._used: list[tuple[Caller, float]] = []
         self._most = most
 
     def get(self, token: str) -> Caller | None:
         found = self._known.get(hashlib.sha256(token.encode()).digest())
         return None if found is None or found[0] < time.monotonic() else found[1]
 
-    def put(self, token: str, caller: Caller) -> bool:
-        """Remember a key; True when its use should be noted."""
+    def put(self, token: str, caller: Caller) -> None:
+        """Remember a key, and now and then that it was used."""
         if len(self._known) >= self._most:
             self._known.clear()
         now = time.monotonic()
         digest = hashlib.sha256(token.encode()).digest()
         self._known[digest] = (now + REMEMBERED, caller)
-        due = now - self._noted.get(caller.key, -USED_EVERY) >= USED_EVERY
-        if due:
+        if now - self._noted.get(caller.key, -USED_EVERY) >= USED_EVERY:
             if len(self._noted) >= self._most:
                 self._noted.clear()
             self._noted[caller.key] = now
-        return due
+            self._used.append((caller, time.time()))
+
+    def used(self) -> list[tuple[Caller, float]]:
+        """Uses that are not written down yet; they are gone from here."""
+        used, self._used = self._used, []
+        return used
 
     def forget(self) -> None:
         """Look everything up again: a key was taken back."""

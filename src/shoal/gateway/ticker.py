@@ -18,6 +18,7 @@ from shoal.core.errors import ShoalError
 from shoal.gateway import metrics
 from shoal.gateway.anchor import lay_anchor
 from shoal.gateway.hub import Hub
+from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.logs import log
 from shoal.gateway.problems import Problem
 from shoal.gateway.sight import Seen, write_seen
@@ -41,8 +42,9 @@ def first_anchor(store: Store) -> float:
 class Ticker:
     """Closes slots in the background of a worker."""
 
-    def __init__(self, house: House, hub: Hub, seen: Seen) -> None:
+    def __init__(self, house: House, hub: Hub, seen: Seen, remembered: Remembered) -> None:
         self._house, self._hub, self._seen = house, hub, seen
+        self._remembered = remembered
         self._store: Store = house.store
         self._lease: Lease | None = Lease(house.store) if house.store.postgres else None
         self.behind = 0.0  # seconds that the oldest slot to close is overdue
@@ -75,10 +77,12 @@ class Ticker:
             await asyncio.to_thread(lay_anchor, self._store, settings.head_file)
 
     async def write_seen(self) -> None:
-        """Write down who saw what since the last time."""
-        noted = self._seen.taken()
+        """Write down who saw what, and which keys were used, since the last time."""
+        noted, used = self._seen.taken(), self._remembered.used()
         if noted:
             await self._store.writing(ALL, lambda connection: write_seen(connection, noted))
+        if used:
+            await self._store.writing(ALL, lambda connection: write_uses(connection, used))
 
     async def _tick(self) -> float:
         """Close all that is due; seconds until it is worth looking again."""

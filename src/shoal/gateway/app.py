@@ -22,6 +22,7 @@ from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
 from shoal.gateway.keys import Caller, Remembered, look_up, token_of
 from shoal.gateway.logs import log, start_logs
+from shoal.gateway.oidc import Provider, looks_like_token
 from shoal.gateway.page import add_page
 from shoal.gateway.problems import MEDIA, TITLES, Problem, problem_of
 from shoal.gateway.routes import owntracks, people, person, plans, streams
@@ -47,6 +48,7 @@ class Gateway:
         self.hub = Hub(self.store, self.seen, settings.heartbeat, settings.connections)
         self.remembered = Remembered()
         self.ticker = Ticker(self.rooms, self.hub, self.seen, self.remembered)
+        self.provider = Provider(settings) if settings.oidc_issuer else None
         self.answers = Answers(settings)
         self.jobs = Jobs(self.store)
         self.estimating = asyncio.Semaphore(settings.plan_jobs)
@@ -78,6 +80,8 @@ class Gateway:
         known = None if fresh else self.remembered.get(token)
         if known is not None:
             return known
+        if self.provider is not None and looks_like_token(token):
+            return await asyncio.to_thread(self.provider.caller, token)
         now = time.time()
         caller = await self.store.reading(ALL, lambda c: look_up(c, token, now))
         self.remembered.put(token, caller)

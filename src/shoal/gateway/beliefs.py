@@ -62,7 +62,7 @@ def context_curves(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> di
     """P(X_t = s) before and after the outputs of a day so far, for every slot and context.
 
     `statuses` holds (status, context) of each closed slot of the day, from its first. A slot that
-    is not read tells nothing.
+    is not read tells nothing. `after` is None where the model calls the outputs impossible.
     """
     day = day_of(plan)
     before = day.marginals()
@@ -71,11 +71,11 @@ def context_curves(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> di
         "contexts": list(day.states),
         "closed": len(statuses),
         "before": before.round(9).tolist(),
-        "after": after.round(9).tolist(),
+        "after": None if after is None else after.round(9).tolist(),
     }
 
 
-def _followed(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> Floats:
+def _followed(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> Floats | None:
     """P(X_t = s | outputs), (slots, contexts): the machine's states and the day's side by side."""
     day = day_of(plan)
     start: Any = plan.body.init()  # type: ignore[union-attr]
@@ -87,6 +87,8 @@ def _followed(plan: Plan, statuses: Sequence[tuple[str, str | None]]) -> Floats:
     for slot, (status, shown) in enumerate(statuses):
         joint = _seen(plan, joint, day.states, status, shown)
         total = sum(way.weight for way in joint.values())
+        if total <= 0:
+            return None
         joint = {key: Way(way.weight / total, way.slots / total) for key, way in joint.items()}
         if slot + 1 < day.slots:
             joint = _moved(joint, day.transition[slot], slot + 1)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shoal.gateway.client import AsyncClient, Client, GatewayError, Output
+from shoal.gateway.clients.typed import AsyncClient, Client, GatewayError, Output
 from tests.gateway.gateway_house import COUNT, House, wait_until
 from tests.gateway.gateway_nursery import free_ports
 
@@ -211,7 +211,7 @@ def _answers(port: int) -> bool:
 
 def test_owntracks_over_mqtt(town: House, broker: int) -> None:
     aiomqtt = pytest.importorskip("aiomqtt")
-    from shoal.gateway.mqtt import Bridge
+    from shoal.gateway.clients.mqtt import Bridge
 
     town.pass_time(EVERY)
 

@@ -210,7 +210,7 @@ def test_bad_options_are_told_in_a_sentence(options: dict[str, Any], message: st
 
 def test_secrets_that_cannot_be_drawn_are_refused() -> None:
     fact = Event.of("a fact", {"X1": "1"})
-    with pytest.raises(InputError, match="use EachEntry for a time series"):
+    with pytest.raises(InputError, match="the variables of a series are its slots"):
         audit_black_box(one_value, SecretPairs.of([(fact, fact)]), CHAIN, claimed=1)
     with pytest.raises(InputError, match="sampling is for single entries"):
         audit_black_box(one_value, SensitiveContexts.of(["walk"]), CHAIN, claimed=1)

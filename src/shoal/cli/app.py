@@ -14,9 +14,10 @@ from typer.core import TyperGroup
 
 from shoal import __version__
 from shoal.cli.show import shortened, tell_when_compiling
+from shoal.cli.watch import CTRL_C, STOPPED
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
-BAD_INPUT, OVER_BUDGET, BROKEN, STOPPED, UNREAD = 2, 3, 1, 130, 141
+BAD_INPUT, OVER_BUDGET, BROKEN, UNREAD = 2, 3, 1, 141
 
 
 class Command(NamedTuple):
@@ -128,7 +129,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except (InputError, Refused) as error:
-            _stop(error, BAD_INPUT)
+            _stop(error, STOPPED if CTRL_C in str(error) else BAD_INPUT)
         except BudgetError as error:
             _stop(error, OVER_BUDGET)
         except PromiseBroken as error:

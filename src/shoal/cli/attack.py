@@ -21,9 +21,11 @@ from shoal.cli.options import (
     PlanSource,
     PlotPath,
     Start,
+    TimeLimit,
     check_chart,
     new_app,
 )
+from shoal.cli.watch import limited
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,6 +172,7 @@ def attack(
     seed: Seed = 0,
     as_json: AsJson = False,
     plot: PlotPath = None,
+    time_limit: TimeLimit = None,
     force: Force = False,
 ) -> None:
     """Show what an adversary learns from what is released.
@@ -193,15 +196,16 @@ def attack(
         plot=plot,
         track=track,
     )
-    plan, own = load_plan(source)
-    columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
-    view = _view_of(plan, model) or AttackView(_attack_series, ("scale", "adversary"))
-    check_wish(plan, wish, view.takes)
-    if scale is not None:
-        from shoal.cli.attack_entries import with_scale
+    with limited(time_limit):
+        plan, own = load_plan(source)
+        columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
+        view = _view_of(plan, model) or AttackView(_attack_series, ("scale", "adversary"))
+        check_wish(plan, wish, view.takes)
+        if scale is not None:
+            from shoal.cli.attack_entries import with_scale
 
-        plan = with_scale(plan, scale)
-    view.run(plan, data, columns, wish)
+            plan = with_scale(plan, scale)
+        view.run(plan, data, columns, wish)
 
 
 def _view_of(plan: Plan, model: int) -> AttackView | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, check_output, new_app
+from shoal.cli.options import AsJson, Force, TimeLimit, check_output, new_app
+from shoal.cli.watch import limited, running
 
 if TYPE_CHECKING:
     from shoal.audit.result import Audit
@@ -76,6 +77,7 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="Also write the audit as one HTML page.")
     ] = None,
     as_json: AsJson = False,
+    time_limit: TimeLimit = None,
     force: Force = False,
 ) -> None:
     """Measure what a release really leaks.
@@ -89,10 +91,11 @@ def audit(
     _one_kind(scale, black_box, sampled=sampled)
     if html is not None:
         check_output(html, force=force)
-    if black_box is None and not sampled:
-        found: Audit | Estimate = _computed(source, scale, curve=html is not None)
-    else:
-        found = _sampled(source, black_box, draws, confidence, seed, length, workers)
+    with limited(time_limit):
+        if black_box is None and not sampled:
+            found: Audit | Estimate = _computed(source, scale, curve=html is not None)
+        else:
+            found = _sampled(source, black_box, draws, confidence, seed, length, workers)
     _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
@@ -250,8 +253,7 @@ def _bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
 
     screen = show.console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=screen, transient=True, disable=not screen.is_terminal
-    ) as progress:
+    bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
+    with bar as progress, running():
         task = progress.add_task(title, total=total)
         yield lambda done, _: progress.update(task, completed=done)

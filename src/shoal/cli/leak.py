@@ -15,10 +15,12 @@ from shoal.cli.options import (
     Force,
     PlotPath,
     SpecPath,
+    TimeLimit,
     check_chart,
     new_app,
     write_chart,
 )
+from shoal.cli.watch import limited
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
@@ -47,6 +49,7 @@ def leak(
     ] = None,
     as_json: AsJson = False,
     plot: PlotPath = None,
+    time_limit: TimeLimit = None,
     force: Force = False,
 ) -> None:
     """Say what an ordinary private release really leaks.
@@ -62,9 +65,10 @@ def leak(
     check_chart(plot, force=force)
     request = read_request(spec)
     stream = hook("leak", request.task.secrets, request.task.query) is not None
-    found, (names, losses, level) = (_of_stream if stream else _of_entries)(
-        request, eta, as_json=as_json
-    )
+    with limited(time_limit):
+        found, (names, losses, level) = (_of_stream if stream else _of_entries)(
+            request, eta, as_json=as_json
+        )
     if as_json:
         show.print_json(found)
     if plot is not None:

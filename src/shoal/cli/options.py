@@ -28,6 +28,11 @@ PlotPath = Annotated[
     Path | None, typer.Option("--plot", metavar="PNG", help="Also draw a chart into this file.")
 ]
 
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="Compute no longer, such as 30s; what is known is told."),
+]
+
 # where the entries are in a data file
 Column = Annotated[
     str | None,

@@ -14,11 +14,13 @@ from shoal.cli.options import (
     Force,
     PlotPath,
     SpecPath,
+    TimeLimit,
     check_apart,
     check_chart,
     check_output,
     new_app,
 )
+from shoal.cli.watch import CTRL_C, STOPPED, limited
 
 if TYPE_CHECKING:
     from shoal.cli.charts import RowComparison
@@ -61,6 +63,7 @@ def plan(
         typer.Option("--save", metavar="FILE", help="Store the plan, for `shoal release`."),
     ] = None,
     plot: PlotPath = None,
+    time_limit: TimeLimit = None,
     force: Force = False,
 ) -> None:
     """Find the least noise that is enough, and explain it.
@@ -77,7 +80,11 @@ def plan(
         check_apart(save, spec)
     check_chart(plot, force=force)
     request = read_request(spec)
-    with show.working("calibrating"), request.limited():
+    with (
+        limited(time_limit) as watch,
+        show.working("calibrating"),
+        request.limited(time_limit),
+    ):
         comparison = compare(request.task, request.epsilon(), request.mechanism)
     if as_json:
         view = _view_of(comparison.plan)
@@ -86,6 +93,13 @@ def plan(
     else:
         print_comparison(comparison, request)
     _write(comparison, save, plot, quiet=as_json)
+    if watch.cut:
+        typer.echo(
+            f"NOTE: cut short ({watch.cut}): this is the best of the mechanisms that were done.",
+            err=True,
+        )
+    if watch.cut == CTRL_C:
+        raise typer.Exit(STOPPED)
 
 
 def print_comparison(comparison: RowComparison, request: Request) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shoal.cli.watch import running
 from shoal.core.numbers import significant
 from shoal.core.progress import heard
 
@@ -214,9 +215,10 @@ def on_stop(words: str) -> Iterator[None]:
 def working(title: str) -> Iterator[Callable[[int, int], None]]:
     """A moving bar and the time on stderr while a single long piece of work runs.
 
-    Work that knows how far it is may say so: what is done, and of how much.
+    Work that knows how far it is may say so: what is done, and of how much. Inside, the time limit
+    of the command runs, if it has one.
     """
-    with _progress() as progress:
+    with _progress() as progress, running():
         task = progress.add_task(title, total=None)
 
         def listener(done: int, total: int) -> None:

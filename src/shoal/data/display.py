@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from html import escape
 from importlib.util import find_spec
@@ -43,12 +44,20 @@ def axes_of(value: Any, ax: Any = None) -> Any:
             "`pip install 'shoal[plot]'`"
         )
     draw = _of_kind(value, CHARTS)
-    if ax is None:
-        from matplotlib.figure import Figure
-
-        ax = Figure(figsize=(6.4, 3.2), layout="constrained").subplots()
+    ax = _new_axes() if ax is None else ax
     draw(value, ax)
     return ax
+
+
+def _new_axes() -> Any:
+    """Axes of a figure of their own; in a notebook one that is shown by itself."""
+    if "ipykernel" in sys.modules:
+        import matplotlib.pyplot as plt
+
+        return plt.subplots(figsize=(6.4, 3.2), layout="constrained")[1]
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(6.4, 3.2), layout="constrained").subplots()
 
 
 def png_of(value: Any) -> bytes:

@@ -101,12 +101,13 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 def test_a_stream_of_places_goes_on_where_it_stopped(run: Run, maps: Path) -> None:
     done(run("plan", "map.toml", "--save", "plan.json"))
-    first = '{"state": "2,2"}\n{"skip": 2}\n'
+    first = '{"at": "08:00", "state": "2,2"}\n{"skip": 2}\n'
     second = '{"lat": 39.006, "lon": 116.006}\n{"state": null}\n'
     whole = fed("stream", "plan.json", "--seed", "5", lines=first + second)
     shown = lines_of(done(whole))
     assert [row["time"] for row in shown] == [1, 3, 4, 5]
     assert shown[1]["z"] is None
+    assert [row.get("at") for row in shown] == ["08:00", None, None, None]
     assert shown[0]["epsilon"] == 1
     assert shown[3]["loss_path"] == pytest.approx(10)
     assert shown[2]["estimate_degrees"][0] == pytest.approx(39.01, abs=0.03)

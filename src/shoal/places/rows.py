@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -257,104 +258,24 @@ def expected_errors(
     return raw, math.sqrt(total / DRAWS), guess
 
 
-# K-norm noise shaped by the policy: the planar isotropic mechanism. Proof: location_knorm.md.
+# The rows: one kind of noise each, with its own proof beside this file.
 
 
-KNORM = "location-knorm"
-KNORM_NOISE = "k-norm"
-KNORM_REASON = (
-    "lattice K-norm noise under the sensitivity hull of the repaired policy (the planar isotropic "
-    "mechanism is this very distribution: its transform changes nothing)"
-)
-
-
-def calibrate_knorm(task: Task, epsilon: Fraction) -> Plan:
-    """P(z | s) ∝ exp(-ε |z - f(s)|_K) on the lattice, K the hull of the policy at each step.
-
-    Xiao & Xiong 2016, Definition 3.3 and Theorem 6.2; Xiao 2017, Algorithm 2 (PIM).
-    """
-    return location_plan(task, KNORM, epsilon, KNORM_NOISE, KNORM_REASON)
-
-
-KNORM_ROW = Mechanism(
-    KNORM,
-    refuse,
-    calibrate_knorm,
-    partial(loss, noise=KNORM_NOISE),
-    promise,
-    rules,
-)
-
-
-# Laplace noise on every coordinate of a stream, for comparison. Proof: location_laplace.md.
-
-
-LAPLACE = "location-laplace"
-LAPLACE_NOISE = "laplace"
-LAPLACE_REASON = (
-    "discrete Laplace noise of scale S/ε on each coordinate, S the l1 sensitivity of the repaired "
-    "policy: K-norm noise whose body is the cross-polytope of radius S"
-)
-
-
-def calibrate_laplace(task: Task, epsilon: Fraction) -> Plan:
-    """Independent noise exp(-ε |z_i - f_i(s)| / S); the cross-polytope decides who is exposed.
-
-    Xiao & Xiong 2016, Theorem 5.1; with the body of the noise in force, as Theorem 5.2 needs.
-    """
-    return location_plan(task, LAPLACE, epsilon, LAPLACE_NOISE, LAPLACE_REASON)
-
-
-LAPLACE_ROW = Mechanism(
-    LAPLACE,
-    refuse,
-    calibrate_laplace,
-    partial(loss, noise=LAPLACE_NOISE),
-    promise,
-    rules,
-)
-
-
-# Staircase noise shaped by the policy, for larger epsilon. Proof: location_staircase.md.
-
-
-STAIRCASE = "location-staircase"
-STAIRCASE_NOISE = "staircase"
-STAIRCASE_REASON = (
-    "staircase noise under the norm of the sensitivity hull of the repaired policy; states that "
-    "are not joined are protected in whole steps of epsilon, less than by K-norm noise"
-)
-
-
-def calibrate_staircase(task: Task, epsilon: Fraction) -> Plan:
-    """P(z | s) ∝ exp(-ε ⌊|z - f(s)|_K + 1 - width⌋), the width of least error.
-
-    Worth it from ε = 2 on: 5 % less squared error there, 27 % at 4.
-    """
-    return location_plan(task, STAIRCASE, epsilon, STAIRCASE_NOISE, STAIRCASE_REASON)
-
-
-STAIRCASE_ROW = Mechanism(
-    STAIRCASE,
-    refuse,
-    calibrate_staircase,
-    partial(loss, noise=STAIRCASE_NOISE),
-    promise,
-    rules,
-)
-
-
-# States drawn by their distance in the policy graph. Proof: location_graph_exponential.md.
-
-
-GRAPH_EXPONENTIAL = "location-graph-exponential"
 LARGEST = 1024  # states: each new constraint asks for all distances in the graph
-GRAPH_NOISE = "graph-exponential"
-GRAPH_REASON = (
-    "a state drawn by its distance in the repaired policy graph, with tight constants where they "
-    "are not negative; states that are not joined are protected less than by K-norm noise, and "
-    "separate parts of the graph not at all"
-)
+
+
+def _row(
+    name: str, noise: str, reason: str, refuse: Callable[[Task], str | None] = refuse
+) -> Mechanism:
+    """The row of a kind of noise; refused where the computation shows that it does not apply."""
+
+    def calibrate(task: Task, epsilon: Fraction) -> Plan:
+        try:
+            return location_plan(task, name, epsilon, noise, reason)
+        except InputError as error:
+            raise Refused(f"{name} does not apply: {error}") from None
+
+    return Mechanism(name, refuse, calibrate, partial(loss, noise=noise), promise, rules)
 
 
 def refuse_graph(task: Task) -> str | None:
@@ -370,23 +291,38 @@ def refuse_graph(task: Task) -> str | None:
     return None
 
 
-def calibrate_graph(task: Task, epsilon: Fraction) -> Plan:
-    """q(z | s) ∝ w_z exp(-r d(s, z)), d counting edges of the policy among the members.
-
-    w = Φ⁻¹1 with Φ = exp(-ε d) gives ε without the usual factor 2 when no weight is negative;
-    otherwise w = 1 and r is the largest rate that keeps every edge within ε.
-    """
-    try:
-        return location_plan(task, GRAPH_EXPONENTIAL, epsilon, GRAPH_NOISE, GRAPH_REASON)
-    except InputError as error:
-        raise Refused(f"{GRAPH_EXPONENTIAL} does not apply: {error}") from None
-
-
-GRAPH_ROW = Mechanism(
-    GRAPH_EXPONENTIAL,
+# P(z | s) ∝ exp(-ε |z - f(s)|_K) on the lattice, K the hull of the policy at each step: the planar
+# isotropic mechanism. Xiao & Xiong 2016, Definition 3.3, Theorem 6.2; Xiao 2017, Algorithm 2 (PIM).
+KNORM_ROW = _row(
+    "location-knorm",
+    "k-norm",
+    "lattice K-norm noise under the sensitivity hull of the repaired policy (the planar isotropic "
+    "mechanism is this very distribution: its transform changes nothing)",
+)
+# Independent noise exp(-ε |z_i - f_i(s)| / S), for comparison; the cross-polytope decides who is
+# exposed, as Theorem 5.2 needs. Xiao & Xiong 2016, Theorem 5.1.
+LAPLACE_ROW = _row(
+    "location-laplace",
+    "laplace",
+    "discrete Laplace noise of scale S/ε on each coordinate, S the l1 sensitivity of the repaired "
+    "policy: K-norm noise whose body is the cross-polytope of radius S",
+)
+# P(z | s) ∝ exp(-ε ⌊|z - f(s)|_K + 1 - width⌋), the width of least error. Worth it from ε = 2 on:
+# 5 % less squared error there, 27 % at 4.
+STAIRCASE_ROW = _row(
+    "location-staircase",
+    "staircase",
+    "staircase noise under the norm of the sensitivity hull of the repaired policy; states that "
+    "are not joined are protected in whole steps of epsilon, less than by K-norm noise",
+)
+# q(z | s) ∝ w_z exp(-r d(s, z)), d counting edges of the policy among the members. w = Φ⁻¹1 with
+# Φ = exp(-ε d) gives ε without the usual factor 2 when no weight is negative; otherwise w = 1 and r
+# is the largest rate that keeps every edge within ε.
+GRAPH_ROW = _row(
+    "location-graph-exponential",
+    "graph-exponential",
+    "a state drawn by its distance in the repaired policy graph, with tight constants where they "
+    "are not negative; states that are not joined are protected less than by K-norm noise, and "
+    "separate parts of the graph not at all",
     refuse_graph,
-    calibrate_graph,
-    partial(loss, noise=GRAPH_NOISE),
-    promise,
-    rules,
 )

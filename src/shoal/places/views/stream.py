@@ -58,6 +58,17 @@ class PlaceLines:
         """The stream after a line, and the line to write.
 
         A line holds "state", or "lat" and "lon"; {"skip": 3} passes three steps without a release.
+        A time stamp in "at" is written out again, as it is.
+        """
+        after, out = self._stepped(runner, reading, rng)
+        at = reading.get("at")
+        return after, {"at": at, **out} if isinstance(at, str | int | float) else out
+
+    def _stepped(
+        self, runner: LocationStream, reading: dict[str, Any], rng: Rng
+    ) -> tuple[LocationStream, dict[str, Any]]:
+        """The same without the time stamp.
+
         With a ledger the step is charged first, under a key made of its time, so that a line sent
         again after a crash gets the output that was stored.
         """

@@ -267,11 +267,17 @@ def test_a_release_waits_for_the_disk_whatever_the_server_prefers(
     url = fresh_ledger("postgres", tmp_path) + f"%20-csynchronous_commit%3D{preferred}"
     with open_ledger(url) as ledger:
         spend(ledger)
-        level = ledger.database.write(
+        level = ledger.database.read(
             lambda connection: connection.exec_driver_sql("SHOW synchronous_commit").scalar()
         )
         assert level == used
-        assert written_and_flushed(ledger) == (True, True)
+        assert written_and_flushed(ledger, lambda: spend(ledger)) == (True, True)
+        charge = Charge(plan=PLAN, subject="u")
+        several = [charge, charge]
+        made = written_and_flushed(
+            ledger, lambda: ledger.settle_all(several, lambda _: [PLAN.release(DATA)] * 2)
+        )
+        assert made == (True, True)
 
 
 SECRETS = (
@@ -290,7 +296,7 @@ def test_a_password_is_in_no_name_of_a_ledger(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def written_and_flushed(ledger: SqlLedger) -> tuple[bool, bool]:
+def written_and_flushed(ledger: SqlLedger, write: Callable[[], object]) -> tuple[bool, bool]:
     """Whether a write makes the log longer, and is on the disk when it returns."""
 
     def place(function: str) -> object:
@@ -301,7 +307,7 @@ def written_and_flushed(ledger: SqlLedger) -> tuple[bool, bool]:
         )
 
     before = place("pg_current_wal_insert_lsn")
-    spend(ledger)
+    write()
     flushed, after = place("pg_current_wal_flush_lsn"), place("pg_current_wal_insert_lsn")
     assert isinstance(before, Decimal)
     assert isinstance(after, Decimal)

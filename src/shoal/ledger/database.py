@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -37,12 +37,13 @@ class Manner(NamedTuple):
 class Dialect:
     """What one kind of database needs said differently.
 
-    `writing`, `migrating`, `reading` and `single` say how each sort of transaction is made; the
-    last is of one statement. `error` is the driver's; `explain` is a sentence about one; `passing`
-    is whether the same transaction, begun again, may succeed; `lost` is whether the connection
-    broke, so that nobody knows how a commit ended. `lock` makes the other writers of a subject wait
-    until the transaction ends, `guard` those of the house chain; None where there is one writer
-    anyway. `user` asks the server who is connected.
+    `writing`, `migrating`, `reading`, `single` and `glance` say how each sort of transaction is
+    made; the last two are of one statement that writes or reads. `error` is the driver's;
+    `explain` is a sentence about one; `passing` is whether the same transaction, begun again, may
+    succeed; `lost` is whether the connection broke, so that nobody knows how a commit ended. `lock`
+    makes the other writers of a subject wait until the transaction ends, `free` is whether none
+    does, `guard` is for those of the house chain; None where there is one writer anyway. `user`
+    asks the server who is connected.
     """
 
     words: Words
@@ -54,7 +55,9 @@ class Dialect:
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
     single: Manner
+    glance: Manner
     lock: str | None = None
+    free: str | None = None
     guard: str | None = None
     user: str | None = None
 
@@ -74,6 +77,7 @@ class Database:
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
         self._single = engine.execution_options(**dialect.single.options)
+        self._glance = engine.execution_options(**dialect.glance.options)
         self._pid = os.getpid()
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -100,6 +104,12 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, which sees one moment of the database and changes nothing."""
         return self._transact(self._reader, work, self.dialect.reading)
+
+    def glance(self, statement: Executable, names: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows of one statement."""
+        return self._transact(
+            self._glance, lambda c: c.execute(statement, names).all(), self.dialect.glance
+        )
 
     def unknown(self) -> LedgerError:
         """What to say when nobody knows whether a commit happened."""

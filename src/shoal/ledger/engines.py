@@ -116,6 +116,7 @@ def _sqlite() -> Dialect:
         migrating=alone,
         reading=Manner({"shoal_begin": "BEGIN"}),
         single=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),
+        glance=Manner({"shoal_begin": "BEGIN"}),
         error=sqlite3.Error,
         explain=_explain,
         passing=lambda error: False,  # waiting is SQLite's own: the busy timeout
@@ -273,11 +274,13 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         migrating=Manner({}, HOUSE_LOCK),
         reading=Manner({"isolation_level": "REPEATABLE READ"}),
         single=Manner({"isolation_level": "AUTOCOMMIT"}),
+        glance=Manner({"isolation_level": "AUTOCOMMIT"}),
         error=psycopg.Error,
         explain=lambda error: UNREACHABLE if lost(error) else _explain(error),
         passing=lambda error: _state(error) in AGAIN or lost(error),
         lost=lost,
         lock="SELECT pg_advisory_xact_lock(hashtextextended(:subject, 0))",
+        free="pg_try_advisory_xact_lock(hashtextextended(:subject, 0))",
         guard=HOUSE_LOCK,
         user="SELECT current_user",
     )

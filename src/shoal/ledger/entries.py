@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, bindparam, text
@@ -305,16 +306,20 @@ def caught_up(connection: Connection, subject: str, known: Account) -> Account |
     The last charge known must be there as it was; only what came after it is read.
     """
     rows = connection.execute(_SINCE, {"subject": subject, "place": known.head.seq}).all()
+    return continued(known, rows)
+
+
+def continued(known: Account, rows: Sequence[Any]) -> Account | None:
+    """An account after rows (place, hash, kind) of its chain, the first of them its known end."""
     if known.head.seq:
-        if not rows or Head(rows[0].place, rows[0].hash) != known.head:
+        if not rows or Head(*rows[0][:2]) != known.head:
             return None
         rows = rows[1:]
     if not rows:
         return known
     account = known.copy()
-    for row in rows:
-        kind = Kind(row.period, row.requester, row.plan, row.part)
-        account.add(Head(row.place, row.hash), kind)
+    for place, digest, *kind in rows:
+        account.add(Head(place, digest), Kind(*kind))
     return account
 
 
@@ -345,15 +350,24 @@ _HOUSE_END = (
     "SELECT max(seq) FROM shoal_versions) AS ends)"
 )
 _EVERYBODY_END = "coalesce((SELECT max(place) FROM shoal_entries WHERE subject = '*'), 0)"
-ADD = text(
+_ADD = (
     f"INSERT INTO shoal_entries ({', '.join(_COLUMNS)}) SELECT "
     + ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'TEXT')})" for name in _COLUMNS)
     + " WHERE coalesce((SELECT hash FROM shoal_entries WHERE subject = :subject "
     "ORDER BY place DESC LIMIT 1), '') = :previous "
     f"AND {_HOUSE_END} = :house AND {_EVERYBODY_END} = :everybody "
     "AND NOT EXISTS (SELECT 1 FROM shoal_entries WHERE requester = :requester AND key = :key) "
-    "ON CONFLICT DO NOTHING"
 )
+
+
+@cache
+def adding(free: str | None) -> TextClause:
+    """The statement that adds a charge if nothing changed since it was judged, and, where `free`
+    is a condition for it, nobody asked the other writers of its subject to wait."""
+    waiting = "" if free is None else f"AND {free} "
+    return text(f"{_ADD}{waiting}ON CONFLICT DO NOTHING")
+
+
 ENDS = text(f"SELECT {_HOUSE_END}, {_EVERYBODY_END}")
 VERSION = text("SELECT version FROM shoal_versions ORDER BY seq DESC LIMIT 1")
 _KIND = "period, requester, plan, part"
@@ -372,6 +386,15 @@ ALL_COUNTS = text(f"SELECT subject, {_KIND}, count(*) FROM shoal_entries GROUP B
 _SINCE = text(
     f"SELECT place, hash, {_KIND} FROM shoal_entries WHERE subject = :subject "
     "AND place >= :place ORDER BY place"
+)
+_NONE = "CAST(NULL AS TEXT)"
+GLANCE = text(  # all that a charge about a known subject depends on, in one statement
+    f"SELECT 'house' AS what, {_HOUSE_END} AS number, {', '.join([_NONE] * 5)} UNION ALL "
+    f"SELECT 'everybody', {_EVERYBODY_END}, {', '.join([_NONE] * 5)} UNION ALL "
+    f"SELECT 'key', place, {', '.join([_NONE] * 5)} FROM shoal_entries "
+    "WHERE requester = :requester AND key = :key UNION ALL "
+    f"SELECT 'charge', place, hash, {_KIND} FROM shoal_entries "
+    "WHERE subject = :subject AND place >= :place"
 )
 HASH = text("SELECT hash FROM shoal_entries WHERE subject = :subject AND place = :place")
 KEYS = _among(

@@ -112,21 +112,31 @@ def total_object(total: Total) -> dict[str, Any]:
 
 def charge_objects(ledger: SqlLedger) -> Iterator[dict[str, Any]]:
     """Every charge as plain data, subject by subject."""
+    known: dict[tuple[str, str | None], dict[str, Any]] = {}
     for entry in ledger.each_charge():
-        yield _charge(entry, ledger.plan(entry.plan))
+        kind = (entry.plan, entry.eta)
+        if kind not in known:
+            if len(known) >= GROUP:
+                known.clear()
+            known[kind] = _costs(entry, ledger.plan(entry.plan))
+        yield {
+            "subject": entry.subject,
+            "place": entry.place,
+            "at": entry.at,
+            "period": entry.period,
+            "part": entry.part,
+            "requester": entry.requester,
+            "key": entry.key,
+            "members": entry.members,
+            **known[kind],
+            "hash": entry.hash,
+        }
 
 
-def _charge(entry: Entry, plan: Plan) -> dict[str, Any]:
+def _costs(entry: Entry, plan: Plan) -> dict[str, Any]:
+    """What charges of the same plan and eta have in common."""
     event = _event(plan)
     return {
-        "subject": entry.subject,
-        "place": entry.place,
-        "at": entry.at,
-        "period": entry.period,
-        "part": entry.part,
-        "requester": entry.requester,
-        "key": entry.key,
-        "members": entry.members,
         "plan": entry.plan,
         "mechanism": plan.mechanism,
         "notion": plan.guarantee.notion,
@@ -137,7 +147,6 @@ def _charge(entry: Entry, plan: Plan) -> dict[str, Any]:
         "neighbours": None if event is None else NEIGHBOURS,
         "event": None if event is None else event[0],
         "noise_multiplier": None if event is None else event[1],
-        "hash": entry.hash,
     }
 
 

@@ -13,30 +13,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from shoal.additive.choice import LOSS_TOLERANCE
 from shoal.core.charge import Charge
 from shoal.core.errors import BudgetError, InputError, LedgerError, PromiseBroken
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release
-from shoal.ledger.accounts import EACH, Account, Judge, Kind, Limit
+from shoal.ledger.accounts import CROWD, EACH, Account, Judge, Kind, Limit
 from shoal.ledger.database import ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
-    ADD,
     ADD_PLAN,
     ALL_COUNTS,
     ENDS,
+    GLANCE,
     HASH,
     KEYS,
     KNOWN_PLAN,
     VERSION,
     Entry,
+    adding,
     asked_for,
     caught_up,
     check_names,
     check_same,
     checked_release,
+    continued,
     document_of,
     lines,
     loaded,
@@ -54,6 +56,7 @@ from shoal.ledger.totals import Conversions, Memory
 KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
 KEPT_ACCOUNTS = 20_000  # subjects whose state is kept
+MANY = 64  # subjects of one transaction that are worth a lock each
 OVERTAKEN = 2  # times that a single charge may be overtaken before it asks others to wait
 
 Outcome = Release | BudgetError
@@ -88,6 +91,7 @@ class Books:
     plans: dict[str, Plan] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     documents: Documents = field(default_factory=dict)
+    crowded: dict[str, int] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
 
     def keep(self, subject: str, account: Account) -> None:
@@ -99,6 +103,20 @@ class Books:
         self.accounts.move_to_end(subject)
         while len(self.accounts) > KEPT_ACCOUNTS:
             self.accounts.popitem(last=False)
+
+    def tries(self, subject: str) -> int:
+        """How often a charge should be tried with nothing locked; not where others crowd."""
+        waits = self.crowded.pop(subject, 0)
+        if waits > 1:
+            self.crowded[subject] = waits - 1
+            return 0
+        return OVERTAKEN
+
+    def crowd(self, subject: str) -> None:
+        """Remember that others are quicker about a subject just now."""
+        if len(self.crowded) >= KEPT_DOCUMENTS * MANY:
+            self.crowded.clear()
+        self.crowded.setdefault(subject, CROWD)
 
     def forget(self, subjects: Iterable[str]) -> None:
         """Look at the house and at these subjects before they are used again."""
@@ -126,6 +144,7 @@ class Till:
         self.database = database
         self.memory = memory
         self.books = Books()
+        self._add = adding(database.dialect.free)
 
     def settle(
         self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
@@ -145,10 +164,11 @@ class Till:
         if connection is not None:
             return self._together(connection, charges, sample, documents, self.memory.computed())
         if len(charges) == 1 and not charges[0].members:
-            for _ in range(OVERTAKEN):
+            for _ in range(self.books.tries(charges[0].subject)):
                 outcome = self._alone(charges[0], sample, documents)
                 if outcome is not None:
                     return [outcome]
+            self.books.crowd(charges[0].subject)
 
         def work(conversions: Conversions) -> list[Outcome]:
             return self.database.write(
@@ -169,6 +189,8 @@ class Till:
     def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Outcome | None:
         """The outcome of one charge, with nothing locked; None when somebody else came first."""
         seen = self._remembered(charge)
+        if seen is None or charge.key is not None:
+            seen = seen and self._glanced(charge, seen)
         if seen is None:
             stored, seen = self.database.read(lambda c: self._look(c, charge))
             if stored is not None:
@@ -184,7 +206,7 @@ class Till:
         row = row_of(charge, charge.subject, value, account.head, seen.house.seq)
         given = {**row, "previous": account.head.hash, "everybody": seen.everybody.head.seq}
         head = Head(row["place"], row["hash"])
-        if not (self.database.write_one(ADD, given) or self._is_there(charge.subject, head)):
+        if not (self.database.write_one(self._add, given) or self._is_there(charge.subject, head)):
             self.books.forget([charge.subject])
             return None
         account.add(head, Kind.of(charge))
@@ -194,9 +216,23 @@ class Till:
     def _remembered(self, charge: Charge) -> Sight | None:
         """What a charge may be judged by without looking; None when that is not enough."""
         house, account = self.books.house, self.books.accounts.get(charge.subject)
-        if house is None or account is None or charge.key is not None:
+        if house is None or account is None:
             return None
         return Sight(house, self.books.everybody, {charge.subject: account})
+
+    def _glanced(self, charge: Charge, seen: Sight) -> Sight | None:
+        """What is remembered, brought up to date; None when its key was used, or all is new."""
+        known = seen.accounts[charge.subject]
+        names = {"subject": charge.subject, "place": known.head.seq}
+        names |= {"requester": charge.requester, "key": charge.key}
+        found: dict[str, list[Any]] = {}
+        for what, *row in self.database.glance(GLANCE, names):
+            found.setdefault(what, []).append(row)
+        ends = (found["house"][0][0], found["everybody"][0][0])
+        account = continued(known, sorted(found.get("charge", [])))
+        if account is None or "key" in found or ends != (seen.house.seq, seen.everybody.head.seq):
+            return None
+        return seen._replace(accounts={charge.subject: account})
 
     def _confirmed(self, refusal: BudgetError, charge: Charge, seen: Sight) -> Outcome | None:
         """A refusal, if what it rests on is still so."""
@@ -245,7 +281,7 @@ class Till:
             if allowed:
                 _store_plans(connection, documents)
             rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
-            if _added(connection, rows):
+            if _added(connection, self._add, rows):
                 for name, account in after.items():
                     self.books.keep(name, account)
                 outcomes.update((place, drawn[place]) for place in allowed)
@@ -397,12 +433,12 @@ def _rows(
         after[name].head = end
 
 
-def _added(connection: Connection, rows: list[dict[str, Any]]) -> bool:
+def _added(connection: Connection, add: TextClause, rows: list[dict[str, Any]]) -> bool:
     """Whether all rows were added; if not, none was."""
     if len(rows) < 2:
-        return not rows or connection.execute(ADD, rows[0]).rowcount == 1
+        return not rows or connection.execute(add, rows[0]).rowcount == 1
     with connection.begin_nested() as point:
-        if connection.execute(ADD, rows).rowcount == len(rows):
+        if connection.execute(add, rows).rowcount == len(rows):
             return True
         point.rollback()
     return False
@@ -415,9 +451,6 @@ def _everyone(connection: Connection) -> dict[str, Account]:
         found.setdefault(subject, Account()).counts[Kind(*kind)] += times
     found.pop(EACH, None)
     return found
-
-
-MANY = 64  # subjects of one transaction that are worth a lock each
 
 
 @dataclass(frozen=True, slots=True)

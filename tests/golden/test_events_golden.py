@@ -101,6 +101,15 @@ def test_looking_ahead_comes_to_the_optimum(name: str) -> None:
     assert mean_releases(made) <= optimum * (1 + 1e-9)
 
 
+def test_single_slots_as_events_are_what_the_optimal_check_shows() -> None:
+    """Once `mask-optimal` showed .2197 here and called it the optimum."""
+    case = CASES["found.single-slots-optimum"]
+    day = shoal.DayChain.of(case["input"]["transitions"], initial=case["input"]["initial"])
+    secret = shoal.SensitiveContexts.of("0")
+    plan = shoal.mask(day, secret, delta=0.05, check="mask-optimal")
+    assert -plan.cost == pytest.approx(case["expected"]["expected_releases"], rel=1e-6)
+
+
 def test_greedy_without_memory_gets_stuck() -> None:
     case = CASES["true.stuck"]
     given, expected = case["input"], case["expected"]

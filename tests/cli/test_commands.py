@@ -97,6 +97,7 @@ def test_plan_prints_the_object_that_was_designed(run: Run, folder: Path) -> Non
         "epsilon",
         "loss",
         "cost",
+        "usefulness",
         "guarantee",
         "certificate",
         "composition",

@@ -115,12 +115,12 @@ def test_pauses_that_nothing_cuts_are_told(run: Run, folder: Path) -> None:
     spec = SPEC.replace('gap = "10min"\n', "")
     (folder / "spec.toml").write_text(spec)
     release = ("release", "spec.toml", "days.csv", "-o", "r.json", "--force")
-    assert run(*release).stderr == ""
+    assert "NOTE" not in run(*release).stderr
     rows = (folder / "days.csv").read_text().splitlines(keepends=True)
     (folder / "days.csv").write_text("".join(rows[:6] + rows[14:]))
     said = "NOTE: 1 pause(s) are longer than the usual 1min between rows, the longest 9min"
-    assert run(*release).stderr.startswith(said)
-    assert run(*release, "--gap", "5min").stderr == ""
+    assert said in run(*release).stderr
+    assert "NOTE" not in run(*release, "--gap", "5min").stderr
     fit = ("fit", "days.csv", "-o", "m.json", "--state", "activity", "--series", "person")
     assert run(*fit, "--time", "minute").stderr.startswith(said)
 

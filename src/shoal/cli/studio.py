@@ -32,9 +32,10 @@ def studio(
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
 ) -> None:
-    """See what leaks, choose, release: in a browser, on this computer only.
+    """See what leaks and choose, in a browser.
 
-    The address holds a key that is good until the studio ends (Ctrl-C). Nothing is sent anywhere.
+    On this computer only: the address holds a key that is good until the studio ends (Ctrl-C), and
+    nothing is sent anywhere.
     """
     from shoal.core.errors import InputError
 

@@ -113,7 +113,11 @@ class TableMemory:
         """
         word = OneWord(0 if output in (None, UNREAD) else FINE - 1)
         observed = {None: NOWHERE, UNREAD: None}.get(output, output)  # type: ignore[call-overload]
-        self.state = advance(self.plan, self.state, observed, word)[0]
+        moved, shown = advance(self.plan, self.state, observed, word)
+        if output not in (None, UNREAD) and shown != output:
+            # hidden after the history that silence was taken for: another one led to the release
+            moved = self.state.released(self.states.index(str(output)))
+        self.state = moved
 
     def seen(self, mass: Floats, slot: int, output: object, context: int) -> Floats:
         """The masses after an output of this slot."""

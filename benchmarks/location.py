@@ -19,13 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.location_reference import PlainStream
+from shoal.additive.choice import calibrate
 from shoal.core.rng import SystemRng
+from shoal.events.event import visit
+from shoal.events.secrets import Events
 from shoal.geometry.body import difference_body, symmetric_hull
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.staircase import Staircase
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement
+from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
 
 STEPS = 60
@@ -178,8 +182,37 @@ def memory(streams: int) -> None:
     print(f"100,000 streams {total:.2f} GB (aim: 2 GB), measured on {streams:,}")
 
 
+def watched(side: int = 20, count: int = 24) -> None:
+    """Steps of a stream that watches an event, against those of the same stream without it."""
+    chain, query = town(side)
+    names, path = query.states, walk(chain, count)
+    evening = Events.of(
+        visit([names[side * side // 2], names[side * side // 2 + 1]], between=(6, 12))
+    )
+    print(
+        f"a watched event, {side * side} cells      plain ms   watched ms   worst after the first"
+    )
+    policy = PolicyGraph.within(query, 3)
+    rows = ("location-knorm", "location-laplace", "location-graph-exponential")
+    for row in rows:
+        plan = calibrate(query, policy, chain, epsilon=1, mechanism=row)
+        free = LocationStream.begin(plan)
+        held = LocationStream.begin(plan, events=evening, event_epsilon=1)
+        times: list[list[float]] = [[], []]
+        for place in path:
+            for which, stream in enumerate((free, held)):
+                begun = time.process_time()
+                after, _ = stream.read(names[place])
+                times[which].append(time.process_time() - begun)
+                free, held = (after, held) if which == 0 else (free, after)
+        plain_ms, watched_ms = (1e3 * float(np.median(each[2:])) for each in times)
+        worst = 1e3 * max(times[1][3:])
+        print(f"{row:<28} {plain_ms:13.3f} {watched_ms:12.2f} {worst:12.1f}")
+
+
 if __name__ == "__main__":
     quick = "--quick" in sys.argv
     steps((10, 20) if quick else (10, 20, 45))
     draws()
     memory(500 if quick else 5000)
+    watched()

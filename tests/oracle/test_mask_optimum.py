@@ -14,7 +14,7 @@ import pytest
 
 import shoal
 from shoal import DayChain, Plan, SensitiveContexts
-from shoal.contexts.checks.optimal import EXACT
+from shoal.contexts.checks.rows import EXACT
 from shoal.contexts.checks.task import MaskCertificate
 from tests.mask_enumeration import expected_releases, highest_rise
 from tests.mask_optimum import optimum, tree_optimum

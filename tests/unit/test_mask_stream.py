@@ -18,7 +18,7 @@ import shoal
 from shoal.additive.choice import MECHANISMS, choose
 from shoal.cli.app import app
 from shoal.contexts.attack import attack_contexts, context_beliefs
-from shoal.contexts.checks import probabilistic, search_budget
+from shoal.contexts.checks import rows, search_budget
 from shoal.contexts.checks.choice import mask, reasons, shown_rates
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
@@ -409,13 +409,13 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
 ) -> None:
     """A named check gets the whole limit, "best" shares it out; without one there is a default."""
     seen: list[float] = []
-    vector = probabilistic.vector
+    vector = rows.vector
 
     def watched(days: Any, effort: Any) -> Any:
         seen.append(effort.work / SPEED)
         return vector(days, effort)
 
-    monkeypatch.setattr(probabilistic, "vector", watched)
+    monkeypatch.setattr(rows, "vector", watched)
     spec = tmp_path / "mask.toml"
     named = SPEC.replace('"mask-adaptive"', '"mask-probabilistic"')
     spec.write_text(named.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "1min"'))

@@ -32,12 +32,12 @@ FAMILY = Family(
         "shoal.contexts.stream:ContextStream",
     ),
     rows={
-        "mask-sensitive": "shoal.contexts.checks.sensitive:ROW",
-        "mask-simulatable": "shoal.contexts.checks.simulatable:ROW",
-        "mask-probabilistic": "shoal.contexts.checks.probabilistic:ROW",
-        "mask-hybrid": "shoal.contexts.checks.hybrid:ROW",
-        "mask-adaptive": "shoal.contexts.checks.adaptive:ROW",
-        "mask-optimal": "shoal.contexts.checks.optimal:ROW",
+        "mask-sensitive": "shoal.contexts.checks.rows:SENSITIVE_ROW",
+        "mask-simulatable": "shoal.contexts.checks.rows:SIMULATABLE_ROW",
+        "mask-probabilistic": "shoal.contexts.checks.rows:PROBABILISTIC_ROW",
+        "mask-hybrid": "shoal.contexts.checks.rows:HYBRID_ROW",
+        "mask-adaptive": "shoal.contexts.checks.rows:ADAPTIVE_ROW",
+        "mask-optimal": "shoal.contexts.checks.rows:OPTIMAL_ROW",
         "mask-online": "shoal.contexts.checks.online:ROW",
     },
     bodies={

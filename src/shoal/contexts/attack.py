@@ -14,7 +14,7 @@ from shoal.attacks.seen import suppressed
 from shoal.chains.model import MarkovChain
 from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
 from shoal.contexts.audit.tables import Tables, tables_of
-from shoal.contexts.checks import online, sensitive
+from shoal.contexts.checks import online, rows as checks
 from shoal.contexts.checks.task import (
     ALONE,
     days_of,
@@ -110,7 +110,7 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 
     day = members_in(plan.task, plan.task.query.states)[adversary]
     if len(contexts) != day.slots:
         raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
-    naive = sensitive.calibrate(plan.task, plan.guarantee.amount)
+    naive = checks.sensitive(plan.task, plan.guarantee.amount)
     outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
     seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
     after = context_beliefs(plan, seen, adversary)

@@ -1,0 +1,305 @@
+"""The checks of single slots: six ways to decide what of a day is shown, each a row.
+
+Proofs: mask_simulatable.md, mask_probabilistic.md, mask_hybrid.md, mask_adaptive.md and
+mask_optimal.md; mask-sensitive is kept for comparison and proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+
+from shoal.additive.plans import Mechanism
+from shoal.contexts.checks import search_budget, task as mask_task
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.contexts.search.adaptive import Origin, occurring, search, simulatable_segments
+from shoal.contexts.search.beliefs import (
+    LEVELS,
+    Codes,
+    Day,
+    breached_secrets,
+    encoded,
+    jointly_releasable,
+    released_fraction,
+)
+from shoal.contexts.search.families import family_occurring, family_search
+from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
+from shoal.contexts.search.pacing import LOOKS, SPEED, Effort, OutOfTime, look_costs
+from shoal.contexts.search.window import affordable, windowed
+from shoal.core.codec import Floats, Ints
+from shoal.core.plan import Plan
+from shoal.core.task import Task
+
+SENSITIVE, SIMULATABLE, PROBABILISTIC = "mask-sensitive", "mask-simulatable", "mask-probabilistic"
+HYBRID, ADAPTIVE, OPTIMAL = "mask-hybrid", "mask-adaptive", "mask-optimal"
+
+
+# Suppress exactly the sensitive contexts: what people try first, kept for comparison.
+
+
+SENSITIVE_REASON = (
+    "none: the sensitive contexts are suppressed and nothing else, which bounds no belief"
+)
+
+
+def sensitive(task: Task, delta: Fraction) -> Plan:
+    """Sensitive contexts always suppressed, all others always shown. Not private.
+
+    Suppression itself tells ("suppressed means hospital"), and so do the contexts before and
+    after. The certificate says how far a belief can rise and for how many secrets it does.
+    Götz, Nath & Gehrke 2012, Section 1 and Figure 4.
+    """
+    day, secrets = mask_task.members(task)[0], mask_task.parts(task)[1]
+    days = mask_task.days_of(task, delta, everything=True)
+    possible = np.any([measured.possible for measured in days], axis=0)
+    hidden = np.where((secrets.shares(day) > 0) | ~possible, 1.0, 0.0)
+    breached, measured = max(
+        ((breached_secrets(one, hidden, float(delta)), one) for one in days),
+        key=lambda pair: pair[0],
+    )
+    return mask_task.mask_plan(
+        task,
+        SENSITIVE,
+        delta,
+        VectorMask(day.states, encoded(hidden)),
+        min(released_fraction(one, hidden) for one in days),
+        SENSITIVE_REASON,
+        breached=breached,
+        proved=False,
+        caveat=f"{breached} of {len(measured.when)} sensitive (slot, context) pairs are breached",
+    )
+
+
+# The simulatable check: when to show is decided before the context is looked at.
+
+
+SIMULATABLE_REASON = (
+    "a slot is shown only when no state it could hold would breach a bound, so the decision "
+    "itself tells nothing (Götz, Nath & Gehrke 2012, Theorem 4)"
+)
+
+TABLE = 0.3  # of its time, if it has a limit; the rest is for looking at the plan
+
+
+def simulatable(task: Task, delta: Fraction) -> Plan:
+    """The slot of the next release after each release, for every release that can occur.
+
+    `LiveSimulatable` runs the same check without the table, for streams that must start at once.
+    """
+    search_budget.turn_of(SIMULATABLE)  # refused when others used up the time
+    return plan_of(task, delta)
+
+
+def plan_of(task: Task, delta: Fraction) -> Plan:
+    """The plan, whosever turn it is."""
+    days = mask_task.days_of(task, delta)
+    table = table_of(task, delta, days)
+    releases = min(simulatable_segments(one, table).expected for one in days)
+    body = SimulatableMask(mask_task.contexts_of(task), table)
+    return mask_task.mask_plan(task, SIMULATABLE, delta, body, releases, SIMULATABLE_REASON)
+
+
+def table_of(task: Task, delta: Fraction, days: Sequence[Day]) -> Ints:
+    """The slots of the next releases; where time ran out, what follows is suppressed."""
+    return search_budget.shared(
+        (task, delta, "next releases"),
+        lambda: mask_task.marked(days, search_budget.effort_for(SIMULATABLE).part(TABLE)),
+    )
+
+
+# The probabilistic check: one suppression probability per slot and context.
+
+
+PROBABILISTIC_REASON = (
+    "every output (release, suppressed …, release) was checked, and privacy is monotone in the "
+    "probabilities (Götz, Nath & Gehrke 2012, Theorems 1 and 2)"
+)
+STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
+RESTARTS = 6
+FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
+SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
+
+
+def probabilistic(task: Task, delta: Fraction) -> Plan:
+    """The best of several greedy searches: orders of coordinates times grids of levels."""
+    days = mask_task.days_of(task, delta)
+    effort = search_budget.turn_of(PROBABILISTIC)
+    return of_vector(task, delta, days, vector_of(task, delta, days, effort))
+
+
+def of_vector(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
+    """The plan that suppresses with the probabilities `hidden`."""
+    body = VectorMask(mask_task.contexts_of(task), encoded(hidden))
+    releases = min(released_fraction(day, hidden) for day in days)
+    return mask_task.mask_plan(task, PROBABILISTIC, delta, body, releases, PROBABILISTIC_REASON)
+
+
+def vector_of(task: Task, delta: Fraction, days: Sequence[Day], effort: Effort) -> Floats:
+    """`vector`, found once for all checks inside one time limit, and looked at once more.
+
+    The search subtracts: beside a state of mass 1 that is always shown, one of mass 1e-300 is lost
+    to it. Raising probabilities is safe, and a suppression that the likely states share hides it.
+    """
+
+    def found() -> Floats:
+        hidden = vector(days, effort)
+        tried = (np.maximum(hidden, floor) for floor in FLOORS)
+        return next(p for p in tried if mask_task.vector_keeps(task, delta, p))
+
+    return search_budget.shared((task, delta, "vector"), found)
+
+
+def vector(days: Sequence[Day], effort: Effort) -> Floats:
+    """Private suppression probabilities on multiples of 1/65536, under each of `days`."""
+    grids = [Grid(order, _levels(steps)) for steps, order in product(STEPS, orders(days, RESTARTS))]
+    found = best_of(days, grids, work=effort)
+    if jointly_releasable(days).sum() > SMALL:
+        return found
+    exact = best_on_grid(days, _levels(STEPS[0]).tolist())
+    return max(found, exact, key=lambda hidden: min(released_fraction(d, hidden) for d in days))
+
+
+def _levels(steps: int) -> Floats:
+    """0, 1/steps, …, 1, rounded up to multiples of 1/65536."""
+    return np.ceil(np.arange(steps + 1) / steps * LEVELS) / LEVELS
+
+
+# The hybrid check: the better of the probabilistic and the simulatable one.
+
+
+HYBRID_VECTOR = 0.6  # of its time for the probabilities
+
+
+def hybrid(task: Task, delta: Fraction) -> Plan:
+    """Whichever of the two shows more on average; the simulatable one when they tie.
+
+    Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
+    """
+    days = mask_task.days_of(task, delta)
+    effort = search_budget.turn_of(HYBRID).part(HYBRID_VECTOR)
+    return hybrid_of(task, delta, days, vector_of(task, delta, days, effort))
+
+
+def hybrid_of(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) -> Plan:
+    """The better of the simulatable check and the probabilistic one with these probabilities."""
+    waiting = plan_of(task, delta)
+    coins = of_vector(task, delta, days, hidden)
+    better = coins if coins.cost < waiting.cost else waiting
+    return replace(better, mechanism=HYBRID)
+
+
+def or_more(fallback: Plan, find: Callable[[], Plan], name: str) -> Plan:
+    """The plan `find` comes to; the hybrid one, as a plan of `name`, where that shows more.
+
+    Also when the clock ended the search before there was anything to hand out.
+    """
+    try:
+        plan = find()
+    except OutOfTime:
+        return replace(fallback, mechanism=name)
+    return replace(fallback, mechanism=name) if fallback.cost < plan.cost else plan
+
+
+# The adaptive check: suppression that depends on the last release.
+
+
+ADAPTIVE_VECTOR = 0.15  # of its time for the probabilities of the hybrid check
+ADAPTIVE_REASON = (
+    "given a release the future is independent of the past, so each stretch between releases "
+    "was made private on its own (mask_adaptive.md)"
+)
+
+
+def adaptive(task: Task, delta: Fraction) -> Plan:
+    """The best policy found for each stretch, backwards in time; never below the hybrid check.
+
+    When a time limit ends the search, the hybrid plan takes its place. The search for a family
+    looks at the mean of its members, so the hybrid may be better there too.
+    """
+    effort = search_budget.turn_of(ADAPTIVE)
+    days = mask_task.days_of(task, delta)
+    baseline = vector_of(task, delta, days, effort.part(ADAPTIVE_VECTOR))
+    if effort.clock is None and len(days) == 1:  # the hybrid was a candidate
+        return _adaptive(task, delta, days, baseline, effort)
+    fallback = hybrid_of(task, delta, days, baseline)
+    return or_more(fallback, lambda: _adaptive(task, delta, days, baseline, effort), ADAPTIVE)
+
+
+def _adaptive(
+    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
+) -> Plan:
+    if len(days) == 1:
+        found = occurring(days[0], base_of(task, delta, days[0], baseline, effort))
+    else:
+        table = table_of(task, delta, days)
+        policies = family_search(days, float(delta), baseline=baseline, table=table, work=effort)
+        found = family_occurring(days, policies)
+    body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
+    return mask_task.mask_plan(task, ADAPTIVE, delta, body, found.expected, ADAPTIVE_REASON)
+
+
+def base_of(
+    task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort
+) -> dict[Origin, Codes]:
+    """A table after each release, found once for all checks inside one time limit."""
+    return search_budget.shared(
+        (task, delta, "segments"),
+        lambda: search(day, float(delta), baseline=baseline, work=effort),
+    )
+
+
+# The optimal check: the most releases of any causal way to show or suppress, where it fits.
+
+
+BASE, PROGRAMS = 0.7, 0.9  # of the time left, for the tables without memory and for the programs
+EXACT = "linear programs over all causal ways to show or suppress, solved for every segment"
+PARTLY = (
+    "linear programs with a memory of the first slots of a segment, a table without memory after"
+)
+
+
+def optimal(task: Task, delta: Fraction) -> Plan:
+    """The better of the adaptive check and a linear program, for each stretch between releases.
+
+    The optimum over all mechanisms when every program covers its segment (the certificate says
+    so); never below the adaptive check, whose time is taken first. Long days get smaller programs,
+    and when time is short only their likeliest releases do. When a time limit ends the search, the
+    hybrid plan takes its place.
+    """
+    effort = search_budget.turn_of(OPTIMAL)
+    measured = mask_task.arrays(task, delta)
+    baseline = vector_of(task, delta, (measured,), effort.part(ADAPTIVE_VECTOR))
+    if effort.clock is None:
+        return _optimal(task, delta, measured, baseline, effort)
+    fallback = hybrid_of(task, delta, (measured,), baseline)
+    return or_more(fallback, lambda: _optimal(task, delta, measured, baseline, effort), OPTIMAL)
+
+
+def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort) -> Plan:
+    base = base_of(task, delta, day, baseline, effort.part(BASE))
+    rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
+    programs, nodes = affordable(day, rest.work / SPEED)
+    found = windowed(day, float(delta), base, programs=programs, nodes=nodes, work=rest)
+    body = HistoryMask.of(mask_task.contexts_of(task), day.slots, found.policies, found.digits)
+    reason = f"{EXACT if found.exact else PARTLY} (mask_optimal.md)"
+    return mask_task.mask_plan(task, OPTIMAL, delta, body, found.expected, reason)
+
+
+def _row(
+    name: str,
+    calibrate: Callable[[Task, Fraction], Plan],
+    refuse: Callable[[Task], str | None] = mask_task.refuse,
+) -> Mechanism:
+    return Mechanism(name, refuse, calibrate, mask_task.loss, mask_task.promise, mask_task.rules)
+
+
+SENSITIVE_ROW = _row(SENSITIVE, sensitive)
+SIMULATABLE_ROW = _row(SIMULATABLE, simulatable)
+PROBABILISTIC_ROW = _row(PROBABILISTIC, probabilistic)
+HYBRID_ROW = _row(HYBRID, hybrid)
+ADAPTIVE_ROW = _row(ADAPTIVE, adaptive)
+OPTIMAL_ROW = _row(OPTIMAL, optimal, mask_task.refuse_families)

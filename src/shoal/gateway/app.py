@@ -83,7 +83,7 @@ class Gateway:
         if self.provider is not None and looks_like_token(token):
             return await asyncio.to_thread(self.provider.caller, token)
         now = time.time()
-        caller = await self.store.reading(ALL, lambda c: look_up(c, token, now))
+        caller = await self.store.glance(ALL, lambda c: look_up(c, token, now))
         self.remembered.put(token, caller)
         return caller
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import socket
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -250,6 +251,37 @@ def test_an_event_stream_ends_when_its_grant_does(house: House) -> None:
         house.ask("DELETE", "/v1/people/ada/grants/viewer", "one/ada").raise_for_status()
         heard.thread.join(60)
         assert heard.ended
+
+
+def test_a_slow_client_holds_nobody_up(house: House) -> None:
+    path = begin(house, "walk")
+    raw = socket.create_connection(house.base.removeprefix("http://").split(":"))  # type: ignore[arg-type]
+    head = f"GET {path}/events HTTP/1.1\r\nHost: x\r\n"
+    raw.sendall(f"{head}Authorization: Bearer {house.token('one/ada')}\r\n\r\n".encode())
+    assert raw.recv(100)  # and then it reads nothing more
+    with Listening(house, path) as heard:
+        for _ in range(5):
+            house.pass_time(4 * EVERY)
+        heard.wait(20)
+    assert [each["id"] for each in heard.found] == list(range(20))
+    raw.close()
+
+
+def test_a_clock_that_jumps_closes_nothing_twice(house: House) -> None:
+    path = begin(house, "walk")
+    push(house, path, CORNER)
+    house.pass_time(3 * EVERY)
+    before = house.outputs(path, "one/ada")
+    house.clock.ahead -= 2 * EVERY
+    dead = push(house, path, CORNER)["dead"]
+    assert [each["reason"] for each in dead] == ["closed"]
+    assert house.outputs(path, "one/ada") == before
+    house.pass_time(2 * EVERY)
+    assert push(house, path, CORNER)["taken"] == 1
+    house.pass_time(30 * EVERY)  # a jump ahead: every slot in between has its one output
+    found = house.outputs(path, "one/ada")
+    assert [each["id"] for each in found] == list(range(len(found)))
+    assert len(found) > 30
 
 
 def test_shown_and_suppressed_slots_have_one_length(house: House) -> None:

@@ -86,7 +86,7 @@ class Store:
         return await self._in_thread(lambda: self.read(space, work))
 
     async def glance(self, space: str, work: Work[T]) -> T:
-        """`reading` of a row or two: on SQLite, whose readers never wait, without another thread."""
+        """`reading` of a row or two: on SQLite, whose readers never wait, in this thread."""
         return await self.reading(space, work) if self.postgres else self.read(space, work)
 
     async def limit(self, subject: str, amount: float, unit: str) -> None:

@@ -103,6 +103,7 @@ EXAMPLES = """\b
 Examples:
   shoal fit days.csv -o model.json --state activity --series person --time minute
   shoal fit days.parquet -o model.json --state activity --series user --time time --gap 10min
+  shoal fit raw.csv -o model.json --state watts --bins 8 --missing gap --length 1440 --spec s.toml
   shoal fit days.csv -o model.json --state activity --series person --group shift
   shoal fit tracks.csv -o town.json --grid 0.34 --lat lat --lon lon --series user --time t
   shoal fit phone.csv -o day.json --slot 30min --state context --series user --time t
@@ -129,6 +130,10 @@ Length = Annotated[
 ]
 Order = Annotated[
     int, typer.Option(min=1, max=8, help="How many past entries the next one depends on.")
+]
+SpecOut = Annotated[
+    Path | None,
+    typer.Option("--spec", metavar="FILE", help="Also write a spec that uses the model."),
 ]
 Initial = Annotated[
     str,
@@ -192,6 +197,7 @@ def fit(
     slot: SlotLength = None,
     hours: Hours = None,
     spread: Spread = 0,
+    spec: SpecOut = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
@@ -215,10 +221,11 @@ def fit(
     law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
     maps = {"--lat": latitude, "--lon": longitude, "--box": box, "--personal": personal}
     check_kind(grid=grid, slot=slot, maps=maps, days={"--hours": hours, "--spread": spread})
-    if (grid is not None or slot is not None) and (any(raw.values()) or order != 1):
+    chains_only = (*raw.values(), order != 1, spec is not None)
+    if (grid is not None or slot is not None) and any(chains_only):
         raise InputError(
-            "--missing, --bins, --time-unit, --where, --sep and --order are for chains of states; "
-            "drop them with --grid and --slot"
+            "--missing, --bins, --time-unit, --where, --sep, --order and --spec are for chains of "
+            "states; drop them with --grid and --slot"
         )
     if grid is not None:
         if state is not None or group is not None:
@@ -246,7 +253,13 @@ def fit(
         if group is not None:
             raise InputError("--order does not go with --group; fit one group at a time (--where)")
         law["order"] = order
+    if spec is not None:
+        from shoal.cli.init import check_spec, write_spec
+
+        check_spec(spec, group, length, force=force)
     _fit_chains(data, out, columns, group, law, as_json=as_json, force=force)
+    if spec is not None:
+        write_spec(spec, out, columns, as_json=as_json)
 
 
 def _fit_chains(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from shoal.cli import show
 from shoal.cli.options import AsJson, Force, check_output, new_app
 from shoal.core.errors import InputError
 from shoal.core.registry import families
+
+if TYPE_CHECKING:
+    from shoal.cli.sources import NamedColumns
 
 app = new_app()
 
@@ -60,3 +63,60 @@ def template(kind: str) -> str:
     if home is None:
         raise InputError(f"--kind is {kind!r}; it must be one of {', '.join(map(repr, KINDS))}")
     return (files(f"shoal.{home}") / "templates" / f"{kind}.toml").read_text(encoding="utf-8")
+
+
+# A spec for a model that was just fitted, from what its fit was told about the data.
+
+
+def check_spec(path: Path, group: str | None, length: int | None, *, force: bool) -> None:
+    """Refuse, before a long fit, a spec that could not be written or would not run."""
+    if group is not None:
+        raise InputError("--spec does not go with --group; name the models in a spec of your own")
+    if length is None:
+        raise InputError("--spec needs --length: the most entries that one release is about")
+    check_output(path, force=force)
+
+
+def write_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+    """A spec that releases how often each state occurs under the model, from the same columns."""
+    from shoal.data.files import atomic_write
+
+    names = ("state", "series", "time", "gap", "missing", "tz", "where", "sep")
+    said = {name: getattr(columns, name) for name in names} | {"time_unit": columns.unit}
+    data = [f"{name} = {_quoted(value)}" for name, value in said.items() if value is not None]
+    where = model.resolve()
+    file = where.name if where.parent == path.resolve().parent else str(where)
+    text = FITTED.format(name=path.name, data="\n".join(data), model=_quoted(file))
+    atomic_write(path, text)
+    if not as_json:
+        typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")
+
+
+def _quoted(text: str) -> str:
+    """A TOML string; JSON's quoting is TOML's."""
+    import json
+
+    return json.dumps(text, ensure_ascii=False)
+
+
+FITTED = """\
+# A Shoal spec for a fitted model: how often each state occurs.
+# It runs as it is:  shoal leak {name}    shoal plan {name}    shoal release {name} DATA -o out.json
+# Every key is explained in docs/spec.md; unknown keys are refused.
+
+[data]
+{data}
+
+[[model]]                    # what an adversary may know; the model tells about the data it is from
+file = {model}
+
+[secrets]
+kind = "each-entry"          # hide the value of every single entry
+
+[query]
+kind = "histogram"           # or "count", "sum", "mean"
+
+[privacy]
+epsilon = 1.0                # odds between two values of an entry change by e^epsilon at most
+mechanism = "best"           # the least noise that is proved; or a row `shoal plan` lists
+"""

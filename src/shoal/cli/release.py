@@ -36,6 +36,7 @@ from shoal.cli.options import (
     check_apart,
     check_output,
     new_app,
+    write_chart,
 )
 from shoal.core.errors import DataError, InputError
 
@@ -245,9 +246,9 @@ def _released(wish: ReleaseWish) -> None:
     columns = wish.columns.over(own)
     if not isinstance(plan.body, Machine):
         _check_suffix(wish.out, SUFFIXES, "releases")
-        if wish.every or wish.plot or wish.workers > 1 or wish.columns.latitude:
+        if wish.every or wish.workers > 1 or wish.columns.latitude:
             raise InputError(
-                "--lat, --lon, --every, --workers and --plot are for streams of places, and "
+                "--lat, --lon, --every and --workers are for streams of places, and "
                 f"{plan.mechanism} is none; drop them"
             )
         _release_once(plan, columns, wish)
@@ -288,6 +289,11 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
         _report(plan, releases, wish, account.key)
         if view.tell is not None and not wish.as_json:
             view.tell(plan, releases)
+        if wish.plot is not None:
+            from shoal.core.plan import Releases
+            from shoal.data.display import png_of
+
+            write_chart(wish.plot, png_of(Releases(releases)), as_json=wish.as_json)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

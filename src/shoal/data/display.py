@@ -223,6 +223,9 @@ def _release_chart(release: Release, ax: Any) -> None:
 
 
 def _releases_chart(releases: Releases, ax: Any) -> None:
+    if len(releases) == 1:
+        _release_chart(next(iter(releases.values())), ax)
+        return
     labels = next(iter(releases.values())).answer.labels
     width = 0.8 / max(len(labels), 1)
     for place, label in enumerate(labels):

@@ -105,3 +105,18 @@ def test_more_eta_never_tells_less_and_the_largest_eta_fits() -> None:
     for epsilon in (0.1, 1.0, 5.0):
         eta = lift.largest(epsilon).eta
         assert epsilon * (1 - 1e-4) <= lift.loss(eta) <= epsilon
+
+
+def test_a_window_too_dear_to_follow_counts_as_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=120)
+    secrets = shoal.Events.of(shoal.visit("1", between=(50, 58)))
+    tight = events_lift(chain, secrets).loss(0.05)
+    monkeypatch.setattr("shoal.chains.events.lift.PATIENCE", 0.0)
+    coarse = EventLift(
+        *pairs_given(chain, secrets)[0],
+        events_lift(chain, secrets).lifts[0].metric,
+        events_lift(chain, secrets).lifts[0].plain,
+    ).loss(0.05)
+    assert coarse.anchors == (None, None)
+    assert tight < coarse.value < 120 * 0.05
+    assert coarse.value >= (70 - 37 + 1) * 0.05

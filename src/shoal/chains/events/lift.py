@@ -63,9 +63,9 @@ class EventLift:
         metric = self.metric * eta * UP
         unit = float(metric.max(initial=0.0))
         group = self.entries * unit * UP
-        if not self._bearable_after:
-            return EventLeak(group, (None, None))
         outer = {n: self.plain.added(eta, n) for n in self._outer if n and self.plain}
+        if not self._bearable_after:
+            return EventLeak(min(group, self._by_window(outer, unit)), (None, None))
         found = [
             _Direction(self, one, two, metric, unit, outer).least(group)
             for one, two in ((self.event, self.other), (self.other, self.event))
@@ -91,6 +91,11 @@ class EventLift:
         far = self.plain is not None and last - certain > SHORT
         return certain + MARGIN if far else last
 
+    def _by_window(self, outer: dict[int, Floats], unit: float) -> float:
+        """All entries the events look at together, and what the others add to their ends."""
+        sides = sum(float(added.max()) for added in outer.values())
+        return ((self.tail - self.head + self.event.nodes.order) * unit + sides) * UP
+
     @property
     def _outer(self) -> tuple[int, int]:
         """How many entries of the chain alone stand before the first anchor, and after the tail."""
@@ -105,8 +110,7 @@ class EventLift:
 
     @cached_property
     def _bearable_after(self) -> bool:
-        spread = min(self.event.nodes.size, 2**30)
-        return 2 * self._time(range(self.head, self.tail), spread) <= PATIENCE
+        return 2 * self._time(range(self.head, self.tail), self.event.nodes.size) <= PATIENCE
 
     @cached_property
     def _bearable_before(self) -> bool:

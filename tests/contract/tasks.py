@@ -22,7 +22,7 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts, current_state
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Query, Secrets, Task
-from shoal.events.event import visit
+from shoal.events.event import at_least, visit
 from shoal.events.secrets import Events
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -201,6 +201,32 @@ TASKS: dict[str, Task] = {
         short_day(),
         busier_day(),
         secrets=Events.of((visit("hospital"), visit("work")), visit("home", between=(1, 2))),
+    ),
+    "event-count": task(
+        count(AB, "b"),
+        chain(TWO, AB, 8),
+        secrets=Events.of(visit("b", between=(2, 4)), at_least("b", 5)),
+    ),
+    "event-histogram": task(
+        histogram(ABC), chain(THREE, ABC, 4), secrets=Events.of(visit("c", between=(1, 2)))
+    ),
+    "event-families": task(
+        count(AB, "b"),
+        AnyInitialLaw.of(TWO, states=AB, length=6),
+        second_order(6),
+        secrets=Events.of((visit("b", between=(0, 1)), ~visit("b"))),
+    ),
+    "slots": task(
+        weighted_sum(ABC, weights),
+        three,
+        secrets=SecretPairs.of(
+            [
+                (
+                    Event.of("b at 2", {"2": "b"}),
+                    Event.of("a at 2", {"2": "a"}) | Event.of("c at 3", {"3": "c"}),
+                )
+            ]
+        ),
     ),
     "number-mean": task(number_mean(low=0, high=1, records=6), _numbers()),
     "number-histogram": task(number_histogram([0, "0.4", 1]), _numbers()),

@@ -99,7 +99,7 @@ def stepping(url: str, subject: str, made: Plan) -> Step:
     def step() -> None:
         stream = line[0]
         key, here = f"{own} {stream.state.time}", states[stream.state.time % 3]
-        line[0], _ = stream.read(here, ledger=ledger, subject=own, key=key)
+        line[0], _ = stream.read(here, ledger=ledger, subject=own, period="steps", key=key)
 
     return step
 
@@ -146,9 +146,12 @@ def rate(work: str, url: str, writers: int, seconds: float, made: Plan, *, share
 
 
 def prepare(url: str) -> None:
-    """The ledger with a generous limit, and the reference's table."""
+    """The ledger with a generous limit, and the reference's table.
+
+    The limit is on the period without a name: steps of places have no eta to be limited.
+    """
     with open_ledger(url) as ledger:
-        ledger.limit(10**9)
+        ledger.limit(10**9, period="")
         kind = "BIGSERIAL PRIMARY KEY" if "://" in url else "INTEGER PRIMARY KEY"
         ledger.database.migrate(
             lambda connection: connection.exec_driver_sql(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -257,3 +257,68 @@ def test_rules_come_from_what_is_drawn_and_not_from_what_is_said() -> None:
     document = forged(plan, scaled(Fraction(1, 2), "composition", 0, "eta"))
     eta = body.query.lipschitz / body.noise.scale
     assert composition_of(shoal.loads(document)) == (AsEntryDP(eta),)
+
+
+def leaves(data: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every single value of a document, with the way to it."""
+    if isinstance(data, dict) and not {"$fraction", "$array"} & data.keys():
+        for key, item in data.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(data, list):
+        for place, item in enumerate(data):
+            yield from leaves(item, (*path, place))
+    else:
+        yield path, data
+
+
+def forgeries(value: Any) -> list[Any]:
+    """Other values of the same shape: smaller and larger, another word, the opposite."""
+    match value:
+        case {"$fraction": _}:
+            return [times(value, Fraction(1, 2)), times(value, Fraction(2))]
+        case bool():
+            return [not value]
+        case int() | float():
+            return [value - 1, value + 1, value / 2]
+        case str():
+            return [value + "x", ""]
+        case None:
+            return [1, "x"]
+    return []
+
+
+def harmless(path: tuple[Any, ...], value: Any, forged: Any) -> bool:
+    """Whether an edit only promises less, draws more noise, or says what nobody counts on."""
+    if value == forged or path[-1] in ("cost", "caveat"):
+        return True
+    if not isinstance(value, dict) or not isinstance(forged, dict):
+        return False
+    more = Fraction(forged["$fraction"]) > Fraction(value["$fraction"])
+    if path[-1] == "step" or path[:2] == ("body", "amount"):  # finer, or a stricter filter
+        return not more
+    return more and (path[-1] == "scale" or path[0] in ("guarantee", "composition"))
+
+
+SLOW_ROWS = [row for row in ROWS if row.startswith(("mask-", "location-")) or row == "lift"]
+ALL_ROWS = [pytest.param(r, marks=[pytest.mark.slow] if r in SLOW_ROWS else []) for r in ROWS]
+
+
+@pytest.mark.parametrize("row", ALL_ROWS)
+def test_every_field_that_is_forged_is_found_unless_it_promises_less(row: str) -> None:
+    plan = plan_of(row, OWN[row][0])
+    fields = {name: item for name, item in encode(plan).items() if name not in ("task", "kind")}
+    del fields["certificate"]  # notes: see above
+    tried, claimed = 0, not plan.guarantee.proved
+    if claimed:  # a claim counts for nothing, whatever its amount
+        del fields["guarantee"]
+    if verify_promise(plan) == math.inf:
+        return  # it is refused untouched
+    for path, value in leaves(fields):
+        for edited in forgeries(value):
+            tried += 1
+            if path == ("mechanism",):
+                with pytest.raises(shoal.InputError, match="mechanism is"):
+                    verify_promise(shoal.loads(forged(plan, put(edited, *path))))
+            elif not harmless(path, value, edited):
+                assert believed(plan, put(edited, *path)) is None, (path, value, edited)
+    assert tried > 12

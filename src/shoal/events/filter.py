@@ -262,7 +262,7 @@ def conditioned(held: Held, likely: Floats) -> Held:
     mass, support = held.mass * likely, held.support & (likely > 0)
     if not support.any():
         return replace(held, mass=np.zeros_like(mass), support=support)
-    total = mass.sum()
+    total = float(mass.sum())
     if not total > 0:  # possible, and too unlikely for a double: nothing is certified from here
         return Held(held.pairs, mass, support, np.inf, held.rounds)
     tiny = SMALLEST if (mass[support] < SMALLEST).any() else 0.0

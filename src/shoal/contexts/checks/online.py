@@ -30,9 +30,10 @@ from shoal.events.secrets import Events
 
 NAME = "mask-online"
 BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
-STEPS = 1200  # slots of sampled histories otherwise: a second or two
+STEPS = 1000  # slots of sampled histories otherwise: a second or two
 ROUNDS = (2, 16)  # fewest and most rounds of cuts
-STAGES = 600  # linear programs the cuts of a plan may take, beyond the fewest rounds
+STAGES = 900  # linear programs the cuts of a plan may take, beyond the fewest rounds
+LONGEST = 200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
 SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
 
 
@@ -108,8 +109,7 @@ def calibrate(
     cuts, most = _cuts(mask)
     candidates = [mask]
     looking = OnlineMask(mask.days, mask.secrets, amount, memory, mask.mixture, cuts)
-    short = mask.slots * ROUNDS[1] <= STAGES or mask.slots <= 48
-    if memory == "events" and (ahead or (ahead is None and short)):
+    if memory == "events" and (ahead or (ahead is None and mask.slots <= LONGEST)):
         candidates = [looking] if ahead else [mask, looking]
     measured = [(_shown(one), one) for one in candidates]
     (releases, spread, count), best = max(measured, key=lambda pair: pair[0][0])
@@ -190,7 +190,7 @@ def _shown(mask: OnlineMask) -> tuple[float, float, int]:
     if (mask.days[0].size + 1) ** mask.slots <= BRANCHES:
         return mean_releases(program), 0.0, 0
     rng = np.random.default_rng(SEED)
-    count = max(4, min(60, STEPS // mask.slots))
+    count = max(4, min(40, STEPS // mask.slots))
     means = [
         sum(float(chance[:-1].sum()) for chance in output_chances(program, rng))
         for _ in range(count)

@@ -251,7 +251,7 @@ class FreeLedger:
 
 
 def test_a_charged_step_goes_through_few_modules() -> None:
-    """Nine of them; with those of a ledger they stay within fifteen."""
+    """Nine of them, the ledger's own not counted."""
     query = measurement(CHAIN.states, QUERY.values.tolist(), labels=("x", "y"))
     policy = PolicyGraph.complete(CHAIN.states)
     plan = calibrate(query, policy, CHAIN, epsilon=1, mechanism="location-knorm")

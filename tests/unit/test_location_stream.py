@@ -126,7 +126,7 @@ def test_skipped_steps_move_the_belief_and_cost_nothing() -> None:
     by_none = LocationStream.begin(stream.plan)
     for _ in range(3):
         by_none, _ = by_none.read(None, rng=SeededRng(1))
-    assert by_none == stream
+    assert by_none.state == stream.state
     with pytest.raises(InputError, match="skip at least one"):
         stream.skip(0)
 

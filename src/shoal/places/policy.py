@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -297,7 +298,7 @@ class PolicyGraph(Value):
                     f"secrets are a policy on {self.size} states, but the model is "
                     f"{model.describe()}; build the policy on the model's states, in order"
                 )
-            motion_of(model)
+            _followed(model)
 
     def tied_under(self, model: Model) -> int | None:
         """Every entry the model ties to the one a pair is about."""
@@ -315,6 +316,12 @@ class PolicyGraph(Value):
     ) -> Self:
         groups = np.full(len(states), -1, dtype=np.int64)
         return cls(states=tuple(states), edges=edges, groups=groups, title=title, repair=repair)
+
+
+@lru_cache(maxsize=32)
+def _followed(model: Model) -> None:
+    """Refuses a model whose beliefs no stream follows; a ledger asks at every charge."""
+    motion_of(model)
 
 
 def _labels(states: Sequence[Any]) -> tuple[str, ...]:

@@ -184,6 +184,7 @@ class Runtime:
     def __init__(self, machine: LocationMachine) -> None:
         self._machine = machine
         self.motion = motion_of(machine.chain)
+        self._memory = self.motion.memory
         self.locator = StateLocator(machine.chain)
         self.forgetting = Forgetting(self.motion)
         self.values = machine.query.values
@@ -288,7 +289,7 @@ class Runtime:
     def reach(self, time: int, packed: Bytes) -> Reached:
         """The support at step `time`; steps that move alike share what was found."""
         motion = self.motion
-        moves = time if time < motion.memory or not motion.homogeneous else motion.memory
+        moves = time if time < self._memory or not motion.homogeneous else self._memory
         before, last, found = self._last_reached
         if found is not None and last is packed and before == moves and not packed.flags.writeable:
             return found
@@ -484,7 +485,10 @@ class CompiledSteps:
 
         self._step_at: Any = step_at
         self._step_among_likely: Any = step_among_likely
-        self._motion, self._values = runtime.motion, runtime.values
+        motion = runtime.motion
+        # steps that move alike share their matrix: asked for once
+        self._moves = motion.matrix(motion.memory) if motion.homogeneous else None
+        self._motion, self._values = motion, runtime.values
         self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
 
     def step(
@@ -500,7 +504,8 @@ class CompiledSteps:
         None told: the step must be taken the plain way, with the source returned, which gives the
         words that were read here once more.
         """
-        moves, noise = self._motion.matrix(time), reached.noise
+        moves = self._moves if time and self._moves is not None else self._motion.matrix(time)
+        noise = reached.noise
         parts = self._graph if noise is None else noise.planar
         if moves is None or parts is None:
             return None, rng

@@ -60,6 +60,7 @@ class StepNoise:
     state (through the member that answers for it). `spread` = η bounds the log-ratio between any
     two states whatever; inf when noise on a line tells some apart, and then `tells` is True: the
     output itself rules states out. `joined` says whether the policy has an edge left inside C.
+    `eta` is η as a ledger charges it, None when outputs can tell states apart with certainty.
     `count` = |C|, `added` are the edges of the repair; `planar` is what compiled code draws from
     when the law adds K-norm noise that fills the plane, else None.
     """
@@ -70,11 +71,14 @@ class StepNoise:
     law: EmissionLaw
     spread: float
     joined: bool
+    eta: Fraction | None = field(init=False)
     count: int = field(init=False)
     added: list[list[int]] = field(init=False)
     planar: Planar | None = field(init=False)
 
     def __post_init__(self) -> None:
+        eta = None if self.tells else Fraction(self.spread)
+        object.__setattr__(self, "eta", eta)
         object.__setattr__(self, "count", int(np.count_nonzero(self.members)))
         object.__setattr__(self, "added", self.protected.added.tolist())
         object.__setattr__(self, "planar", _planar(self.members, self.law))
@@ -88,11 +92,6 @@ class StepNoise:
     def tells(self) -> bool:
         """Whether outputs can rule states out."""
         return self.spread == np.inf
-
-    @property
-    def eta(self) -> Fraction | None:
-        """η as a ledger charges it; None when outputs can tell states apart with certainty."""
-        return None if self.tells else Fraction(self.spread)
 
     def near(self, state: int) -> Bools:
         """Which states are members that no output tells from the member `state` by more than ε."""

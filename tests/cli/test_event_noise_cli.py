@@ -76,3 +76,11 @@ def test_release_takes_whole_days_only(chain: shoal.MarkovChain, run: Run) -> No
     refused = run("release", "clinic.toml", "short.csv", "-o", "no.json")
     assert refused.exit_code != 0
     assert "another length than the 12 slots" in " ".join(refused.output.split())
+
+
+def test_attack_tells_the_belief_in_the_event(chain: shoal.MarkovChain, run: Run) -> None:
+    found = run("attack", "clinic.toml", "day.csv")
+    assert found.exit_code == 0, found.output
+    words = " ".join(found.output.split())
+    assert "at 'clinic' in slots 3 to 8 (it did happen): the belief went from 13.9%" in words
+    assert "no odds of having been at 'clinic' in slots 3 to 8 change by more than" in words

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.audit.case import AuditCase
 from shoal.audit.exact import audit_noise
 from shoal.audit.result import Witness
+from shoal.chains.audit.events import event_beliefs
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive
 from shoal.noise.laplace import LatticeLaplace
@@ -121,3 +123,20 @@ def test_a_plan_without_noise_is_not_asked_about_events() -> None:
     plan = shoal.mask(day, shoal.SensitiveContexts.of(["1"]), delta=0.2)
     with pytest.raises(Refused, match="adds no noise"):
         shoal.audit(plan, secrets=shoal.Events.of(shoal.visit("1")))
+
+
+def test_beliefs_after_any_output_are_those_of_all_paths() -> None:
+    plan = shoal.calibrate(COUNT, shoal.Events.of(VISIT), CHAIN, epsilon=1)
+    assert isinstance(plan.body, Additive)
+    case = AuditCase(COUNT, plan.body.noise, plan.task.secrets, CHAIN)
+    listed, above, below = path_laws((CHAIN, VISIT, None))
+    prior = VISIT.prior(CHAIN)
+    for output in (-3, 2, 11):
+        noise = np.array([math.exp(-abs(sum(p) - output) / (plan.scale or 1)) for p in listed])
+        joint = prior * (above @ noise), (1 - prior) * (below @ noise)
+        (told,) = event_beliefs(case, [output], [0, 0, 0, 1] + [0] * 6)
+        assert told.happened
+        assert told.before == pytest.approx(prior)
+        assert told.after == pytest.approx(joint[0] / sum(joint))
+        assert told.log_odds == pytest.approx(math.log(joint[0] / joint[1] * (1 - prior) / prior))
+        assert abs(told.log_odds) <= 1 + 1e-9

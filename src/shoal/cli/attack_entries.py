@@ -163,6 +163,7 @@ def _print(
             f"went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from {before[1]:.1%} to "
             f"{after[1]:.1%}; the odds changed by {show.odds(learned.log_odds)}.",
         ),
+        *_events(plan, release, truth),
         _promised(plan, planned=planned),
         (
             "Best guess",
@@ -185,9 +186,42 @@ def _print(
     out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
 
 
+def _events(plan: Plan, release: Release, truth: list[int]) -> list[tuple[str, str]]:
+    """The belief in each event the plan is about, before and after; none where there is none."""
+    from shoal.audit.case import AuditCase
+    from shoal.chains.audit.events import event_beliefs
+    from shoal.core.errors import Refused
+    from shoal.core.plan import Additive
+    from shoal.events.secrets import as_events
+    from shoal.noise.laplace import is_zero_sum
+
+    secrets, body, model = as_events(plan.task.secrets), plan.body, plan.task.family[0]
+    if secrets is None or not isinstance(body, Additive) or len(truth) != model.tied:
+        return []
+    query: Any = body.query
+    if is_zero_sum(body.noise):
+        return []
+    try:
+        found = event_beliefs(AuditCase(query, body.noise, secrets, model), release.values, truth)
+    except Refused:
+        return []
+    return [
+        (
+            f"Event {number}",
+            f"{one.event.describe()} ({'it did' if one.happened else 'it did not'} happen): the "
+            f"belief went from {one.before:.1%} to {one.after:.1%}; its odds changed by "
+            f"{show.odds(abs(one.log_odds))}.",
+        )
+        for number, one in enumerate(found, start=1)
+    ]
+
+
 def _promised(plan: Plan, *, planned: bool) -> tuple[str, str]:
     """What the plan promises, or what the spec wants and this noise was not made for."""
-    most = f"that no odds change by more than {show.odds(float(plan.guarantee.amount))}"
+    from shoal.core.task import each_entry
+
+    of = "" if each_entry(plan.task.secrets) else f" of {plan.task.secrets.subject}"
+    most = f"that no odds{of} change by more than {show.odds(float(plan.guarantee.amount))}"
     if planned:
         return "Promised", f"{most} ({plan.guarantee.notion})."
     return "Promised", f"nothing: the noise was given by --scale. The spec wants {most}."

@@ -7,6 +7,7 @@ without any conditioning on the way; the mechanism's own evaluation conditions e
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Walk
 from shoal.events.automaton import Automaton, compile_events
+from shoal.events.event import TimeEvent
 from shoal.events.law import PathLaw
 from shoal.events.secrets import Events
 from shoal.noise.laplace import is_zero_sum
@@ -39,17 +41,65 @@ class _Counted(NamedTuple):
     rounding: float
 
 
-def event_finding(setting: AuditCase) -> Finding:
-    """lower ≤ loss ≤ upper for every pair of events under one chain of a given length."""
+class EventBelief(NamedTuple):
+    """What one output makes of an event: the belief in it before and after, the change of odds."""
+
+    event: TimeEvent
+    before: float
+    after: float
+    log_odds: float
+    happened: bool | None
+
+
+def event_beliefs(
+    setting: AuditCase, output: Sequence[float], path: Sequence[int] | None = None
+) -> list[EventBelief]:
+    """The belief in each event before and after `output`, in the query's units, and the truth.
+
+    The change of odds is that against what the event is hidden against. `path` is the data.
+    """
+    walk, automaton = _followed(setting)
+    if walk.initial is None or _work(setting, walk, automaton) > MOST_WORK:
+        raise Refused("the belief in an event needs one law, of a chain that is short enough")
+    counted = _count(setting, walk, automaton, walk.initial)
+    steps = np.asarray(output, dtype=np.float64) / float(setting.step)
+    noise = -np.abs(counted.answers - steps).sum(axis=1) / setting.scale
+    prior = np.logaddexp.reduce(counted.joint, axis=1)
+    seen = np.logaddexp.reduce(counted.joint + noise, axis=1)
+    whole = float(np.logaddexp.reduce(counted.anyway + noise))
+    told = seen - prior
+    held = None if path is None else automaton.holds(path)
+    half = len(prior) // 2
+    secrets = setting.secrets
+    assert isinstance(secrets, Events)
+    return [
+        EventBelief(
+            event,
+            math.exp(prior[i]),
+            math.exp(seen[i] - whole),
+            float(told[i] - told[half + i]),
+            None if held is None else bool(held[i]),
+        )
+        for i, (event, _) in enumerate(secrets.pairs)
+    ]
+
+
+def _followed(setting: AuditCase) -> tuple[Walk, Automaton]:
+    """The chain as a walk, and the automaton of the events and of what each is hidden against."""
     secrets, walk = setting.secrets, setting.model.walk()
     assert isinstance(secrets, Events)
     if isinstance(walk, str) or walk.length is None:
         raise Refused("an event needs a chain of a given length")
     if setting.wide:
         raise Refused("the weights of the query span too many steps to add up answers one by one")
-    entries = walk.length + walk.order - 1
-    path = PathLaw(walk.values, np.ones(1), walk.matrix, entries)
-    automaton = compile_events((*(event for event, _ in secrets.pairs), *secrets.against()), path)
+    path = PathLaw(walk.values, np.ones(1), walk.matrix, walk.length + walk.order - 1)
+    events = (*(event for event, _ in secrets.pairs), *secrets.against())
+    return walk, compile_events(events, path)
+
+
+def event_finding(setting: AuditCase) -> Finding:
+    """lower ≤ loss ≤ upper for every pair of events under one chain of a given length."""
+    walk, automaton = _followed(setting)
     if _work(setting, walk, automaton) > MOST_WORK:
         upper, notes = least_upper(setting)
         return Finding(lower=0.0, upper=upper, notes=(TOO_LONG, *notes))

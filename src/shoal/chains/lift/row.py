@@ -61,7 +61,13 @@ class EntryLiftOfChain:
         return self._make_any_start()
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
-        """The first bound that is at most `enough`, else the least."""
+        """The first bound that is at most `enough`, else the least.
+
+        What a larger eta was found to tell bounds what this one tells.
+        """
+        for known in self._largest.values():
+            if known.eta >= eta and known.loss <= enough:
+                return known.loss
         found = self.own.loss(eta)
         value = found.value
         if value > enough and self._unsettled(found):

@@ -43,7 +43,7 @@ class PlanCache:
         amount = request.epsilon()
         asked = digest([request.task.fingerprint, str(amount), request.mechanism])
         if asked not in self._known:
-            self._known[asked] = self._stored(asked) or self._calibrated(request, asked)
+            self._known[asked] = self._stored(asked, request) or self._calibrated(request, asked)
         return self._known[asked]
 
     def _calibrated(self, request: Request, asked: str) -> Plan:
@@ -54,11 +54,13 @@ class PlanCache:
             atomic_write(self._folder / f"{asked}.json", dumps(plan) + "\n")
         return plan
 
-    def _stored(self, asked: str) -> Plan | None:
+    def _stored(self, asked: str, request: Request) -> Plan | None:
         if self._folder is None or not (self._folder / f"{asked}.json").exists():
             return None
         path = self._folder / f"{asked}.json"
-        return rechecked(load_stored(path, "cached plan"), path)
+        plan = rechecked(load_stored(path, "cached plan"), path)
+        same = plan.task == request.task and plan.guarantee.amount == request.epsilon()
+        return plan if same else None  # another plan under this name answers another question
 
 
 def job_plans(

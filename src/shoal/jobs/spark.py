@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.core.errors import DataError, InputError
 from shoal.jobs.inputs import BadFile, InputFile, frames
@@ -20,22 +21,14 @@ from shoal.jobs.local import (
     attempt,
     charging_of,
     check_unchanged,
-    outcome_of,
     reported,
     stored_job,
     undone_if_empty,
     write_bad_rows,
 )
 from shoal.jobs.report import JobReport
-from shoal.jobs.rows import PIECE, BadRow, Faults, check_kinds, refused_file
-from shoal.jobs.tidy import kinds_of, shard_of, tidy, tidy_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from shoal.jobs.inputs import Layout
-    from shoal.jobs.tidy import Locator
-
+from shoal.jobs.rows import PIECE, BadRow, Faults, OnDisk, check_kinds, refused_file, together
+from shoal.jobs.tidy import kinds_of, tidy
 
 # a busy machine takes longer to start a Python than the 15 seconds Spark waits by default
 PATIENT = {
@@ -93,16 +86,18 @@ def check_reach(spark: Any, job: Job) -> None:
 
 # Jobs on Spark: the same shards, released by the same code, in the tasks of a cluster.
 #
-# Each shard of subjects is one group of `applyInArrow`. A task charges, draws, and writes its
-# files into a hidden folder of its own; its result is the name of that folder. Spark hands the
-# driver the result of exactly one attempt of every task, and the driver commits that one through
-# the job's journal. An attempt that was retried, speculated or lost leaves a folder nobody shows;
-# with a ledger every attempt has the same values anyway, because its keys bring the stored ones
-# back.
+# Rows never pass through Java. A task of the first stage reads a file and lays its rows, shard by
+# shard, into the job's notes, which every worker can reach; a task of the second takes all rows of
+# one shard, charges, draws, and writes its files into a hidden folder of its own. Its result is the
+# name of that folder. Spark hands the driver the result of exactly one attempt of every task, and
+# the driver commits that one through the job's journal. An attempt that was retried, speculated or
+# lost leaves a folder nobody shows; with a ledger every attempt has the same values anyway, because
+# its keys bring the stored ones back.
 
 
 TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
 FAULT = Callable[[int], None]
+ROWS = "rows"  # the folder of the notes that holds what the first stage read
 
 
 def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
@@ -137,96 +132,52 @@ def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None
 def _finish(
     job: Job, spark: Any, journal: Journal, done: set[int], after_sampling: FAULT | None
 ) -> None:
-    rows = _tidy_rows(job, spark).persist()
-    try:
-        bad = _scan(job, rows, journal)
-        kept = rows.where("note IS NULL")
-        if bad:
-            kept = kept.where(~rows.file.isin(bad))
-        task = _task(job, spark, sorted(done), after_sampling)
-        # a number given by hand is kept: Spark would put small shards into one task
-        parted = kept.repartition(job.shards, "shard").groupBy("shard")
-        result = parted.applyInArrow(task, "shard int, folder string, event string")
-        found = {row.shard: row for row in result.collect()}
-    finally:
-        rows.unpersist()
-    for shard in range(job.shards):
-        if shard in found:
-            journal.commit(shard, found[shard].folder, **json.loads(found[shard].event))
-        elif shard not in done:
-            journal.commit(shard, None, **outcome_of(job, None, None).event)
-
-
-def _tidy_rows(job: Job, spark: Any) -> Any:
-    """The rows of all files in the columns of a job, with their shard, and a note per file."""
-    import polars as pl
-
-    files = [(number, *file) for number, file in enumerate(job.inputs)]
-    schema = "number int, path string, size long, modified long"
-    listed = spark.createDataFrame(files, schema).repartition(len(files))
-    layout, states, shards = job.layout, job.states, job.shards
-    stored = str(job.out.absolute()), job.ledger
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        maps = None if layout.latitude is None else stored_job(Path(stored[0]), stored[1]).maps()
-        for batch in batches:
-            for row in batch.to_pylist():
-                file = InputFile(row["path"], row["size"], row["modified"])
-                yield from _read_file(row["number"], file, layout, states, shards, maps)
-
-    words = {pl.String: "string", pl.Int64: "long", pl.Int32: "int", pl.Float64: "double"}
-    columns = [f"`{name}` {words[kind]}" for name, kind in tidy_schema(layout).items()]
-    columns += ["shard int", "file int", "note string"]
-    return listed.mapInArrow(read, ", ".join(columns))
+    context = spark.sparkContext
+    where = str(job.out.absolute()), job.ledger
+    shutil.rmtree(job.notes / ROWS, ignore_errors=True)
+    (job.notes / ROWS).mkdir(mode=0o700)
+    files = context.parallelize(list(enumerate(job.inputs)), len(job.inputs))
+    bad = frozenset(_scan(job, dict(files.map(partial(_read_file, where)).collect()), journal))
+    left = [shard for shard in range(job.shards) if shard not in done]
+    tasks = context.parallelize(left, len(left))
+    for shard, folder, event in tasks.map(partial(_release, where, bad, after_sampling)).collect():
+        journal.commit(shard, folder, **event)
+    shutil.rmtree(job.notes / ROWS, ignore_errors=True)
 
 
 def _read_file(
-    number: int,
-    file: InputFile,
-    layout: Layout,
-    states: tuple[str, ...],
-    shards: int,
-    maps: Locator | None,
-) -> Iterator[pa.RecordBatch]:
-    """The tidy rows of one file, then a row that says what was read or what is wrong."""
-    import polars as pl
-
+    where: tuple[str, str | None], numbered: tuple[int, InputFile]
+) -> tuple[int, dict[str, Any]]:
+    """The number of a file, and what was read of it or what is wrong; its rows lie in the notes."""
+    number, file = numbered
+    job = stored_job(Path(where[0]), where[1])
     note: dict[str, Any] = {"rows": 0, "unowned": 0, "off_map": 0, "kinds": [], "reason": None}
     faults = Faults()
+    laid = job.notes / ROWS / f"{number:06d}.{secrets.token_hex(6)}"
+    laid.mkdir(mode=0o700)
+    store, maps = OnDisk(laid, job.shards), job.maps()
     try:
-        for frame in frames(file, layout, PIECE):
+        for frame in frames(file, job.layout, PIECE):
             if frame.height:
-                note["kinds"].append(kinds_of(frame, layout))
-            part = tidy(frame, layout, states, repr(file.path), maps)
+                note["kinds"].append(kinds_of(frame, job.layout))
+            part = tidy(frame, job.layout, job.states, repr(file.path), maps)
             faults.add(file.path, note["rows"], part.bad)
             note["rows"] += frame.height
             note["unowned"] += part.unowned
             note["off_map"] += part.off_map
-            placed = part.rows.with_columns(
-                pl.Series("shard", shard_of(part.rows["subject"], shards), dtype=pl.Int32),
-                pl.lit(number, dtype=pl.Int32).alias("file"),
-                pl.lit(None, dtype=pl.String).alias("note"),
-            )
-            yield from placed.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+            store.add(part.rows)
     except DataError as error:
         note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
-    note |= {"faults": faults.counts, "bad_rows": faults.rows}
-    schema = tidy_schema(layout)
-    said: dict[str, list[Any]] = {name: [None] for name in schema}
-    told = pl.DataFrame(said, schema=schema).with_columns(
-        pl.lit(None, dtype=pl.Int32).alias("shard"),
-        pl.lit(number, dtype=pl.Int32).alias("file"),
-        pl.lit(json.dumps(note)).alias("note"),
-    )
-    yield from told.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+    store.close()
+    try:
+        os.replace(laid, job.notes / ROWS / f"{number:06d}")
+    except OSError:  # another attempt at this file was first, and laid the same rows
+        shutil.rmtree(laid, ignore_errors=True)
+    return number, {**note, "faults": dict(faults.counts), "bad_rows": faults.rows}
 
 
-def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
+def _scan(job: Job, notes: dict[int, dict[str, Any]], journal: Journal) -> list[int]:
     """The numbers of the bad files, after noting what was read; stops when they must not be."""
-    notes = {
-        row.file: json.loads(row.note)
-        for row in rows.where("note IS NOT NULL").select("file", "note").collect()
-    }
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
     counts: dict[str, Any] = dict.fromkeys(("rows", "unowned", "off_map"), 0)
@@ -253,42 +204,19 @@ def _scan(job: Job, rows: Any, journal: Journal) -> list[int]:
     return list(bad)
 
 
-def _task(job: Job, spark: Any, done: Sequence[int], after_sampling: FAULT | None) -> Any:
-    """What a worker does with the rows of one shard. The job and its plans are broadcast."""
-    recipe = spark.sparkContext.broadcast((str(job.out.absolute()), job.ledger, frozenset(done)))
-
-    def task(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        out, ledger, finished = recipe.value
-        shard = key[0].as_py()
-        if shard in finished:
-            return pa.table({"shard": [], "folder": [], "event": []}, schema=_result())
-        folder, event = _release(out, ledger, shard, table)
-        if after_sampling is not None:
-            after_sampling(shard)
-        columns = {"shard": [shard], "folder": [folder], "event": [json.dumps(event)]}
-        return pa.table(columns, schema=_result())
-
-    return task
-
-
 def _release(
-    out: str, ledger: str | None, shard: int, table: pa.Table
-) -> tuple[str, dict[str, Any]]:
-    """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
-    import polars as pl
-
-    job = stored_job(Path(out), ledger)
-    rows = pl.from_arrow(table)
-    assert isinstance(rows, pl.DataFrame)
-    ordered = rows.drop("shard", "note").sort("file", maintain_order=True).drop("file")
+    where: tuple[str, str | None], bad: frozenset[int], after_sampling: FAULT | None, shard: int
+) -> tuple[int, str, dict[str, Any]]:
+    """Release a shard into a folder of this attempt's own: shard, folder's name, and the counts."""
+    job = stored_job(Path(where[0]), where[1])
+    parts = [
+        OnDisk(job.notes / ROWS / f"{number:06d}", job.shards).shard(shard)
+        for number in range(len(job.inputs))
+        if number not in bad
+    ]
+    rows = together([part for part in parts if part.height])
     with charging_of(job) as charging:
-        _, name, event = attempt(job, Journal(job.notes), shard, ordered, charging)
-    return name, event
-
-
-def _result() -> Any:
-    import pyarrow as pa
-
-    return pa.schema([("shard", pa.int32()), ("folder", pa.string()), ("event", pa.string())])
+        made = attempt(job, Journal(job.notes), shard, rows, charging)
+    if after_sampling is not None:
+        after_sampling(shard)
+    return made

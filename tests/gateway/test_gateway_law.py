@@ -136,7 +136,7 @@ def check(folder: Path, streams: int, days: int) -> None:
 
 
 def test_outputs_over_http_follow_the_plan(tmp_path: Path) -> None:
-    check(tmp_path, streams=24, days=8)
+    check(tmp_path, streams=20, days=8)
 
 
 @pytest.mark.slow

@@ -95,7 +95,10 @@ def test_a_token_stands_for_an_operator_or_a_person(signed_in: House) -> None:
         {"key": THEIRS},
         {"key": "a-shared-secret-that-is-long-enough-for-it", "algorithm": "HS256"},
     ],
-    ids=str,
+    ids=[
+        *("issuer", "audience", "expired", "endless", "nobody", "nowhere", "bad space", "device"),
+        *("application", "person without name", "another key", "a shared secret"),
+    ],
 )
 def test_any_other_token_is_refused_alike(signed_in: House, changed: dict[str, Any]) -> None:
     assert status(signed_in, token(**changed)) == 401

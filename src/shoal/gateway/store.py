@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
@@ -91,7 +91,17 @@ class Store:
 
     async def limit(self, subject: str, amount: float, unit: str) -> None:
         """Set the most that may be spent on a subject in each of its periods."""
-        await self._in_thread(lambda: self.ledger.limit(amount, unit=unit, subject=subject))
+        await self.alone(lambda: self.ledger.limit(amount, unit=unit, subject=subject))
+
+    async def alone(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which makes a transaction of the ledger's own.
+
+        On SQLite in the writer's thread, between two groups: another writer would wait for a
+        moment at which nobody writes, and may never find one.
+        """
+        if self._writer is None:
+            return await self._in_thread(work)
+        return await asyncio.wrap_future(self._writer.submit(work, alone=True))
 
     async def spent(self, subject: str, period: str) -> Any:
         """What the ledger says was spent on a subject in a period; None for nothing."""
@@ -131,19 +141,27 @@ class Store:
         raise AssertionError("unreachable")
 
 
+class Waiting(NamedTuple):
+    """Work that waits for the writer, who waits for it, and whether it is done by itself."""
+
+    work: Callable[..., Any]
+    future: Future[Any]
+    alone: bool
+
+
 class Writer:
     """The one thread that writes to a SQLite file; what waits meanwhile is committed together."""
 
     def __init__(self, ledger: SqlLedger) -> None:
         self._ledger = ledger
-        self._queue: queue.SimpleQueue[tuple[Work[Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work[T]) -> Future[T]:
-        """The result of `work`, once it is on the disk."""
+    def submit(self, work: Callable[..., T], *, alone: bool = False) -> Future[T]:
+        """The result of `work`, once it is on the disk; `alone` it makes its own transaction."""
         future: Future[T] = Future()
-        self._queue.put((work, future))
+        self._queue.put(Waiting(work, future, alone))
         return future
 
     def run(self, work: Work[T]) -> T:
@@ -162,24 +180,35 @@ class Writer:
             while len(taken) < GROUP and not self._queue.empty():
                 taken.append(self._queue.get())
             going = None not in taken
-            group = [each for each in taken if each is not None and _begins(each[1])]
+            wanted = [each for each in taken if each is not None and _begins(each.future)]
+            group = [each for each in wanted if not each.alone]
             if group:
                 self._commit(group)
+            for each in wanted:
+                if each.alone:
+                    _run(each)
 
-    def _commit(self, group: list[tuple[Work[Any], Future[Any]]]) -> None:
+    def _commit(self, group: list[Waiting]) -> None:
         try:
             told = self._ledger.database.write(
-                lambda connection: [_attempt(connection, work) for work, _ in group]
+                lambda connection: [_attempt(connection, each.work) for each in group]
             )
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
-            for _, future in group:
-                future.set_exception(error)
+            for each in group:
+                each.future.set_exception(error)
             return
-        for (_, future), (result, failure) in zip(group, told, strict=True):
+        for each, (result, failure) in zip(group, told, strict=True):
             if failure is None:
-                future.set_result(result)
+                each.future.set_result(result)
             else:
-                future.set_exception(failure)
+                each.future.set_exception(failure)
+
+
+def _run(waiting: Waiting) -> None:
+    try:
+        waiting.future.set_result(waiting.work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+        waiting.future.set_exception(error)
 
 
 def _begins(future: Future[Any]) -> bool:

@@ -74,7 +74,7 @@ class Ticker:
         settings = self._store.settings
         if time.monotonic() >= self._anchored:
             self._anchored = time.monotonic() + settings.checkpoint_hours * 3600
-            await asyncio.to_thread(lay_anchor, self._store, settings.head_file)
+            await self._store.alone(lambda: lay_anchor(self._store, settings.head_file))
 
     async def write_seen(self) -> None:
         """Write down who saw what, and which keys were used, since the last time."""

@@ -152,6 +152,20 @@ def test_a_number_of_bins_holds_about_as_many_rows_each(values: list[Any]) -> No
     assert np.bincount(np.concatenate(found.chains[0])).tolist() == [2, 2, 2, 2]
 
 
+def test_every_bin_is_a_state_in_order_also_where_no_row_lies() -> None:
+    frame = pl.DataFrame({"w": [900.0, 10.0, None, 20.0], "t": [3, 1, 2, 4]})
+    found = shoal.read(frame, state="w", time="t", bins=[100, 500, 1000], missing="state")
+    every = ("below 100", "100 to 500", "500 to 1000", "1000 or more", "missing")
+    assert found.states == every
+    assert texts(found) == {"data": [["below 100", "missing", "500 to 1000", "below 100"]]}
+    chain = shoal.fit_chain(
+        frame, state="w", time="t", bins=[100, 500, 1000], missing="state", smoothing=1, length=9
+    )
+    plan = shoal.calibrate(shoal.count(every, "below 100"), shoal.EachEntry(), chain, epsilon=1)
+    raw = plan.release(frame, state="w", time="t", missing="state", rng=1)  # the bins are known
+    assert raw.as_dict() == plan.release(texts(found)["data"][0], rng=1).as_dict()
+
+
 @pytest.mark.parametrize(
     ("bins", "message"),
     [

@@ -15,6 +15,7 @@ from shoal.core.task import Task
 from shoal.data.bins import Bins
 from shoal.data.frames import is_frame, library_of, to_polars
 from shoal.data.read import SUFFIXES, load_columns, matching, read
+from shoal.data.rows import MISSING
 from shoal.data.table import Columns, Dataset, from_table
 from shoal.data.times import parse_duration
 
@@ -182,7 +183,7 @@ def _only_column(data: Any) -> str:
 
 def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins | None:
     """The bins a model's states are named after, where the data holds the raw numbers."""
-    bins = Bins.named_by(states)
+    bins = Bins.named_by([state for state in states if state != MISSING])
     if bins is None:
         return None
     named = Columns(**{name: value for name, value in columns.items() if name in KEYWORDS})

@@ -5,14 +5,21 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.bins import Bins, Wish, numbers_of
+from shoal.data.bins import Bins, Wish
 from shoal.data.frames import is_frame
-from shoal.data.table import Columns, Dataset, chains_of, check_columns, from_table, tidy
+from shoal.data.table import (
+    Columns,
+    Dataset,
+    chains_of,
+    check_columns,
+    from_table,
+    tidy,
+    with_bins,
+)
 from shoal.data.times import Duration, holds_seconds
 
 if TYPE_CHECKING:
@@ -64,26 +71,14 @@ def read(
         return from_table(source, **told)
     files = matching(source)
     tables = [load_columns(file, columns, sep=sep) for file in files]
-    if columns.bins is not None:
-        columns = replace(columns, bins=_shared_bins(files, tables, columns))
+    columns = with_bins(columns, tables, [repr(str(file)) for file in files])
     parts = [
         tidy(table, repr(str(file)), columns, name=name)
         for file, table, name in zip(files, tables, names_of(files), strict=True)
     ]
     seconds = time is not None and holds_seconds(tables[-1][time])
-    return chains_of(_together(parts), columns.pause, seconds=seconds)
-
-
-def _shared_bins(files: tuple[Path, ...], tables: list[pl.DataFrame], columns: Columns) -> Bins:
-    """One set of bins for all files."""
-    import polars as pl
-
-    numbers = [
-        numbers_of(table[columns.state], repr(str(file)))
-        for file, table in zip(files, tables, strict=True)
-    ]
-    assert columns.bins is not None
-    return Bins.of(columns.bins, pl.concat(numbers))
+    whole = _together(parts)
+    return chains_of(whole, columns.pause, seconds=seconds, states=columns.all_states)
 
 
 def matching(path: str | os.PathLike[str]) -> tuple[Path, ...]:

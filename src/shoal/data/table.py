@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, sequences, shown_names
 from shoal.data.bins import Bins, Wish, numbers_of
 from shoal.data.frames import to_polars, unused_levels
-from shoal.data.rows import check_missing, chosen, emptied, filled, parse_where
+from shoal.data.rows import MISSING, check_missing, chosen, emptied, filled, parse_where
 from shoal.data.times import (
     Duration,
     duration,
@@ -198,6 +198,13 @@ class Columns:
         """The gap as a length of time."""
         return None if self.gap is None else duration(self.gap)
 
+    @property
+    def all_states(self) -> tuple[str, ...] | None:
+        """Every bin in order, whether or not a row lies in it; None where states are as found."""
+        if not isinstance(self.bins, Bins):
+            return None
+        return (*self.bins.labels, *((MISSING,) if self.missing == "state" else ()))
+
     def series_in(self, present: Sequence[str]) -> tuple[str, ...]:
         """The columns that tell series apart: "a,b" names two where no column is called so."""
         if self.series is None:
@@ -231,8 +238,22 @@ def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
             f"{f' and {len(levels) - 1} more' if len(levels) > 1 else ''}, which no row takes; "
             "drop unused levels (pandas: .cat.remove_unused_categories()), or make the column text"
         )
+    told = with_bins(told, [table], ["the table"])
     tidied = tidy(table, "the table", told, name=name)
-    return chains_of(tidied, told.pause, seconds=_bare(table, told))
+    return chains_of(tidied, told.pause, seconds=_bare(table, told), states=told.all_states)
+
+
+def with_bins(columns: Columns, tables: Sequence[pl.DataFrame], sources: Sequence[str]) -> Columns:
+    """`columns` with the bins asked for made of the rows of all tables that count."""
+    if columns.bins is None:
+        return columns
+    import polars as pl
+
+    numbers = [
+        numbers_of(chosen(table, columns.where, source)[columns.state], source)
+        for table, source in zip(tables, sources, strict=True)
+    ]
+    return replace(columns, bins=Bins.of(columns.bins, pl.concat(numbers)))
 
 
 def _bare(table: pl.DataFrame, columns: Columns) -> bool:
@@ -349,13 +370,22 @@ def refuse_nulls(
         )
 
 
-def chains_of(columns: pl.DataFrame, gap: timedelta | None, *, seconds: bool = False) -> Dataset:
-    """The data set of tidy columns. `seconds` says how to show a time in a refusal."""
+def chains_of(
+    columns: pl.DataFrame,
+    gap: timedelta | None,
+    *,
+    seconds: bool = False,
+    states: tuple[str, ...] | None = None,
+) -> Dataset:
+    """The data set of tidy columns; its states are those that occur unless given.
+
+    `seconds` says how to show a time in a refusal.
+    """
     if columns.height - columns["state"].null_count() < 2:
         held = columns.height - columns["state"].null_count()
         raise DataError(f"the data holds {held} row; at least 2 are needed")
     names, series = _coded(columns["series"])
-    states, values = _coded(columns["state"])
+    found, values = _coded(columns["state"])
     if "time" in columns.columns:
         time = columns["time"].to_numpy()
         order = np.lexsort((time, series))
@@ -372,7 +402,8 @@ def chains_of(columns: pl.DataFrame, gap: timedelta | None, *, seconds: bool = F
     owners = series[np.concatenate([[0], np.flatnonzero(breaks) + 1])]
     bounds = np.searchsorted(owners, np.arange(len(names) + 1))
     grouped = tuple(_present(pieces[a:b]) for a, b in pairwise(bounds))
-    return Dataset(states, names, grouped)
+    dataset = Dataset(found, names, grouped)
+    return dataset if states is None else dataset.on(states)
 
 
 def _present(pieces: tuple[Ints, ...]) -> tuple[Ints, ...]:

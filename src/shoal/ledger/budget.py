@@ -137,8 +137,19 @@ def budget(
     if every not in DAYS:
         raise InputError(f"every is {every!r}; it must be one of {', '.join(DAYS)}")
     task = as_task(query, secrets, family)
+    plans = _plans(task, amount, _coarser(every, count, task))
+    most = max(plans, key=lambda name: eta_of(plans[name][1]))
+    together = _together(plans[most][1], math.ceil(count / plans[most][0]), amount)
     paces = [
-        _pace(task, amount, name, factor, count) for name, factor in _coarser(every, count, task)
+        Pace(
+            every=name,
+            releases=math.ceil(count / factor),
+            entries=_entries(task, factor),
+            eta=eta_of(plan),
+            epsilon=together,
+            plan=plan,
+        )
+        for name, (factor, plan) in plans.items()
     ]
     error = paces[0].error
     return Budget(
@@ -199,39 +210,43 @@ def _coarser(every: str, count: int, task: Task) -> list[tuple[str, int]]:
     return found
 
 
-def _pace(task: Task, epsilon: Fraction, every: str, factor: int, count: int) -> Pace:
-    releases = math.ceil(count / factor)
-    query = _longer(task.query, factor)
-    own = Task(query=query, secrets=task.secrets, family=tuple(map(_going_on, task.family)))
-    plan = _plan(own, epsilon)
+def _plans(
+    task: Task, epsilon: Fraction, paces: Sequence[tuple[str, int]]
+) -> dict[str, tuple[int, Plan]]:
+    """Each pace to how many parts it asks about at once and its plan, all at one η.
+
+    It is the largest η whose plain lift is ε, the lift a ledger takes of a sum of η: it depends on
+    the law alone, so it is looked for once. The row by itself also uses how far apart the answers
+    of two values are, and may spend more.
+    """
+    family = tuple(map(_going_on, task.family))
+    first = Task(query=task.query, secrets=task.secrets, family=family)
+    reason = lift.refuse(first)
+    if reason is not None:
+        raise Refused(f"no budget over parts: {reason}")
+    certificate = lift.certified(first, None, epsilon)
+    eta = Fraction(min(model.eta for model in certificate.models))
+    plans = {}
+    for name, factor in paces:
+        own = replace(first, query=_longer(task.query, factor))
+        noise = quietest_noise(own.query, own.query.lipschitz / eta)
+        promise = task_guarantee(own, epsilon)
+        plans[name] = (factor, noisy_plan(own, lift.NAME, promise, noise, certificate))
+    return plans
+
+
+def _together(plan: Plan, releases: int, epsilon: Fraction) -> float:
+    """What the ledger's rules make of `releases` parts; refused when it is more than ε.
+
+    Asked of the plan with the largest η: the others, rounded otherwise, come to no more.
+    """
     total = compose([plan] * releases, parts=[Part(name=str(part)) for part in range(releases)])
     if not float(total.amount) <= float(epsilon) * (1 + TOLERANCE):
         raise PromiseBroken(
-            f"{releases} parts at eta = {float(_eta(plan)):g} come to {float(total.amount):g}, "
+            f"{releases} parts at eta = {float(eta_of(plan)):g} come to {float(total.amount):g}, "
             f"more than {float(epsilon):g}; please report this task"
         )
-    return Pace(
-        every=every,
-        releases=releases,
-        entries=_entries(task, factor),
-        eta=_eta(plan),
-        epsilon=float(total.amount),
-        plan=plan,
-    )
-
-
-def _plan(task: Task, epsilon: Fraction) -> Plan:
-    """The plan at the largest η whose plain lift is ε: the lift a ledger takes of a sum of η.
-
-    The row by itself also uses how far apart the answers of two values are, and may spend more.
-    """
-    reason = lift.refuse(task)
-    if reason is not None:
-        raise Refused(f"no budget over parts: {reason}")
-    certificate = lift.certified(task, None, epsilon)
-    eta = Fraction(min(model.eta for model in certificate.models))
-    noise = quietest_noise(task.query, task.query.lipschitz / eta)
-    return noisy_plan(task, lift.NAME, task_guarantee(task, epsilon), noise, certificate)
+    return float(total.amount)
 
 
 def _longer(query: Query, factor: int) -> Query:
@@ -260,7 +275,8 @@ def _going_on(model: Any) -> Any:
     return model if model.length is None else replace(model, length=None)
 
 
-def _eta(plan: Plan) -> Fraction:
+def eta_of(plan: Plan) -> Fraction:
+    """The entry-level loss of one release of the plan."""
     return min(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
 
 

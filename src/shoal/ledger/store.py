@@ -24,7 +24,7 @@ from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan, Release
 from shoal.core.rng import Rng
 from shoal.core.shown import Shown
-from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit, tally
+from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import Entry, checked_text, loaded, read_limits, unpack
 from shoal.ledger.rules import least_total, parallel, standard_conversions, told
@@ -278,11 +278,7 @@ class SqlLedger(Shown):
         """
         known: dict[Tally, Total | CannotCompose] = {}
         conversions = self._memory.computed()
-        counted = self.database.read(
-            lambda connection: _counted(
-                connection, subject, after, rows, self._everybody(connection)
-            )
-        )
+        counted = self.database.read(lambda c: _counted(c, subject, after, rows))
         for name, counts in counted:
             for one in sorted({kind.period for kind in counts}):
                 if period not in (None, one):
@@ -435,9 +431,6 @@ class SqlLedger(Shown):
         books = self._till.books
         return tally(counts, lambda name: books.plan(connection, name), period, requester)
 
-    def _everybody(self, connection: Connection) -> Account:
-        return loaded(connection, [EACH])[EACH]
-
     def _check_open(self) -> None:
         if self.obstacle is not None:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {self.obstacle}")
@@ -477,9 +470,10 @@ def _total(tally: Tally, conversions: Conversions) -> Total | CannotCompose:
 
 
 def _counted(
-    connection: Connection, subject: str | None, after: str, rows: int | None, everybody: Account
+    connection: Connection, subject: str | None, after: str, rows: int | None
 ) -> list[tuple[str, Counter[Kind]]]:
     """How often each kind was charged about each subject, in the order of their names."""
+    everybody = loaded(connection, [EACH])[EACH]
     where = "subject = :subject" if subject is not None else "subject > :after"
     page = "" if rows is None else " LIMIT :rows"
     asked = text(

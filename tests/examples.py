@@ -33,7 +33,7 @@ from shoal.noise.laplace import ZeroSumLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.noise.staircase import Staircase
 from shoal.places.machine import LocationMachine
-from shoal.places.map import HexGrid
+from shoal.places.map import HexGrid, RoadMap
 from shoal.places.stream import LocationStream
 from shoal.records.sources import FriendModel
 from tests.contract.tasks import TASKS, short_day
@@ -58,6 +58,9 @@ BY_HAND: tuple[Any, ...] = (
         (visit("A"), visit("B", between=(2, 5))),
     ),
     ExternalQuery("other", ("a", "b")),
+    RoadMap(
+        ends=np.array([[52.5, 13.3, 52.5, 13.4], [52.5, 13.4, 52.6, 13.4]]), names=("main", "side")
+    ),
     HexGrid(indexes=np.array([612630286862614527, 612630286896168959])),
     guarantee.PerStep(Fraction(2), Fraction(5, 2)),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
@@ -146,6 +149,9 @@ def _made() -> Iterator[Any]:
                     yield from LocationStream.begin(plan).read(
                         task.query.states[0], rng=SeededRng(2)
                     )
+                    if name == "map":
+                        there = Events.of(visit(task.query.states[0], between=(0, 1)))
+                        yield LocationStream.begin(plan, events=there, event_epsilon=1)
                 if name == "contexts":
                     yield ContextStream.begin(plan, "monday")
     yield ContextStream.begin(

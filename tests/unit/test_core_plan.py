@@ -167,6 +167,8 @@ def test_the_explanation_answers_every_question(plan: Plan) -> None:
         "Promise",
         "Mechanism",
         "Error",
+        "Useful",
+        "Careful",
         "Why it holds",
         "Assumes",
         "Adding up",

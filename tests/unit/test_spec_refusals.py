@@ -109,7 +109,7 @@ CASES = [
     # secrets
     ("secrets.kind", "policy", "secrets.kind is 'policy'; it must be one of"),
     ("secrets.pairs", [], "secrets.pairs is not a key of [secrets] of kind 'each-entry'"),
-    ("secrets", PAIRS, "secrets name events over variables, but a Markov chain"),
+    ("secrets", PAIRS, "the event 'yes' names 'a'; the variables of a series are its slots"),
     ("secrets", {**PAIRS, "pairs": [["yes"]]}, "secrets.pairs[0] is a list of 1; it must be a"),
     ("secrets", {**PAIRS, "pairs": [["yes", "maybe"]]}, "secrets.pairs[0] names 'maybe'"),
     ("secrets", {**PAIRS, "events": {"yes": {"a": []}}}, "secrets.events.yes.a is an empty list"),

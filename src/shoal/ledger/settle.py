@@ -51,7 +51,7 @@ from shoal.ledger.entries import (
     unpack,
 )
 from shoal.ledger.schema import NEWEST, Head
-from shoal.ledger.totals import Conversions, Memory, is_step
+from shoal.ledger.totals import Conversions, Memory
 
 KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -189,9 +189,8 @@ class Till:
     def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Outcome | None:
         """The outcome of one charge, with nothing locked; None when somebody else came first."""
         seen = self._remembered(charge)
-        # a step's key is new nearly always, and adding it finds out; what a day has begun with may
-        # not be drawn anew, so its key is looked up first
-        if seen is not None and charge.key is not None and not is_step(charge.plan):
+        # looked up before anything is drawn: what was charged and never told is fetched this way
+        if seen is not None and charge.key is not None:
             seen = self._glanced(charge, seen)
         if seen is None:
             stored, seen = self.database.read(lambda c: self._look(c, charge))

@@ -74,7 +74,7 @@ def delta_words(plan: Plan) -> str:
     return (
         f"delta = {amount:g} bounds how far outputs raise a belief above what everybody expects "
         "anyway: where a sensitive context is already likely it may be shown often. Ask for more "
-        'with never = ["…"] (never shown at all), or with events ("at some time today").'
+        'with never = ["home"] (never shown at all), or with events ("at some time today").'
     )
 
 

@@ -52,8 +52,11 @@ def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 def budget_line(entries: list[Any], ledger: SqlLedger) -> dict[str, Any]:
     """Props of the line: amounts in order, the limit, and when it is reached at this pace."""
     points, total = [], Fraction(0)
+    amounts: dict[str, Fraction] = {}
     for entry in entries:
-        total += Fraction(entry.amount)
+        if entry.plan not in amounts:
+            amounts[entry.plan] = Fraction(ledger.plan(entry.plan).guarantee.amount)
+        total += amounts[entry.plan]
         points.append({"at": entry.at, "spent": float(total)})
     limits = [limit.amount for limit in ledger.limits() if limit.unit == "epsilon"]
     limit = float(min(limits)) if limits else None

@@ -82,6 +82,19 @@ def make_app(*, token: str, port: int, data: Path | None = None) -> FastAPI:
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return answer
 
+    _add_acts(app, work, uploads, data)
+
+    @app.get("/")
+    async def index() -> FileResponse:
+        return FileResponse(page / "index.html")
+
+    app.mount("/", StaticFiles(directory=page), name="page")
+    return app
+
+
+def _add_acts(app: FastAPI, work: Work, uploads: Path, data: Path | None) -> None:
+    """What the page may ask: files, acts, their progress and their end."""
+
     @app.post("/api/uploads")
     async def upload(request: Request) -> JSONResponse:
         """A file of the person's, kept in a private folder until the studio ends."""
@@ -126,13 +139,6 @@ def make_app(*, token: str, port: int, data: Path | None = None) -> FastAPI:
     async def cancel(name: str) -> Response:
         work.cancel(name)
         return Response(status_code=204)
-
-    @app.get("/")
-    async def index() -> FileResponse:
-        return FileResponse(page / "index.html")
-
-    app.mount("/", StaticFiles(directory=page), name="page")
-    return app
 
 
 def sentence(words: str, status: int = 422) -> JSONResponse:

@@ -5,6 +5,7 @@ Run as a program: each line of input is settings as JSON; it answers with the pi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -58,8 +59,9 @@ class Nursery:
                 return
 
     def kill(self, port: int) -> None:
-        """kill -9."""
-        os.kill(self.pids.pop(port), signal.SIGKILL)
+        """kill -9; a worker that ended by itself, as after a crash of its database, is gone too."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pids.pop(port), signal.SIGKILL)
 
     def stop(self) -> None:
         """Kill all that are left, then the nursery."""

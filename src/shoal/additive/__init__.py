@@ -37,6 +37,7 @@ FAMILY = Family(
         "shoal.core.guarantee:SameQuilts",
         "shoal.core.guarantee:AsGroupDP",
         "shoal.core.guarantee:PerStep",
+        "shoal.core.guarantee:OneStream",
         "shoal.core.guarantee:Alone",
         "shoal.core.plan:Additive",
         "shoal.noise.laplace:LatticeLaplace",
@@ -74,16 +75,16 @@ FAMILY = Family(
     },
     bodies={
         "additive": "shoal.audit.exact:additive_audit",
-        "measured": "shoal.audit.bounded:measured_audit",
+        "measured": "shoal.audit.bounds:measured_audit",
     },
     secrets_sections={
-        "each-entry": "shoal.spec.queries:EachEntrySecrets",
+        "each-entry": "shoal.spec.fields:EachEntrySecrets",
     },
     query_sections={
-        "count": "shoal.spec.queries:CountQuery",
-        "sum": "shoal.spec.queries:SumQuery",
-        "mean": "shoal.spec.queries:MeanQuery",
-        "histogram": "shoal.spec.queries:HistogramQuery",
+        "count": "shoal.spec.fields:CountQuery",
+        "sum": "shoal.spec.fields:SumQuery",
+        "mean": "shoal.spec.fields:MeanQuery",
+        "histogram": "shoal.spec.fields:HistogramQuery",
     },
 )
 

@@ -19,8 +19,7 @@ from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import told
-from shoal.core.registry import Table, stranger
-from shoal.core.shown import Shown
+from shoal.core.registry import Shown, Table, stranger
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 
 # every row of every family; ties in cost go to the earlier row
@@ -38,11 +37,11 @@ class Choice(Shown):
     alternatives: dict[str, Plan | str]
 
 
-def choose(task: Task, amount: Number, mechanism: str = "best", *, every: bool = True) -> Choice:
+def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool = False) -> Choice:
     """The plan of least cost that is proved and gives the notion the secrets ask for.
 
     With a row's name: that row's plan, whatever its standing. Refused with all reasons when
-    nothing applies. `exact` is taken where no row saves .2 % of its noise; without `every`, rows
+    nothing applies. `exact` is taken where no row saves .2 % of its noise; with `prune`, rows
     known beforehand not to are left out, and their alternative is a sentence that says so.
     """
     amount = positive(amount, "amount")
@@ -50,7 +49,7 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, every: bool =
         raise InputError(f"the task is of type {type(task).__name__}; make one with shoal.Task")
     if mechanism != "best":
         return Choice(calibrated(row_named(mechanism), task, amount), {})
-    found = None if every else _without_hopeless(task, amount)
+    found = _without_hopeless(task, amount) if prune else None
     if found is None:
         found = {name: _attempt(name, task, amount) for name in _counted_rows()}
     notion = task.secrets.notion
@@ -260,7 +259,7 @@ def calibrate(
 ) -> Plan:
     """The plan with the least noise that is provably enough for `epsilon`."""
     task = as_task(query, secrets, family)
-    return choose(task, positive(epsilon, "epsilon"), mechanism, every=False).plan
+    return choose(task, positive(epsilon, "epsilon"), mechanism, prune=True).plan
 
 
 def epsilon_for(
@@ -283,7 +282,7 @@ def epsilon_for(
 
     @cache
     def plan_at(place: int) -> Plan:
-        return choose(task, BUDGETS[place], mechanism, every=False).plan
+        return choose(task, BUDGETS[place], mechanism, prune=True).plan
 
     def enough(place: int) -> bool:
         found = plan_at(place).error(confidence)
@@ -350,9 +349,9 @@ def _likely_budget(plan: Plan, budget: Fraction, confidence: float, wanted: floa
     """
     error = plan.error(confidence)
     loss = math.inf
-    if isinstance(plan.body, Additive) and error is not None:
-        scale = _widest(plan.body.noise, confidence, wanted)
-        noise = replace(plan.body.noise, scale=scale)  # type: ignore[type-var]
+    if plan.additive is not None and error is not None:
+        scale = _widest(plan.additive.noise, confidence, wanted)
+        noise = replace(plan.additive.noise, scale=scale)  # type: ignore[type-var]
         try:
             loss = row_named(plan.mechanism).loss(
                 replace(plan, body=Additive(plan.task.query, noise))

@@ -19,6 +19,7 @@ Proofs: shoal/additive/lift.md. All results round up. 0/0 is no constraint, c/0 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -41,7 +42,7 @@ UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number
 
 
 class Optima:
-    """The tree on which the cone rule last found each pair's optimum, as lift_tree codes it."""
+    """The tree on which the cone rule last found each pair's optimum, as cone_tree codes it."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._shape = rows, rows, columns
@@ -49,6 +50,31 @@ class Optima:
     @cached_property
     def trees(self) -> Indices:
         return np.full(self._shape, UNKNOWN, dtype=np.int16)
+
+
+Remembered = dict[int, Optima]  # by lag
+
+
+class Memory(defaultdict[str, Remembered]):
+    """The optima of one search, by side and lag.
+
+    Where a search begins moves the last digits of what it certifies, so what is evaluated with a
+    memory of its own depends on nothing that was asked before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+
+
+class Ranking:
+    """The states of every ordered pair of rows, sorted when first asked for: see PairLaws."""
+
+    def __init__(self, upper: Floats, lower: Floats) -> None:
+        self._rows = upper, lower
+
+    @cached_property
+    def sorted(self) -> tuple[Indices, Indices]:
+        return _ratio_order(*self._rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +93,19 @@ class PairLaws:
     present: Bools
     gained: Floats
     held: Floats
+    ranks: Ranking
     optima: Optima
     slack: float
 
-    @cached_property
+    @property
     def ranking(self) -> tuple[Indices, Indices]:
-        return _ratio_order(self.upper, self.lower)
+        return self.ranks.sorted
+
+    def remembering(self, optima: Remembered, lag: int) -> PairLaws:
+        """The same laws with the optima of another search."""
+        if lag not in optima:
+            optima[lag] = Optima(*self.upper.shape)
+        return replace(self, optima=optima[lag])
 
     @property
     def rows(self) -> tuple[Floats, Floats, Bools, Floats, Floats]:
@@ -85,14 +118,13 @@ def prepare(
     possible: Bools | None = None,
     unsure: Bools | None = None,
     error: float = 0.0,
-    like: PairLaws | None = None,
 ) -> PairLaws:
     """The law's rows bracketed and sorted for `leak` and `lower`.
 
     error bounds |log computed - log true| of every entry. possible marks the entries that are
     truly positive (default: those that are not 0): one that underflowed stays a possibility.
     Rows of zeros belong to impossible values, and rows marked unsure are not known well enough:
-    both are compared with nothing. `like` lends its memory of optima.
+    both are compared with nothing.
     """
     possible = law > 0 if possible is None else possible
     tiny = possible & (law < FLOOR)
@@ -101,9 +133,9 @@ def prepare(
     present = np.asarray(upper.any(axis=1))
     if unsure is not None:
         present &= ~unsure
-    optima = Optima(*upper.shape) if like is None else like.optima
     gained, held = _gains(upper, lower)
-    return PairLaws(upper, lower, present, gained, held, optima, 2.0 * error)
+    ranks, optima = Ranking(upper, lower), Optima(*upper.shape)
+    return PairLaws(upper, lower, present, gained, held, ranks, optima, 2.0 * error)
 
 
 def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
@@ -198,6 +230,33 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
         _lower_cone(best, cost, extra, laws, growth)
     else:
         raise InputError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
+
+
+def slopes(
+    laws: PairLaws, growth: Floats, rule: Rule
+) -> tuple[Floats, npt.NDArray[np.int32], Floats] | None:
+    """Λ of all pairs, not rounded, and what it hangs on, for a search: see cone_slopes.
+
+    None where a search of the cone fails.
+    """
+    from shoal.additive import cone_slopes as kernels
+
+    rows, states = laws.upper.shape
+    value, most = np.empty((rows, rows)), 1 if rule == "largest" else states
+    places = np.full((rows, rows, most), -1, dtype=np.int32)
+    shares = np.zeros((rows, rows, most))
+    found = value, places, shares
+    if rule == "cone":
+        weight = np.exp(closure(growth))
+        failed = kernels.cone_slopes(laws.rows, weight, laws.optima.trees, *found)
+        return None if failed else found
+    excess = np.expm1(growth)
+    if rule == "largest":
+        kernels.largest_slopes(laws.rows, *laws.ranking, excess, *found)
+    else:
+        decay, fall = np.exp(-growth), -np.expm1(-growth)
+        kernels.caps_slopes(laws.rows, *laws.ranking, excess, decay, fall, *found)
+    return found
 
 
 def _exponential_less_one(growth: Floats) -> Floats:

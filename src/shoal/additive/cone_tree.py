@@ -111,8 +111,8 @@ def _climbed(
     parent, high, order, head, after, states = links
     ratio = 0.0
     for _ in range(40 * p.size + 100):
-        walk(parent, order, head, after, p.size)
-        if not evaluate(parent, high, order, weight, v):
+        whole = one_tree(parent, order, head, after, p.size)
+        if not (whole and evaluate(parent, high, order, weight, v)):
             return 0.0
         ratio = (p * v).sum() / (q * v).sum()
         worst = -1
@@ -135,7 +135,7 @@ def _warm_start(p: Any, q: Any, weight: Any, values: Any, links: Any, tree: Any)
     count = p.size
     if not recall(tree, states, parent, high, after, count):
         return False
-    if walk(parent, order, head, after, count) != count or parent[order[0]] >= 0:
+    if not one_tree(parent, order, head, after, count):
         return False
     if not evaluate(parent, high, order, weight, v):
         return False
@@ -168,7 +168,8 @@ def _certified(
 ) -> float:
     """The least tried ratio ≥ the given one that the tree's multipliers prove; 0 if none."""
     root_at_heaviest(q, v, parent, high)
-    walk(parent, order, head, after, v.size)
+    if not one_tree(parent, order, head, after, v.size):
+        return 0.0
     widening = v.size * ROUND
     for _ in range(30):
         candidate = float(ratio * (1.0 + widening))
@@ -233,6 +234,13 @@ def walk(parent: Any, order: Any, head: Any, after: Any, count: int) -> int:
             reached += 1
             child = after[child]
     return reached
+
+
+@njit(cache=True, error_model="numpy")
+def one_tree(parent: Any, order: Any, head: Any, after: Any, count: int) -> bool:
+    """Whether all states hang on one root; order then lists it first, then parents first."""
+    whole = walk(parent, order, head, after, count) == count
+    return whole and parent[order[0]] < 0 and (count < 2 or parent[order[1]] >= 0)
 
 
 @njit(cache=True, error_model="numpy")

@@ -24,7 +24,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan, Proof
-from shoal.core.shown import Shown
+from shoal.core.registry import Shown
 from shoal.core.task import (
     EachEntry,
     EntryLift,

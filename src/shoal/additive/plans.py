@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from shoal.additive.queries import ExternalQuery, linear
 from shoal.core.codec import Value
@@ -18,7 +18,7 @@ from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng
 from shoal.core.task import Query, Task
-from shoal.noise.laplace import LatticeLaplace, is_zero_sum
+from shoal.noise.laplace import LatticeLaplace, is_laplace, is_zero_sum
 from shoal.noise.lattice import round_up
 
 
@@ -30,6 +30,7 @@ class Measured(Value):
     mechanism itself is not stored: a loaded plan releases only after `attach`.
     """
 
+    own_randomness: ClassVar[bool] = True  # no seed of ours reaches it
     name: str
     eta: Fraction
     mechanism: Callable[[list[Any]], Any] | None = field(default=None, metadata={"stored": False})
@@ -249,7 +250,7 @@ def additive_body(plan: Plan) -> Additive:
 def laplace_body(plan: Plan) -> Additive:
     """`additive_body` of a plan whose noise is independent Laplace noise; PromiseBroken else."""
     body = additive_body(plan)
-    if not isinstance(body.noise, LatticeLaplace):
+    if not is_laplace(body.noise):
         raise PromiseBroken(
             f"{plan.mechanism} speaks about independent Laplace noise only, and this plan draws "
             f"{body.describe()}"
@@ -266,7 +267,7 @@ def _entry_noise(noise: Noise, query: Query) -> bool:
     """Whether noise of its scale is (L / scale)-DP for one entry of `query`."""
     if is_zero_sum(noise):
         return keeps_total(query) and noise.dimension == len(query.labels)
-    return isinstance(noise, LatticeLaplace)
+    return is_laplace(noise)
 
 
 def float_below(value: Fraction) -> float:

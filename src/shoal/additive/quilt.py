@@ -140,7 +140,7 @@ def composed_loss(plans: Sequence[Plan]) -> float:
 
     Song, Wang & Chaudhuri 2017, Theorem 4.4, with the noise scales known.
     """
-    shared = [rule for plan in plans for rule in plan.composition if isinstance(rule, SameQuilts)]
+    shared = [rule for plan in plans for rule in plan.rules(SameQuilts)]
     if len(shared) != len(plans) or len({rule.key for rule in shared}) != 1:
         raise InputError("the plans were not made from the same quilt sets")
     eta = sum(map(entry_level, plans), Fraction(0))

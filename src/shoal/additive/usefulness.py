@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from shoal.core.codec import Floats
+from shoal.core.errors import ShoalError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Query
+from shoal.noise.primitives import SeededRng
 
 MOST, LEAST = 20, 1e-3  # budgets beyond which something is said
+SAMPLES, MOST_VARIABLES = 200, 2000  # outcomes of a network, and the largest that is drawn from
 NORMAL = math.sqrt(2 / math.pi)  # mean distance from the mean, in standard deviations
 
 
@@ -125,7 +128,13 @@ def _spread(plan: Plan) -> float | None:
     low, high = getattr(query, "low", None), getattr(query, "high", None)
     if low is not None and high is not None and not isinstance(low, tuple):
         return float(high - low)
+    if low is not None and high is not None:  # a box: its longest side
+        return max(float(b - a) for a, b in zip(low, high, strict=True))
+    if getattr(query, "variables", ()):  # a sum with weights of each variable
+        return float(sum(max(row) - min(row) for row in query.weights))
     entries = _entries(plan)
+    if entries is not None and hasattr(query, "edges"):  # bins of numbers: all in one, or none
+        return float(entries)
     weights = _weights(query)
     if entries is None or weights is None:
         return None
@@ -134,15 +143,34 @@ def _spread(plan: Plan) -> float | None:
 
 def _prior_error(plan: Plan) -> float | None:
     """The mean error of a guess from the model, for the value and the member where it is most."""
+    found = [_guess(plan, model) for model in plan.task.family]
+    return max((one for one in found if one is not None), default=None)
+
+
+def _guess(plan: Plan, model: Any) -> float | None:
+    """The mean error of a guess from one model; None where it gives no law of the answer."""
     entries, weights = _entries(plan), _weights(plan.task.query)
-    if entries is None or weights is None:
+    of_sum, of_answer = (getattr(model, f"{name}_variance", None) for name in ("sum", "answer"))
+    if of_sum is not None and entries is not None and weights is not None:
+        return NORMAL * math.sqrt(float(of_sum(weights, entries).max()))
+    if of_answer is not None:
+        variance = of_answer(plan.task.query)
+        return None if variance is None else NORMAL * math.sqrt(float(variance.max()))
+    return _sampled(plan, model)
+
+
+def _sampled(plan: Plan, model: Any) -> float | None:
+    """The same from outcomes of a law of named variables, drawn with a fixed seed."""
+    names = getattr(model, "variables", ())
+    if not 0 < len(names) <= MOST_VARIABLES or not hasattr(model, "sample"):
         return None
-    found = []
-    for model in plan.task.family:
-        variance = getattr(model, "sum_variance", None)
-        if variance is not None:
-            found.append(NORMAL * math.sqrt(float(variance(weights, entries).max())))
-    return max(found, default=None)
+    query, rng = plan.task.query, SeededRng(1)
+    try:
+        drawn = [query.evaluate(plan.task.read(list(model.sample(rng)))) for _ in range(SAMPLES)]
+    except ShoalError:  # the query is not about one value of each variable
+        return None
+    answers = np.array(drawn, dtype=np.float64) * float(query.lattice)
+    return float(np.abs(answers - np.median(answers, axis=0)).mean(axis=0).max())
 
 
 def _weights(query: Query) -> Floats | None:
@@ -158,6 +186,14 @@ def _entries(plan: Plan) -> int | None:
     length = getattr(plan.task.query, "length", None)
     if length is not None:
         return int(length)
-    lengths = [getattr(model, "length", None) for model in plan.task.family]
+    lengths = [_size(model) for model in plan.task.family]
     known = [one for one in lengths if isinstance(one, int)]
     return max(known) if known and len(known) == len(lengths) else None
+
+
+def _size(model: Any) -> Any:
+    """Entries of a series, records, or variables, where the model says how many there are."""
+    for name in ("length", "records"):
+        if isinstance(getattr(model, name, None), int):
+            return getattr(model, name)
+    return len(getattr(model, "variables", ())) or None

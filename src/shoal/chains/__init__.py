@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from shoal.chains.held_out import (
         check_held_out as check_held_out,
     )
-    from shoal.chains.hidden import (
-        baum_welch as baum_welch,
-    )
 
 FAMILY = Family(
     name="chains",
@@ -85,7 +82,6 @@ NAMES = {
         "fit_private",
     ),
     "chains.held_out": ("check_held_out",),
-    "chains.hidden": ("baum_welch",),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

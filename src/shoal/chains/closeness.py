@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
-from shoal.core.task import Model, Secrets
-from shoal.core.wide import Wide
-from shoal.networks.elimination import LOST
-
-if TYPE_CHECKING:
-    from shoal.networks.closeness import SecretCloseness
+from shoal.core.wide import LOST, Wide
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,26 +41,6 @@ class Closeness(Value):
             f"{self.state!r}); the bound grows with the length, here {self.length}: "
             "put the other chain into the family instead"
         )
-
-
-def closeness(
-    chain: MarkovChain | Model | Sequence[Model],
-    other: MarkovChain | Model,
-    length: int | None = None,
-    *,
-    secrets: Secrets | None = None,
-) -> Closeness | SecretCloseness:
-    """How much an adversary outside a family gains: epsilon + 2Δ instead of epsilon.
-
-    Δ for two chains of some length (`chain_closeness`), or for a family of tables, networks or
-    contagion models and the secrets (`secret_closeness`, every single entry by default).
-    Song, Wang & Chaudhuri 2017, Theorem 2.4.
-    """
-    from shoal.networks.closeness import secret_closeness
-
-    if isinstance(chain, MarkovChain) and isinstance(other, MarkovChain):
-        return chain_closeness(chain, other, length)
-    return secret_closeness(chain, other, secrets)
 
 
 def chain_closeness(chain: MarkovChain, other: MarkovChain, length: int | None = None) -> Closeness:

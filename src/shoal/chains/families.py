@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.task import EntryLift, Law, Model, Query, Quilts
 from shoal.core.walk import Walk
+
+if TYPE_CHECKING:
+    from shoal.chains.hidden import Motion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,14 +87,6 @@ class AnyInitialLaw(ChainLaw):
         from shoal.chains.quilt.row import mixing_of_matrix
 
         return mixing_of_matrix(self)
-
-    def starting_in(self, state: int) -> MarkovChain:
-        """The member whose first entry is certain."""
-        initial = np.zeros(len(self.states))
-        initial[state] = 1.0
-        return MarkovChain(
-            states=self.states, transition=self.transition, initial=initial, length=self.length
-        )
 
     def admit(self, records: Sequences) -> None:
         admit_length(records, self.length)
@@ -288,6 +283,11 @@ class OrderChain(ChainLaw):
         first = tuple(digits[:, i] for i in range(self.order))
         matrices = tuples.transition[None]
         return Walk(self.states, tuples.initial, matrices, self.entry, first, tuples.length)
+
+    def motion(self) -> Motion:
+        from shoal.chains.hidden import on_tuples
+
+        return on_tuples(self)
 
     def check_events(self, secrets: Any) -> None:
         """Refuse events that cannot happen under this law, or that cannot fail to."""

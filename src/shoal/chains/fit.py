@@ -6,7 +6,7 @@ docs/fitting.md says when that matters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, exact, positive, significant
 from shoal.core.records import Sequences, entries_of
+from shoal.core.registry import load
 from shoal.core.rng import Rng
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import WIDEST_RATIO
@@ -63,13 +64,22 @@ def fit_chain(
 
 
 def fit_groups(
-    groups: Mapping[str, Sequences],
+    groups: Any,
     *,
     smoothing: Number = 0,
     length: int | None = None,
     initial: Start = "stationary",
+    group: str | None = None,
+    states: StatesGiven = None,
+    **columns: Any,
 ) -> dict[str, MarkovChain]:
-    """One chain per group, all on the same states; a refusal names the group."""
+    """One chain per group, all on the same states; a refusal names the group.
+
+    `groups` maps names to sequences, or is a table or a file, whose column `group` tells them apart
+    and whose `columns` are named as in `shoal.read`.
+    """
+    if group is not None or columns:
+        groups = load("shoal.data.entries:grouped")(groups, group, states, columns)
     if not groups:
         raise InputError("groups is empty; give at least one group of sequences")
     first = next(iter(groups.values()))

@@ -21,7 +21,7 @@ WORST = 3  # transitions that are named
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TransitionCheck:
     """A transition as the model says it and as the data has it: chances, departures, deviation.
 
     `deviation` is (seen - expected) in standard errors of the expected count.
@@ -58,7 +58,7 @@ class HeldOut:
     chi_square: float
     degrees: int
     p_value: float
-    worst: tuple[Cell, ...]
+    worst: tuple[TransitionCheck, ...]
     distance: float
     fit: FitCheck
 
@@ -170,7 +170,7 @@ def _looked_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
 
 def _calibrated(
     data: Sequences, chain: MarkovChain, counts: Ints
-) -> tuple[float, int, tuple[Cell, ...]]:
+) -> tuple[float, int, tuple[TransitionCheck, ...]]:
     """Pearson's statistic over transitions the model calls possible, its degrees, the worst."""
     rows = counts.sum(axis=1, keepdims=True)
     expected = rows * chain.transition
@@ -182,7 +182,7 @@ def _calibrated(
     z = gaps / spread
     order = np.argsort(-np.abs(z), axis=None)[:WORST]
     worst = [
-        Cell(
+        TransitionCheck(
             data.states[int(x)],
             data.states[int(y)],
             float(chain.transition[x, y]),

@@ -9,19 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.families import OrderChain
-from shoal.chains.model import MarkovChain
-from shoal.contexts.day import DayChain
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.numbers import Number, exact, whole
 from shoal.core.task import Model
-from shoal.places.walk import SparseChain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +131,11 @@ class FarLaw:
         """Which states the law can take."""
         return self.share > 0
 
+    def same(self, other: FarLaw) -> bool:
+        """Whether both are one law to the last bit."""
+        equal = np.array_equal(self.share, other.share)
+        return equal and np.array_equal(self.power, other.power)
+
     def moved(self, rows: Floats) -> tuple[FarLaw, Floats]:
         """The law after a step with P(x, y) = rows, and log P(before = x | after = y).
 
@@ -157,28 +158,10 @@ LEAST = -(2**60)  # as a power of two: of no term at all
 
 def motion_of(model: Model) -> Motion:
     """The motion of a Markov chain, dense or sparse, of any order, or with a matrix per step."""
-    match model:
-        case MarkovChain(transition=transition, initial=initial):
-            matrices = [transition] if transition.ndim == 2 else list(transition)
-            return _first_order(matrices, initial, model.length, model.homogeneous)
-        case DayChain(transition=transition, initial=initial):
-            return _first_order(list(transition), initial, model.slots, homogeneous=False)
-        case SparseChain():
-            return _first_order([model.matrix()], model.initial, model.length, homogeneous=True)
-        case OrderChain():
-            tuples = model.on_tuples()
-            return Motion(
-                size=len(model.states),
-                initial=tuples.initial,
-                shown=np.ascontiguousarray(model.tuples().T),
-                forward=(_transposed(tuples.transition),),
-                length=model.length,
-                homogeneous=True,
-            )
-    raise InputError(
-        f"the model is {model.describe()}; a stream of beliefs needs one Markov chain with a given "
-        "first law"
-    )
+    motion: Motion | str = model.motion()
+    if isinstance(motion, str):
+        raise InputError(motion)
+    return motion
 
 
 def posterior(prior: Floats, log_weights: Floats) -> Floats:
@@ -204,9 +187,10 @@ def posterior(prior: Floats, log_weights: Floats) -> Floats:
         return np.asarray(product / total)
 
 
-def _first_order(
-    matrices: list[Any], initial: Floats, length: int | None, homogeneous: bool
+def first_order(
+    matrices: Sequence[Any], initial: Floats, length: int | None, homogeneous: bool
 ) -> Motion:
+    """The motion of a chain whose states are its entries, dense or sparse."""
     return Motion(
         size=len(initial),
         initial=initial,
@@ -217,6 +201,19 @@ def _first_order(
     )
 
 
+def on_tuples(chain: OrderChain) -> Motion:
+    """The motion of a chain of higher order: it walks on tuples of entries."""
+    tuples = chain.on_tuples()
+    return Motion(
+        size=len(chain.states),
+        initial=tuples.initial,
+        shown=np.ascontiguousarray(chain.tuples().T),
+        forward=(_transposed(tuples.transition),),
+        length=chain.length,
+        homogeneous=True,
+    )
+
+
 def _transposed(matrix: Any) -> Any:
     """The transposed matrix in sparse rows, for products with a column of beliefs."""
     from scipy.sparse import csr_array
@@ -224,119 +221,3 @@ def _transposed(matrix: Any) -> Any:
     rows = csr_array(csr_array(matrix).T)
     rows.eliminate_zeros()
     return rows
-
-
-# A chain learned from noisy outputs: Baum–Welch with emissions that are known.
-#
-# Everything it sees was released already, so the model it returns costs no further privacy.
-
-
-class LearnedChain(NamedTuple):
-    """The chain after the last round, and the log-likelihood of the outputs before each round."""
-
-    chain: SparseChain
-    log_likelihoods: tuple[float, ...]
-
-
-def baum_welch(
-    start: SparseChain | MarkovChain,
-    outputs: Sequence[npt.ArrayLike],
-    *,
-    rounds: int = 20,
-    smoothing: Number = 0,
-) -> LearnedChain:
-    """The chain that makes the outputs likelier, round by round, beginning at `start`.
-
-    `outputs` holds, for each sequence, log P(output t | state s) as an array (steps, states), up
-    to a constant per step; rows of zeros are steps without an output. Moves that `start` calls
-    impossible stay so. `smoothing` times `start`'s own row is added to the expected counts, which
-    keeps rows that were hardly visited. The likelihood never falls (without smoothing).
-    """
-    chain = start if isinstance(start, SparseChain) else _sparse(start)
-    lean = float(exact(smoothing, "smoothing"))
-    sequences = [_checked(rows, chain.size) for rows in outputs]
-    if not sequences:
-        raise InputError("outputs is empty; give at least one sequence")
-    prior = chain
-    history = []
-    for _ in range(whole(rounds, "rounds")):
-        moves, first = np.zeros(len(chain.targets)), np.zeros(chain.size)
-        total = 0.0
-        for rows in sequences:
-            total += _expected(chain, rows, moves, first)
-        history.append(total)
-        chain = _maximised(chain, prior, moves, first, lean)
-    return LearnedChain(chain, tuple(history))
-
-
-def _expected(chain: SparseChain, logs: Floats, moves: Floats, first: Floats) -> float:
-    """Adds the expected moves and first states of one sequence; its log-likelihood comes back."""
-    highest = logs.max(axis=1)
-    with np.errstate(under="ignore"):
-        weights = np.exp(logs - highest[:, None])
-    steps, matrix = len(logs), chain.matrix()
-    forward, scales = np.empty_like(weights), np.empty(steps)
-    backwards = matrix.T.tocsr()
-    belief = chain.initial
-    for t in range(steps):
-        belief = (backwards @ belief if t else belief) * weights[t]
-        scales[t] = belief.sum()
-        if scales[t] <= 0:
-            raise InputError(
-                f"outputs: step {t + 1} of a sequence is impossible under the chain; smooth it, "
-                "or leave the sequence out"
-            )
-        belief = belief / scales[t]
-        forward[t] = belief
-    origins = np.repeat(np.arange(chain.size), np.diff(chain.starts))
-    later = np.ones(chain.size)
-    for t in range(steps - 1, 0, -1):
-        ahead = weights[t] * later / scales[t]
-        moves += forward[t - 1][origins] * chain.weights * ahead[chain.targets]
-        later = matrix @ ahead
-    first += forward[0] * later
-    return float(np.log(scales).sum() + highest.sum())
-
-
-def _maximised(
-    chain: SparseChain, prior: SparseChain, moves: Floats, first: Floats, lean: float
-) -> SparseChain:
-    """The chain of the expected counts; rows never left keep their law."""
-    counts = moves + lean * prior.weights
-    totals = np.add.reduceat(counts, chain.starts[:-1])
-    spread = np.repeat(totals, np.diff(chain.starts))
-    kept = spread <= 0
-    shares = np.where(kept, chain.weights, counts / np.where(kept, 1.0, spread))
-    # a move that is stored can happen: what underflows stays at the least positive share
-    shares = np.maximum(shares, np.finfo(np.float64).tiny)
-    shares = shares / np.repeat(np.add.reduceat(shares, chain.starts[:-1]), np.diff(chain.starts))
-    law = first + lean * prior.initial
-    return SparseChain(
-        states=chain.states,
-        starts=chain.starts,
-        targets=chain.targets,
-        weights=np.maximum(shares, np.finfo(np.float64).tiny),
-        initial=law / law.sum(),
-        length=chain.length,
-        grid=chain.grid,
-        cells=chain.cells,
-    )
-
-
-def _sparse(chain: MarkovChain) -> SparseChain:
-    if not chain.homogeneous:
-        raise InputError("start has one matrix per step; Baum–Welch learns one for all steps")
-    return SparseChain.of(
-        chain.transition, initial=chain.initial, states=chain.states, length=chain.length
-    )
-
-
-def _checked(rows: npt.ArrayLike, size: int) -> Floats:
-    logs: Any = np.asarray(rows, np.float64)
-    if logs.ndim != 2 or logs.shape[1] != size or not len(logs):
-        raise InputError(
-            f"outputs has a sequence of shape {logs.shape}; it must be (steps, {size})"
-        )
-    if np.isnan(logs).any() or not (logs.max(axis=1) > -np.inf).all():
-        raise InputError("outputs has a step that no state can explain; check its likelihoods")
-    return np.asarray(logs)

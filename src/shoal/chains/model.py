@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,21 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label, labels as texts
 from shoal.core.rng import Rng, categorical, uniforms
-from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
+from shoal.core.task import (
+    AnswerLaws,
+    EntryLift,
+    Influences,
+    Law,
+    Query,
+    Quilts,
+    Secrets,
+    as_events,
+)
 from shoal.core.walk import Walk
 from shoal.core.wide import LEAST, TooUnlikely, held
-from shoal.events.secrets import as_events
+
+if TYPE_CHECKING:
+    from shoal.chains.hidden import Motion
 
 SUM_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 FOLLOWED = 4096  # entries whose sum is followed one by one when its variance is wanted
@@ -187,15 +198,6 @@ class MarkovChain(ChainLaw):
         """The one law that the transition matrix keeps."""
         return stationary_law(self._one_matrix("stationary_law"))
 
-    def reversed_law(self, t: int, lag: int = 1) -> Floats:
-        """R(x, y) = P(X_{t-lag} = y | X_t = x); rows of impossible x are 0."""
-        if not 1 <= lag <= t:
-            raise InputError(f"lag is {lag} at entry {t}; it must be between 1 and {t}")
-        forward = np.eye(self.size)
-        for step in range(t - lag, t):
-            forward = forward @ self.matrix(step)
-        return time_reversal(forward, self.marginal(t - lag))
-
     @property
     def reversible(self) -> bool:
         return self.homogeneous and is_reversible(self.transition)
@@ -255,6 +257,12 @@ class MarkovChain(ChainLaw):
         matrices = self.transition[None] if self.homogeneous else self.transition
         fixed = not self.homogeneous
         return Walk(self.states, self.initial, matrices, shown, (shown,), self.length, fixed)
+
+    def motion(self) -> Motion:
+        from shoal.chains.hidden import first_order
+
+        matrices = self.transition[None] if self.homogeneous else self.transition
+        return first_order(list(matrices), self.initial, self.length, self.homogeneous)
 
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.chains.lift.row import chain_lift

@@ -16,7 +16,7 @@ from shoal.additive.mixture import smoothed
 from shoal.audit.bounds import least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import Finding, Witness
-from shoal.audit.suprema import VectorPeak, plane_peak, plane_size, product_peak, product_size
+from shoal.audit.witness import VectorPeak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Walk
@@ -32,7 +32,7 @@ TOO_LONG = "the law of the answer given each event: the chain is too long to cou
 STARTS_ONLY = "first laws other than certain ones and the uniform one; the upper bound covers all"
 
 
-class _Counted(NamedTuple):
+class _CountedSums(NamedTuple):
     """log P(answer, fact), (facts, answers), log P(answer), and what rounding may have moved."""
 
     answers: Ints
@@ -138,7 +138,7 @@ def _one_law(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floa
     return Finding(lower=lower, upper=max(peak.value + slack, lower), witness=told)
 
 
-def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats) -> _Counted:
+def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats) -> _CountedSums:
     """Forward on (state, automaton, answer), in logarithms; answers as rows of whole numbers."""
     with np.errstate(divide="ignore"):
         table = np.log(initial)[:, None, None]  # (states, automaton, answers)
@@ -157,7 +157,7 @@ def _count(setting: AuditCase, walk: Walk, automaton: Automaton, initial: Floats
     deepest = float(np.abs(table[np.isfinite(table)]).max(initial=0.0))
     sums = walk.length * (walk.size + max(automaton.sizes) + 4)
     anyway = np.logaddexp.reduce(last, axis=0)
-    return _Counted(answers, np.array(joint), anyway, 2.0**-52 * sums * (1.0 + deepest))
+    return _CountedSums(answers, np.array(joint), anyway, 2.0**-52 * sums * (1.0 + deepest))
 
 
 def _pushed(table: Floats, matrix: Floats) -> Floats:
@@ -190,7 +190,7 @@ def _pairs(facts: int) -> Bools:
     return np.asarray(np.abs(one[:, None] - one[None, :]) == half)
 
 
-def _witness(setting: AuditCase, counted: _Counted, prior: Floats, peak: VectorPeak) -> Witness:
+def _witness(setting: AuditCase, counted: _CountedSums, prior: Floats, peak: VectorPeak) -> Witness:
     answers = counted.answers
     output = np.clip(peak.output, answers.min(axis=0), answers.max(axis=0))
     noise = -np.abs(answers - output).sum(axis=1) / setting.scale
@@ -216,7 +216,7 @@ def _witness(setting: AuditCase, counted: _Counted, prior: Floats, peak: VectorP
 
 
 def _curve(
-    setting: AuditCase, counted: _Counted, prior: Floats, peak: VectorPeak
+    setting: AuditCase, counted: _CountedSums, prior: Floats, peak: VectorPeak
 ) -> tuple[tuple[float, float, float], ...]:
     """(output, log density given the first fact, given the second), for one number."""
     if counted.answers.shape[1] > 1:

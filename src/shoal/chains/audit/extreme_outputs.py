@@ -17,7 +17,7 @@ import numpy as np
 from shoal.audit.bounds import least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import TOLERANCE, Finding
-from shoal.audit.witness import Belief, Sighting, beliefs, witness
+from shoal.audit.witness import LearnedPair, Sighting, beliefs, witness
 from shoal.core.codec import Floats
 from shoal.core.walk import Coded, Walk, by_value, pushed
 from shoal.noise.laplace import is_zero_sum
@@ -55,13 +55,13 @@ def sign_patterns(labels: int, *, zero_sum: bool) -> Floats:
 
 def told_by_corners(
     walk: Walk, weights: Floats, decay: float, signs: Floats, upper: float
-) -> tuple[Sighting, Belief] | None:
+) -> tuple[Sighting, LearnedPair] | None:
     """The most telling corner and what it tells, evaluated from scratch; None when nothing is told.
 
     `weights` (values, labels) in lattice steps, decay = step / scale. Longer data is tried only
     while less than `upper` is told: a slow chain brings word from afar.
     """
-    best: tuple[Sighting, Belief] | None = None
+    best: tuple[Sighting, LearnedPair] | None = None
     lengths = dict.fromkeys(walk.at_most(longest) for longest in LENGTHS)
     for place, nodes in enumerate(lengths):
         if place and nodes * walk.size**2 * len(signs) > MOST_SUMS:

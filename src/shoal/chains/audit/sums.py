@@ -13,8 +13,18 @@ from shoal.additive.mixture import smoothed
 from shoal.audit.bounds import least_upper
 from shoal.audit.case import CLOSE, AuditCase, coprime
 from shoal.audit.result import TOLERANCE, Finding
-from shoal.audit.suprema import NOTHING, VectorPeak, plane_peak, plane_size, product_peak
-from shoal.audit.witness import Belief, Sighting, beliefs, laplace_likelihood, witness
+from shoal.audit.witness import (
+    NOTHING,
+    LearnedPair,
+    Sighting,
+    VectorPeak,
+    beliefs,
+    laplace_likelihood,
+    plane_peak,
+    plane_size,
+    product_peak,
+    witness,
+)
 from shoal.chains.audit.events import event_finding
 from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
 from shoal.chains.exact.sums import ChainSum, chain_sum
@@ -22,8 +32,8 @@ from shoal.chains.exact.whole import WholeLoss, whole_loss, whole_work
 from shoal.chains.exact.windows import SumLoss, sum_loss
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
+from shoal.core.task import as_events
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
-from shoal.events.secrets import as_events
 from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 161  # of a curve
@@ -62,7 +72,7 @@ def laws_of_node(coded: Coded, initial: Floats, node: int, nodes: int) -> Iterat
 
 
 def density_curve(
-    setting: AuditCase, coded: Coded, seen: Sighting, belief: Belief, scale: float
+    setting: AuditCase, coded: Coded, seen: Sighting, belief: LearnedPair, scale: float
 ) -> tuple[tuple[float, float, float], ...]:
     """(output, log density given the first value, given the second) at up to 161 answers."""
     node, _ = coded.walk.place(seen.entry)
@@ -167,7 +177,7 @@ def _whole(coded: Coded, scale: float) -> WholeLoss | None:
 
 def _confirmed(
     coded: Coded, scale: float, found: WholeLoss
-) -> tuple[Sighting | None, Belief | None]:
+) -> tuple[Sighting | None, LearnedPair | None]:
     """The output where the loss is reached, and what it tells, evaluated by itself."""
     nodes = found.node + found.after + 1
     seen = _sighting(coded, nodes, found.node, found.output, 1 / scale, found.pair)
@@ -176,7 +186,7 @@ def _confirmed(
 
 def _bounded(
     setting: AuditCase, coded: Coded, scale: float
-) -> tuple[float, tuple[str, ...], Sighting | None, Belief | None]:
+) -> tuple[float, tuple[str, ...], Sighting | None, LearnedPair | None]:
     """An upper bound, what it leaves out, and the most telling output that was found."""
     found = _upper(setting, coded, scale)
     whole = found.window is None and math.isfinite(found.value)
@@ -212,7 +222,7 @@ def _upper(setting: AuditCase, coded: Coded, scale: float) -> SumLoss:
 
 def _seen(
     coded: Coded, scale: float, found: SumLoss, upper: float
-) -> tuple[Sighting | None, Belief | None]:
+) -> tuple[Sighting | None, LearnedPair | None]:
     """The most telling output that can be evaluated, and what it tells."""
     if found.value == 0:
         return None, None

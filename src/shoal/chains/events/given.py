@@ -153,34 +153,34 @@ class Given:
         goes = self._step(t + 1)[here.q][:, self.nodes.entry[there.x]] == there.q
         return np.asarray(np.where(goes, self.nodes.matrix(t)[np.ix_(here.x, there.x)], 0.0))
 
-    def ahead(self, t: int) -> Law:
+    def ahead(self, t: int) -> RowLaw:
         """P(Y_{t+1} | Y_t = y, E): a row for each state of layer t."""
         move = self.move(t)
         if t >= self.certain_from:
-            return Law(move, move > 0, 0.0)
+            return RowLaw(move, move > 0, 0.0)
         joint = Wide.of(move).times(self.beta(t + 1))
         base = self.beta(t).arranged(_upright)
         left = max(self.certain_from - t, 0)
-        return Law(joint.over(base), move > 0, self._errors(2 * left + 1))
+        return RowLaw(joint.over(base), move > 0, self._errors(2 * left + 1))
 
     def ahead_logs(self, t: int) -> Floats:
         """The logarithms of the rows of `ahead`, -inf only where a step is impossible."""
         joint = Wide.of(self.move(t)).times(self.beta(t + 1))
         return joint.log_over(self.beta(t).arranged(_upright))
 
-    def behind(self, t: int) -> Law:
+    def behind(self, t: int) -> RowLaw:
         """P(Y_{t-1} | Y_t = y), whatever happens later: a row for each state of layer t."""
         move = self.move(t - 1).T
         joint = Wide.of(move).times(self.alpha(t - 1))
         base = self.alpha(t).arranged(_upright)
-        return Law(joint.over(base), move > 0, self._errors(2 * t + 1))
+        return RowLaw(joint.over(base), move > 0, self._errors(2 * t + 1))
 
-    def law(self, t: int) -> Law:
+    def law(self, t: int) -> RowLaw:
         """P(Y_t | E), as one row."""
         joint = self.alpha(t).times(self.beta(t))
         row = joint.over(joint.total())[None, :]
         errors = self._errors(2 * (t + 1 + max(self.certain_from - t, 0)))
-        return Law(row, np.ones(row.shape, np.bool_), errors)
+        return RowLaw(row, np.ones(row.shape, np.bool_), errors)
 
     def _errors(self, steps: int) -> float:
         """The relative error of a quotient of sums over `steps` steps in all."""
@@ -226,7 +226,7 @@ def _upright(values: Any) -> Any:
     return values[:, None]
 
 
-class Law(NamedTuple):
+class RowLaw(NamedTuple):
     """Rows of probabilities, which of them are truly positive, and their relative error."""
 
     rows: Floats

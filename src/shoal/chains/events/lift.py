@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.additive.cone import CEILING, FLOOR, bearable_rule
-from shoal.chains.events.given import Given, Law
+from shoal.chains.events.given import Given, RowLaw
 from shoal.chains.lift.laws import Ahead, Behind, behind
 from shoal.chains.lift.side import future_side, past_side
 from shoal.chains.lift.step import EntryMetric
@@ -224,7 +224,7 @@ class _Steps:
     def __init__(self) -> None:
         self._memory = np.zeros((0, 0, 0))
 
-    def leak(self, above: Law, below: Law, growth: Floats, cap: float) -> Floats:
+    def leak(self, above: RowLaw, below: RowLaw, growth: Floats, cap: float) -> Floats:
         """min(cap, Λ(row y of above, row z of below; growth)) for all y and z. Rounds up."""
         from shoal.chains.events.kernels import HUGE, lower_pairs
 
@@ -241,7 +241,7 @@ class _Steps:
         return best
 
 
-def bracketed(law: Law) -> tuple[Floats, Floats]:
+def bracketed(law: RowLaw) -> tuple[Floats, Floats]:
     """The rows from above and from below: what is possible but faint counts FLOOR, or nothing."""
     faint: Bools = law.possible & (law.rows < FLOOR)
     upper = np.where(faint, FLOOR, np.where(law.possible, law.rows, 0.0))

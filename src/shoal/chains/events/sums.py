@@ -159,7 +159,7 @@ class EventSum:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counted:
+class _CountedSlots:
     codes: Ints
     masses: Floats
     roundings: float
@@ -178,7 +178,7 @@ def _starts(given: Given, any_start: bool) -> list[Given]:
     return found
 
 
-def _counted(given: Given, weights: Ints, logs: bool) -> _Counted:
+def _counted(given: Given, weights: Ints, logs: bool) -> _CountedSlots:
     """The law of the coded sum given the event: forward on (state, automaton, sum)."""
     nodes = given.nodes
     code = _coded(weights, nodes)
@@ -203,7 +203,7 @@ def _counted(given: Given, weights: Ints, logs: bool) -> _Counted:
     masses = np.logaddexp.reduce(table, axis=0) if logs else table.sum(axis=0)
     # along a path the roundings of beta cancel but for the first and the last (event_noise.md)
     roundings = 2.0 * nodes.count * (given.widest + 8.0 + 2.0 * deepest)
-    return _Counted(codes, masses, roundings)
+    return _CountedSlots(codes, masses, roundings)
 
 
 def _pushed(rows: Floats, table: Floats, logs: bool) -> Floats:

@@ -24,9 +24,8 @@ from shoal.chains.exact.windows import least_scale, sum_loss
 from shoal.chains.model import ChainLaw
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
 from shoal.core.walk import Walk
-from shoal.events.secrets import as_events
 
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
 
@@ -123,13 +122,14 @@ class ChainLaws:
         return eta_above(self._query.lipschitz / self._query.lattice / eta)
 
     def loss(self, scale: float, enough: float = -math.inf) -> float:
-        """By windows, or by the lift where they do not settle and are above `enough`."""
+        """By windows, or by the lift where they do not settle or are above `enough`."""
         if self._several:
             return vector_sum_loss(self.vector, scale)
         cover = self._cover()
         found = sum_loss(cover.task, scale, enough=enough, cover=cover)
         lifted = self._model.lift(self._query)
-        if found.value <= enough or found.settled or isinstance(lifted, str):
+        done = found.settled and enough == -math.inf  # else the scale may be the lift's
+        if found.value <= enough or done or isinstance(lifted, str):
             return found.value
         eta = eta_above(self._query.lipschitz / self._query.lattice / Fraction(scale))
         return min(found.value, lifted.loss(eta))

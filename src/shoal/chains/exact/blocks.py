@@ -131,11 +131,13 @@ class Cell:
         self._build = build
         self._keep = keep
         self._kept: dict[bool, Block] = {}
+        self.deep = False  # whether logarithms were ever needed
 
     def block(self, logs: bool) -> Block:
         if logs in self._kept:
             return self._kept[logs]
         block = self._build(logs)
+        self.deep |= logs
         if self._keep:
             self._kept[logs] = block
         return block
@@ -147,6 +149,11 @@ class Cell:
 
     def only(self, group: int) -> Cell:
         return Cell(lambda logs: self.block(logs).only(group))
+
+
+def any_deep(cells: Sequence[Cell]) -> bool:
+    """Whether some cell needed logarithms, which cost far more than plain tables."""
+    return any(cell.deep for cell in cells)
 
 
 def worst_cell(cells: Sequence[Cell], decay: float) -> tuple[WorstOutput, Cell | None]:

@@ -28,7 +28,7 @@ MAX_PAIRS = 20_000_000  # numbers kept for pairs at every number of entries
 RAREST = 1e-100  # probabilities of values below this are left to logarithms
 
 
-class Bound(NamedTuple):
+class LossBound(NamedTuple):
     """An upper bound of the loss, and the pair of values it is for."""
 
     value: float
@@ -84,7 +84,7 @@ class PastFutureBound:
         held = self._held(size, decay)
         return math.inf if held is None else self._together(held[:1], held[1:]).value
 
-    def loss(self, size: int, decay: float) -> Bound:
+    def loss(self, size: int, decay: float) -> LossBound:
         """An upper bound of the loss at noise exp(-decay·|j|) from windows of `size`.
 
         max over pairs of [the entry and its future] + [its past], each at its worst output: up
@@ -93,14 +93,14 @@ class PastFutureBound:
         """
         count = size if self._last is None else min(size, self._last + 1)
         if not _deep_enough(self._span(count, decay)):
-            return Bound(math.inf)
+            return LossBound(math.inf)
         future, past = self._whole_futures(count, decay), self._whole_pasts(count, decay)
         if past is None:
-            return Bound(math.inf)
+            return LossBound(math.inf)
         if self._last is None or self._last >= size:
             held = self._held(size, decay)
             if held is None:
-                return Bound(math.inf)
+                return LossBound(math.inf)
             future, past = np.concatenate([future, held[:1]]), np.concatenate([past, held[1:]])
         return self._together(np.maximum.accumulate(future, axis=0), past)
 
@@ -122,9 +122,9 @@ class PastFutureBound:
     def _ties(self, size: int) -> tuple[Tie, ...]:
         return held_ties(self.task, self._marginals, size, size, self._last)
 
-    def _together(self, highest: Floats, past: Floats) -> Bound:
+    def _together(self, highest: Floats, past: Floats) -> LossBound:
         """The worst pair over all numbers of entries before and after that fit the length."""
-        best = Bound(0.0)
+        best = LossBound(0.0)
         for before, logs in enumerate(past):
             room = len(highest) - 1 if self._last is None else self._last - before
             if room < 0:
@@ -135,7 +135,7 @@ class PastFutureBound:
             total = np.where(logs > -math.inf, total, -math.inf)  # no secret, whatever follows
             place = np.unravel_index(int(np.argmax(total)), total.shape)
             if total[place] > best.value:
-                best = Bound(float(total[place]), (int(place[0]), int(place[1])))
+                best = LossBound(float(total[place]), (int(place[0]), int(place[1])))
         return best
 
     def _whole_futures(self, count: int, decay: float) -> Floats:
@@ -285,7 +285,7 @@ class ApartScale(NamedTuple):
     """
 
     scale: float
-    bound: Bound
+    bound: LossBound
     size: int
     excess: float
 
@@ -332,7 +332,9 @@ def apart_loss(
     return None
 
 
-def _raised(apart: PastFutureBound, size: int, within: float, scale: float) -> tuple[float, Bound]:
+def _raised(
+    apart: PastFutureBound, size: int, within: float, scale: float
+) -> tuple[float, LossBound]:
     """The least scale from `scale` on at which windows of `size` are enough, within 1e-7.
 
     Nodes far from both ends cost little to look at: they are raised first.
@@ -347,7 +349,7 @@ def _raised(apart: PastFutureBound, size: int, within: float, scale: float) -> t
 
     if within < inside(scale) < math.inf:
         scale = crossing(inside, within, scale, RAISED)[1]
-    bound = apart.loss(size, step_over(step, scale)) if scale < math.inf else Bound(math.inf)
+    bound = apart.loss(size, step_over(step, scale)) if scale < math.inf else LossBound(math.inf)
     if bound.value <= within or bound.value == math.inf:
         return (scale if bound.value < math.inf else math.inf), bound
     scale = crossing(everywhere, within, scale, RAISED)[1]

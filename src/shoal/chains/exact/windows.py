@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
-from shoal.chains.exact.blocks import INSIDE, MANY, Cell, scale_for, worst_cell
+from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
 from shoal.chains.exact.past_future import CLOSE, ApartScale, apart_loss, apart_scale
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum
@@ -18,16 +18,21 @@ from shoal.chains.model import communicating_classes
 from shoal.core.errors import InputError
 
 FIRST_SIZE = 2
+DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
 SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a bound at hand
 
 
 class WindowLoss(NamedTuple):
-    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides."""
+    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides.
+
+    `deep` says that some of its tables had to be in logarithms.
+    """
 
     amount: float
     worst: WorstOutput
     cell: Cell | None
     scale: float = math.nan
+    deep: bool = False
 
 
 class Goal(NamedTuple):
@@ -65,12 +70,14 @@ def grow(
     if cover.short:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
-    watched, last, size, smaller = {INSIDE}, math.inf, FIRST_SIZE, 0
-    while not cover.hopeless and _affordable(cover, size, widest):
+    watched, last, size, smaller, deep = {INSIDE}, math.inf, FIRST_SIZE, 0, False
+    while not cover.hopeless and _affordable(cover, size, widest, deep):
         larger = size + (size + 1) // 2
-        amount = measure([cell for cell in cover.windows(size) if cell.place in watched]).amount
+        some = measure([cell for cell in cover.windows(size) if cell.place in watched])
+        amount, deep = some.amount, deep or some.deep
         settled = last - amount <= tolerance or amount - least <= tolerance
-        due = best is None or settled or amount <= enough or not _affordable(cover, larger, widest)
+        ends = not _affordable(cover, larger, widest, deep)
+        due = best is None or settled or amount <= enough or ends
         if due and amount < math.inf:
             measured = measure(cover.windows(size))
             if settled and measured.amount - amount > tolerance:  # some other cell decides
@@ -92,11 +99,12 @@ def grow(
     return None if best is None or best.measured.amount == math.inf else best
 
 
-def _affordable(cover: NodeBlocks, size: int, widest: int | None) -> bool:
+def _affordable(cover: NodeBlocks, size: int, widest: int | None, deep: bool) -> bool:
     """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
+    work = cover.window_work(size) * (DEEP_COST if deep else 1)
     if widest is None:
-        return cover.window_work(size) <= MAX_WORK
-    return size <= widest and cover.window_work(size) <= SECOND_WORK
+        return work <= MAX_WORK
+    return size <= widest and work <= SECOND_WORK
 
 
 def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
@@ -173,7 +181,7 @@ def sum_loss(
 
     def measure(cells: Sequence[Cell]) -> WindowLoss:
         found, cell = worst_cell(cells, decay)
-        return WindowLoss(max(found.value, 0.0), found, cell)
+        return WindowLoss(max(found.value, 0.0), found, cell, deep=any_deep(cells))
 
     wanted = -math.inf if enough is None else enough
     apart = cover.apart
@@ -214,7 +222,7 @@ def least_scale(
 
     def measure(cells: Sequence[Cell]) -> WindowLoss:
         scale, found, cell = scale_for(cells, epsilon, task.step, floor, guess)
-        return WindowLoss(math.log(scale), found, cell, scale)
+        return WindowLoss(math.log(scale), found, cell, scale, any_deep(cells))
 
     apart = cover.apart
     least = floor if apart is None else max(apart.ends.least_scale(epsilon), floor)
@@ -262,7 +270,7 @@ def _widest(task: ChainSum, found: ApartScale | None) -> int | None:
 
 
 def _told(task: ChainSum, decay: float, grown: Grown) -> SumLoss:
-    _, found, cell, _ = grown.measured
+    _, found, cell, *_ = grown.measured
     if cell is None:
         return SumLoss(value=0.0, window=grown.size, settled=grown.settled)
     node = int(cell.at(decay).nodes[found.group])

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Rule, bearable_rule
+from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
 from shoal.chains.lift.laws import Ahead, Behind, Steps, behind
 from shoal.chains.lift.search import LiftLoss, Searched
 from shoal.chains.lift.side import LiftSide, deciding_nodes, future_side, past_side, stepwise_future
@@ -48,7 +48,7 @@ class ChainLift(Searched):
     """A chain and a metric per unit of eta, ready to be evaluated at any eta.
 
     states numbers the values the chain can ever take; the arrays are restricted to them. What
-    does not depend on eta (powers, reversed laws, remembered optima) is computed once and kept.
+    does not depend on eta (powers, reversed laws) is computed once and kept.
     """
 
     states: npt.NDArray[np.intp]
@@ -91,21 +91,25 @@ class ChainLift(Searched):
         rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
+        memory: Memory | None = None,
     ) -> LiftLoss:
         """The lift at metric · eta. `start` lends its limits as a guess, which saves time.
 
-        Sides whose limit passes `enough` may be reported as infinite. Rounds up.
+        So does the `memory` of a search; without both the loss depends on nothing that was asked
+        before. Sides whose limit passes `enough` may be reported as infinite. Rounds up.
         """
-        rule = rule or self.rule
+        rule, memory = rule or self.rule, Memory() if memory is None else memory
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
         guesses = (None, None) if start is None else start.guesses(eta, rule)
-        past = past_side(self._behind, entry, count, rule, guesses[1], enough)
+        behind = self._behind.remembering(memory)
+        past = past_side(behind, entry, count, rule, guesses[1], enough)
         if self.transitions.ndim == 3:
-            steps = Steps(KernelSegments(self.transitions), {})
+            steps = Steps(KernelSegments(self.transitions), memory["future"])
             future = stepwise_future(steps, entry, len(self.transitions), rule)
         else:
-            future = future_side(self._ahead, entry, count, rule, guesses[0], enough)
+            ahead = self._ahead.remembering(memory["future"])
+            future = future_side(ahead, entry, count, rule, guesses[0], enough)
         others = np.inf if count is None else count * entry.eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         metric = entry.metrics[0]

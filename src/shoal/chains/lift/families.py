@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Rule, bearable_rule
+from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
 from shoal.chains.lift.fixed_point import FixedPoint, certified_fixed_point
 from shoal.chains.lift.laws import Ahead, Behind, behind
 from shoal.chains.lift.search import LiftLoss, Searched
@@ -176,17 +176,21 @@ class AnyInitialLift(Searched):
         rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
+        memory: Memory | None = None,
     ) -> LiftLoss:
         """The largest loss over all first laws, at metric · eta. Rounds up.
 
         A value is a secret at a node if some first law makes it possible there.
         """
-        rule = rule or self.rule
+        rule, memory = rule or self.rule, Memory() if memory is None else memory
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
         guess = None if start is None else start.guesses(eta, rule)[0]
-        future = future_side(self._ahead, entry, count, rule, guess, enough)
-        past = self._past(entry, count, rule, enough)
+        ahead = self._ahead.remembering(memory["future"])
+        future = future_side(ahead, entry, count, rule, guess, enough)
+        starts = [past.remembering(memory, f"from {s}") for s, past in enumerate(self._starts)]
+        sides = [past_side(past, entry, count, rule, None, enough) for past in starts]
+        past = self._past(entry, count, sides, enough)
         others = np.inf if count is None else count * entry.eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         for node in deciding_nodes(self.length, future, past):
@@ -213,10 +217,11 @@ class AnyInitialLift(Searched):
         starts = [behind(np.eye(size)[s], walk, count) for s in range(size)]
         return starts if sum(start.last for start in starts) <= WORTH else []
 
-    def _past(self, entry: EntryMetric, count: int | None, rule: Rule, enough: float) -> LiftSide:
+    def _past(
+        self, entry: EntryMetric, count: int | None, sides: list[LiftSide], enough: float
+    ) -> LiftSide:
         """D_t over all first laws: step by step up to STEPS, then one bound for all t."""
         size, metric = len(self.transition), entry.metrics[0]
-        sides = [past_side(start, entry, count, rule, None, enough) for start in self._starts]
         explicit = [off_diagonal(size, 0.0)]
         growths = [self._odds.largest(metric, 0)]
         for t in range(1, (STEPS if count is None else min(count, STEPS)) + 1):

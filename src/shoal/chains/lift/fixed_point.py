@@ -13,18 +13,21 @@ import numpy as np
 
 from shoal.additive.cone import CEILING, Rule, tighten
 from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.newton import LEAST, Tangent, newton, tangent
 from shoal.chains.lift.step import LAGS, EntryMetric, image, off_diagonal
 from shoal.chains.walk import Kernel
 from shoal.core.codec import Bools, Floats
 
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
+NEARBY = 1e-3  # relative change at which Newton's method takes over
 CLOSE = 1e-9  # relative change at which iterates count as settled
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
-ROUNDS = 6  # times the set of useful lags may grow
+LAG_ROUNDS = 6  # times the set of useful lags may grow
 
 Step = Callable[[Floats], Floats]
+TangentAt = Callable[[Floats], Tangent | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,23 +68,43 @@ def limit(
     lags: tuple[int, ...] = (1,)
     if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
         guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
-    bound = certified_fixed_point(with_lags(lags), guess, enough)
-    for _ in range(ROUNDS):
+
+    def found(lags: tuple[int, ...], guess: Floats, enough: float) -> Floats:
+        return certified_fixed_point(with_lags(lags), guess, enough, tangent_of(lags, guess))
+
+    def tangent_of(lags: tuple[int, ...], guess: Floats) -> TangentAt | None:
+        if len(guess) < LEAST or not np.isfinite(guess).all():
+            return None
+        return lambda bound: tangent(bound, lags, ahead, entry, rule)
+
+    bound = found(lags, guess, enough)
+    for _ in range(LAG_ROUNDS):
         useful, bound = _scan(bound, lags, ahead, entry, rule)
         if useful == lags:
             break
         lags = useful
-        bound = np.minimum(bound, certified_fixed_point(with_lags(lags), bound, np.inf))
+        bound = np.minimum(bound, found(lags, bound, np.inf))
     return FixedPoint(bound, lags)
 
 
-def certified_fixed_point(step: Step, start: Floats, enough: float) -> Floats:
+def certified_fixed_point(
+    step: Step, start: Floats, enough: float, at: TangentAt | None = None
+) -> Floats:
     """A bound near the least fixed point of an increasing step that lies above its image, or the
-    image of one; inf where none was found. `start` is where the search begins."""
-    return _certified_near(step, _settle(step, start, enough))
+    image of one; inf where none was found. `start` is where the search begins; with the tangent of
+    the step it is Newton's."""
+    if at is not None:
+        found = _by_newton(step, at, start, enough)
+        if found is not None:
+            return found
+        start = _settle(step, start, enough, NEARBY)
+        found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
+        if found is not None:
+            return found
+    return _certified_near(step, _settle(step, start, enough, CLOSE))
 
 
-def _settle(step: Step, start: Floats, enough: float) -> Floats:
+def _settle(step: Step, start: Floats, enough: float, close: float) -> Floats:
     """A guess at the least fixed point from below, inf where it seems to have none."""
     path = [start]
     current, safe = start, start
@@ -97,7 +120,7 @@ def _settle(step: Step, start: Floats, enough: float) -> Floats:
         if endless.any():
             safe = current = np.where(endless, np.inf, safe)
             path = [safe]
-        elif _change(path) <= CLOSE:
+        elif _change(path) <= close:
             break
         else:
             current = _extrapolated(path)
@@ -148,6 +171,20 @@ def _certified_near(step: Step, guess: Floats) -> Floats:
                 path.append(mapped + extra)
             bound = _extrapolated(path)
     return off_diagonal(len(guess), np.inf)
+
+
+def _by_newton(step: Step, at: TangentAt, start: Floats, enough: float) -> Floats | None:
+    """The image of a bound that was found to lie above it; None where none was found soon."""
+    bound = start
+    for margin in MARGINS:
+        near = newton(at, bound, enough, margin)
+        if near is None:
+            return None
+        mapped = step(near)
+        if (mapped <= near).all():
+            return _lowered(step, mapped)
+        bound = near
+    return None
 
 
 def _lowered(step: Step, valid: Floats) -> Floats:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.cone import PairLaws, prepare, two_valued
+from shoal.additive.cone import Memory, PairLaws, Remembered, prepare, two_valued
 from shoal.chains.model import recurrent_classes, stationary_law, time_reversal
 from shoal.chains.walk import UNIT, Kernel, Powers, PowerWalk, next_support
 from shoal.core.codec import Bools, Floats
@@ -29,6 +30,7 @@ class Ahead:
         self._own_error = own_error
         self._drift = drift
         self._known: dict[int, PairLaws] = {}
+        self._optima: Remembered = {}
         self._promise = np.empty((2, 0, walk.size, walk.size))
         present = np.asarray(walk.kernel(0, 1).possible.any(axis=1))
         self.pairs: Bools = present[:, None] & present[None, :]
@@ -44,7 +46,13 @@ class Ahead:
             error = self._drift + lag * self._own_error + _rounding(lag, self._walk.size)
             known = prepare(kernel.values, possible=kernel.possible, error=error)
             self._known[lag] = known
-        return known
+        return known.remembering(self._optima, lag)
+
+    def remembering(self, optima: Remembered) -> Ahead:
+        """The same laws with the optima of one search."""
+        own = copy(self)
+        own._optima = optima
+        return own
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
         kept = self._promise
@@ -65,7 +73,7 @@ class Steps:
     """The laws of X_{t+lag} given X_t with one matrix per step."""
 
     walk: PowerWalk
-    memory: dict[int, PairLaws]
+    optima: Remembered
 
     def at(self, start: int) -> StepView:
         return StepView(self, start)
@@ -80,10 +88,8 @@ class StepView(NamedTuple):
     def laws(self, lag: int) -> PairLaws:
         kernel = self.steps.walk.kernel(self.start, lag)
         error = _rounding(lag, self.steps.walk.size)
-        known = self.steps.memory.get(lag)
-        laws = prepare(kernel.values, possible=kernel.possible, error=error, like=known)
-        self.steps.memory[lag] = laws
-        return laws
+        laws = prepare(kernel.values, possible=kernel.possible, error=error)
+        return laws.remembering(self.steps.optima, lag)
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
         kernels = [self.steps.walk.kernel(self.start, lag) for lag in range(1, lags + 1)]
@@ -105,7 +111,7 @@ class Behind:
     possible: Bools
     settled: int | None
     reversal: Ahead | None
-    memory: dict[int, PairLaws]
+    optima: Remembered
 
     @property
     def last(self) -> int:
@@ -117,6 +123,12 @@ class Behind:
             return np.ones(self.walk.size, dtype=np.bool_)
         row: Bools = self.possible[min(t, self.last)]
         return row
+
+    def remembering(self, memory: Memory, name: str = "past") -> Behind:
+        """The same laws with the optima of one search."""
+        settled = f"{name}, settled"
+        reversal = self.reversal and self.reversal.remembering(memory[settled])
+        return replace(self, optima=memory[name], reversal=reversal)
 
     def at(self, t: int) -> BehindView:
         return BehindView(self, t)
@@ -143,10 +155,8 @@ class BehindView(NamedTuple):
         possible = (past.possible[before, :, None] & past.walk.kernel(before, lag).possible).T
         reverse = np.divide(joint, total[:, None], out=np.zeros_like(joint), where=joint > 0)
         error = (2 * self.t + lag + 4) * (past.walk.size + 2) * UNIT
-        known = past.memory.get(lag)
-        laws = prepare(reverse, possible=possible, unsure=total < FAINT, error=error, like=known)
-        past.memory[lag] = laws
-        return laws
+        laws = prepare(reverse, possible=possible, unsure=total < FAINT, error=error)
+        return laws.remembering(past.optima, lag)
 
     def promise(self, lags: int) -> tuple[Floats, Floats]:
         first = max(0, self.t - lags)

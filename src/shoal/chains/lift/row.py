@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shoal.additive.cone import raised
 from shoal.additive.queries import linear
 from shoal.chains.families import AnyInitialLaw, OrderChain
 from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.families import AnyInitialLift
 from shoal.chains.lift.search import LiftLoss
 from shoal.chains.lift.side import SHORT
-from shoal.chains.lift.tuples import TupleLift
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
 from shoal.chains.quilt.scale import QuiltResult
@@ -22,10 +22,18 @@ from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.task import LiftedModel, Query
 
+if TYPE_CHECKING:
+    from shoal.chains.lift.families import AnyInitialLift
+    from shoal.chains.lift.tuples import TupleLift
+
+    Searchable = ChainLift | AnyInitialLift | TupleLift
+
 MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8
-
-Searchable = ChainLift | AnyInitialLift | TupleLift
+MOST_STATES = 300  # laws sorted for every pair of more states take minutes and gigabytes
+MOST_SPARSE = 600  # where few states can follow each
+FEW = 32
+KEPT = 64  # losses of one model that are not evaluated twice
 
 
 class EntryLiftOfChain:
@@ -34,12 +42,14 @@ class EntryLiftOfChain:
     With a linear query the metric is the query's own: entries whose weights are close are told
     apart less. Without one any change of an entry counts eta. The quilt bound covers the lags a
     long chain does not try; on a chain whose marginals settle too slowly to be followed, the lift
-    for every first law serves as well.
+    for every first law serves as well. `rows` are the laws of the next entry, one per state or
+    tuple: where they are too many the quilts serve alone.
     """
 
     def __init__(
         self,
         model: ChainLaw,
+        rows: Floats,
         make: Callable[[], Searchable],
         quilts: ChainQuilts | None = None,
         unsettled: Callable[[LiftLoss | None], bool] = lambda found: False,
@@ -49,6 +59,9 @@ class EntryLiftOfChain:
         self._model, self._quilts = model, quilts
         self._unsettled, self._make_any_start = unsettled, any_start
         self._largest: dict[float, LiftedModel] = {}
+        self._rows, self._most = rows.shape[-2], most_states(rows)
+        self._large = self._rows > self._most  # then the quilts serve alone
+        self._at = lru_cache(maxsize=KEPT)(_loss)
 
     @cached_property
     def own(self) -> Searchable:
@@ -61,17 +74,14 @@ class EntryLiftOfChain:
         return self._make_any_start()
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
-        """The first bound that is at most `enough`, else the least.
-
-        What a larger eta was found to tell bounds what this one tells.
-        """
-        for known in self._largest.values():
-            if known.eta >= eta and known.loss <= enough:
-                return known.loss
-        found = self.own.loss(eta)
+        """The first bound that is at most `enough`, else the least; the same whenever asked."""
+        if self._large:
+            return math.inf if self._quilts is None else self._quilts.loss(eta)
+        at = raised(eta)
+        found = self._at(self.own, at)
         value = found.value
         if value > enough and self._unsettled(found):
-            value = min(value, self._any_start.loss(eta).value)
+            value = min(value, self._at(self._any_start, at).value)
         if value <= enough or self._quilts is None:
             return value
         return min(value, self._quilts.loss(eta))
@@ -82,9 +92,14 @@ class EntryLiftOfChain:
         return self._largest[epsilon]
 
     def _search(self, epsilon: float) -> LiftedModel:
-        found = _largest_lift(self.own, epsilon)
-        if self._unsettled(found):
-            wider = _largest_lift(self._any_start, epsilon)
+        if self._large and self._quilts is None:
+            raise Refused(
+                f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
+                f"at most {self._most} are compared: lower the order or merge states"
+            )
+        found = None if self._large else self._largest_lift(self.own, epsilon)
+        if not self._large and self._unsettled(found):
+            wider = self._largest_lift(self._any_start, epsilon)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
         quilt = None if self._quilts is None else self._quilts.result(epsilon)
         quilt = None if quilt is None or math.isinf(quilt.sigma) else quilt
@@ -99,10 +114,26 @@ class EntryLiftOfChain:
         assert found is not None
         return found.told()
 
+    def _largest_lift(self, lift: Searchable, epsilon: float) -> LiftLoss | None:
+        """The lift at the largest eta that fits, evaluated afresh.
+
+        A certified fixed point depends, in its tenth digit, on where the search began. So the
+        search aims a little lower, and its answer is evaluated afresh until it fits, where `loss`
+        will evaluate the noise of the plan.
+        """
+        rough = lift.largest_eta(epsilon * (1 - MARGIN))
+        found = None if rough is None else self._at(lift, raised(rough.eta))
+        for _ in range(ATTEMPTS):
+            if found is None or found.value <= epsilon * (1 - MARGIN / 2):
+                break
+            less = found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value)
+            found = self._at(lift, raised(less))
+        return found if found is not None and found.value <= epsilon else None
+
 
 @lru_cache(maxsize=32)
 def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
-    """The lift of a chain with its own initial law; powers and optima are kept."""
+    """The lift of a chain with its own initial law; its powers are kept."""
 
     def unsettled(found: LiftLoss | None) -> bool:
         """Whether no bound on every number of earlier entries was certified from this start."""
@@ -110,14 +141,20 @@ def chain_lift(model: MarkovChain, query: Query | None) -> EntryLiftOfChain:
             return False
         return found is None or not bool(np.isfinite(found.past_limit.bound).all())
 
+    def any_start() -> AnyInitialLift:
+        from shoal.chains.lift.families import AnyInitialLift
+
+        return AnyInitialLift.of(model.transition, metric_of(query, model.size), model.length)
+
     return EntryLiftOfChain(
         model,
+        model.transition,
         lambda: ChainLift.of(
             model.initial, model.transition, metric_of(query, model.size), model.length
         ),
         chain_quilts(model, None),
         unsettled,
-        lambda: AnyInitialLift.of(model.transition, metric_of(query, model.size), model.length),
+        any_start,
     )
 
 
@@ -126,10 +163,12 @@ def any_initial_lift(model: AnyInitialLaw, query: Query | None) -> EntryLiftOfCh
     """The lift of a chain whatever its initial law."""
 
     def make() -> AnyInitialLift:
+        from shoal.chains.lift.families import AnyInitialLift
+
         metric = metric_of(query, len(model.states))
         return AnyInitialLift.of(model.transition, metric, model.length)
 
-    return EntryLiftOfChain(model, make, any_initial_quilts(model, None))
+    return EntryLiftOfChain(model, model.transition, make, any_initial_quilts(model, None))
 
 
 @lru_cache(maxsize=32)
@@ -137,10 +176,12 @@ def order_lift(model: OrderChain, query: Query | None) -> EntryLiftOfChain:
     """The lift of a chain of higher order, on its tuples."""
 
     def make() -> TupleLift:
+        from shoal.chains.lift.tuples import TupleLift
+
         metric = metric_of(query, len(model.states))
         return TupleLift.of(model.initial, model.conditional, metric, model.length)
 
-    return EntryLiftOfChain(model, make)
+    return EntryLiftOfChain(model, model.conditional, make)
 
 
 def metric_of(query: Query | None, size: int) -> Floats:
@@ -154,6 +195,16 @@ def metric_of(query: Query | None, size: int) -> Floats:
         gaps += np.abs(weights[:, None] - weights[None, :])
     exact = np.asarray(gaps / gaps.max(), dtype=np.float64)
     return np.asarray(np.minimum(exact * (1 + 2.0**-52), 1.0))  # divisions round up, 1 stays 1
+
+
+def most_states(rows: Floats) -> int:
+    """How many states, or tuples, with such laws of the next entry the lift compares."""
+    return MOST_SPARSE if int((rows > 0).sum(axis=-1).max()) <= FEW else MOST_STATES
+
+
+def _loss(lift: Searchable, eta: float) -> LiftLoss:
+    """The loss at eta, which depends on nothing that was asked before."""
+    return lift.loss(eta)
 
 
 def _eta(found: LiftLoss) -> float:
@@ -173,18 +224,3 @@ def _by_quilt(found: QuiltResult) -> LiftedModel:
         past=0.0,
         rule="quilt",
     )
-
-
-def _largest_lift(lift: Searchable, epsilon: float) -> LiftLoss | None:
-    """The lift at the largest eta that fits, evaluated afresh.
-
-    A certified fixed point depends, in its tenth digit, on where the search began. So the search
-    aims a little lower, and its answer is evaluated afresh until it fits, as `loss` will do.
-    """
-    found = lift.largest_eta(epsilon * (1 - MARGIN))
-    found = None if found is None else lift.loss(found.eta)
-    for _ in range(ATTEMPTS):
-        if found is None or found.value <= epsilon * (1 - MARGIN / 2):
-            break
-        found = lift.loss(found.eta * (1 - MARGIN) * min(1.0, epsilon / found.value))
-    return found if found is not None and found.value <= epsilon else None

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Rule
+from shoal.additive.cone import CEILING, Memory, Rule
 from shoal.additive.eta_search import LossOfEta, largest_eta
 from shoal.chains.lift.fixed_point import FixedPoint
 from shoal.chains.lift.side import SHORT
@@ -132,6 +132,7 @@ class Lift(Protocol):
         rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
+        memory: Memory | None = None,
     ) -> LiftLoss: ...
 
     def endless(self) -> Lift:
@@ -156,15 +157,15 @@ def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     """
     # a short chain is its own best bracket: at any length it may hardly ever forget
     endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
-    enough = 4.0 * epsilon
+    enough, memory = 4.0 * epsilon, Memory()
     chosen = rule or lift.rule
     stages: list[LossOfEta[LiftLoss]] = [
-        lambda eta, start: endless.loss(eta, chosen, start, enough)
+        lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
     ]
     if chosen != "largest":
-        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough))
+        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough, memory))
     if endless is not lift:
-        stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough))
+        stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
     return largest_eta(stages, epsilon, most, least)

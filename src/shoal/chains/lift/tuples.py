@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Rule, bearable_rule, leak, prepare
+from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
 from shoal.chains.lift.chain import reached
 from shoal.chains.lift.laws import DRIFT, FAINT, Ahead, Behind, behind
 from shoal.chains.lift.search import LiftLoss, Searched
@@ -100,17 +100,22 @@ class TupleLift(Searched):
         rule: Rule | None = None,
         start: LiftLoss | None = None,
         enough: float = CEILING,
+        memory: Memory | None = None,
     ) -> LiftLoss:
         """The lift of single entries at metric · eta; node counts entries, pair numbers values.
 
         What the rest of the tuple and both sides add cannot be told apart: all of it is in
         `future`, and `past` is 0. Rounds up.
         """
-        rule = rule or self.rule
+        rule, memory = rule or self.rule, Memory() if memory is None else memory
         guesses = (None, None) if start is None else start.guesses(eta, rule)
         ahead, back = self._metrics(False).scaled(eta), self._metrics(True).scaled(eta)
-        future = future_side(self._ahead, ahead, self._count, rule, guesses[0], enough)
-        past = past_side(self._behind, back, self._count, rule, guesses[1], enough)
+        future = future_side(
+            self._ahead.remembering(memory["future"]), ahead, self._count, rule, guesses[0], enough
+        )
+        past = past_side(
+            self._behind.remembering(memory), back, self._count, rule, guesses[1], enough
+        )
         others = np.inf if self.length is None else (self.length - 1) * self.unit * eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         for entry, shown in self._entries(future, past, ahead.metrics[-1], rule).items():

@@ -109,7 +109,9 @@ def likeliest_crowd(model: Contagion, seen: Sequence[Seen]) -> tuple[str, ...]:
     return tuple(model.states[int(state)] for state in states)
 
 
-def _observed(model: Contagion, seen: Sequence[Seen]) -> tuple[list[_Counted | _Listed], Floats]:
+def _observed(
+    model: Contagion, seen: Sequence[Seen]
+) -> tuple[list[_CountedAnswers | _Listed], Floats]:
     """The groups with what was seen of their people, and the likelihood of each sum over all."""
     looks = entries_seen(seen, columns_of(model))
     likely = np.zeros((len(model.variables), 2)) if looks is None else looks
@@ -125,7 +127,7 @@ def _observed(model: Contagion, seen: Sequence[Seen]) -> tuple[list[_Counted | _
     return groups, log_likelihood(seen, code.numbers()[:width])
 
 
-class _Counted(NamedTuple):
+class _CountedAnswers(NamedTuple):
     """A group of which every set of n people ill has the log-probability `share[n]`.
 
     What is followed is n·stride + Σ extra[p, state of p]; `place` is the code that each of these
@@ -199,7 +201,7 @@ class _Listed(NamedTuple):
         return np.asarray(self.states[:, place])
 
 
-def _group(model: Contagion, group: int, added: Ints, likely: Floats) -> _Counted | _Listed:
+def _group(model: Contagion, group: int, added: Ints, likely: Floats) -> _CountedAnswers | _Listed:
     people = list(model.groups[group])
     law, own, looks = model.law_of(group), added[people], likely[people]
     with np.errstate(divide="ignore"):
@@ -214,9 +216,9 @@ def _group(model: Contagion, group: int, added: Ints, likely: Floats) -> _Counte
     steps = own[:, 1] - own[:, 0]
     if (steps == steps[0]).all():
         place = own[:, 0].sum() + np.arange(size + 1) * steps[0]
-        return _Counted(share, np.zeros_like(own), 1, place, looks)
+        return _CountedAnswers(share, np.zeros_like(own), 1, place, looks)
     stride = int(own.max(axis=1).sum()) + 1
-    return _Counted(share, own, stride, np.tile(np.arange(stride), size + 1), looks)
+    return _CountedAnswers(share, own, stride, np.tile(np.arange(stride), size + 1), looks)
 
 
 def _prior(model: Contagion, group: int) -> Floats:

@@ -12,12 +12,12 @@ from shoal.additive.mixture import evaluation_slack, smoothed
 from shoal.audit.bounds import entry_bound
 from shoal.audit.case import AuditCase, table_facts, table_secrets
 from shoal.audit.result import Finding, Witness, same
-from shoal.audit.suprema import VectorPeak, plane_peak, plane_size, product_peak, product_size
+from shoal.audit.witness import VectorPeak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.task import each_entry
 from shoal.networks.exact import affordable, whole_laws
-from shoal.networks.laws import Independent, Part, Parted, added, independent
+from shoal.networks.laws import Independent, Parted, SecretsPart, added, independent
 from shoal.networks.pairs import SecretPairs
 from shoal.networks.secret_laws import SecretLaws, table_laws
 from shoal.networks.table import JointTable
@@ -124,6 +124,7 @@ MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_RARE = (
     "outcomes of probability below 1e-290: so little noise shows them, and doubles do not hold them"
 )
+NO_WITNESS = "an output that shows it: in so large a network only bounds of the loss are followed"
 BETWEEN = "outputs at which what other, independent parts add would have to be averaged over"
 
 
@@ -137,7 +138,7 @@ class NoisySum:
     values: Ints
     logs: Floats
     anyway: Floats
-    part: Part
+    part: SecretsPart
     exact: bool
 
 
@@ -151,6 +152,11 @@ def network_finding(setting: AuditCase) -> Finding:
     assert isinstance(model, Parted)
     if setting.wide:
         raise Refused(TOO_WIDE)
+    interval = getattr(model.answer_laws(setting.query, setting.secrets), "interval", None)
+    if interval is not None:  # too large to be followed value by value
+        lower, upper = interval(setting.scale / setting.finer)
+        upper = max(lower, min(upper, entry_bound(model, setting.query, setting.eta)))
+        return Finding(lower=lower, upper=upper, notes=(NO_WITNESS,))
     task = independent(model, setting.query, setting.secrets)
     found = [_of_part(setting, task, part) for part in task.parts]
     if not found:
@@ -163,7 +169,7 @@ def network_finding(setting: AuditCase) -> Finding:
     return Finding(lower=worst.lower, upper=upper, witness=worst.witness, notes=notes)
 
 
-def _of_part(setting: AuditCase, task: Independent, part: Part) -> Finding:
+def _of_part(setting: AuditCase, task: Independent, part: SecretsPart) -> Finding:
     if _lost(setting, part):
         entries = each_entry(setting.secrets)
         bound = entry_bound(setting.model, setting.query, setting.eta) if entries else math.inf
@@ -189,7 +195,7 @@ def _of_part(setting: AuditCase, task: Independent, part: Part) -> Finding:
     return replace(_told(_network_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
 
 
-def _lost(setting: AuditCase, part: Part) -> bool:
+def _lost(setting: AuditCase, part: SecretsPart) -> bool:
     """Whether masses that doubles cannot hold may decide: answers lie so many scales apart.
 
     Where they do not, any other answer outweighs what was lost.
@@ -285,14 +291,14 @@ def _network_curve(
 
 
 def _seen(
-    setting: AuditCase, laws: SecretLaws, anyway: Floats, part: Part, *, exact: bool
+    setting: AuditCase, laws: SecretLaws, anyway: Floats, part: SecretsPart, *, exact: bool
 ) -> NoisySum:
     values = setting.finer * laws.values
     with np.errstate(divide="ignore"):
         return NoisySum(values, np.log(laws.laws), np.log(anyway), part, exact)
 
 
-def _anyway(task: Independent, part: Part) -> Floats:
+def _anyway(task: Independent, part: SecretsPart) -> Floats:
     """The law of the part's sum, whatever the secret, on the part's own values (same order)."""
     values = np.zeros((1, part.laws.values.shape[1]), dtype=np.int64)
     law = np.ones(1)
@@ -302,7 +308,7 @@ def _anyway(task: Independent, part: Part) -> Floats:
     return law
 
 
-def _mixed(laws: SecretLaws, part: Part) -> Floats:
+def _mixed(laws: SecretLaws, part: SecretsPart) -> Floats:
     """The law of the whole sum: the mixture over the values of one variable, or of two events.
 
     For two events that do not cover everything this is their mixture only, so the beliefs shown

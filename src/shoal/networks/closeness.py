@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import largest_finite
+from shoal.chains.closeness import Closeness, chain_closeness
+from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
@@ -18,7 +20,7 @@ from shoal.core.wide import Wide
 from shoal.networks.bayesnet import BayesNet, allowed
 from shoal.networks.contagion import Contagion
 from shoal.networks.elimination import Factor, largest_sum
-from shoal.networks.pairs import SecretPairs
+from shoal.networks.pairs import named_pairs
 from shoal.networks.table import JointTable
 
 SLACK = 2.0**-44  # relative; covers the roundings of a sum of logarithms
@@ -47,6 +49,24 @@ class SecretCloseness(Value):
             "an adversary who holds the other law gains at most "
             f"2 × {significant(self.value)} in epsilon (worst given {self.secret!r})"
         )
+
+
+def closeness(
+    chain: MarkovChain | Model | Sequence[Model],
+    other: MarkovChain | Model,
+    length: int | None = None,
+    *,
+    secrets: Secrets | None = None,
+) -> Closeness | SecretCloseness:
+    """How much an adversary outside a family gains: epsilon + 2Δ instead of epsilon.
+
+    Δ for two chains of some length (`chain_closeness`), or for a family of tables, networks or
+    contagion models and the secrets (`secret_closeness`, every single entry by default).
+    Song, Wang & Chaudhuri 2017, Theorem 2.4.
+    """
+    if isinstance(chain, MarkovChain) and isinstance(other, MarkovChain):
+        return chain_closeness(chain, other, length)
+    return secret_closeness(chain, other, secrets)
 
 
 def secret_closeness(
@@ -87,8 +107,9 @@ def _between(model: Model, other: Model, secrets: Secrets, index: int) -> Secret
 
 
 def _facts(model: Finite, secrets: Secrets) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
-    if isinstance(secrets, SecretPairs):
-        for event in dict.fromkeys(event for pair in secrets.pairs for event in pair):
+    named = named_pairs(secrets)
+    if named is not None:
+        for event in dict.fromkeys(event for pair in named.pairs for event in pair):
             yield event.name, event.mapping()
         return
     for variable, domain in zip(model.variables, model.domains, strict=True):

@@ -139,6 +139,11 @@ class Contagion(Law):
         )
 
     @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The groups: people of different ones are independent."""
+        return self.groups
+
+    @property
     def domains(self) -> tuple[tuple[str, ...], ...]:
         return (self.states,) * len(self.variables)
 

@@ -18,8 +18,9 @@ from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
 from shoal.core.task import LiftedModel
+from shoal.core.wide import LOST
 from shoal.networks.contagion import Contagion
-from shoal.networks.secret_laws import LOST, Given
+from shoal.networks.secret_laws import GivenSum
 
 FINEST = 1074  # every double is a multiple of 2^-1074
 
@@ -67,7 +68,7 @@ class CrowdGroup:
         laws = np.stack([one.law for one in found])
         return laws, np.array([one.probability for one in found]), np.zeros(2, np.int64), names
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given what is known of some people.
 
         In whole numbers, with [k]_j = k(k-1)…(k-j+1) in place of the binomials:
@@ -76,15 +77,15 @@ class CrowdGroup:
         well = sum(bool(row[0]) and not row[1] for row in seen.values())
         ill = sum(bool(row[1]) and not row[0] for row in seen.values())
         if not all(row.any() for row in seen.values()):
-            return Given(np.zeros(len(self.law)), 0.0)
+            return GivenSum(np.zeros(len(self.law)), 0.0)
         return self._given(well, ill)
 
     @cached_property
-    def _states(self) -> list[Given]:
+    def _states(self) -> list[GivenSum]:
         """Given that a person is well, and ill."""
         return [self._given(1, 0), self._given(0, 1)]
 
-    def _given(self, well: int, ill: int) -> Given:
+    def _given(self, well: int, ill: int) -> GivenSum:
         size = len(self.people)
         weight = [
             mass * math.perm(n, ill) * math.perm(size - n, well)
@@ -92,12 +93,12 @@ class CrowdGroup:
         ]
         total = sum(weight)
         if total == 0:
-            return Given(np.zeros(size + 1), 0.0)
+            return GivenSum(np.zeros(size + 1), 0.0)
         law = np.array([mass / total for mass in weight])
         chance = total / (math.perm(size, well + ill) << FINEST)
         possible = np.array([mass > 0 for mass in weight])
         # an event too unlikely for a double is still possible
-        return Given(
+        return GivenSum(
             self._ordered(law),
             max(chance, sys.float_info.min),
             bool((possible & (law < LOST)).any()),
@@ -144,11 +145,11 @@ class TableGroup:
         return each_state(self.model, self.people, self._states)
 
     @cached_property
-    def _states(self) -> list[Given]:
+    def _states(self) -> list[GivenSum]:
         """Given each state of each person."""
         return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given what is known of some people."""
         weight = self.law
         for person, row in seen.items():
@@ -161,11 +162,11 @@ class TableGroup:
         )
         # sums of doubles never underflow, quotients may
         law = mass / total if total > 0 else mass
-        return Given(law, total, bool(((mass > 0) & (law < LOST)).any()))
+        return GivenSum(law, total, bool(((mass > 0) & (law < LOST)).any()))
 
 
 def each_state(
-    model: Contagion, people: tuple[int, ...], found: Sequence[Given]
+    model: Contagion, people: tuple[int, ...], found: Sequence[GivenSum]
 ) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
     """What was found given each state of each person: laws, probabilities, owners and names."""
     names = tuple(
@@ -230,7 +231,7 @@ class WeightedGroup:
         return each_state(self.model, self.people, self._states)
 
     @cached_property
-    def _states(self) -> list[Given]:
+    def _states(self) -> list[GivenSum]:
         """Given each state of each person."""
         refuse_long([self])
         return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
@@ -241,7 +242,7 @@ class WeightedGroup:
         size = len(self.people)
         return 2.0 * size * size * (size + 1) * self._width
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given what is known of some people."""
         size = len(self.people)
         sets = math.lcm(*(math.comb(size, n) for n in range(size + 1)))
@@ -249,12 +250,12 @@ class WeightedGroup:
         weight = [int(mass) for mass in np.array(each, dtype=object) @ self._counts(seen)]
         total = sum(weight)
         if total == 0:
-            return Given(np.zeros(self._width), 0.0)
+            return GivenSum(np.zeros(self._width), 0.0)
         law = np.array([mass / total for mass in weight])
         lost = (np.array([mass > 0 for mass in weight]) & (law < LOST)).any()
         # an event too unlikely for a double is still possible
         chance = max(total / (sets << FINEST), sys.float_info.min)
-        return Given(law, chance, bool(lost))
+        return GivenSum(law, chance, bool(lost))
 
     def _counts(self, seen: Mapping[int, Floats]) -> npt.NDArray[np.object_]:
         """c(n, s): how many sets of n people ill have each sum, (people + 1, sums)."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.wide import Wide
+from shoal.core.wide import LOST, Wide
 
 Scope = tuple[int, ...]
 Places = tuple[int, ...]
@@ -29,7 +29,6 @@ _einsum: Callable[..., Floats] = np.einsum
 Table = TypeVar("Table")
 Entry = TypeVar("Entry", bound=np.generic)
 DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
-LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
 SMALL = 2**15  # products up to this many terms are summed without calling BLAS
 
 

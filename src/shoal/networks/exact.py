@@ -30,10 +30,11 @@ from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.exact.sums import DEEPEST_TABLE
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
-from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets
+from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
-from shoal.networks.laws import Independent, Part, Parted, independent
+from shoal.networks.large import LargeSums
+from shoal.networks.laws import Independent, Parted, SecretsPart, convolves, independent
 from shoal.networks.queries import VariableSum, per_variable
 from shoal.networks.secret_laws import SecretLaws, table_laws
 from shoal.networks.table import JointTable
@@ -124,7 +125,7 @@ def affordable(task: Independent) -> bool:
     return total < MAX_LINE and work <= MAX_WORK
 
 
-def _whole(task: Independent, part: Part, steps: float) -> float:
+def _whole(task: Independent, part: SecretsPart, steps: float) -> float:
     return secret_loss(whole_laws(task, part), steps)
 
 
@@ -140,7 +141,7 @@ def _rest(task: Independent, spans: tuple[int, ...]) -> tuple[int, Floats]:
 
 
 @lru_cache(maxsize=256)
-def whole_laws(task: Independent, part: Part) -> SecretLaws:
+def whole_laws(task: Independent, part: SecretsPart) -> SecretLaws:
     """The laws of the sum over everything given the secrets of a part. Direct convolution."""
     low, rest = _rest(task, part.spans)
     rows = [_line(part.laws.values, law) for law in part.laws.laws]
@@ -296,7 +297,21 @@ def network_answers(net: BayesNet, query: Query, secrets: Secrets) -> AnswerLaws
             return None
 
     asked = named_sum(query, LARGEST_REACH)
-    return asked if isinstance(asked, str) else PartedLaws(net, asked, secrets, written)
+    if isinstance(asked, str):
+        return asked
+    if one_by_one(net, asked, secrets):
+        return PartedLaws(net, asked, secrets, written)
+    return LargeSums(net, asked)
+
+
+@lru_cache(maxsize=16)
+def _convolves(net: BayesNet, query: LinearQuery | VariableSum) -> bool:
+    return len(query.labels) > 1 or convolves(net, query)
+
+
+def one_by_one(net: BayesNet, query: LinearQuery | VariableSum, secrets: Secrets) -> bool:
+    """Whether laws are followed by convolution; else all at once, for entries and one number."""
+    return not each_entry(secrets) or _convolves(net, query)
 
 
 def crowd_answers(crowd: Contagion, query: Query, secrets: Secrets) -> AnswerLaws | str:

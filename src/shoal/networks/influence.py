@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.chains.quilt.matrix import CERTIFIED, InfluenceResult
-from shoal.chains.quilt.row import MatrixInfluences
+from shoal.chains.quilt.row import CERTIFIED, InfluenceResult, MatrixInfluences
 from shoal.chains.walk import UNIT, log_bounds
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import Refused
-from shoal.core.wide import Wide
+from shoal.core.wide import LOST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, elimination, joint
 from shoal.networks.graph import ancestors, children_of, moral
-from shoal.networks.secret_laws import LOST
 
 
 class JointLaw(NamedTuple):
@@ -187,7 +185,7 @@ def _refused(norm: float, sentence: str) -> InfluenceResult:
 
 
 RAISED = 1e-9  # relative amount by which sums over walks are raised before they are certified
-ROUNDS = 5_000  # lengths of walks that are followed
+WALK_LENGTHS = 5_000  # lengths of walks that are followed
 SETTLED = 1e-13  # relative change at which longer walks no longer matter
 
 
@@ -203,7 +201,7 @@ def reaches(net: BayesNet, moves: Floats) -> Floats:
     kappa = contractions(net)
     sparse = csr_array(kappa)
     total = np.maximum(moves, RAISED)  # positive, so that raising it raises every sum
-    for _ in range(ROUNDS):
+    for _ in range(WALK_LENGTHS):
         longer = np.maximum(moves, RAISED) + sparse @ total
         if not (longer <= 1e12).all():
             return np.full(len(moves), math.inf)

@@ -22,7 +22,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets, each_entry
-from shoal.core.wide import LEAST, Wide
+from shoal.core.wide import LEAST, LOST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup, refuse_long
@@ -34,8 +34,8 @@ from shoal.networks.elimination import (
     wide_weighted_joint,
 )
 from shoal.networks.pairs import SecretPairs
-from shoal.networks.queries import VariableSum
-from shoal.networks.secret_laws import LOST, Given, SecretLaws, contributions, rarest
+from shoal.networks.queries import VariableSum, per_variable
+from shoal.networks.secret_laws import GivenSum, SecretLaws, contributions, rarest
 from shoal.records.field import FieldFactors, PairwiseField
 
 Parted = BayesNet | Contagion | PairwiseField  # models made of independent parts
@@ -61,7 +61,7 @@ class Component(Protocol):
         """
         ...
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given what is known of some variables (by their numbers)."""
         ...
 
@@ -74,7 +74,7 @@ class Component(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class SecretsPart:
     """The secrets about some components: the law of their sum given each, and how likely each is.
 
     `spans` lists the components the sum runs over.
@@ -89,7 +89,7 @@ class Part:
 class Independent:
     """All secrets of a task, part by part, and the components with how often each occurs."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SecretsPart, ...]
     components: tuple[Component, ...]
     copies: tuple[int, ...]
 
@@ -143,8 +143,9 @@ def _components(
         fields = tuple(FieldComponent(whole, part, added) for part in whole.parts)
         return fields, (1,) * len(fields), {v: c for c, p in enumerate(whole.parts) for v in p}
     assert isinstance(model, Contagion)
-    if isinstance(query, VariableSum):
-        return _weighted(model, query, alike=alike)
+    named = per_variable(query)
+    if named is not None:
+        return _weighted(model, named, alike=alike)
     added = contributions(query, model.variables[:1], model.domains[:1])
     kinds: dict[int, int] = {}
     groups: list[Component] = []
@@ -189,7 +190,7 @@ def _weighted(
     return tuple(groups), tuple(copies), home
 
 
-def _entries(component: Component, number: int) -> Part | None:
+def _entries(component: Component, number: int) -> SecretsPart | None:
     laws, prior, owner, names = component.each_entry()
     possible = np.flatnonzero(prior > 0)
     pairs = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
@@ -202,7 +203,7 @@ def _entries(component: Component, number: int) -> Part | None:
         component.lossy,
         component.deepest(rarest(prior)),
     )
-    return Part(chosen, prior[possible], (number,))
+    return SecretsPart(chosen, prior[possible], (number,))
 
 
 def _pair(
@@ -210,7 +211,7 @@ def _pair(
     names: tuple[str, str],
     components: tuple[Component, ...],
     home: dict[int, int],
-) -> Part | None:
+) -> SecretsPart | None:
     """Two events, compared on all components that either is about; None when one is impossible."""
     spans = tuple(sorted({home[v] for seen in events for v in seen}))
     if not spans:
@@ -244,7 +245,7 @@ def _pair(
         lossy,
         deepest,
     )
-    return Part(laws, np.array(prior), spans)
+    return SecretsPart(laws, np.array(prior), spans)
 
 
 def _merged(values: list[Ints], laws: list[Floats]) -> tuple[Ints, Floats]:
@@ -364,13 +365,13 @@ class NetworkComponent:
         )
         return laws, prior, owner, names
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given the values that `seen` allows some variables."""
         weight = self._weight((), seen)
         total = float(weight.sum())
         if self.lossy and total < SMALLEST:
             return self._followed_given(seen)
-        return Given(weight / total if total > 0 else weight, total)
+        return GivenSum(weight / total if total > 0 else weight, total)
 
     def _laws(self) -> tuple[Floats, Floats]:
         """The laws given each value of each variable, and how likely it is."""
@@ -396,23 +397,28 @@ class NetworkComponent:
         ]
         return np.concatenate(laws), np.concatenate(prior)
 
-    def _followed_given(self, seen: Mapping[int, Floats]) -> Given:
+    def _followed_given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """`given` without underflow."""
         table, everything = self._wide_weight((), seen), self._wide_weight((), {}).total()
         total = table.total()
         chance = max(float(total.over(everything)), LEAST) if total.possible else 0.0
-        return Given(table.over(total), chance)
+        return GivenSum(table.over(total), chance)
 
     def with_variable(self, v: int, seen: Mapping[int, Floats] | None = None) -> Floats:
         """P(X_v = x, sum = code) times the likelihoods in `seen`, (values of v, codes)."""
         return self._weight((v,), seen or {})
 
-    def _affordable(self, times: int = 1) -> None:
-        """Refuse what would take minutes: one elimination for every variable."""
+    @cached_property
+    def work(self) -> int:
+        """The multiplications of one elimination for every variable, about."""
         scopes = tuple(factor.scope for factor in self._factors)
         chosen = elimination(scopes, self.net.sizes, (), self.net.elimination_order)
         terms = sum(step.terms * self.width + OVERHEAD for step in chosen.steps)
-        work = terms * len(self.asked) * times
+        return terms * len(self.asked)
+
+    def _affordable(self, times: int = 1) -> None:
+        """Refuse what would take minutes."""
+        work = self.work * times
         if work > MAX_WORK:
             raise TooLarge(
                 f"the laws of a sum over {len(self.nodes)} tied variables take about {work:.1g} "
@@ -464,8 +470,17 @@ class FieldComponent(NetworkComponent):
     def _laws(self) -> tuple[Floats, Floats]:
         return self._followed()
 
-    def given(self, seen: Mapping[int, Floats]) -> Given:
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         return self._followed_given(seen)
+
+
+def convolves(net: BayesNet, query: LinearQuery | VariableSum) -> bool:
+    """Whether the laws of a sum given every value of every variable are found by convolution."""
+    added = contributions(query, net.variables, net.domains)
+    try:
+        return all(NetworkComponent(net, part, added).work <= MAX_WORK for part in net.parts)
+    except TooLarge:
+        return False
 
 
 def _spread(table: Floats, codes: Ints) -> Floats:

@@ -13,7 +13,7 @@ from shoal.chains.model import ChainLaw
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.records import labels
-from shoal.core.task import Model
+from shoal.core.task import Model, Secrets
 from shoal.events.event import AllOf, AnyOf, TimeEvent, visit
 from shoal.events.secrets import Events
 from shoal.networks.bayesnet import BayesNet
@@ -133,14 +133,12 @@ class SecretPairs(Value):
         A pair may be about variables of several independent components: then all of them count,
         not only the largest.
         """
-        if isinstance(model, BayesNet):
-            home = {v: part for part in model.parts for v in part}
-        elif isinstance(model, Contagion):
-            home = {v: group for group in model.groups for v in group}
-        else:
+        law: Any = model
+        if not hasattr(law, "parts"):  # of a network or a crowd: what may depend on what
             return model.tied
+        home = {v: part for part in law.parts for v in part}
         reached = (
-            {home[v] for event in pair for v in model.evidence(event.mapping())}
+            {home[v] for event in pair for v in law.evidence(event.mapping())}
             for pair in self.pairs
         )
         return max(1, *(sum(map(len, parts)) for parts in reached))
@@ -149,3 +147,8 @@ class SecretPairs(Value):
         names = [f"{a.name!r} against {b.name!r}" for a, b in self.pairs]
         more = f" and {len(names) - 4} more pairs" if len(names) > 4 else ""
         return "which of two facts holds: " + ", ".join(names[:4]) + more
+
+
+def named_pairs(secrets: Secrets) -> SecretPairs | None:
+    """`secrets` where they are named pairs of events; None for any other."""
+    return secrets if isinstance(secrets, SecretPairs) else None

@@ -12,11 +12,10 @@ from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Secrets, each_entry
-from shoal.networks.pairs import SecretPairs
-from shoal.networks.queries import VariableSum
+from shoal.core.wide import LOST
+from shoal.networks.pairs import named_pairs
+from shoal.networks.queries import VariableSum, per_variable
 from shoal.networks.table import JointTable
-
-LOST = 1e-290  # masses below it have lost digits to underflow, or all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class SecretLaws:
         return grid
 
 
-class Given(NamedTuple):
+class GivenSum(NamedTuple):
     """The law of a sum on values known from elsewhere, and the probability of what was given.
 
     `lossy` says that masses below 1e-290 may have been lost to underflow.
@@ -66,8 +65,9 @@ def contributions(
 ) -> list[Ints]:
     """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
     rows = query.multiples()
-    if isinstance(query, VariableSum):
-        if (query.variables, query.domains) != (variables, domains):
+    named = per_variable(query)
+    if named is not None:
+        if (named.variables, named.domains) != (variables, domains):
             raise InputError("the query is about other variables or values than the model")
         return [np.array(row, dtype=np.int64)[:, None] for row in rows]
     if any(domain != query.states for domain in domains):
@@ -133,10 +133,11 @@ def _secrets(
         groups = (owner[:, None] == owner[None, :]) & ~np.eye(len(facts), dtype=bool)
         masks = np.stack([table.event(where).ravel() for _, _, where in facts])
         return masks, groups, [name for _, name, _ in facts]
-    if isinstance(secrets, SecretPairs):
-        events = list(dict.fromkeys(event for pair in secrets.pairs for event in pair))
+    named = named_pairs(secrets)
+    if named is not None:
+        events = list(dict.fromkeys(event for pair in named.pairs for event in pair))
         groups = np.zeros((len(events), len(events)), dtype=bool)
-        for a, b in secrets.pairs:
+        for a, b in named.pairs:
             i, j = events.index(a), events.index(b)
             groups[i, j] = groups[j, i] = True
         masks = np.stack([event.holds(table).ravel() for event in events])

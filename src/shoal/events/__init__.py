@@ -15,6 +15,7 @@ FAMILY = Family(
         "shoal.events.event:AnyOf",
         "shoal.events.event:NotOf",
         "shoal.events.secrets:Events",
+        "shoal.events.secrets:MaskOptions",
         "shoal.events.filter:Held",
     ),
     secrets_sections={

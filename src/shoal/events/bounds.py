@@ -15,8 +15,6 @@ from shoal.events.filter import Bound, Program, track_of
 from shoal.events.law import PathLaw, priors
 from shoal.events.secrets import Events
 
-MEMORIES = ("events", "none")
-
 
 def program_of(
     laws: Sequence[PathLaw],
@@ -31,8 +29,6 @@ def program_of(
     With memory "events" the machine sees where the joint automaton of all events stands; with
     "none" only the context, and there is one filter per event, so that their sizes add.
     """
-    if memory not in MEMORIES:
-        raise InputError(f"memory is {memory!r}; it must be 'events' or 'none'")
     pairs = list(zip((event for event, _ in secrets.pairs), secrets.against(), strict=True))
     groups = [pairs] if memory == "events" else [[pair] for pair in pairs]
     size, length = len(laws[0].states), laws[0].length
@@ -69,11 +65,6 @@ def _members(
 
 def _mixed(laws: Sequence[PathLaw], mixture: Sequence[float]) -> PathLaw:
     weights = np.asarray(mixture, dtype=np.float64)
-    if weights.shape != (len(laws),) or (weights < 0).any() or not weights.sum() > 0:
-        raise InputError(
-            f"mixture is {list(mixture)}; give one weight of 0 or more for each of the "
-            f"{len(laws)} models"
-        )
     size = len(laws[0].states)
     share = weights / weights.sum()
 

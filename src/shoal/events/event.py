@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from shoal.core.codec import Value
@@ -181,11 +179,6 @@ def stay(states: Any, times: int, *, between: Between = None) -> Stay:
 def sequence(*stages: Any, between: Between = None) -> InOrder:
     """Being in the first of `stages`, at a later slot in the second, and so on."""
     return InOrder(tuple(_named(stage) for stage in stages), between)
-
-
-def any_of(events: Sequence[TimeEvent]) -> TimeEvent:
-    """One or more of `events`, which may be a single one."""
-    return reduce(lambda a, b: a | b, events)
 
 
 def _settle(event: AtLeast | Stay, field: str) -> None:

@@ -41,7 +41,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class LawTrack:
     """One law of the path, one automaton, and the bounds on its events."""
 
     law: PathLaw
@@ -77,7 +77,7 @@ class Held(Value):
 
 def track_of(
     law: PathLaw, automaton: Automaton, bounds: Sequence[Bound], shows: Ints | None = None
-) -> Track:
+) -> LawTrack:
     """The weights of every bound at every slot; `automaton` is over what is shown."""
     contexts = np.arange(len(law.states)) if shows is None else shows
     lifted = Automaton(tuple(step[:, contexts] for step in automaton.steps), automaton.accept)
@@ -95,7 +95,7 @@ def track_of(
         over.append(np.array([one for one, _ in sides]).reshape(shape))
         factors = [b.factor * one for b, (_, one) in zip(bounds, sides, strict=True)]
         under.append(np.array(factors).reshape(shape))
-    return Track(law, contexts, lifted, tuple(over), tuple(under))
+    return LawTrack(law, contexts, lifted, tuple(over), tuple(under))
 
 
 def _weight(chance: Floats, event: int | None, sure: Floats) -> Floats:
@@ -111,7 +111,7 @@ class Program:
     """
 
     size: int  # contexts
-    tracks: tuple[Track, ...]
+    tracks: tuple[LawTrack, ...]
     memory: Automaton
     future: tuple[Floats | None, ...] = ()
 
@@ -182,7 +182,7 @@ class Program:
             found.append(conditioned(one, 1.0 - there if shown is None else here))
         return tuple(found)
 
-    def table(self, track: Track, held: Held, slot: int) -> Table:
+    def table(self, track: LawTrack, held: Held, slot: int) -> TrackSums:
         count = self.memory.sizes[slot + 1] * self.size
         place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
 
@@ -194,7 +194,7 @@ class Program:
         shape = (len(over), self.memory.sizes[slot + 1], self.size)
         ahead = (self.slots - slot) * (len(track.shows) + 2)
         rounds = held.rounds + ahead + held.mass.size + 8
-        return Table(
+        return TrackSums(
             mass=gathered(held.mass).reshape(-1, self.size),
             over=np.array([gathered(w * held.mass) for w in over]).reshape(shape),
             under=np.array([gathered(w * held.mass) for w in under]).reshape(shape),
@@ -214,7 +214,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TrackSums:
     """Sums over (memory, context) of one track: mass, and both sides of every bound."""
 
     mass: Floats
@@ -235,7 +235,7 @@ def _sums(place: Ints, weights: Floats | Bools, count: int) -> Floats:
     return np.asarray(np.bincount(place, weights.ravel(), count), dtype=np.float64)
 
 
-def _arrived(track: Track, held: Held, slot: int, memory: Ints) -> Held:
+def _arrived(track: LawTrack, held: Held, slot: int, memory: Ints) -> Held:
     """The law of (automaton, memory, state) at a slot from that after the one before."""
     mass, support = held.mass, held.support
     if slot:
@@ -287,7 +287,7 @@ class SlotProgram(NamedTuple):
 
 
 def slot_program(
-    tables: Sequence[Table], worth: Floats | None, distance: float = TIGHT
+    tables: Sequence[TrackSums], worth: Floats | None, distance: float = TIGHT
 ) -> SlotProgram:
     """The slot's linear program: shows the most, on average over the laws that are left.
 
@@ -329,7 +329,7 @@ def _names(table: int, count: int, outputs: Ints) -> Ints:
     return np.stack([np.full_like(which, table), which, context], axis=1)
 
 
-def _best(tables: Sequence[Table], worth: Floats | None, distance: float) -> Floats:
+def _best(tables: Sequence[TrackSums], worth: Floats | None, distance: float) -> Floats:
     """r[m, x] of the slot's linear program."""
     shown = np.zeros(tables[0].mass.size)
     program = slot_program(tables, worth, distance)
@@ -340,7 +340,7 @@ def _best(tables: Sequence[Table], worth: Floats | None, distance: float) -> Flo
     return shown.reshape(tables[0].mass.shape)
 
 
-def _certified(tables: Sequence[Table], codes: Floats) -> Floats:
+def _certified(tables: Sequence[TrackSums], codes: Floats) -> Floats:
     """The codes, those of a context at 0 where one of its rows fails, all scaled for silence."""
     for _ in range(60):
         codes = _rows_kept(tables, codes)
@@ -350,7 +350,7 @@ def _certified(tables: Sequence[Table], codes: Floats) -> Floats:
     return np.zeros_like(codes)
 
 
-def _rows_kept(tables: Sequence[Table], codes: Floats) -> Floats:
+def _rows_kept(tables: Sequence[TrackSums], codes: Floats) -> Floats:
     """The codes with those of every context at 0 that a law allows and a row does not."""
     kept = codes.copy()
     for table in tables:
@@ -361,7 +361,7 @@ def _rows_kept(tables: Sequence[Table], codes: Floats) -> Floats:
     return kept
 
 
-def _silence_kept(table: Table, codes: Floats) -> bool:
+def _silence_kept(table: TrackSums, codes: Floats) -> bool:
     hidden = 1.0 - codes * GRAIN
     over = (table.over * hidden).sum(axis=(1, 2))
     under = (table.under * hidden).sum(axis=(1, 2))

@@ -15,6 +15,39 @@ from shoal.events.event import NotOf, TimeEvent
 from shoal.events.law import PathLaw, law_of, possible
 
 CHANGES = ("odds", "rise", "rise-and-fall")
+MEMORIES = ("events", "none")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskOptions(Value):
+    """How a mask may hide events: what its machine sees, against whom, and how far it looks.
+
+    `memory` is what the machine sees beside the context: how far the "events" have come, or "none".
+    `mixture` weighs the models of a family, for somebody unsure which of them holds; without it
+    every one of them alone is covered. `ahead` says whether to look ahead to the end of the day;
+    None: if that shows more.
+    """
+
+    memory: str = "events"
+    mixture: tuple[float, ...] = ()
+    ahead: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory not in MEMORIES:
+            raise InputError(f"memory is {self.memory!r}; it must be 'events' or 'none'")
+        if self.ahead not in (None, True, False):
+            raise InputError(f"ahead is {self.ahead!r}; it must be true or false, or left out")
+        if self.ahead and self.memory == "none":
+            raise InputError("ahead needs memory 'events': what is ahead depends on them; drop one")
+        weights = tuple(float(weight) for weight in self.mixture)
+        if any(not weight >= 0 for weight in weights) or (weights and not sum(weights) > 0):
+            raise InputError(
+                f"mixture is {list(self.mixture)}; give each model a weight of 0 or more"
+            )
+        object.__setattr__(self, "mixture", weights)
+
+
+AS_BEST = MaskOptions()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +57,13 @@ class Events(Value):
     Nothing is promised about "E or F" where they overlap, nor about "E and F": name those too
     (X_1 xor X_2 of fair bits leaves both beliefs, and lifts that in X_1 or X_2 from .75 to 1).
     `change` says what an output may not move too far: the odds of E against E' by e^±ε ("odds"),
-    or the belief in E, by δ upwards ("rise") or both ways ("rise-and-fall").
+    or the belief in E, by δ upwards ("rise") or both ways ("rise-and-fall"). `options` are for
+    masks of contexts.
     """
 
     pairs: tuple[tuple[TimeEvent, TimeEvent | None], ...]
     change: str = field(default="odds", metadata={"later": True})
+    options: MaskOptions = field(default=AS_BEST, metadata={"later": True})
 
     def __post_init__(self) -> None:
         if not self.pairs:
@@ -76,6 +111,11 @@ class Events(Value):
 
     def check(self, family: tuple[Model, ...]) -> None:
         """Events need chains that know their states, and that leave both of a pair possible."""
+        weights = self.options.mixture
+        if weights and len(weights) != len(family):
+            raise InputError(
+                f"mixture is {list(weights)}; give one weight for each of the {len(family)} models"
+            )
         for model in family:
             check = getattr(model, "check_events", None)
             if check is not None:  # models of many first laws, or whose states are not entries
@@ -124,6 +164,10 @@ class Events(Value):
         """Every entry the model ties to those an event is about."""
         return model.tied
 
+    def over_time(self) -> Events:
+        """Themselves: they are events over the slots of a series."""
+        return self
+
     def describe(self) -> str:
         parts = [
             event.describe() if other is None else f"{event.describe()} or {other.describe()}"
@@ -131,11 +175,3 @@ class Events(Value):
         ]
         more = f", and {len(parts) - 4} more" if len(parts) > 4 else ""
         return "whether one was " + "; or ".join(parts[:4]) + more
-
-
-def as_events(secrets: Any) -> Events | None:
-    """Secrets as events over the slots of a series, where they are or can be said so."""
-    if isinstance(secrets, Events):
-        return secrets
-    said = getattr(secrets, "over_time", None)
-    return None if said is None else said()

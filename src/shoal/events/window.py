@@ -99,6 +99,11 @@ def _on_the_clock(between: tuple[str, str], slots: Any, clock: SlotClock | None)
     return np.asarray((after < length) | (after + clock.slot_minutes > span))
 
 
+def minute_of_week(text: str) -> int:
+    """The minutes from Monday, 00:00 to a time such as "mon 08:00" or "08:00"."""
+    return _moment(text, last=False).of_week()
+
+
 def _moments(between: tuple[str, str]) -> tuple[Moment, Moment]:
     first, last = (_moment(text, last=i == 1) for i, text in enumerate(between))
     if (first.day is None) != (last.day is None):

@@ -1,4 +1,4 @@
-"""Vertices of convex hulls on the integer lattice."""
+"""Convex bodies with vertices on the integer lattice, symmetric about 0: hulls and norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms of vectors under a body, as exact fractions."""
+"""Norms of vectors under a body, as exact fractions, and the facets behind them."""
 
 from __future__ import annotations
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from shoal.places.formats import (
         read_track as read_track,
     )
+    from shoal.places.learned import (
+        baum_welch as baum_welch,
+    )
     from shoal.places.machine import (
         LocationRelease as LocationRelease,
     )
@@ -62,7 +65,7 @@ FAMILY = Family(
         "shoal.places.machine:LocationRelease",
         "shoal.places.rows:LocationCertificate",
         "shoal.places.stream:LocationStream",
-        "shoal.places.events:EventWatch",
+        "shoal.places.watch:EventWatch",
         "shoal.places.events:Watched",
     ),
     rows={
@@ -91,14 +94,15 @@ FAMILY = Family(
         "location": "a location stream",
     },
     hooks={
-        "job": "shoal.places.jobs.traces:JOB",
-        "live": "shoal.places.jobs.live:LIVE",
+        "job": "shoal.places.jobs:JOB",
+        "live": "shoal.places.jobs:LIVE",
         "plan": "shoal.places.views.plan:PLAN",
         "release steps": "shoal.places.views.tracks:release_steps",
-        "stream": "shoal.places.views.stream:PlaceLines",
+        "stream": "shoal.places.views.tracks:PlaceLines",
         "attack": "shoal.places.views.attack:view_of",
-        "leak": "shoal.places.views.leak:leak_of_places",
+        "leak": "shoal.places.views.plan:leak_of_places",
         "fit --grid": "shoal.places.views.fit:fit_map",
+        "audit events": "shoal.places.audit:event_audit",
     },
 )
 
@@ -111,6 +115,7 @@ NAMES = {
     "places.formats": ("read_track",),
     "places.map": ("RoadMap",),
     "places.queries": ("Measurement",),
+    "places.learned": ("baum_welch",),
     "places.machine": ("LocationRelease",),
     "places.stream": ("output_log_likelihoods",),
     "places.tracks": (

@@ -1,4 +1,4 @@
-"""How far an adversary's guesses are from where somebody was, in the query's unit."""
+"""An adversary of a stream of places: beliefs from all outputs, guesses, how far off they are."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model
+from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
-from shoal.places.policy import LocationSet
 from shoal.places.runtime import remapped
-from shoal.places.step import Places, StepNoise, policy_of
+from shoal.places.step import Places, StepNoise
 
 NEGLIGIBLE = 1e-12  # of the likeliest state's mass: states below do not move a median
 
@@ -214,8 +214,8 @@ def attack_locations(
     machine = machine_of(plan)
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
-    held = Held.of(machine, adversary, start, len(outputs))
-    seen = _replayed(machine, _columns(machine, outputs, others), start)
+    held = HeldChain.of(machine, adversary, start, len(outputs))
+    seen = _replayed(machine, _columns(plan, outputs, others, start), start)
     motion, first, places = held.motion, held.first, held.places
     rows = np.stack([seen.rows[t, places][motion.at(first + t)] for t in range(len(outputs))])
     found = follow(motion, held.begin, first, rows)
@@ -241,7 +241,7 @@ def attack_locations(
     )
 
 
-class Held(NamedTuple):
+class HeldChain(NamedTuple):
     """The chain an adversary holds: its motion, and which states of the plan its states are.
 
     `begin` is the log-law of its hidden states at the start, `first` the time of the first step.
@@ -253,7 +253,9 @@ class Held(NamedTuple):
     first: int
 
     @classmethod
-    def of(cls, machine: LocationMachine, adversary: Model | None, start: Any, steps: int) -> Held:
+    def of(
+        cls, machine: LocationMachine, adversary: Model | None, start: Any, steps: int
+    ) -> HeldChain:
         """The adversary's chain, or the machine's own; refused when it cannot follow the stream."""
         chain = machine.chain if adversary is None else adversary
         motion = machine.runtime.motion if adversary is None else motion_of(chain)
@@ -286,16 +288,16 @@ class Replayed(NamedTuple):
     loss_path: Floats
 
 
-Column = tuple[LocationMachine, Outputs]
+Column = tuple[list[LocationMachine], Outputs]  # who drew each output, and the outputs
 
 
 def _columns(
-    machine: LocationMachine, outputs: Outputs, others: Sequence[tuple[Plan, Outputs]]
+    plan: Plan, outputs: Outputs, others: Sequence[tuple[Plan, Outputs]], start: Any
 ) -> list[Column]:
-    """The machines that answered, this one first, each with its outputs."""
-    columns: list[Column] = [(machine, outputs)]
-    columns += [(machine_of(plan), answers) for plan, answers in others]
-    for other, answers in columns:
+    """The machines that answered, step by step, the plan's own first, each with its outputs."""
+    machine, columns = machine_of(plan), list[Column]()
+    for asked, answers in [(plan, outputs), *others]:
+        other = machine_of(asked)
         if (other.chain, other.places) != (machine.chain, machine.places):
             raise InputError("the plans have different models or policies; one step needs one")
         if len(answers) != len(outputs):
@@ -306,6 +308,7 @@ def _columns(
                     f"outputs has {len(z)} numbers at step {step + 1}; the query has "
                     f"{other.query.dimension}"
                 )
+        columns.append((machines_of(asked, answers, start), answers))
     return columns
 
 
@@ -318,7 +321,7 @@ def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Re
     for t in range(steps):
         stage = machine.prior(state).noise
         joined.append(joined_at(machine.places, stage, joined[-1] if joined else None))
-        given = [(other, z) for other, answers in columns if (z := answers[t]) is not None]
+        given = [(used[t], z) for used, answers in columns if (z := answers[t]) is not None]
         for other, z in given:
             own = stage if other is machine else other.runtime.noise(stage.members)
             rows[t] += own.law.log_likelihood(z)
@@ -380,8 +383,8 @@ def joined_at(places: Places, stage: StepNoise, last: Joined | None) -> Joined:
     """
     if last is not None and last.stage is stage:
         return last
-    policy = policy_of(places)
-    wide = isinstance(places, LocationSet) and (places.everywhere or policy.is_complete)
+    policy = places.policy
+    wide = places.delta > 0 and (places.everywhere or policy.is_complete)
     members = np.ones(policy.size, dtype=np.bool_) if wide else stage.members
     edges = policy.edges[members[policy.edges].all(axis=1)]
     added = np.asarray(stage.protected.added, dtype=np.int64).reshape(-1, 2)

@@ -22,11 +22,12 @@ from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.task import Secrets
 from shoal.noise.lattice import LatticeEmission
+from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
-from shoal.places.policy import LocationSet
 from shoal.places.rows import followed, parts, reference_stage
-from shoal.places.step import KeptGraphLaw, Places, StepNoise, policy_of
+from shoal.places.step import KeptGraphLaw, Places, StepNoise
 from shoal.places.stream import output_log_likelihoods
 
 MOST_STATES = 256  # pairs of pairs are followed
@@ -89,7 +90,7 @@ def sequence_leakage(
     rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
     for t, stage in enumerate(stages):
         possible = possible_at[t]
-        edges = policy_of(machine.places).edges_among(stage.members)
+        edges = machine.places.policy.edges_among(stage.members)
         pairs = np.concatenate([edges, stage.protected.added])
         pairs = pairs[possible[pairs].all(axis=1)]
         bound = metrics[t] + past[t] + future[t]
@@ -105,9 +106,9 @@ def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> 
     """The stage of each step, followed again from the outputs."""
     machine = machine_of(plan)
     state, found = machine.init(start), []
-    for z in outputs:
-        found.append(machine.prior(state).noise)
-        state, _ = machine.absorb(state, () if z is None else ((machine, z),))
+    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
+        found.append(machine.noises(state, [used])[0])
+        state, _ = machine.absorb(state, () if z is None else ((used, z),))
     return found
 
 
@@ -295,9 +296,8 @@ def _edges(points: Ints, places: Places, stage: StepNoise) -> list[tuple[int, in
 
     `points` are the answers of the states, or of those that answer for them.
     """
-    everywhere = isinstance(places, LocationSet) and places.everywhere
-    covered = np.ones_like(stage.members) if everywhere else stage.members
-    pairs = np.concatenate([policy_of(places).edges_among(covered), stage.protected.added])
+    covered = np.ones_like(stage.members) if places.everywhere else stage.members
+    pairs = np.concatenate([places.policy.edges_among(covered), stage.protected.added])
     moves: Ints = points[pairs[:, 0]] - points[pairs[:, 1]]
     _, first = np.unique(moves, axis=0, return_index=True)
     lengths = stage.protected.body.norm_upper(moves[first])
@@ -330,4 +330,36 @@ def _witness(machine: LocationMachine, told: WorstStep, prior: Floats) -> Witnes
         before=(float(before[told.first]), float(before[told.second])),
         after=(float(after[told.first]), float(after[told.second])),
         log_ratio=told.value,
+    )
+
+
+def event_audit(plan: Plan, secrets: Secrets) -> Audit:
+    """What streams of made-up walks tell of events, and what is promised about them, if anything.
+
+    A lower bound: beliefs along a few walks drawn from the model. The upper one is the promise,
+    which every step is certified for before it is drawn; infinite where nothing is promised.
+    """
+    from shoal.places.rehearsal import asked, rehearsed
+
+    own, watch = machine_of(plan).watch, asked(plan, secrets)
+    events = watch.events
+    amounts = {} if own is None else dict(zip(own.events.pairs, own.amounts, strict=True))
+    promised = [amounts.get(pair) for pair in events.pairs]
+    found = rehearsed(plan, watch)
+    known = [float(each) for each in promised if each is not None]
+    most = max(known) if len(known) == len(promised) else None
+    told = max(found.told)
+    return Audit(
+        mechanism=plan.mechanism,
+        asked=plan.task.query.describe(),
+        protected=events.describe(),
+        notion=None if most is None else "pufferfish",
+        promised=most,
+        claim=(told, math.inf if most is None else most),
+        lower=told,
+        upper=math.inf if most is None else most,
+        entry_level=math.inf,
+        witness=None,
+        assumptions=("positions follow the chain", "the adversary sees this one stream"),
+        not_checked=(f"outputs other than those of {found.steps} steps of made-up walks",),
     )

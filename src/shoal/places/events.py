@@ -11,60 +11,38 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, PromiseBroken
-from shoal.core.guarantee import Guarantee
-from shoal.core.numbers import Number, positive, whole
 from shoal.core.plan import Plan
-from shoal.events.automaton import compile_events
+from shoal.core.rng import Rng
+from shoal.events.automaton import Automaton, compile_events
 from shoal.events.bounds import program_of
-from shoal.events.event import AtLeast, InOrder, Stay, TimeEvent
-from shoal.events.filter import Held, Program, Table, conditioned
-from shoal.events.law import PathLaw, law_of, priors
+from shoal.events.filter import Held, Program, TrackSums, conditioned
+from shoal.events.law import PathLaw, began, beliefs, moved, priors
 from shoal.events.secrets import Events
-from shoal.events.window import SlotClock
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.lattice import LatticeEmission
-from shoal.places.machine import LocationMachine, LocationState, machine_of
+from shoal.places.machine import (
+    EVENT_KEPT,
+    LocationMachine,
+    LocationRelease,
+    LocationState,
+    Settle,
+    machine_of,
+)
 from shoal.places.step import KeptGraphLaw, StepNoise
+from shoal.places.watch import EventWatch
 
-# of the plan's ε; finer lists help little: a step between two of these loses a fifth of its ε
-SHARES = tuple(Fraction(k, 100) for k in (100, 80, 64, 50, 40, 30, 20, 12, 6, 3))
 MOST_PRODUCTS = 2 * 10**7  # of points and states: beyond, a parallelogram is bounded like any body
+MOST_KEYS = 2**22  # differences of points that a table holds
 KEPT = 64  # checks kept, the ones used last
 TINY = 1e-290  # what a sum may lose to products that underflow
 ROUNDING = 2.0**-50
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventWatch(Value):
-    """What a stream promises about events: log-odds move by at most `amounts`, one for each pair.
-
-    `epsilons` are tried in their order, `slots` is how many slots the events are about, the clock
-    (minutes of a slot, minute of the week at which slot 0 begins) is for windows by the clock.
-    """
-
-    events: Events
-    amounts: tuple[Fraction, ...]
-    epsilons: tuple[Fraction, ...]
-    slots: int
-    slot_minutes: int = 0
-    start_minute: int = 0
-    start: int | None = None
-
-    @property
-    def promises(self) -> tuple[Guarantee, ...]:
-        """What holds about each pair of events, for all outputs of the stream together."""
-        model = "for an adversary who knows the chain, the policy and the list of epsilons"
-        return tuple(
-            Guarantee(notion="pufferfish", amount=each, over=f"{Events((pair,)).subject}, {model}")
-            for each, pair in zip(self.amounts, self.events.pairs, strict=True)
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,83 +53,19 @@ class Watched(Value):
     held: tuple[Held, ...]
 
 
-def watch_of(
-    plan: Plan,
-    events: Events,
-    event_epsilon: Number | Sequence[Number],
-    *,
-    epsilons: Sequence[Number] | None = None,
-    slots: int | None = None,
-    slot_minutes: int = 0,
-    start_minute: int = 0,
-    start: Any = None,
-) -> EventWatch:
-    """The watch over `events`: one amount for all pairs, or one for each.
-
-    `slots` is needed where neither the model nor the windows say how long the events last.
-    """
-    machine = machine_of(plan)
-    if not isinstance(events, Events):
-        raise InputError(f"events is a {type(events).__name__}; give shoal.Events.of(...)")
-    several = isinstance(event_epsilon, Sequence) and not isinstance(event_epsilon, str)
-    given: Any = event_epsilon if several else [event_epsilon] * len(events.pairs)
-    if len(given) != len(events.pairs):
-        raise InputError(
-            f"event_epsilon holds {len(given)} amounts for {len(events.pairs)} events; give one, "
-            "or one for each"
-        )
-    listed = [machine.epsilon * share for share in SHARES] if epsilons is None else epsilons
-    tried = tuple(positive(each, "epsilons") for each in listed)
-    if list(tried) != sorted(tried, reverse=True) or not tried or tried[0] > machine.epsilon:
-        raise InputError(
-            f"epsilons is {[float(each) for each in tried]}; they must descend from at most the "
-            f"plan's epsilon of {float(machine.epsilon):g}"
-        )
-    if machine.runtime.motion.memory > 1:
-        raise InputError("the chain has a longer memory; events are followed on chains of order 1")
-    own: int | None = machine.runtime.motion.length
-    last = slots if slots is not None else own if own is not None else horizon(events)
-    return EventWatch(
-        events,
-        tuple(positive(each, "event_epsilon") for each in given),
-        tried,
-        whole(last, "slots"),
-        slot_minutes,
-        start_minute,
-        None if start is None else machine.runtime.locator.state_of(start),
-    )
-
-
-def horizon(events: Events) -> int:
-    """The slots that all windows fit into; refused when one of them is open or by the clock."""
-
-    def last(event: TimeEvent) -> int:
-        if event.parts():
-            return max(map(last, event.parts()))
-        between = event.between if isinstance(event, AtLeast | Stay | InOrder) else None
-        if between is None or isinstance(between[1], str):
-            raise InputError(
-                f"the event '{event.describe()}' has no last slot, and neither has the model; "
-                "give slots=, or between=(first, last)"
-            )
-        return between[1] + 1
-
-    return max(map(last, events.all_events()))
-
-
-class Choice(NamedTuple):
+class StepChoice(NamedTuple):
     """Which ε a step takes, and the noise it draws with."""
 
     epsilon: Fraction
     noise: StepNoise
 
 
-class Guard:
+class EventGuard:
     """What follows from a plan and a watch: filters, weights, machines, checks that are kept."""
 
     def __init__(self, plan: Plan, watch: EventWatch) -> None:
         self.machine, self.watch = machine_of(plan), watch
-        self.law = self._law()
+        self.law = watch.law(self.machine.chain)
         watch.events.check_possible(self.law, watch.events.compiled(self.law))
         programs = [
             program_of([self.law], Events((pair,)), amount, memory="none")
@@ -163,19 +77,8 @@ class Guard:
             float(priors(compile_events((event,), self.law), self.law)[0])
             for event, _ in watch.events.pairs
         )
-        self.machines = {each: self._at(each) for each in watch.epsilons}
+        self.machines = {each: self._at(each) for each in watch.tried(self.machine.epsilon)}
         self._checks: OrderedDict[int, tuple[StepNoise, Check]] = OrderedDict()
-
-    def _law(self) -> PathLaw:
-        watch, chain = self.watch, self.machine.chain
-        law = law_of(chain, length=watch.slots)
-        if watch.start is not None:
-            first = np.zeros(len(law.states))
-            first[watch.start] = 1.0
-            law = replace(law, initial=first)
-        if watch.slot_minutes:
-            law = replace(law, clock=SlotClock(watch.slot_minutes, watch.start_minute))
-        return law
 
     def _at(self, epsilon: Fraction) -> LocationMachine:
         machine = self.machine
@@ -188,7 +91,7 @@ class Guard:
 
     def arrived(self, held: Sequence[Held], slot: int) -> tuple[Held, ...]:
         """The beliefs at a slot before its output: also the beliefs after a slot without one."""
-        if slot < self.watch.slots:
+        if slot < self.law.length:
             return self.program.arrive(held, slot, read=True)
         matrix = self.law.matrix(slot - 1)  # events are decided, and beliefs in them still move
         links = matrix > 0
@@ -203,23 +106,51 @@ class Guard:
             for one in held
         )
 
-    def choose(self, state: LocationState, arrived: Sequence[Held]) -> Choice | None:
+    def choose(self, state: LocationState, arrived: Sequence[Held]) -> StepChoice | None:
         """The first ε whose every output keeps all odds within bounds; None: skip the step."""
         machine = self.machine
         noises = (
-            Choice(each, machine.noises(state, [other])[0]) for each, other in self.machines.items()
+            StepChoice(each, machine.noises(state, [other])[0])
+            for each, other in self.machines.items()
         )
         return self.first_fit(noises, arrived, state.time)
 
-    def first_fit(self, choices: Any, arrived: Sequence[Held], slot: int) -> Choice | None:
+    def first_fit(self, choices: Any, arrived: Sequence[Held], slot: int) -> StepChoice | None:
         """The first of these choices that fits, from the beliefs at `slot`."""
         tables = self._tables(arrived, slot)
         for choice in choices:
             check = self._check(choice.noise)
             if all(check.fits(table) for table in tables):
-                found: Choice = choice
+                found: StepChoice = choice
                 return found
         return None
+
+    def step(
+        self,
+        state: LocationState,
+        held: Sequence[Held],
+        place: int | None,
+        source: Rng,
+        settle: Settle | None = None,
+    ) -> tuple[LocationState, LocationRelease, tuple[Held, ...]]:
+        """State, release and beliefs after a step: drawn with the ε all outputs allow, or skipped.
+
+        `place` is None where the step is not read; `settle` as for `LocationMachine.step`.
+        """
+        arrived, outputs, kept = self.arrived(held, state.time), [], False
+        if place is not None:
+            choice = self.choose(state, arrived)
+            kept = choice is None
+            if choice is not None and choice.noise.count > 1:
+                draw = partial(choice.noise.law.draw, place, source)
+                z = draw() if settle is None else settle(choice.noise.eta, draw)
+                assert z is not None  # two states or more are protected, so something was drawn
+                arrived = self.after(arrived, state.time, choice.noise, z)
+                outputs.append((self.machines[choice.epsilon], z))
+        after, release = self.machine.absorb(state, outputs, secure=source.secure)
+        if kept:
+            release = replace(release, warnings=(*release.warnings, EVENT_KEPT))
+        return after, release, arrived
 
     def after(
         self, arrived: Sequence[Held], slot: int, noise: StepNoise, z: Sequence[int]
@@ -240,14 +171,14 @@ class Guard:
 
     def beliefs(self, held: Sequence[Held], slot: int) -> tuple[float, ...]:
         """P(E | outputs) of each pair, from the beliefs after `slot`."""
-        last = min(slot, self.watch.slots - 1)
+        last = min(slot, self.law.length - 1)
         found = []
         for track, one in zip(self.program.tracks, held, strict=True):
             found.append(float((one.mass * track.over[last][0, one.pairs[:, 0]]).sum()))
         return tuple(found)
 
-    def _tables(self, arrived: Sequence[Held], slot: int) -> list[Table]:
-        last = min(slot, self.watch.slots - 1)
+    def _tables(self, arrived: Sequence[Held], slot: int) -> list[TrackSums]:
+        last = min(slot, self.law.length - 1)
         both = zip(self.program.tracks, arrived, strict=True)
         return [self.program.table(track, one, last) for track, one in both]
 
@@ -262,9 +193,75 @@ class Guard:
 
 
 @lru_cache(maxsize=16)
-def guard_of(plan: Plan, watch: EventWatch) -> Guard:
+def guard_of(plan: Plan, watch: EventWatch) -> EventGuard:
     """The guard of a plan and a watch, made once for all streams that have them."""
-    return Guard(plan, watch)
+    return EventGuard(plan, watch)
+
+
+def machines_of(
+    plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any = None
+) -> list[LocationMachine]:
+    """The machine that drew each output: the plan's own, or at the ε that its events allowed.
+
+    From the outputs alone, as anybody follows a stream.
+    """
+    machine = machine_of(plan)
+    if machine.watch is None:
+        return [machine] * len(outputs)
+    watch = replace(machine.watch, start=machine.known(start))
+    guard, state, found = guard_of(plan, watch), machine.init(start), []
+    held = guard.begin()
+    for step, z in enumerate(outputs, 1):
+        held, used = guard.arrived(held, state.time), machine
+        if z is not None:
+            choice = guard.choose(state, held)
+            if choice is None:
+                raise InputError(f"outputs holds one at step {step}, at which events allow none")
+            held, used = (
+                guard.after(held, state.time, choice.noise, z),
+                guard.machines[choice.epsilon],
+            )
+        state, _ = machine.absorb(state, () if z is None else ((used, z),))
+        found.append(used)
+    return found
+
+
+def event_curve(
+    plan: Plan,
+    outputs: Sequence[Sequence[int] | None],
+    watch: EventWatch,
+    start: Any = None,
+) -> Floats:
+    """P(E | outputs so far) of each event of `watch`, a row for each step and one before all.
+
+    For any plan of places, whether its stream was made for these events or not. Followed by the
+    law of (automaton, state) alone, without any bound.
+    """
+    machine = machine_of(plan)
+    law = replace(watch, start=machine.known(start)).law(machine.chain)
+    automaton = compile_events([event for event, _ in watch.events.pairs], law)
+    ahead = beliefs(automaton, law)
+    mass = began(law.initial, automaton)
+    rows = [(ahead[0] * mass).sum(axis=(1, 2))]
+    state = machine.init(start)
+    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
+        slot = state.time
+        if slot:
+            mass = _onward(mass, law, automaton, slot)
+        if z is not None:
+            logs = machine.noises(state, [used])[0].law.log_likelihood(z)
+            mass = mass * np.exp(logs - logs[logs > -np.inf].max())
+            mass = mass / mass.sum()
+        state, _ = machine.absorb(state, () if z is None else ((used, z),))
+        rows.append((ahead[min(slot, law.length - 1)] * mass).sum(axis=(1, 2)))
+    return np.array(rows)
+
+
+def _onward(mass: Floats, law: PathLaw, automaton: Automaton, slot: int) -> Floats:
+    """The law of (q, x) at `slot`, from that at the slot before; events stand still at the end."""
+    if slot < law.length:
+        return moved(mass, law.matrix(slot - 1), automaton, slot)
+    return np.asarray(mass @ law.matrix(slot - 1))
 
 
 # Checks: Σ_s over(s) q(z|s) ≤ Σ_s under(s) q(z|s) for every output z, rounding included.
@@ -273,7 +270,7 @@ def guard_of(plan: Plan, watch: EventWatch) -> Guard:
 class Check(Protocol):
     """Decides for a law whether every output keeps the bounds of a table."""
 
-    def fits(self, table: Table) -> bool: ...
+    def fits(self, table: TrackSums) -> bool: ...
 
 
 def check_of(noise: StepNoise) -> Check:
@@ -301,14 +298,13 @@ class ListedOutputs:
 
     @classmethod
     def of(cls, law: KeptGraphLaw) -> ListedOutputs:
-        outputs = np.unique(law.points[law.law.nodes], axis=0)
-        logs = np.stack([law.log_likelihood(z) for z in outputs.tolist()], axis=1)
+        logs = law.log_likelihoods()
         logs = logs - logs.max(axis=0)[None, :]
         leads = logs > -np.inf
         widest = float(-logs[leads].min(initial=0.0))
         return cls(np.exp(logs), leads, (4 * widest + 16) * ROUNDING + 4 * law.law.slack)
 
-    def fits(self, table: Table) -> bool:
+    def fits(self, table: TrackSums) -> bool:
         over, under = table.over[:, 0] @ self.likely, table.under[:, 0] @ self.likely
         met = self.leads[table.possible[0]].any(axis=0)
         rounded = replace(table, slack=table.slack + self.slack, lost=table.lost + TINY)
@@ -326,7 +322,7 @@ class GridOfCorners:
     parts: tuple[Floats, ...]
     slack: float
 
-    def fits(self, table: Table) -> bool:
+    def fits(self, table: TrackSums) -> bool:
         rounded = replace(table, slack=table.slack + self.slack, lost=table.lost + TINY)
         first, last = self.parts[0], self.parts[-1]
         for over, under in zip(table.over[:, 0], table.under[:, 0], strict=True):
@@ -390,19 +386,19 @@ class Carried:
     @classmethod
     def of(cls, law: LatticeEmission, answering: Ints) -> Carried:
         answers, places = np.unique(answering, return_inverse=True)
-        points = law.points[answers]
-        first, second = (side.ravel() for side in np.indices((len(points), len(points))))
-        shifts, which = np.unique(points[first] - points[second], axis=0, return_inverse=True)
+        points = np.ascontiguousarray(law.points[answers], dtype=np.int64)
+        stored, width = points.tobytes(), points.shape[1]
+        shifts, _ = _shifts(stored, width)
         losses = law.noise.log_ratios(shifts) * shifts.any(axis=1)
-        order = np.argsort(losses[which.ravel()], kind="stable")
         with np.errstate(over="ignore"):
             growth = np.exp(losses) * (1 + (losses + 2) * ROUNDING)
-        apart = first[order] != second[order]
-        order = order[apart & np.isfinite(growth[which.ravel()][order])]
-        growing = growth[which.ravel()][order]
-        return cls(places.ravel(), len(points), first[order], second[order], growing)
+        ranks = np.unique(losses, return_inverse=True)[1].astype(np.uint32)
+        first, second, which = _nearest_first(stored, width, ranks.tobytes())
+        growing = growth[which]
+        near = int(np.isfinite(growing).sum())  # the nearest come first: no pair between is lost
+        return cls(places.ravel(), len(points), first[:near], second[:near], growing[:near])
 
-    def fits(self, table: Table) -> bool:
+    def fits(self, table: TrackSums) -> bool:
         from shoal.places.kernels.noise import all_carried
 
         rounds = 8 * (len(self.places) + self.count)
@@ -413,3 +409,44 @@ class Carried:
             if not all_carried(mass, np.maximum(room, 0.0), self.first, self.second, self.growth):
                 return False
         return True
+
+
+@lru_cache(maxsize=16)
+def _shifts(stored: bytes, width: int) -> tuple[Ints, Ints]:
+    """The different differences of any two points, and which of them each pair has.
+
+    The same for every ε of a constraint, so found once; `stored` are the points' bytes.
+    """
+    points = np.frombuffer(stored, dtype=np.int64).reshape(-1, width)
+    spans = np.ptp(points, axis=0)
+    keys = np.zeros((len(points),) * 2, dtype=np.int64)
+    for axis, span in enumerate(spans.tolist()):
+        keys = keys * (2 * span + 1) + points[:, None, axis] - points[None, :, axis] + span
+    most = int(np.prod(2.0 * spans + 1))
+    if most <= MOST_KEYS:
+        there = np.zeros(most, dtype=np.bool_)
+        there[keys.ravel()] = True
+        found, which = np.flatnonzero(there), (np.cumsum(there) - 1)[keys.ravel()]
+    else:
+        found, which = np.unique(keys.ravel(), return_inverse=True)
+    shifts = np.empty((len(found), width), dtype=np.int64)
+    for axis, span in reversed(list(enumerate(spans.tolist()))):
+        found, rest = np.divmod(found, 2 * span + 1)
+        shifts[:, axis] = rest - span
+    return shifts, np.asarray(which, dtype=np.int32)
+
+
+@lru_cache(maxsize=8)
+def _nearest_first(stored: bytes, width: int, ranked: bytes) -> tuple[Ints, Ints, Ints]:
+    """Pairs of different places in the order of their shifts' ranks, and the shift of each.
+
+    ε stretches all losses of a body alike, so that its steps share this order.
+    """
+    _, which = _shifts(stored, width)
+    ranks = np.frombuffer(ranked, dtype=np.uint32)
+    small = np.uint16 if int(ranks.max(initial=0)) < 2**16 else np.uint32  # sorted by digits
+    count = len(stored) // (8 * width)
+    order = np.argsort(ranks.astype(small)[which], kind="stable").astype(np.int32)
+    first, second = np.divmod(order, np.int32(count))
+    apart = first != second
+    return first[apart], second[apart], which[order][apart]

@@ -34,6 +34,7 @@ from shoal.places.runtime import (
 )
 from shoal.places.step import NOISES, Places, StepNoise
 from shoal.places.walk import Reading
+from shoal.places.watch import EventWatch
 
 # What a location stream shows at a step; everything in it may be published.
 
@@ -204,6 +205,23 @@ class LocationMachine(HasRuntime):
         """What other processes need to make the machine again: its fields, not what it keeps."""
         return _made_again, (self.chain, self.query, self.places, self.epsilon, self.noise)
 
+    @property
+    def watch(self) -> EventWatch | None:
+        """What the whole stream promises about events, if it does."""
+        return self.places.watch
+
+    def known(self, observed: Any) -> int | None:
+        """The number of the state of a reading, or of a start; None when there is none."""
+        return None if observed is None else self._runtime.locator.state_of(observed)
+
+    def refuse_events(self, who: str) -> None:
+        """Refuses a policy that watches events, in the name of whoever takes single steps."""
+        if self.watch is not None:
+            raise InputError(
+                f"the policy watches events, which {who} does not follow; read the stream with "
+                "shoal.LocationStream or `shoal stream`, or leave the events out"
+            )
+
     def init(self, start: Any = None) -> LocationState:
         """Before the first step; with `start`, after a first step whose state everybody knows."""
         motion = self.runtime.motion
@@ -226,6 +244,7 @@ class LocationMachine(HasRuntime):
         step before it draws, in whatever transaction it likes, and returns what was drawn or, of
         a step that was charged before, what was drawn then. Compiled where it can be.
         """
+        self.refuse_events("a step by itself")
         if observed is None:
             return self.absorb(state, (), secure=rng.secure)
         place = self._runtime.locator.state_of(observed)

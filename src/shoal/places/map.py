@@ -294,7 +294,8 @@ class RoadMap(Value):
                 "OpenStreetMap extracts need osmnx; install it with `pip install 'shoal[roads]'`, "
                 "or make the map of a networkx graph with RoadMap.of_graph"
             ) from None
-        return cls.of_graph(osmnx.graph_from_xml(path))
+        # not simplified: a road with bends would be one straight piece between its ends
+        return cls.of_graph(osmnx.graph_from_xml(path, simplify=False))
 
     @property
     def size(self) -> int:

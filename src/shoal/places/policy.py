@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, Self
@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.hidden import Motion, motion_of
-from shoal.core.codec import Bools, Floats, Ints, Value, locked
+from shoal.core.codec import Bools, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.records import checked_states, label
 from shoal.core.task import Model
+from shoal.events.secrets import Events
 from shoal.places.queries import Measurement
+from shoal.places.watch import EventWatch
 
 CHUNK = 2**22  # distances held at once
 
@@ -116,6 +118,7 @@ class PolicyGraph(Value):
     edges. A state that the constraint leaves alone, with no other state within the noise, is
     joined by `repair` to another one: to its partner in `partners` (-1: none) when that is still
     possible, else to the nearest, or to the one that adds the least area or the least error.
+    `watch` names events that the whole stream keeps secret too (`watching`).
     Xiao & Xiong 2016, Definitions 4.2 to 4.4.
     """
 
@@ -125,6 +128,7 @@ class PolicyGraph(Value):
     title: str
     repair: Repair = "nearest"
     partners: Ints | None = None
+    watch: EventWatch | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         states = checked_states(self.states)
@@ -253,9 +257,39 @@ class PolicyGraph(Value):
             title=f"{self.title}, and {other.title}",
         )
 
+    def watching(
+        self, events: Events, event_epsilon: Number | Sequence[Number], **watch: Any
+    ) -> PolicyGraph:
+        """The same policy on a stream that moves the log-odds of events by `event_epsilon` at most.
+
+        Over all its outputs together; each step then takes the largest ε at which that holds, or
+        is skipped. `watch` as for `EventWatch.of`. Proof: location_events.md.
+        """
+        return replace(self, watch=EventWatch.of(events, event_epsilon, **watch))
+
+    def held_to(self, event_epsilon: Number | Sequence[Number]) -> PolicyGraph:
+        """The same policy and events, held to another `event_epsilon`."""
+        if self.watch is None:
+            raise InputError("event_epsilon is given, but the policy watches no events; name some")
+        return replace(self, watch=self.watch.held_to(event_epsilon))
+
     @property
     def size(self) -> int:
         return len(self.states)
+
+    # what a location set says otherwise: its policy, how much it leaves out, and what it guards
+
+    @property
+    def policy(self) -> PolicyGraph:
+        return self
+
+    @property
+    def delta(self) -> Fraction:
+        return Fraction(0)
+
+    @property
+    def everywhere(self) -> bool:
+        return False
 
     @property
     def is_complete(self) -> bool:
@@ -299,6 +333,8 @@ class PolicyGraph(Value):
                     f"{model.describe()}; build the policy on the model's states, in order"
                 )
             _followed(model)
+            if self.watch is not None:
+                self.watch.check(model)
 
     def tied_under(self, model: Model) -> int | None:
         """Every entry the model ties to the one a pair is about."""
@@ -307,7 +343,7 @@ class PolicyGraph(Value):
     def describe(self) -> str:
         return (
             f"the current state: {self.title} (states left alone are joined to another, "
-            f"{self.repair} first)"
+            f"{self.repair} first){_and_events(self)}"
         )
 
     @classmethod
@@ -316,6 +352,10 @@ class PolicyGraph(Value):
     ) -> Self:
         groups = np.full(len(states), -1, dtype=np.int64)
         return cls(states=tuple(states), edges=edges, groups=groups, title=title, repair=repair)
+
+
+def _and_events(policy: PolicyGraph) -> str:
+    return "" if policy.watch is None else f"; and {policy.watch.describe()}"
 
 
 @lru_cache(maxsize=32)
@@ -380,6 +420,10 @@ class LocationSet(Value):
         return self.policy.states
 
     @property
+    def watch(self) -> EventWatch | None:
+        return self.policy.watch
+
+    @property
     def notion(self) -> str:
         return "location-set"
 
@@ -390,6 +434,16 @@ class LocationSet(Value):
             f"which of two joined states {covers} one is in, at each step, given what was "
             "released before"
         )
+
+    def watching(
+        self, events: Events, event_epsilon: Number | Sequence[Number], **watch: Any
+    ) -> LocationSet:
+        """The same location sets on a stream that keeps events secret, as of a policy."""
+        return replace(self, policy=self.policy.watching(events, event_epsilon, **watch))
+
+    def held_to(self, event_epsilon: Number | Sequence[Number]) -> LocationSet:
+        """The same location sets and events, held to another `event_epsilon`."""
+        return replace(self, policy=self.policy.held_to(event_epsilon))
 
     def check(self, family: tuple[Model, ...]) -> None:
         """The same chains as for the policy."""
@@ -402,7 +456,7 @@ class LocationSet(Value):
     def describe(self) -> str:
         return (
             f"the current state within the fewest states that hold {float(1 - self.delta):.4g} of "
-            f"the belief: {self.policy.title}"
+            f"the belief: {self.policy.title}{_and_events(self.policy)}"
         )
 
 
@@ -467,8 +521,3 @@ def surrogates(points: Ints, members: Bools) -> Ints:
             distances += (points[rows, axis][:, None] - points[inside, axis][None, :]) ** 2
         chosen[rows] = inside[distances.argmin(axis=1)]
     return chosen
-
-
-def mass_outside(prior: Floats, members: Bools) -> float:
-    """What a prior believes outside a set: at most δ, but for rounding."""
-    return float(prior[~members].sum())

@@ -144,7 +144,7 @@ def degrees(points: Ints, members: Bools, body: Body) -> dict[int, int]:
     return {int(s): degree(points, members, body, int(s)) for s in np.flatnonzero(members)}
 
 
-class Asked(NamedTuple):
+class StepQuestion(NamedTuple):
     """One question of a step: the policy on its answers, and what kind of noise it gets.
 
     `shape` leads from the hull to the body of the noise; None when outputs follow the graph
@@ -156,7 +156,7 @@ class Asked(NamedTuple):
     hull: Body | None = None
 
 
-def protect_together(asked: Sequence[Asked], members: Bools) -> list[Protected]:
+def protect_together(asked: Sequence[StepQuestion], members: Bools) -> list[Protected]:
     """The policy under the constraint, repaired by the same edges for every question of a step.
 
     A state is exposed when no other member protects it in all answers together: nobody is joined
@@ -201,7 +201,7 @@ def protect(
     index: PolicyIndex, members: Bools, shape: Shape = same, hull: Body | None = None
 ) -> Protected:
     """The repair for a single question whose noise has a body."""
-    return protect_together([Asked(index, shape, hull)], members)[0]
+    return protect_together([StepQuestion(index, shape, hull)], members)[0]
 
 
 def join_all(index: PolicyIndex, members: Bools) -> Protected:
@@ -209,10 +209,10 @@ def join_all(index: PolicyIndex, members: Bools) -> Protected:
 
     Every member that has no edge gets one, whoever lies near: nothing else protects it.
     """
-    return protect_together([Asked(index, None)], members)[0]
+    return protect_together([StepQuestion(index, None)], members)[0]
 
 
-def _shaped(each: Asked, hull: Body) -> Body:
+def _shaped(each: StepQuestion, hull: Body) -> Body:
     return hull if each.shape is None else each.shape(hull)
 
 

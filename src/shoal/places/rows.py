@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.additive.plans import Mechanism
 from shoal.chains.hidden import motion_of, posterior
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import Composition, Guarantee, PerStep
+from shoal.core.guarantee import Composition, Guarantee, OneStream, PerStep
 from shoal.core.numbers import significant
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.rng import categorical, uniforms
 from shoal.core.task import Task
+from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine, machine_of, step_promise
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
+from shoal.places.rehearsal import rehearsed
 from shoal.places.runtime import remapped
-from shoal.places.step import Places, StepNoise, edge_loss, policy_of
+from shoal.places.step import Places, StepNoise, edge_loss
 
 HORIZON = 32  # steps after which the chain's own law is the prior that errors are stated for
 STAGES = 16  # constraints followed from the first one, each held to the promise
@@ -40,7 +43,7 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocationCertificate(Value):
+class LocationCertificate(Proof):
     """The numbers of a location plan, at the chain's own law after some steps.
 
     `loss` is the largest log-ratio over all edges of the policy, repaired, over `stages`
@@ -77,9 +80,7 @@ class LocationCertificate(Value):
             f"{significant(self.guess_error)} (root mean squares, in the unit asked for)"
         )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ASSUMPTIONS
+    ASSUMED: ClassVar[tuple[str, ...]] = ASSUMPTIONS
 
 
 def refuse(task: Task) -> str | None:
@@ -130,21 +131,42 @@ def location_plan(task: Task, name: str, epsilon: Fraction, noise: str, reason: 
         estimate_error=errors[1],
         guess_error=errors[2],
     )
-    return Plan(
+    plan = Plan(
         mechanism=name,
         task=task,
         body=machine,
         cost=float(f"{errors[1]:.2g}"),  # no finer than DRAWS outputs tell: near ties go to K-norm
         guarantee=promise(task, epsilon),
         certificate=certificate,
-        composition=(per_step(machine),),
+        composition=ways_to_add(machine),
     )
+    if machine.watch is None:
+        return plan
+    # some kinds of noise are bounded more tightly than others where events decide
+    return replace(plan, cost=float(f"{rehearsed(plan, machine.watch).error:.2g}"))
 
 
 def per_step(machine: LocationMachine) -> PerStep:
     """How steps add: by ε, and by η only where it is the same at every step of every stream."""
-    complete = policy_of(machine.places).is_complete
+    complete = machine.places.policy.is_complete
     return PerStep(machine.epsilon, machine.epsilon if complete else None)
+
+
+def ways_to_add(machine: LocationMachine) -> tuple[Composition, ...]:
+    """Per step; and what all steps promise about events together, if they do."""
+    steps = per_step(machine)
+    return (steps,) if machine.watch is None else (steps, OneStream(machine.watch.promises))
+
+
+def watched(plan: Plan, events: Events, event_epsilon: Any, **watch: Any) -> Plan:
+    """The plan of a stream that promises something about events too; `policy.watching` of one."""
+    machine = machine_of(plan)
+    if machine.watch is not None:
+        raise InputError("the plan watches events already; begin its stream without naming others")
+    places = machine.places.watching(events, event_epsilon, **watch)
+    body = replace(machine, places=places)
+    task = Task(query=plan.task.query, secrets=places, family=plan.task.family)
+    return replace(plan, task=task, body=body, composition=ways_to_add(body))
 
 
 def promise(task: Task, epsilon: Fraction) -> Guarantee:
@@ -153,8 +175,8 @@ def promise(task: Task, epsilon: Fraction) -> Guarantee:
 
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
-    """Per step, as the machine draws."""
-    return (per_step(machine_of(plan)),)
+    """Per step, as the machine draws, and the promise about events."""
+    return ways_to_add(machine_of(plan))
 
 
 def loss(plan: Plan, noise: str) -> float:
@@ -174,7 +196,7 @@ def loss(plan: Plan, noise: str) -> float:
         != (plan.task.family[0], query, places, noise)
         or machine.epsilon > promised
         or plan.guarantee != machine.promise(promised)
-        or plan.composition != (per_step(machine),)
+        or plan.composition != ways_to_add(machine)
         or not isinstance(certificate, LocationCertificate)
     ):
         return math.inf
@@ -216,9 +238,9 @@ def followed(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
                 break
             passed.add(support.tobytes())
     found = list(stages.values())
-    if policy_of(machine.places).is_complete:
+    if machine.places.policy.is_complete:
         return found, float(machine.epsilon)
-    bounded = closed and isinstance(machine.places, PolicyGraph)
+    bounded = closed and machine.places.delta == 0
     bounded = bounded and not any(stage.tells for stage in found)
     return found, max(stage.spread for stage in found) if bounded else None
 
@@ -286,7 +308,7 @@ def refuse_graph(task: Task) -> str | None:
     size = len(task.query.states)
     if size > LARGEST:
         return f"the model has {size} states; distances in the graph are followed up to {LARGEST}"
-    if isinstance(task.secrets, LocationSet) and task.secrets.everywhere:
+    if parts(task)[1].everywhere:
         return "the secrets cover edges outside the location set, which distances inside it do not"
     return None
 

@@ -19,10 +19,10 @@ from shoal.core.rng import Rng
 from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.noise.knorm import SPARE
 from shoal.noise.primitives import Unread
-from shoal.places.policy import LocationSet, location_set
+from shoal.places.policy import location_set
 from shoal.places.queries import Estimate, Measurement
 from shoal.places.repair import PolicyIndex
-from shoal.places.step import Question, StepNoise, noises_of, planar_noises, policy_of
+from shoal.places.step import Question, StepNoise, noises_of, planar_noises
 from shoal.places.walk import StateLocator
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The best answer to show, given a belief: post-processing, so it costs no privacy.
 
 
-ROUNDS = 50  # of Weiszfeld's iteration
+WEISZFELD_ROUNDS = 50  # of Weiszfeld's iteration
 CLOSE = 1e-9  # relative step after which it stops
 
 
@@ -62,7 +62,7 @@ def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
     if math.sqrt(float(pull @ pull)) <= float(belief[at].sum()):
         return np.array(top)
     answer, scale = start, float(away.max())
-    for _ in range(ROUNDS):
+    for _ in range(WEISZFELD_ROUNDS):
         distance = np.maximum(np.sqrt(((values - answer) ** 2).sum(axis=1)), 1e-12 * scale)
         weights = belief / distance
         moved: Floats = weights @ values / weights.sum()
@@ -91,6 +91,7 @@ class Forgetting:
     def __init__(self, motion: Motion) -> None:
         self._motion = motion
         self._marginal = FarLaw.of(motion.begin())
+        self._settled: float | None = None  # the distance, from when on the law stays as it is
         self._factors: list[float] = [0.0]
         self._followed = motion.hidden <= MOST_STATES and motion.memory == 1
 
@@ -103,12 +104,18 @@ class Forgetting:
         return self._factors[step]
 
     def _advance(self, step: int) -> None:
-        self._marginal, logs = self._marginal.moved(self._motion.rows(step))
-        with np.errstate(under="ignore"):
-            backward = np.exp(logs[:, self._marginal.possible])
+        distance = self._settled
+        if distance is None:
+            before, rows = self._marginal, self._motion.rows(step)
+            self._marginal, logs = before.moved(rows)
+            with np.errstate(under="ignore"):
+                backward = np.exp(logs[:, self._marginal.possible])
+            distance = _largest_distance(backward.T)
+            if self._motion.homogeneous and before.same(self._marginal):
+                self._settled = distance
         # distances of rows whose entries are known up to this share, and sums of n terms
-        error = (step + 2) * (len(backward) + 4) * 2.0**-51
-        self._factors.append(min(1.0, _largest_distance(backward.T) + error))
+        error = (step + 2) * (self._motion.hidden + 4) * 2.0**-51
+        self._factors.append(min(1.0, distance + error))
 
 
 def carried(before: float, factor: float) -> float:
@@ -130,10 +137,7 @@ def carried(before: float, factor: float) -> float:
 
 def _largest_distance(rows: Floats) -> float:
     """max over pairs of rows of ½ Σ |p - p'|."""
-    largest = 0.0
-    for row in rows:
-        largest = max(largest, float(np.abs(rows - row).sum(axis=1).max()) / 2)
-    return largest
+    return max((float(np.abs(rows - row).sum(axis=1).max()) / 2 for row in rows), default=0.0)
 
 
 # What a location machine works out once and keeps: not stored, the same after every restart.
@@ -189,12 +193,11 @@ class Runtime:
         self.forgetting = Forgetting(self.motion)
         self.values = machine.query.values
         self.rate = float(machine.epsilon)
-        self.index = PolicyIndex(policy_of(machine.places), machine.query.points)
+        self.index = PolicyIndex(machine.places.policy, machine.query.points)
         self.question = Question(self.index, machine.epsilon, machine.noise)
         self._planar = planar_noises(machine.places, self.index, machine.epsilon, machine.noise)
-        delta = machine.places.delta if isinstance(machine.places, LocationSet) else Fraction(0)
         self.graph = None if self._planar is None else self._planar.graph
-        self.share = float(1 - delta)
+        self.share = float(1 - machine.places.delta)
         self.promise = machine.promise(machine.epsilon)
         self._latest: Latest | None = None
         self._noises: OrderedDict[bytes, StepNoise] = OrderedDict()
@@ -239,7 +242,7 @@ class Runtime:
 
         possible = self.motion.states_possible(time, support)
         places = self._machine.places
-        if not isinstance(places, LocationSet):
+        if not places.delta:
             return possible
         states = self.motion.on_states(time, prior)
         clear, members = likely(states, possible, self.share)
@@ -299,7 +302,7 @@ class Runtime:
             support = np.unpackbits(packed, count=motion.hidden).astype(np.bool_)
             support = motion.reach(time, support) if time else support
             noise = None
-            if not isinstance(self._machine.places, LocationSet):
+            if not self._machine.places.delta:
                 noise = self.noise(motion.states_possible(time, support))
             found = Reached(support, self.packed(support), noise)
             _keep(self._reached, key, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,16 +11,20 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import InputError, SpecError
-from shoal.core.task import Model, Query
+from shoal.core.task import Model, Query, Secrets
+from shoal.events.window import minute_of_week
 from shoal.places.map import SquareGrid
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.walk import SparseChain, free_walk
-from shoal.places.zones import policy_in_words
+from shoal.places.zones import policy_in_words, states_in_words
+from shoal.spec.events import EventSection, events_of
 from shoal.spec.fields import (
     ModelSection,
     Number,
+    NumberRow,
     Positive,
+    PrivacyAmounts,
     QuerySection,
     SecretsSection,
     Share,
@@ -42,15 +47,6 @@ NEEDS: dict[str, str] = {
 }
 
 
-def number_row(value: object) -> tuple[Fraction, ...]:
-    """A number, or a list of numbers that is not empty."""
-    if isinstance(value, list):
-        if not value:
-            raise PydanticCustomError("number", "it must hold at least one number")
-        return tuple(number(item) for item in value)
-    return (number(value),)
-
-
 def state_pair(value: object) -> tuple[str, str]:
     """Two different states."""
     if not isinstance(value, list) or len(value) != 2:
@@ -61,13 +57,7 @@ def state_pair(value: object) -> tuple[str, str]:
     return first, second
 
 
-_NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
 _LABELS = {"type": ["string", "integer"]}
-NumberRow = Annotated[
-    tuple[Fraction, ...],
-    PlainValidator(number_row),
-    WithJsonSchema({"anyOf": [{"type": "number"}, _NUMBERS]}),
-]
 StatePair = Annotated[
     tuple[str, str],
     PlainValidator(state_pair),
@@ -137,6 +127,21 @@ class PolicySecrets(SecretsSection):
     repair: Literal["nearest", "least-area", "least-error"] = Field(
         "nearest", description="how states left alone are joined to another"
     )
+    event: list[EventSection] | None = Field(
+        None,
+        min_length=1,
+        description="events the whole stream keeps secret too, to event_epsilon; they name states, "
+        'places, or "within 300 m of" a place',
+    )
+    slots: Whole | None = Field(
+        None, description="steps the events are about, where neither model nor windows say so"
+    )
+    slot_minutes: Whole | None = Field(
+        None, description="minutes of a step, for windows of events by the clock"
+    )
+    start_time: Text | None = Field(
+        None, description='when the first step begins, such as "mon 08:00" (default "mon 00:00")'
+    )
 
     @model_validator(mode="after")
     def _graph_has_its_key(self) -> PolicySecrets:
@@ -150,12 +155,41 @@ class PolicySecrets(SecretsSection):
                 raise PydanticCustomError(
                     "together", f'has graph = "{graph}" without {key}; give it'
                 )
-        if self.places is not None and self.graph != "words":
-            raise PydanticCustomError("together", 'has places, which are for graph = "words"')
+        if self.places is not None and self.graph != "words" and self.event is None:
+            raise PydanticCustomError(
+                "together", 'has places, which are for graph = "words" and for events'
+            )
+        for key in ("slots", "slot_minutes", "start_time"):
+            if getattr(self, key) is not None and self.event is None:
+                raise PydanticCustomError("together", f"has {key}, which is for events; drop it")
+        if self.start_time is not None and self.slot_minutes is None:
+            raise PydanticCustomError("together", "has start_time without slot_minutes; give both")
         return self
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
-        return places_of(self, query, family)
+        found = places_of(self, query, family)
+        if self.event is None:
+            return found
+        named = partial(states_in_words, family[0], places=self.places)
+        clock = {
+            "slots": self.slots,
+            "slot_minutes": self.slot_minutes or 0,
+            "start_minute": minute_of_week(self.start_time or "mon 00:00"),
+        }
+        # the amount is that of [privacy], which is asked next (`held_to`)
+        return found.watching(events_of(self.event, named), 1, **clock)
+
+    def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
+        """The policy, its events held to event_epsilon."""
+        if not isinstance(secrets, PolicyGraph | LocationSet) or self.event is None:
+            return super().held_to(secrets, privacy)
+        if privacy.event_epsilon is None:
+            raise SpecError(
+                "privacy.event_epsilon is missing; [[secrets.event]] needs the most that a stream "
+                "may change the log-odds of each event, such as event_epsilon = 1.0"
+            )
+        amounts = privacy.event_epsilon
+        return secrets.held_to(amounts[0] if len(amounts) == 1 else amounts)
 
 
 class LocationSecrets(PolicySecrets):

@@ -24,10 +24,10 @@ from shoal.noise.staircase import Staircase
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.repair import (
-    Asked,
     PolicyIndex,
     Protected,
     Shape,
+    StepQuestion,
     cross_polytope,
     plain_hull,
     protect_together,
@@ -168,25 +168,22 @@ def _planar(members: Bools, law: EmissionLaw) -> Planar | None:
     return Planar(members, law.points, noise.body.flat, proposal.shares, proposal.outwards)
 
 
-def policy_of(places: Places) -> PolicyGraph:
-    """The graph of a policy or of a location set."""
-    return places.policy if isinstance(places, LocationSet) else places
-
-
 def noises_of(places: Places, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
     """The stages of a constraint C = members, one for each question of a step: repair, noise.
 
     All questions get the same edges added, so that whoever protects a state does so in all
-    answers. Xiao & Xiong 2016, Algorithm 2, lines 3 to 5, and Theorem 7.1.
+    answers, and a state outside C is answered for by one member in all of them (the first
+    question's nearest): two would give outputs that no member gives. Xiao & Xiong 2016,
+    Algorithm 2, lines 3 to 5, and Theorem 7.1.
     """
-    answering = [question.policy.stand_ins(members) for question in questions]
+    answers = questions[0].policy.stand_ins(members)
     asked = [
-        Asked(index, NOISES[noise].shape, _images(places, index.points[answers]))
-        for (index, _, noise), answers in zip(questions, answering, strict=True)
+        StepQuestion(index, NOISES[noise].shape, _images(places, index.points[answers]))
+        for index, _, noise in questions
     ]
     found = []
-    parts = zip(questions, answering, protect_together(asked, members), strict=True)
-    for (index, epsilon, noise), answers, protected in parts:
+    parts = zip(questions, protect_together(asked, members), strict=True)
+    for (index, epsilon, noise), protected in parts:
         law = NOISES[noise].law(index, members, answers, protected, epsilon)
         found.append(
             StepNoise(
@@ -221,7 +218,7 @@ def spread_of(law: EmissionLaw, index: PolicyIndex, members: Bools) -> float:
 
 def _images(places: Places, points: Ints) -> Body | None:
     """The hull of the images of all edges under stand-ins, when they must hold as well."""
-    if not isinstance(places, LocationSet) or not places.everywhere:
+    if not places.everywhere:
         return None
     return plain_hull(places.policy, points, np.ones(len(points), dtype=np.bool_))
 
@@ -235,7 +232,7 @@ def edge_loss(places: Places, query: Measurement, stage: StepNoise) -> float:
     """
     if stage.count < 2:
         return 0.0
-    policy, law, added = policy_of(places), stage.law, stage.protected.added
+    policy, law, added = places.policy, stage.law, stage.protected.added
     inside = np.flatnonzero(stage.members)
     alone = [
         np.stack([np.full(len(inside) - 1, state), inside[inside != state]], axis=1)
@@ -312,8 +309,7 @@ def planar_noises(
     edges without cliques, and a location set guards its members only.
     """
     edges, order, policy = index.edges, index.order, index.policy
-    guards_all = isinstance(places, LocationSet) and places.everywhere
-    if edges is None or order is None or noise != "k-norm" or guards_all:
+    if edges is None or order is None or noise != "k-norm" or places.everywhere:
         return None
     complete = len(edges.cliques) == 1 and len(edges.cliques[0]) == len(index.points)
     if (len(edges.cliques) and not complete) or (complete and len(edges.vectors)):
@@ -361,6 +357,18 @@ class KeptGraphLaw:
         # in logarithms: a state far away must not look impossible because e^-x underflows
         logs = np.log(law.weights[here]) - float(law.rate) * law.distances[:, here]
         return np.asarray((np.logaddexp.reduce(logs, axis=1) - self._logs)[law.place])
+
+    def log_likelihoods(self) -> Floats:
+        """log q(z | s), (states, outputs), of every output there is."""
+        law = self.law
+        drawn = np.flatnonzero(law.weights > 0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(law.weights[drawn]) - float(law.rate) * law.distances[:, drawn]
+        _, same = np.unique(law.points[law.nodes[drawn]], axis=0, return_inverse=True)
+        if same.max(initial=-1) + 1 < len(drawn):  # several members answer alike
+            groups = [logs[:, same.ravel() == k] for k in range(int(same.max()) + 1)]
+            logs = np.stack([np.logaddexp.reduce(group, axis=1) for group in groups], axis=1)
+        return np.asarray((logs - self._logs[:, None])[law.place])
 
     def log_ratio(self, first: int, second: int) -> float:
         """An upper bound on sup over outputs of |log q(z|first) - log q(z|second)|."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -26,9 +27,8 @@ from shoal.core.plan import (
 )
 from shoal.core.rng import Rng, SystemRng
 from shoal.events.secrets import Events
-from shoal.places.events import Watched, guard_of, watch_of
+from shoal.places.events import Watched, guard_of, machines_of
 from shoal.places.machine import (
-    EVENT_KEPT,
     Draw,
     LocationMachine,
     LocationRelease,
@@ -36,6 +36,7 @@ from shoal.places.machine import (
     Settle,
     machine_of,
 )
+from shoal.places.rows import watched as with_events
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -83,15 +84,18 @@ class LocationStream(Stream):
         number, or one for each), over the whole stream: each step takes the largest ε of a fixed
         list at which that holds for every output it could have, or is skipped. `watch` may name
         `epsilons` (the list), `slots`, and for windows by the clock `slot_minutes` and
-        `start_minute`, counted from Monday 00:00. Proof: location_events.md.
+        `start_minute`, counted from Monday 00:00. A plan whose policy is `watching` events needs
+        none of these. Proof: location_events.md.
         """
-        state = machine_of(plan).init(start)
-        if events is None and event_epsilon is None and not watch:
-            return cls(plan, state)
-        if events is None or event_epsilon is None:
+        if (events is None) != (event_epsilon is None) or (watch and events is None):
             raise InputError("events and event_epsilon go together; give both or neither")
-        wanted = watch_of(plan, events, event_epsilon, start=start, **watch)
-        return cls(plan, state, watched=Watched(wanted, guard_of(plan, wanted).begin()))
+        asked = plan if events is None else with_events(plan, events, event_epsilon, **watch)
+        machine = machine_of(asked)
+        state, wanted = machine.init(start), machine.watch
+        if wanted is None:
+            return cls(asked, state)
+        wanted = replace(wanted, start=machine.known(start))
+        return cls(asked, state, watched=Watched(wanted, guard_of(asked, wanted).begin()))
 
     @property
     def machine(self) -> LocationMachine:
@@ -128,8 +132,10 @@ class LocationStream(Stream):
         def nothing() -> tuple[int, ...]:
             raise _NotStored
 
+        account = self._account(ledger, names)
+
         def settle(eta: Fraction | None, draw: Draw) -> tuple[int, ...]:
-            return Account(ledger, **names).settle(self.plan, eta, nothing)
+            return account.settle(self.plan, eta, nothing)
 
         anywhere = self.machine.query.states[0]  # nothing is drawn
         try:
@@ -180,7 +186,7 @@ class LocationStream(Stream):
         Xiao & Xiong 2016, Theorem 7.1.
         """
         source, machine = source_for(ledger, rng), machine_of(self.plan)
-        account = None if ledger is None else Account(ledger, **names)
+        account = None if ledger is None else self._account(ledger, names)
         if not others:
             settle = None if account is None else partial(account.settle, self.plan)
             if self.watched is not None:
@@ -200,25 +206,31 @@ class LocationStream(Stream):
         state, release = machine.absorb(self.state, outputs, secure=source.secure)
         return replace(self, state=state, shown=release), release
 
+    def _account(self, ledger: Ledger, names: dict[str, Any]) -> StepAccount:
+        """Who is charged; a stream that watches events has one output a step, whoever asks.
+
+        Its steps are charged under keys made of the step: drawn twice, the two would tell more of
+        an event than is promised, and no rule of the ledger could add them.
+        """
+        account = StepAccount(ledger, **names)
+        if self.watched is None:
+            return account
+        key = step_key(account.subject, account.period, self.plan, self.state.time)
+        if account.requester or account.key not in (None, key):
+            raise InputError(
+                "the stream watches events, so a step has one output whoever asks; leave key and "
+                "requester out"
+            )
+        return account._replace(key=key)
+
     def _watched_step(
         self, watched: Watched, observed: Any, source: Rng, settle: Settle | None
     ) -> Step:
         """A step whose ε is such that no output tells too much about an event, or a skipped one."""
-        machine, guard, slot = self.machine, guard_of(self.plan, watched.watch), self.state.time
-        held, outputs, kept = guard.arrived(watched.held, slot), [], False
-        if observed is not None:
-            place = machine.runtime.locator.state_of(observed)
-            choice = guard.choose(self.state, held)
-            kept = choice is None
-            if choice is not None and choice.noise.count > 1:
-                draw = partial(choice.noise.law.draw, place, source)
-                z = draw() if settle is None else settle(choice.noise.eta, draw)
-                assert z is not None  # two states or more are protected, so something was drawn
-                held = guard.after(held, slot, choice.noise, z)
-                outputs.append((guard.machines[choice.epsilon], z))
-        state, release = machine.absorb(self.state, outputs, secure=source.secure)
-        if kept:
-            release = replace(release, warnings=(*release.warnings, EVENT_KEPT))
+        guard = guard_of(self.plan, watched.watch)
+        state, release, held = guard.step(
+            self.state, watched.held, self.machine.known(observed), source, settle
+        )
         after = Watched(watched.watch, held)
         return replace(self, state=state, shown=release, watched=after), release
 
@@ -252,19 +264,23 @@ class LocationStream(Stream):
 
     def _check(self, others: Sequence[Plan]) -> None:
         machine = self.machine
-        if self.watched is not None:
-            raise InputError("the stream watches events; ask one question a step")
-        for plan in others:
+        for plan in (self.plan, *others):
             other = machine_of(plan)
+            other.refuse_events("a step with several questions")
             if (other.chain, other.places) != (machine.chain, machine.places):
                 raise InputError("the plans have different models or policies; one step needs one")
+
+
+def step_key(subject: str, period: str, plan: Plan, time: int) -> str:
+    """The key of a step that is drawn once: whoever sends it again gets what was stored."""
+    return json.dumps([subject, period, plan.fingerprint, time], ensure_ascii=False)
 
 
 class _NotStored(Exception):
     """What a ledger is told that would draw an output it does not hold."""
 
 
-class Account(NamedTuple):
+class StepAccount(NamedTuple):
     """Whose steps a ledger charges, and under which key."""
 
     ledger: Ledger
@@ -273,7 +289,7 @@ class Account(NamedTuple):
     requester: str = ""
     key: str | None = None
 
-    def part(self, number: int) -> Account:
+    def part(self, number: int) -> StepAccount:
         """The account of the `number`-th output of one step: the first has the key itself."""
         named = self.key is not None and number > 0
         return self._replace(key=f"{self.key}/{number}") if named else self
@@ -311,8 +327,8 @@ def output_log_likelihoods(
     machine = machine_of(plan)
     state = machine.init(start)
     rows = np.zeros((len(outputs), len(machine.query.states)))
-    for t, z in enumerate(outputs):
+    for t, (used, z) in enumerate(zip(machines_of(plan, outputs, start), outputs, strict=True)):
         if z is not None:
-            rows[t] = machine.prior(state).noise.law.log_likelihood(z)
-        state, _ = machine.absorb(state, () if z is None else ((machine, z),))
+            rows[t] = machine.noises(state, [used])[0].law.log_likelihood(z)
+        state, _ = machine.absorb(state, () if z is None else ((used, z),))
     return rows

@@ -15,11 +15,11 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.plan import Plan
 from shoal.core.records import shown_names
+from shoal.core.registry import load
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationRelease, machine_of
 from shoal.places.stream import LocationStream
-from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,16 +71,23 @@ class Track(NamedTuple):
 
 def release_tracks(
     plan: Plan,
-    table: pl.DataFrame,
-    columns: TrackColumns,
+    data: Any,
+    columns: TrackColumns | None = None,
     *,
     workers: int = 1,
     notify: Notify = lambda done, total: None,
     ledger: Ledger | None = None,
     period: str = "",
     seed: int | None = None,
-) -> pl.DataFrame:
+    every: Any = None,
+    gap: Any = None,
+    **named: Any,
+) -> Any:
     """One row per step of every stream: the released point, the estimate, what was promised.
+
+    `data` is a table of any library or a file. `columns` say where it keeps what; else names do:
+    `series`, `time`, `latitude` and `longitude` or `state`, and `where`, `tz`, `unit`, `missing` of
+    `shoal.read`; `every` and `gap` are lengths of time. The answer is a table of the same library.
 
     Streams run side by side in `workers` processes. With a ledger every step is charged to its
     person first, in this process; what was charged in the same `period` under the same plan comes
@@ -90,6 +97,10 @@ def release_tracks(
     import polars as pl
 
     count = whole(workers, "workers")
+    table, library = data, None
+    if not isinstance(data, pl.DataFrame) or columns is None:
+        library = load("shoal.data.frames:library_of")(data)
+        table, columns = _placed(data, columns, named, every=every, gap=gap)
     tracks = list(tracks_of(table, columns))
     if not tracks:
         raise DataError("the table holds no readings; nothing was released")
@@ -101,7 +112,29 @@ def release_tracks(
         done += len({(row["user"], row["part"]) for row in rows})
         notify(done, len(tracks))
     ordered = [row for first in sorted(parts) for row in parts[first]]
-    return pl.DataFrame(ordered, infer_schema_length=None)
+    return load("shoal.data.frames:like")(pl.DataFrame(ordered, infer_schema_length=None), library)
+
+
+def _placed(
+    data: Any, columns: TrackColumns | None, named: dict[str, Any], *, every: Any, gap: Any
+) -> tuple[pl.DataFrame, TrackColumns]:
+    """Any table or file as one of polars, and where it keeps what."""
+    if columns is not None:
+        if named:
+            raise InputError(f"{next(iter(named))} is given beside columns; name them in one place")
+        return load("shoal.data.frames:to_polars")(data), columns
+    table = load("shoal.data.positions:positions")(data, **named)
+    length = load("shoal.data.times:duration")
+    told = TrackColumns(
+        user="user",
+        time=next((name for name in ("time", "seconds") if name in table.columns), None),
+        state="state" if "state" in table.columns else None,
+        latitude="lat" if "lat" in table.columns else None,
+        longitude="lon" if "lon" in table.columns else None,
+        every=None if every is None else length(every, "every").total_seconds(),
+        gap=None if gap is None else length(gap).total_seconds(),
+    )
+    return table, told
 
 
 def tracks_of(table: pl.DataFrame, columns: TrackColumns) -> Iterator[Track]:
@@ -249,10 +282,11 @@ def _row(plan: Plan, release: LocationRelease) -> dict[str, Any]:
     pairs = zip(release.labels, release.estimate, strict=True)
     row |= {f"estimate_{name}": value for name, value in pairs}
     chain = machine_of(plan).chain
-    if isinstance(chain, SparseChain) and chain.grid is not None and len(release.labels) == 2:
-        place = chain.grid.to_degrees(np.array(release.estimate))
+    grid = getattr(chain, "grid", None)  # of a chain on a map
+    if grid is not None and len(release.labels) == 2:
+        place = grid.to_degrees(np.array(release.estimate))
         row |= {"estimate_lat": float(place[0]), "estimate_lon": float(place[1])}
-        shown = None if release.point is None else chain.grid.to_degrees(np.array(release.point))
+        shown = None if release.point is None else grid.to_degrees(np.array(release.point))
         for axis, name in enumerate(("z_lat", "z_lon")):
             row[name] = None if shown is None else float(shown[axis])
     return row | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,13 @@ from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
 from shoal.core.records import Sequences, checked_states, label
+from shoal.core.registry import load
 from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import Law, Model
 from shoal.places.map import Grid
+
+if TYPE_CHECKING:
+    from shoal.chains.hidden import Motion
 
 ROW_TOLERANCE = 1e-9  # rows further from 1 than this are refused
 
@@ -128,6 +132,11 @@ class SparseChain(Law):
             law, places = self.weights[row], self.targets[row]
         return path
 
+    def motion(self) -> Motion:
+        from shoal.chains.hidden import first_order
+
+        return first_order([self.matrix()], self.initial, self.length, homogeneous=True)
+
     def admit(self, records: Sequences) -> None:
         """Refuse sequences longer than the law covers."""
         admit_length(records, self.length)
@@ -199,13 +208,17 @@ class GridFit(NamedTuple):
 
 def fit_grid(
     grid: Grid,
-    trajectories: Iterable[npt.ArrayLike],
+    trajectories: Any,
     *,
     smoothing: Number = 0,
     initial: Start = "visits",
     length: int | None = None,
+    **columns: Any,
 ) -> GridFit:
     """P(x, y) = n_xy / n_x on the cells that occur; `trajectories` are chains of cell numbers.
+
+    Or a table or a file, whose `columns` are named: `latitude` and `longitude`, or `state` (names
+    of cells), and as in `shoal.read` `series`, `time`, `gap`, `where`, ….
 
     A number below 0 is a reading outside the map and ends a chain; gaps in time are cut before
     (`cut_at_gaps`). `smoothing` is added to the counts of staying and of moving to each adjacent
@@ -217,6 +230,8 @@ def fit_grid(
         raise InputError(f"smoothing is {pseudo:g}; it must not be negative")
     if initial not in STARTS:
         raise InputError(f"initial is {initial!r}; it must be one of {list(STARTS)}")
+    if columns:
+        trajectories = _paths(grid, trajectories, columns)
     chains, outside = _inside(trajectories, grid.size)
     if sum(map(len, chains)) < 2:
         raise DataError("the trajectories hold fewer than 2 readings on the map; check the grid")
@@ -270,9 +285,11 @@ def free_walk(
 
 
 def fit_person(
-    popular: SparseChain, trajectories: Iterable[npt.ArrayLike], *, weight: Number = 10
+    popular: SparseChain, trajectories: Any, *, weight: Number = 10, **columns: Any
 ) -> SparseChain:
     """One person's chain, leaning on everybody's: (n_xy + w P(x, y)) / (n_x + w), w = weight.
+
+    `trajectories` and `columns` are those of `fit_grid`.
 
     Every move of the popular model stays possible, so the personal one never calls impossible
     what others do. Readings on cells the popular model does not have are left out.
@@ -282,6 +299,8 @@ def fit_person(
         raise InputError("the popular model has no grid; fit it with fit_grid")
     if lean <= 0:
         raise InputError(f"weight is {lean:g}; it must be above 0, or unseen rows have no law")
+    if columns:
+        trajectories = _paths(popular.grid, trajectories, columns)
     known = np.full(popular.grid.size, -1, dtype=np.int64)
     known[popular.cells] = np.arange(popular.size)
     moved = [known[np.where(c < 0, 0, c)] * (c >= 0) - (c < 0) for c in _arrays(trajectories)]
@@ -298,6 +317,12 @@ def fit_person(
         grid=popular.grid,
         cells=popular.cells,
     )
+
+
+def _paths(grid: Grid, data: Any, columns: dict[str, Any]) -> list[Ints]:
+    """The chains of cells of everybody in a table or a file."""
+    found = load("shoal.data.positions:cell_paths")(grid, data, **columns)
+    return [chain for chains in found.values() for chain in chains]
 
 
 def cut_at_gaps(cells: npt.ArrayLike, seconds: npt.ArrayLike, gap: float) -> list[Ints]:

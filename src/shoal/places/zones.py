@@ -171,6 +171,7 @@ LENGTH = r"(?P<{0}>[0-9]+(?:\.[0-9]+)?)\s*(?P<{0}_unit>km|m)\b"
 NEAR = re.compile(
     r"(?:exact\s+)?unless\s+within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I
 )
+WITHIN = re.compile(r"within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I)
 INSIDE = re.compile(r"(?:exact\s+)?unless\s+(?:in|at)\s+(?:the\s+)?(?P<place>\S.*)", re.I)
 AROUND = re.compile(r"there\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
 AMONG = re.compile(r"there\s+among\s+(?:the\s+)?(?P<zone>\S.*)", re.I)
@@ -211,6 +212,25 @@ def policy_in_words(
     return PolicyGraph(
         states=graph.states, edges=edges, groups=graph.groups, title=title, repair=repair
     )
+
+
+def states_in_words(
+    model: Model, names: Sequence[str], places: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    """The states that names stand for: states, places, or what lies "within 300 m of" a place."""
+    known = {name.lower(): at for name, at in (places or {}).items()}
+    found: list[str] = []
+    for name in names:
+        near = WITHIN.fullmatch(name.strip())
+        if near is not None:
+            chain = on_map(model)
+            place = _place(near["place"], known)
+            found += _states(chain, place, _km(near, "near"), near["place"])
+        elif name.strip().lower() in known and name not in (model.states or ()):
+            found += _states(on_map(model), _place(name, known), None, name)
+        else:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
 
 
 def _pairs(points: Ints, alone: Ints) -> Ints:
@@ -279,7 +299,7 @@ def _place(name: str, known: Mapping[str, Any]) -> Any:
     found = known.get(name.strip().lower())
     if found is None:
         raise InputError(
-            f"the policy names {name.strip()!r}; say where it is in places (names given: "
+            f"the spec or policy names {name.strip()!r}; say where it is in places (names given: "
             f"{sorted(known)})"
         )
     return found

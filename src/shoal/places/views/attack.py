@@ -35,6 +35,7 @@ def print_track(plan: Plan, held: Model, found: Attacked) -> None:
         ("Likeliest path", _path_line(found)),
         ("Most learned", _learned_line(found)),
         ("Promised", _promise_line(plan, found)),
+        *((f"Event {i}", _event_line(plan, one)) for i, one in enumerate(found.events, 1)),
     ]
     if found.others is not None:
         lines.append(("Plan's model", _other_line(found)))
@@ -75,6 +76,15 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
         "plan_model_error": None
         if found.others is None
         else {by: one.mean for by, one in found.others.items()},
+        "events": [
+            {
+                "event": one.event,
+                "promised": one.promised,
+                "beliefs": one.beliefs.tolist(),
+                "plain": None if one.plain is None else one.plain.tolist(),
+            }
+            for one in found.events
+        ],
         "track": [_step(found, t) for t in range(len(found.truth))],
         "notes": list(found.notes),
     }
@@ -147,6 +157,22 @@ def _promise_line(plan: Plan, found: Attacked) -> str:
         "for all outputs together: they changed the odds of the true place against a joined one "
         f"by up to {show.odds(together)}, against any place by up to {show.odds(anywhere)}."
     )
+
+
+def _event_line(plan: Plan, one: EventTold) -> str:
+    """What the whole stream told of an event, promised or not."""
+    first, last = float(one.beliefs[0]), float(one.beliefs[-1])
+    ends = f"between {float(one.beliefs.min()):.2f} and {float(one.beliefs.max()):.2f}"
+    if one.promised is None:
+        return (
+            f"this stream hides each step at epsilon = {float(plan.guarantee.amount):g}; that one "
+            f"was {one.event} it shows: {first:.2f} -> {last:.2f} ({ends} on the way; not "
+            "promised: ask for it with [[secrets.event]])."
+        )
+    said = f"that one was {one.event}: {first:.2f} -> {last:.2f} ({ends} on the way)"
+    if one.plain is not None:
+        said += f"; a stream that watches no events leads to {float(one.plain[-1]):.2f}"
+    return f"{said}. Promised: its odds change by at most {show.odds(one.promised)}."
 
 
 def _other_line(found: Attacked) -> str:
@@ -327,6 +353,20 @@ KNOWING: tuple[Knowing, ...] = ("nothing", "past", "all")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class EventTold:
+    """The belief in one event before all steps, and after each: by this stream, and by a plain one.
+
+    `promised` is the most its log-odds may move; None where nothing is promised. `plain` is a
+    stream of the same noise that watches no events; None where the plan is such a one.
+    """
+
+    event: str
+    promised: float | None
+    beliefs: Floats
+    plain: Floats | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Attacked:
     """A stream drawn for the demonstration, what it makes somebody believe, and the errors.
 
@@ -342,6 +382,7 @@ class Attacked:
     errors: dict[Knowing, LocationErrors]
     others: dict[Knowing, LocationErrors] | None
     notes: tuple[str, ...]
+    events: tuple[EventTold, ...] = ()
 
 
 def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
@@ -356,7 +397,7 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> No
     else:
         print_track(plan, held, found)
     if wish.plot is not None:
-        from shoal.data.files import atomic_write
+        from shoal.data.write import atomic_write
 
         atomic_write(wish.plot, track_chart(plan, found))
         if not wish.as_json:
@@ -413,6 +454,7 @@ def _positions(plan: Plan, data: str, columns: NamedColumns, track: TrackWish) -
         latitude=columns.latitude,
         longitude=columns.longitude,
         state=columns.state,
+        **columns.raw,
     )
     check_states(table, plan.task.family[0])
     every, gap = track.every, columns.gap
@@ -433,7 +475,7 @@ def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str
     from shoal.noise.primitives import SeededRng
     from shoal.places.attack import attack_locations
     from shoal.places.machine import machine_of
-    from shoal.places.views.stream import begun
+    from shoal.places.views.tracks import begun
 
     start = wish.track.start
     stream, rng, releases = begun(plan, start), SeededRng(wish.seed), []
@@ -460,6 +502,40 @@ def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str
         errors=errors,
         others=others,
         notes=(*notes, *_surprises(beliefs, truth)),
+        events=_events_told(plan, track, outputs, wish),
+    )
+
+
+def _events_told(plan: Plan, track: Track, outputs: list[Any], wish: Wish) -> tuple[EventTold, ...]:
+    """What the outputs tell of the events the plan watches, or of those asked about."""
+    from shoal.noise.primitives import SeededRng
+    from shoal.places.events import event_curve
+    from shoal.places.machine import machine_of
+    from shoal.places.rehearsal import asked, unwatched
+    from shoal.places.views.tracks import begun
+
+    own = machine_of(plan).watch
+    watch = own if wish.secrets is None else asked(plan, wish.secrets)
+    if watch is None:
+        return ()
+    start, plain = wish.track.start, None
+    beliefs = event_curve(plan, outputs, watch, start)
+    if own is not None:
+        bare = unwatched(plan)
+        stream, rng, shown = begun(bare, start), SeededRng(wish.seed), []
+        for reading in track.readings:
+            stream, release = stream.read(reading, rng=rng)
+            shown.append(release.z)
+        plain = event_curve(bare, shown, watch, start)
+    amounts = {} if own is None else dict(zip(own.events.pairs, own.amounts, strict=True))
+    return tuple(
+        EventTold(
+            pair[0].describe(),
+            float(amounts[pair]) if pair in amounts else None,
+            beliefs[:, i],
+            None if plain is None else plain[:, i],
+        )
+        for i, pair in enumerate(watch.events.pairs)
     )
 
 
@@ -477,4 +553,4 @@ def _surprises(beliefs: LocationBeliefs, truth: tuple[int | None, ...]) -> list[
 
 def view_of(plan: Plan, held: Model | None) -> AttackView:
     """How a stream of places is attacked."""
-    return AttackView(attack_track, ("track", "adversary"))
+    return AttackView(attack_track, ("track", "adversary", "secrets"))

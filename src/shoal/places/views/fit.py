@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,64 +24,26 @@ if TYPE_CHECKING:
     from shoal.places.walk import GridFit
 
 
-def read_positions(
-    path: str,
-    *,
-    series: str | None,
-    time: str | None,
-    latitude: str | None,
-    longitude: str | None,
-    state: str | None = None,
-) -> pl.DataFrame:
-    """Columns user, seconds (when there is a time), and lat and lon, or state.
-
-    Takes a file or a pattern; without `series` each file is one person, named after it (by its
-    whole path where two files have one name).
-    """
+def read_positions(path: str, **columns: Any) -> pl.DataFrame:
+    """What `shoal.data.positions.positions` finds in a file or a pattern; also GeoJSON and GPX."""
     import polars as pl
 
-    from shoal.data.read import load, matching, names_of
-    from shoal.data.times import holds_seconds, microseconds
+    from shoal.data.positions import positions
+    from shoal.data.read import matching
     from shoal.places.formats import is_track, read_track
 
-    if is_track(path):
-        table = pl.concat([read_track(file) for file in matching(path)])
-        epoch = pl.col("time").dt.epoch("us").cast(pl.Float64) / 1e6
-        return table.with_columns(epoch.alias("seconds")) if _timed(table) else table.drop("time")
-    given = {"--lat": latitude, "--lon": longitude, "--state": state}
-    named = [option for option, column in given.items() if column is not None]
-    if named not in (["--lat", "--lon"], ["--state"]):
-        raise InputError(
-            f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, or "
-            "--state, but not both"
-        )
-    parts = []
-    files = matching(path)
-    for file, own in zip(files, names_of(files), strict=True):
-        roles = {"state": state, "latitude": latitude, "longitude": longitude}
-        (role, first), *others = [(role, name) for role, name in roles.items() if name is not None]
-        frame = load(file, state=first, series=series, time=time, role=role)
-        for role, name in others:
-            other = load(file, state=name, series=None, time=None, role=role)
-            frame = frame.with_columns(other[name])
-        columns = {"user": pl.lit(own) if series is None else pl.col(series).cast(pl.String)}
-        if time is not None:
-            seconds = microseconds(frame[time], repr(str(file))).cast(pl.Float64) / 1e6
-            columns["seconds"] = pl.lit(seconds)
-            if not frame[time].dtype.is_numeric() and not holds_seconds(frame[time]):
-                stamps = (seconds * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
-                columns["time"] = pl.lit(stamps)
-        if state is not None:
-            columns["state"] = pl.col(state).cast(pl.String)
-        else:
-            source = repr(str(file))
-            columns["lat"] = pl.lit(_degrees(frame[str(latitude)], source, "latitude", 90))
-            columns["lon"] = pl.lit(_degrees(frame[str(longitude)], source, "longitude", 180))
-        parts.append(frame.select(**columns))
-    table = pl.concat(parts)
-    if table.height == 0:
-        raise DataError(f"{path!r} holds no rows; at least one position is needed")
-    return table
+    if not is_track(path):
+        given = {"--lat": "latitude", "--lon": "longitude", "--state": "state"}
+        named = [option for option, role in given.items() if columns.get(role) is not None]
+        if named not in (["--lat", "--lon"], ["--state"]):
+            raise InputError(
+                f"{' and '.join(named) or 'no column of places'} is given; name --lat and --lon, "
+                "or --state, but not both"
+            )
+        return positions(path, **columns)
+    table = pl.concat([read_track(file) for file in matching(path)])
+    epoch = pl.col("time").dt.epoch("us").cast(pl.Float64) / 1e6
+    return table.with_columns(epoch.alias("seconds")) if _timed(table) else table.drop("time")
 
 
 def _timed(table: pl.DataFrame) -> bool:
@@ -160,25 +123,6 @@ def check_states(table: pl.DataFrame, chain: Model) -> None:
             )
 
 
-def _degrees(values: pl.Series, source: str, role: str, most: int) -> pl.Series:
-    """Numbers of a column, nothing where it is empty; refused is any other text or number."""
-    import polars as pl
-
-    if values.dtype == pl.String:
-        text = values.str.strip_chars()
-        values = pl.select(pl.when(text != "").then(text)).to_series().rename(values.name)
-    numbers = values.cast(pl.Float64, strict=False)
-    wrong = (numbers.is_null() & values.is_not_null()) | (numbers.abs() > most).fill_null(False)
-    wrong = wrong & ~numbers.is_nan().fill_null(False)
-    if wrong.any():
-        row = wrong.to_list().index(True)
-        raise DataError(
-            f"{source}: column {values.name!r} holds {values[row]!r} in row {row + 1}; a {role} is "
-            f"a number from -{most} to {most}, and an empty field skips the step"
-        )
-    return numbers
-
-
 # `shoal fit --grid`: a chain on the cells of a map, from trajectories.
 
 
@@ -192,7 +136,7 @@ class MapWish:
 
     `grid` is the width of square cells in km ("0.34"), or "h3:RESOLUTION"; `box` is
     "south,west,north,east" in degrees, by default that of the data; `personal` names one person
-    whose own chain is wanted, leaning on everybody's.
+    whose own chain is wanted, leaning on everybody's; `rows` is what is done to raw rows.
     """
 
     grid: str
@@ -206,12 +150,13 @@ class MapWish:
     initial: str
     box: str | None
     personal: str | None
+    rows: Mapping[str, str]
 
 
 def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, force: bool) -> None:
     """Fits, stores and reports a map model; `options` are the fields of a MapWish."""
     from shoal.core.registry import dumps
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     wish = MapWish(**options)
     if wish.personal is not None and wish.series is None:
@@ -226,6 +171,7 @@ def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, for
             time=wish.time,
             latitude=wish.latitude,
             longitude=wish.longitude,
+            **wish.rows,
         )
     with show.working("fitting"):
         fitted, chain = _fitted(table, wish)
@@ -269,10 +215,16 @@ def _note(table: pl.DataFrame, wish: MapWish) -> None:
 
 
 def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
+    from shoal.data.positions import paths_in
+    from shoal.data.times import parse_duration
     from shoal.places.walk import Start, fit_grid, fit_person
 
+    if wish.gap is not None:
+        parse_duration(wish.gap)  # a bare number on the command line is refused
+        if wish.time is None:
+            raise InputError("--gap is given without --time; name the time column, or drop --gap")
     grid = _grid(table, wish)
-    paths = _paths(table, grid, wish)
+    paths = paths_in(table, grid, wish.gap)
     every = [piece for pieces in paths.values() for piece in pieces]
     start = "visits" if wish.initial == "stationary" else wish.initial
     fitted = fit_grid(
@@ -287,23 +239,6 @@ def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
     if wish.personal not in paths:
         raise InputError(f"--personal is {wish.personal!r}; no series of the data has that name")
     return fitted, fit_person(fitted.chain, paths[wish.personal])
-
-
-def _paths(table: pl.DataFrame, grid: Grid, wish: MapWish) -> dict[str, list[Any]]:
-    """Chains of cells by person."""
-    from shoal.data.times import parse_duration
-    from shoal.places.walk import cut_at_gaps
-
-    gap = None if wish.gap is None else parse_duration(wish.gap).total_seconds()
-    if gap is not None and wish.time is None:
-        raise InputError("--gap is given without --time; name the time column, or drop --gap")
-    found: dict[str, list[Any]] = {}
-    for (user,), own in table.group_by(["user"], maintain_order=True):
-        rows = own.sort("seconds") if wish.time is not None else own
-        cells = grid.cell_of(rows["lat"].to_numpy(), rows["lon"].to_numpy())
-        whole = [cells] if gap is None else cut_at_gaps(cells, rows["seconds"].to_numpy(), gap)
-        found[str(user)] = list(whole)
-    return found
 
 
 def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:

@@ -1,15 +1,19 @@
-"""PNG charts of location streams: policy and hull, traces, protection and error over time."""
+"""Places in `shoal plan` and `shoal leak`: charts, sentences, what plain noise leaks over time."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shoal.cli import show
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
+from shoal.cli.leak import StreamLeak
 from shoal.cli.plan import PlanView
-from shoal.places.views.stream import follows_places
+from shoal.core.errors import Refused
+from shoal.core.numbers import positive, significant
+from shoal.places.views.tracks import follows_places
 
 if TYPE_CHECKING:
     from shoal.cli.charts import RowComparison
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.places.machine import LocationMachine
     from shoal.places.step import StepNoise
+    from shoal.spec.request import Request
+
 
 MOST_EDGES = 4000  # more would fill the page
 
@@ -137,6 +143,9 @@ def print_places(comparison: RowComparison) -> None:
         )
         for line in drawn:
             out.print(f"  {line}")
+    for line in event_lines(found["events"], unit):
+        out.print()
+        out.print(line)
     if found["estimate_error"] > USELESS * found["guess_error"]:
         out.print()
         out.print(
@@ -167,7 +176,42 @@ def places_object(plan: Plan) -> dict[str, Any]:
         "estimate_error": certificate.estimate_error,
         "guess_error": certificate.guess_error,
         "any_two_states": show.finite(stage.spread),
+        "events": events_object(plan),
     }
+
+
+def events_object(plan: Plan) -> dict[str, Any] | None:
+    """What streams of made-up walks show and tell under a plan that watches events; else None."""
+    from shoal.places.machine import machine_of
+    from shoal.places.rehearsal import rehearsed
+
+    watch = machine_of(plan).watch
+    if watch is None:
+        return None
+    found = rehearsed(plan, watch)
+    shown = {"steps": found.steps, "skipped": found.skipped, "mean_epsilon": found.epsilon}
+    return {**shown, "estimate_error": found.error, "beliefs": event_rows(plan, plan)}
+
+
+def event_lines(found: dict[str, Any] | None, unit: str) -> list[str]:
+    """The same in sentences."""
+    from shoal.core.numbers import significant
+
+    if found is None:
+        return []
+    lines = [
+        f"Over {found['steps']} steps of made-up walks, {found['skipped']:.0%} show nothing, so "
+        f"that no output tells too much of an event; the others take an epsilon of "
+        f"{significant(found['mean_epsilon'] / max(1e-9, 1 - found['skipped']))} on average, and "
+        f"the estimate is off by {significant(found['estimate_error'])} {unit}."
+    ]
+    lines += [
+        f"That one was {row['event']}: {row['before']:.2f} before, {row['lowest']:.2f} to "
+        f"{row['highest']:.2f} along these walks; log-odds moved by {row['told']:.2f} of the "
+        f"{row['promised']:g} that are allowed."
+        for row in found["beliefs"]
+    ]
+    return lines
 
 
 def drawn_map(plan: Plan) -> list[str]:
@@ -267,3 +311,159 @@ def _window(centre: int, size: int, most: int) -> int:
 
 
 PLAN = PlanView(print_places, lambda plan: {"places": places_object(plan)}, policy_chart)
+
+
+ORDINARY = "location-laplace"  # noise for each step by itself, as one would add it without Shoal
+HORIZONS = (1, 2, 4, 8, 16)
+SEED = 0  # of the made-up walk: the same spec gives the same figures
+
+
+class Horizon(NamedTuple):
+    """What all outputs of so many steps tell about one position, in epsilon.
+
+    `told` is what the outputs of one made-up walk tell between two joined states, exactly; no
+    outputs tell more than `at_most`. Both are about the position that suffers most. `told` is None
+    on maps too large to follow pairs of states; `at_most` is then about any two states.
+    """
+
+    steps: int
+    told: float | None
+    at_most: float
+
+
+def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
+    """What a stream of ordinary noise tells about a position over time."""
+    from shoal.additive.choice import choose
+    from shoal.places.rehearsal import unwatched
+
+    task = request.task
+    epsilon = request.epsilon() if eta is None else positive(eta, "--eta")
+    with show.working("calibrating"):
+        asked = choose(task, epsilon, ORDINARY).plan
+        plan = unwatched(asked)
+    rows = over_time(plan)
+    events = event_rows(plan, asked)
+    last, model = rows[-1], task.family[0].describe()
+    pair = "two joined states" if last.told is not None else "any two states"
+    words = (
+        f"An ordinary stream of noisy places, epsilon = {float(epsilon):g} at every step, promises "
+        f"that no output changes the odds between two joined states by more than "
+        f"{show.odds(float(epsilon))}, given the outputs before it. Somebody who knows how people "
+        "move also learns about a position from the outputs after it, and from all of them "
+        "together:",
+        f"Under {model}, {_sentence(rows, pair, sets=task.secrets.notion == 'location-set')}.",
+        *(_event_sentence(row) for row in events),
+    )
+    return StreamLeak(
+        {
+            "eta": float(epsilon),
+            "mechanism": ORDINARY,
+            "promised": {"epsilon": float(epsilon), "over": task.secrets.subject},
+            "epsilon": show.finite(last.at_most),
+            "about": pair,
+            "models": [{"model": model, "steps": [_object(row) for row in rows]}],
+            "events": events,
+        },
+        words,
+        ("steps", "told (epsilon)", "at most (epsilon)", ""),
+        _cells(rows),
+        ([f"{row.steps} step(s)" for row in rows], [row.at_most for row in rows], float(epsilon)),
+    )
+
+
+def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
+    """What the outputs of a stream tell about a position, after ever more steps.
+
+    One walk is drawn from the model and released with predictable noise: no data is looked at.
+    """
+    from shoal.noise.primitives import SeededRng
+    from shoal.places.machine import machine_of
+    from shoal.places.rehearsal import walked
+    from shoal.places.stream import LocationStream
+
+    length = machine_of(plan).runtime.motion.length
+    horizons = [steps for steps in horizons if length is None or steps <= length]
+    rng, stream = SeededRng(SEED), LocationStream.begin(plan)
+    outputs, told_so_far = [], []
+    for place in walked(machine_of(plan), horizons[-1], rng):
+        stream, released = stream.read(plan.task.query.states[place], rng=rng)
+        outputs.append(released.z)
+        told_so_far.append(released.loss_path)
+    try:
+        named = {str(steps): steps for steps in horizons}
+        return [
+            _followed(plan, outputs[: named[name]]) for name in show.tracked([*named], "measuring")
+        ]
+    except Refused:  # too many pairs of states: what the stream itself reports
+        return [Horizon(steps, None, told_so_far[steps - 1]) for steps in horizons]
+
+
+def event_rows(plan: Plan, asked: Plan) -> list[dict[str, Any]]:
+    """What streams of made-up walks under `plan` tell of the events that `asked` names."""
+    from shoal.places.machine import machine_of
+    from shoal.places.rehearsal import rehearsed
+
+    watch = machine_of(asked).watch
+    if watch is None:
+        return []
+    found = rehearsed(plan, watch)
+    return [
+        {
+            "event": event.describe(),
+            "before": found.before[i],
+            "lowest": found.low[i],
+            "highest": found.high[i],
+            "told": show.finite(found.told[i]),
+            "promised": float(watch.amounts[i]),
+        }
+        for i, (event, _) in enumerate(watch.events.pairs)
+    ]
+
+
+def _event_sentence(row: dict[str, Any]) -> str:
+    return (
+        f"Each step is hidden; that one was {row['event']} such streams of made-up walks show: "
+        f"{row['before']:.2f} before, from {row['lowest']:.2f} to {row['highest']:.2f} afterwards "
+        f"(event_epsilon = {row['promised']:g} lets its odds change by at most "
+        f"{show.odds(row['promised'])})."
+    )
+
+
+def _followed(plan: Plan, outputs: list[Any]) -> Horizon:
+    from shoal.places.audit import sequence_leakage
+
+    found = sequence_leakage(plan, outputs)
+    return Horizon(len(outputs), max(found.learned_joined), max(found.joined))
+
+
+def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:
+    last = rows[-1]
+    same = ", with the location sets of that walk," if sets else ""
+    bound = f"no outputs of {last.steps} steps{same} change the odds between {pair} by more than "
+    if last.told is None:
+        return f"{bound}{show.odds(last.at_most)}"
+    return (
+        f"the outputs of one made-up walk of {last.steps} steps changed the odds between {pair} at "
+        f"some step by {show.odds(last.told)}; {bound}{show.odds(last.at_most)}. A stream of "
+        "`shoal stream` tells with every output how far it has come (loss_here, loss_path), and a "
+        "limit of a ledger ends it in time"
+    )
+
+
+def _cells(rows: list[Horizon]) -> list[tuple[str, ...]]:
+    most = max(row.at_most for row in rows)
+    plain = show.console().options.ascii_only
+    return [
+        (
+            str(row.steps),
+            "-" if row.told is None else significant(row.told),
+            significant(row.at_most),
+            show.bar(row.at_most, most, ascii_only=plain),
+        )
+        for row in rows
+    ]
+
+
+def _object(row: Horizon) -> dict[str, Any]:
+    told = None if row.told is None else show.finite(row.told)
+    return {"steps": row.steps, "told": told, "at_most": show.finite(row.at_most)}

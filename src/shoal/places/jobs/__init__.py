@@ -1,1 +1,0 @@
-"""Many people's places in one job."""

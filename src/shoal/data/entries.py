@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from shoal.additive.queries import ExternalQuery, LinearQuery
+from shoal.core.charge import PartOf
+from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, labels, sequences, shown_names
+from shoal.core.records import Sequences, label, labels, sequences, shown_names
 from shoal.core.task import Task
-from shoal.data.bins import Bins
 from shoal.data.frames import is_frame, library_of, to_polars
-from shoal.data.read import SUFFIXES, load_columns, matching, read
-from shoal.data.rows import MISSING
-from shoal.data.table import Columns, Dataset, from_table
+from shoal.data.parquet import parquet_whole
+from shoal.data.read import SUFFIXES, load_columns, matching, read, reason_of
+from shoal.data.rows import MISSING, Bins
+from shoal.data.table import Columns, Dataset, check_columns, from_table
 from shoal.data.times import parse_duration
+from shoal.records.people import PLACES, City, People, location_vector
 
 if TYPE_CHECKING:
     import polars as pl
+
 
 KEYWORDS = tuple(field.name for field in fields(Columns))
 
@@ -40,12 +47,12 @@ def entries(data: Any, states: Sequence[Any] | None = None, **columns: Any) -> S
     return sequences(data, data.states if states is None else labels(states))
 
 
-def by_series(data: Any, states: Sequence[Any], **columns: Any) -> dict[str, Sequences]:
-    """Name of each series to its chains; lists of labels are one series without a name."""
-    found = _dataset(data, states, columns)
-    if found is None:
-        return {"": sequences(data, labels(states))}
-    return {name: found.sequences(labels(states), series=name) for name in found.names}
+class EachSeries(NamedTuple):
+    """Name of each series to its checked records, the library of the table, and calendar parts."""
+
+    records: dict[str, Any]
+    library: str | None
+    parts: Mapping[str, PartOf]
 
 
 def records_for(
@@ -58,7 +65,7 @@ def records_for(
         return task.read(data), None
     if not _of_states(task.query):
         return task.read(_rows(task.query, data, columns)), library_of(data)
-    found, library = each_series(task, data, columns)
+    found, library, _ = each_series(task, data, columns)
     if len(found) == 1:
         return next(iter(found.values())), library
     if not together:
@@ -70,17 +77,66 @@ def records_for(
     return task.read(Sequences(task.query.states, chains)), library
 
 
-def each_series(
-    task: Task, data: Any, columns: dict[str, Any]
-) -> tuple[dict[str, Any], str | None]:
-    """Name of each series to its checked records, and the library of the table."""
+def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:
+    """Every series of a table, a file or a data set; lists of labels are one without a name."""
+    states = labels(task.query.states)
+    whole = _dataset(data, states, columns)
+    if whole is None:
+        return EachSeries({"": task.read(sequences(data, states))}, None, {})
     found = {}
-    for name, own in by_series(data, task.query.states, **columns).items():
+    for name in note_small(whole, lambda told: warnings.warn(told, stacklevel=4)):
         try:
-            found[name] = task.read(own)
+            found[name] = task.read(whole.sequences(states, series=name))
         except DataError as error:
-            raise DataError(f"series {name!r}: {error}") from None
-    return found, library_of(data)
+            shown, text = f"series {name!r}", str(error)
+            raise DataError(text if shown in text else f"{shown}: {text}") from None
+    return EachSeries(found, library_of(data), whole.parts)
+
+
+def grouped(
+    data: Any, group: str | None, states: Sequence[Any] | None, columns: dict[str, Any]
+) -> dict[str, Sequences]:
+    """Value of the column `group` to its sequences, all on the same states; see `fit_groups`."""
+    if group is None:
+        raise InputError("group is missing; name the column that tells groups apart with group=…")
+    whole = _dataset(data, states, columns)
+    owners = columns.get("series")
+    if whole is None or owners is None:
+        raise InputError("groups are of series of a table or a file; name series=… too")
+    own: dict[str, Any] = {name: columns[name] for name in ("where", "sep") if name in columns}
+    labelled = _dataset(data, None, {"state": group, "series": owners, **own})
+    assert labelled is not None  # it was one above
+    return split_by(whole if states is None else whole.on(labels(states)), labelled, group)
+
+
+def split_by(dataset: Dataset, labelled: Dataset, group: str) -> dict[str, Sequences]:
+    """The series of each value that `labelled` holds for them; each must have one."""
+    members: dict[str, list[str]] = {}
+    for name, chains in zip(labelled.names, labelled.chains, strict=True):
+        values = sorted({labelled.states[int(i)] for chain in chains for i in set(chain.tolist())})
+        if len(values) != 1:
+            raise DataError(
+                f"series {name!r} has the values {', '.join(map(repr, values))} in column "
+                f"{group!r}; a series must belong to one group"
+            )
+        members.setdefault(values[0], []).append(name)
+    chains_of = dict(zip(dataset.names, dataset.chains, strict=True))
+    return {
+        value: Dataset(
+            dataset.states, tuple(names), tuple(chains_of[name] for name in names)
+        ).sequences()
+        for value, names in sorted(members.items())
+    }
+
+
+def note_small(dataset: Dataset, tell: Callable[[str], None]) -> list[str]:
+    """The names that can be released; parts of a single entry are left out, and told of."""
+    sizes = [sum(map(len, chains)) for chains in dataset.chains]
+    small = [n for n, size in zip(dataset.names, sizes, strict=True) if size < 2]
+    if not small or not dataset.parts or len(small) == len(sizes):
+        return list(dataset.names)
+    tell(f"{len(small)} part(s) hold fewer than 2 entries and are left out, {small[0]!r} first")
+    return [name for name in dataset.names if name not in set(small)]
 
 
 def _of_states(query: Any) -> bool:
@@ -127,6 +183,67 @@ def column_arrays(data: Any, state: str | Sequence[str] | None) -> Any:
     if isinstance(state, str) or (state is None and len(names) == 1):
         return table[names[0]].to_numpy()
     return table.select(names).to_numpy()
+
+
+def values_and_ties(
+    values: Any, edges: Any, series: str | None, state: str | Sequence[str] | None
+) -> tuple[Any, Any]:
+    """Values of records and pairs of their places, from tables, files or arrays.
+
+    With `series` the two columns of `edges` are names, each of which `values` must hold once.
+    """
+    if not is_source(values):
+        if series is not None or state is not None:
+            raise InputError("series and state name columns; give the values as a table or a file")
+        return values, _ends(edges).to_numpy() if is_source(edges) else edges
+    table = to_polars(values) if is_frame(values) else _table(values)
+    if series is None:
+        found = column_arrays(values, state)
+        return found, _ends(edges).to_numpy() if is_source(edges) else edges
+    names = [label(name) for name in check_named(table, series).to_list()]
+    place = {name: at for at, name in enumerate(names)}
+    if len(place) < len(names):
+        raise DataError(f"column {series!r} names a record twice; give each one row")
+    state = [name for name in table.columns if name != series] if state is None else state
+    ends = _ends(edges).rows() if is_source(edges) else edges
+    lacking = next((n for pair in ends for n in pair if label(n) not in place), None)
+    if lacking is not None:
+        raise DataError(f"edges name {label(lacking)!r}, which column {series!r} does not hold")
+    pairs = [[place[label(a)], place[label(b)]] for a, b in ends]
+    several = column_arrays(values, [state] if isinstance(state, str) else state)
+    return several[:, 0] if several.shape[1] == 1 else several, pairs
+
+
+def check_named(table: pl.DataFrame, column: str) -> pl.Series:
+    """The column of that name; refused when there is none."""
+    if column not in table.columns:
+        raise DataError(
+            f"the table has no column {column!r}; its columns are {shown_names(table.columns)}"
+        )
+    return table[column]
+
+
+def _ends(edges: Any) -> pl.DataFrame:
+    table = to_polars(edges) if is_frame(edges) else _table(edges)
+    if table.width < 2:
+        raise DataError("the ties need two columns, one for each end")
+    return table.select(table.columns[:2])
+
+
+def likelihoods(
+    data: Any, states: Sequence[str], series: str | None, time: str | None
+) -> list[Any]:
+    """Rows of numbers of each series: a column for every state; see `baum_welch`."""
+    table = to_polars(data) if is_frame(data) else _table(data)
+    if time is not None:
+        check_named(table, time)
+        table = table.sort(time, maintain_order=True)
+    if series is None:
+        parts = [table]
+    else:
+        check_named(table, series)
+        parts = table.partition_by(series, maintain_order=True)
+    return [part.select(_named(part, list(states))).to_numpy() for part in parts]
 
 
 def _dataset(data: Any, states: Sequence[Any] | None, columns: dict[str, Any]) -> Dataset | None:
@@ -197,7 +314,6 @@ def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins 
 
 
 def _table(data: Any) -> pl.DataFrame:
-    from shoal.data.places import read_table
 
     return read_table(data)
 
@@ -216,3 +332,96 @@ def _named(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
             "with state=…"
         )
     return names
+
+
+LEAST_VISITS = 10
+
+
+def people_of(
+    checkins: pl.DataFrame,
+    friends: pl.DataFrame | None,
+    city: City,
+    *,
+    user: str = "user",
+    latitude: str = "latitude",
+    longitude: str = "longitude",
+    place: str = "place",
+    top: int = PLACES,
+    least: int = LEAST_VISITS,
+) -> tuple[People, tuple[str, ...]]:
+    """The people with at least `least` check-ins in the city, and their names.
+
+    A person's vector holds the coordinates of the `top` places visited most often, ties by name.
+    `friends` has two columns of names, or is None; pairs with somebody left out are dropped.
+    Liu, Chakraborty & Mittal 2016, Section IV-A, Eq. (4).
+    """
+    import polars as pl
+
+    check_columns(checkins.columns, "the check-ins", Columns(state=place, series=user))
+    for name in (latitude, longitude):
+        if name not in checkins.columns:
+            raise DataError(
+                f"the check-ins have no column {name!r}; their columns are "
+                f"{shown_names(checkins.columns)}"
+            )
+    inside = checkins.filter(
+        pl.col(latitude).is_between(city.south, city.north)
+        & pl.col(longitude).is_between(city.west, city.east)
+    )
+    counted = (
+        inside.group_by(user, place)
+        .agg(pl.len().alias("visits"), pl.col(latitude).first(), pl.col(longitude).first())
+        .with_columns(pl.col(user).cast(pl.String), pl.col(place).cast(pl.String))
+        .sort(user, "visits", place, descending=[False, True, False])
+    )
+    rows = (
+        counted.group_by(user, maintain_order=True)
+        .agg(pl.col("visits").sum().alias("total"), latitude, longitude)
+        .filter(pl.col("total") >= least)
+    )
+    if rows.height < 3:
+        raise DataError(
+            f"{rows.height} people have {least} check-ins in the city; the attack needs three or "
+            "more: widen the city, or ask for fewer check-ins"
+        )
+    names = tuple(rows[user].to_list())
+    vectors = [
+        location_vector(list(zip(lats, lons, strict=True)), top)
+        for lats, lons in zip(rows[latitude].to_list(), rows[longitude].to_list(), strict=True)
+    ]
+    return People(city, np.array(vectors), _numbered(friends, names)), names
+
+
+def read_table(path: str | Path) -> pl.DataFrame:
+    """All columns of one CSV, Parquet or JSON Lines file, with their types."""
+    import polars as pl
+    import pyarrow as pa
+
+    (file,) = matching(path)[:1]
+    try:
+        match file.suffix.lower():
+            case ".csv":
+                return pl.read_csv(file, infer_schema_length=10_000)
+            case ".parquet":
+                return parquet_whole(file, list)
+            case ".jsonl" | ".ndjson":
+                return pl.read_ndjson(file)
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+        raise DataError(f"{str(file)!r} cannot be read: {reason_of(error)}") from None
+    raise DataError(f"{str(file)!r} ends in {file.suffix!r}; use .csv, .parquet or .jsonl")
+
+
+def _numbered(friends: pl.DataFrame | None, names: tuple[str, ...]) -> Ints:
+    """Friendships as pairs of numbers, each once, between people who are there."""
+    if friends is None:
+        return np.empty((0, 2), dtype=np.int64)
+    if friends.width < 2:
+        raise DataError("the friendships need two columns, one for each friend")
+    place = {name: number for number, name in enumerate(names)}
+    ends = [friends.to_series(column).cast(str).to_list() for column in (0, 1)]
+    pairs = {
+        (min(place[a], place[b]), max(place[a], place[b]))
+        for a, b in zip(*ends, strict=True)
+        if a in place and b in place and a != b
+    }
+    return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)

@@ -87,7 +87,8 @@ def _names(data: Any) -> list[str]:
 
 def _with_index(data: Any) -> Any:
     """A pandas table with its index as columns, unless it only counts the rows."""
-    plain = type(data.index).__name__ == "RangeIndex" and data.index.name is None
+    counting = type(data.index).__name__ == "RangeIndex" or hasattr(data, "npartitions")
+    plain = counting and data.index.name is None  # an index of Dask is not looked through
     return data if plain else data.reset_index()
 
 

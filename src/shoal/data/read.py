@@ -5,12 +5,14 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.bins import Bins, Wish
-from shoal.data.frames import is_frame
+from shoal.data.frames import is_frame, to_polars
+from shoal.data.parquet import parquet_whole
+from shoal.data.rows import Bins, Wish, chosen
 from shoal.data.table import (
     Columns,
     Dataset,
@@ -25,7 +27,6 @@ from shoal.data.times import Duration, holds_seconds
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_ROWS = 100_000_000  # of a Parquet file, whose bytes do not tell how many it holds
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 TEXT = (".csv", ".tsv")
 REASONS = {  # by what the reader's own words hold
@@ -46,6 +47,7 @@ def read(
     unit: str | None = None,
     tz: str | None = None,
     where: str | None = None,
+    every: str | None = None,
     sep: str = ",",
 ) -> Dataset:
     """The chains in a table, in a file, or in all files a pattern such as "days/*.csv" names.
@@ -65,6 +67,7 @@ def read(
         unit=unit,
         tz=tz,
         where=where,
+        every=every,
     )
     if is_frame(source):
         told = {name: getattr(columns, name) for name in columns.__slots__}
@@ -79,6 +82,29 @@ def read(
     seconds = time is not None and holds_seconds(tables[-1][time])
     whole = _together(parts)
     return chains_of(whole, columns.pause, seconds=seconds, states=columns.all_states)
+
+
+def raw_tables(
+    data: Any, columns: Columns, *others: tuple[str, str], sep: str = ",", role: str = "state"
+) -> list[tuple[pl.DataFrame, str, str]]:
+    """Each table with its name in refusals and that of its series: a table, or the files of a path.
+
+    Rows are those that count (`where`); `others` are further columns with their roles.
+    """
+    if is_frame(data):
+        table = to_polars(data)
+        for name, own in ((columns.state, role), *others):
+            check_columns(table.columns, "the table", replace(columns, state=name), role=own)
+        return [(chosen(table, columns.where, "the table"), "the table", "data")]
+    files, found = matching(data), []
+    for file, name in zip(files, names_of(files), strict=True):
+        table = load_columns(file, columns, sep=sep, role=role)
+        for other, own in others:
+            more = load_columns(file, Columns(state=other), sep=sep, role=own)
+            table = table.with_columns(more[other])
+        source = repr(str(file))
+        found.append((chosen(table, columns.where, source), source, name))
+    return found
 
 
 def matching(path: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -116,19 +142,24 @@ def load_columns(
     import polars as pl
     import pyarrow as pa
 
-    scan = _scan(file, sep)
+    opened = scan(file, sep)
     try:
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
         if file.suffix.lower() == ".parquet":
-            return _parquet(file, columns, role)
+
+            def choose(present: list[str]) -> list[str]:
+                check_columns(present, repr(str(file)), columns, role=role)
+                return [name for name in columns.wanted(present) if name in present]
+
+            return parquet_whole(file, choose)
         _refuse_utf16(file)
-        present = scan.collect_schema().names()
+        present = opened.collect_schema().names()
         check_columns(present, repr(str(file)), columns, role=role)
         wanted = [name for name in columns.wanted(present) if name in present]
         if file.suffix.lower() in TEXT:  # whole rows, so that one with too many fields is seen
-            return scan.collect().select(wanted)
-        return scan.select(wanted).collect()
+            return opened.collect().select(wanted)
+        return opened.select(wanted).collect()
     except (
         pl.exceptions.PolarsError,
         pl.exceptions.PanicException,
@@ -136,28 +167,8 @@ def load_columns(
         OSError,
     ) as error:
         raise DataError(
-            f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {_reason(error)}"
+            f"{str(file)!r} cannot be read as {file.suffix.lower()[1:]}: {reason_of(error)}"
         ) from None
-
-
-def _parquet(file: Path, columns: Columns, role: str) -> pl.DataFrame:
-    """The columns of a Parquet file; polars' own reader panics where a footer lies."""
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as opened:
-        rows = opened.metadata.num_rows
-        if rows > MOST_ROWS:
-            raise DataError(
-                f"{str(file)!r} holds {rows:,} rows; at most {MOST_ROWS:,} are read at once: "
-                "release them as a job (--by)"
-            )
-        present = opened.schema_arrow.names
-        check_columns(present, repr(str(file)), columns, role=role)
-        wanted = [name for name in columns.wanted(present) if name in present]
-        found = pl.from_arrow(opened.read(columns=wanted))
-    assert isinstance(found, pl.DataFrame)
-    return found.select(wanted)
 
 
 def _refuse_utf16(file: Path) -> None:
@@ -170,7 +181,8 @@ def _refuse_utf16(file: Path) -> None:
         )
 
 
-def _scan(file: Path, sep: str = ",") -> pl.LazyFrame:
+def scan(file: Path, sep: str = ",") -> pl.LazyFrame:
+    """The rows of a file, not yet read; those of a Parquet file are read by another reader."""
     import polars as pl
 
     mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
@@ -203,7 +215,7 @@ def _together(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """What is wrong with a file and what to do, in our words where the reader's are known."""
     text = str(error).strip().splitlines()
     line = text[0].rstrip(".") if text else type(error).__name__

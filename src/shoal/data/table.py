@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from shoal.core.charge import PartOf, covered
 from shoal.core.codec import Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, sequences, shown_names
-from shoal.data.bins import Bins, Wish, numbers_of
 from shoal.data.frames import to_polars, unused_levels
-from shoal.data.rows import MISSING, check_missing, chosen, emptied, filled, parse_where
+from shoal.data.rows import (
+    MISSING,
+    Bins,
+    Wish,
+    check_missing,
+    chosen,
+    emptied,
+    filled,
+    numbers_of,
+    parse_where,
+)
 from shoal.data.times import (
     Duration,
+    calendar_part,
+    check_calendar,
+    clock,
     duration,
     holds_seconds,
     microseconds,
@@ -34,12 +47,14 @@ class Dataset:
     """Several series (people, houses), each a tuple of chains of indices into `states`.
 
     A chain is a stretch without a gap. `states` are the labels that occur, sorted, unless given.
-    Arrays are locked.
+    Where series were cut by the calendar, `parts` says of each name whose part it is. Arrays are
+    locked.
     """
 
     states: tuple[str, ...]
     names: tuple[str, ...]
     chains: tuple[tuple[Ints, ...], ...]
+    parts: Mapping[str, PartOf] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.chains) or len(set(self.names)) < len(self.names):
@@ -106,7 +121,7 @@ class Dataset:
         """The same series as indices into `states`, in that order."""
         place = iter(self._recoded(self._chosen(None), tuple(states)))
         chains = tuple(tuple(next(place) for _ in series) for series in self.chains)
-        return Dataset(tuple(states), self.names, chains)
+        return Dataset(tuple(states), self.names, chains, self.parts)
 
     def describe(self) -> str:
         number = sum(map(len, self.chains))
@@ -169,7 +184,8 @@ class Columns:
     begins a new chain. `missing` is what becomes of rows without a state: refused, dropped (the
     rows around become neighbours), cut out (a gap), or a state of their own. `bins` turn numbers
     into states; `unit` is what bare numbers of `time` count, `tz` the zone of times that name
-    none; `where` keeps rows that meet a condition.
+    none; `where` keeps rows that meet a condition; `every` (hour, day, week, month, quarter, year)
+    cuts each series by the calendar of its own zone, and makes a series of every part.
     """
 
     state: str
@@ -181,9 +197,14 @@ class Columns:
     unit: str | None = None
     tz: str | None = None
     where: str | None = None
+    every: str | None = None
 
     def __post_init__(self) -> None:
         check_missing(self.missing)
+        if self.every is not None and (check_calendar(self.every), self.time)[1] is None:
+            raise InputError(
+                f"every is {self.every!r}, but no time column is named; name it with time=…"
+            )
         if self.gap is not None:
             if self.time is None:
                 raise InputError(
@@ -301,7 +322,12 @@ def _placed(frame: pl.DataFrame, source: str, columns: Columns, name: str) -> pl
     refuse_nulls(column, source, "fill in the time")
     time = microseconds(column, source, unit=columns.unit, tz=columns.tz, series=series)
     refuse_unclear(column, time.to_numpy(), columns.pause, columns.unit, source)
-    return pl.DataFrame([series, time.alias("time")])
+    placed = pl.DataFrame([series, time.alias("time")])
+    if columns.every is None:
+        return placed
+    part = calendar_part(clock(column, source, columns.tz, columns.unit), columns.every)
+    whole = pl.concat_str([series.alias("owner"), part.alias("part")], separator=" ")
+    return placed.with_columns(owner="series", part=part).with_columns(series=whole)
 
 
 def _without_empty(frame: pl.DataFrame, columns: Columns, source: str) -> pl.DataFrame:
@@ -337,10 +363,10 @@ def check_columns(
 ) -> None:
     """Refuse a table without a named column; `role` is what the column `state` holds."""
     owners = [("series", name) for name in columns.series_in(present)]
-    for field, column in ((role, columns.state), *owners, ("time", columns.time)):
+    for named, column in ((role, columns.state), *owners, ("time", columns.time)):
         if column is not None and column not in present:
             raise DataError(
-                f"{source} has no column {column!r}, named as the {field}; "
+                f"{source} has no column {column!r}, named as the {named}; "
                 f"its columns are: {shown_names(present)}{_column_hint(present, column)}"
             )
 
@@ -402,8 +428,23 @@ def chains_of(
     owners = series[np.concatenate([[0], np.flatnonzero(breaks) + 1])]
     bounds = np.searchsorted(owners, np.arange(len(names) + 1))
     grouped = tuple(_present(pieces[a:b]) for a, b in pairwise(bounds))
-    dataset = Dataset(found, names, grouped)
+    dataset = Dataset(found, names, grouped, _parts(columns))
     return dataset if states is None else dataset.on(states)
+
+
+def _parts(columns: pl.DataFrame) -> dict[str, PartOf]:
+    """Each name to the part of a series it is; none where series are whole."""
+    import polars as pl
+
+    if "part" not in columns.columns:
+        return {}
+    ends = columns.group_by("series", "owner", "part").agg(
+        pl.col("time").min().alias("first"), pl.col("time").max().alias("last")
+    )
+    return {
+        name: PartOf(owner, part, covered(first, last, owner))
+        for name, owner, part, first, last in ends.iter_rows()
+    }
 
 
 def _present(pieces: tuple[Ints, ...]) -> tuple[Ints, ...]:

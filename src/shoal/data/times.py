@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "10min", "90s", "1h30min"."""
+"""Times in data: lengths as people write them ("10min", "1h30min"), and columns of moments."""
 
 from __future__ import annotations
 
@@ -178,7 +178,31 @@ def _named_seconds(column: pl.Series) -> bool:
     return re.split(r"[^a-z]+", column.name.lower())[-1] in _SPOKEN["s"]
 
 
-def clock(column: pl.Series, source: str, tz: str | None = None) -> pl.Series:
+CALENDAR = {  # parts of the calendar and how one is written
+    "hour": "%Y-%m-%dT%H", "day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m",
+    "quarter": "%Y-Q", "year": "%Y",
+}  # fmt: skip
+
+
+def check_calendar(every: str) -> str:
+    """`every` itself, refused when it is no part of the calendar."""
+    if every not in CALENDAR:
+        raise InputError(f"every is {every!r}; it must be one of {', '.join(CALENDAR)}")
+    return every
+
+
+def calendar_part(wall: pl.Series, every: str) -> pl.Series:
+    """The day, week, … of each time in microseconds on the wall clock, as "2024-03-04"."""
+    import polars as pl
+
+    times = wall.cast(pl.Datetime("us"))
+    named = times.dt.strftime(CALENDAR[check_calendar(every)])
+    return named + times.dt.quarter().cast(pl.String) if every == "quarter" else named
+
+
+def clock(
+    column: pl.Series, source: str, tz: str | None = None, unit: str | None = None
+) -> pl.Series:
     """Microseconds on the wall clock: of `tz`, else of the column's own zone, else as written."""
     import polars as pl
 
@@ -195,7 +219,7 @@ def clock(column: pl.Series, source: str, tz: str | None = None) -> pl.Series:
         if zoned.any():
             microseconds(column, source)  # refuses mixtures and what is no time
             return _iso(text.str.replace(" ", "T", literal=True).str.replace(_OFFSET, ""))
-    return microseconds(column, source)
+    return microseconds(column, source, unit=unit)
 
 
 def _in_zone(

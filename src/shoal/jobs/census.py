@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shoal.core.charge import PartOf, covered
 from shoal.core.codec import Floats, Ints
 from shoal.core.records import Sequences
 from shoal.jobs.inputs import Layout
-from shoal.jobs.tidy import NO_TIME, PROBLEMS, coded
+from shoal.jobs.tidy import CUT, NO_STATE, NO_TIME, PROBLEMS, coded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +33,8 @@ class Census:
     `rows` are the rows of each unit, `counts[u, s]` how many are in state s. The rows themselves
     are in `values`, `times` and `numbers`, ordered by unit, series and time: unit u has
     values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
-    first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released.
+    first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released;
+    `gaps` are its rows without a state that only cut its chains.
     """
 
     subjects: list[str]
@@ -47,10 +49,23 @@ class Census:
     starts: Ints
     first_chain: Ints
     problems: dict[int, str]
+    gaps: Ints
 
     @property
     def units(self) -> int:
         return len(self.subjects)
+
+    @property
+    def read(self) -> Ints:
+        """The rows of each unit as they were read, those that only cut chains too."""
+        return self.rows + self.gaps
+
+    def part(self, unit: int) -> PartOf:
+        """The unit as a part of its subject's series, by the times of its entries."""
+        assert self.times is not None  # a layout by the calendar has times
+        own = self.times[self.bounds[unit] : self.bounds[unit + 1]]
+        span = covered(int(own.min()), int(own.max()), self.subjects[unit])
+        return PartOf(self.subjects[unit], self.periods[unit], span)
 
     def lengths(self) -> Ints:
         """The number of entries of every chain."""
@@ -73,9 +88,13 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
     `lenient`: only a missing time is a problem of any plan; streams know what to do without a
     state, and say themselves what else they refuse.
     """
+    rows, stretch, gaps = _uncut(rows)
     unit, subjects, periods = _units(rows)
     total = len(subjects)
     series = coded(rows["series"])[0] if "series" in rows.columns else None
+    if stretch is not None:
+        own = np.zeros(len(stretch), dtype=np.int64) if series is None else series
+        series = np.unique(own * (stretch.max(initial=0) + 1) + stretch, return_inverse=True)[1]
     time = rows["time"].to_numpy() if "time" in rows.columns else None
     order, times, waits = _order(unit, series, time)
     each = np.bincount(unit, minlength=total)
@@ -103,7 +122,32 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         starts=starts,
         first_chain=np.searchsorted(starts, bounds),
         problems=problems,
+        gaps=gaps if gaps is not None else np.zeros(total, dtype=np.int64),
     )
+
+
+def _uncut(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints | None, Ints | None]:
+    """The rows without those that end a chain, the stretch each is in, and cuts of each unit.
+
+    None where nothing is cut. A unit of nothing but such rows keeps them, as rows without a state.
+    """
+    import polars as pl
+
+    states = rows["state"].to_numpy()
+    cuts = states == CUT
+    if not cuts.any():
+        return rows, None, None
+    unit, subjects, _ = _units(rows)
+    alive = np.bincount(unit[~cuts], minlength=len(subjects)) > 0
+    empty, cuts = cuts & ~alive[unit], cuts & alive[unit]
+    series = coded(rows["series"])[0] if "series" in rows.columns else None
+    time = rows["time"].to_numpy() if "time" in rows.columns else None
+    order = _order(unit, series, time)[0]
+    stretch = np.empty(len(unit), dtype=np.int64)
+    stretch[order] = np.cumsum(cuts[order])
+    told = rows.with_columns(state=pl.Series(np.where(empty, NO_STATE, states).astype(np.int32)))
+    gaps = np.bincount(unit[cuts], minlength=len(subjects))
+    return told.filter(~cuts), stretch[~cuts], gaps
 
 
 def _counts(unit: Ints, values: Ints, total: int, size: int) -> Ints:

@@ -18,15 +18,21 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
-from shoal.core.charge import Charge, refuse_seed
+from shoal.core.charge import Charge, Part, refuse_seed
 from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
-from shoal.noise.digits import digits_of, geometric_batch, laplace_batch
-from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace
+from shoal.jobs.inputs import Layout
+from shoal.noise.laplace import (
+    LatticeLaplace,
+    ZeroSumLaplace,
+    digits_of,
+    geometric_batch,
+    laplace_batch,
+)
 from shoal.noise.lattice import WIDEST_RATIO
 from shoal.noise.primitives import SeededRng
 
@@ -99,6 +105,7 @@ BY_LENGTH = (MarkovChain, DayChain, AnyInitialLaw, MixingSummary, IntervalChains
 LARGEST = 2**62  # true answers beyond it are not added in 64 bits
 OVER_LIMIT = "the ledger's limit does not allow it"
 NOT_ADDED = "no theorem adds it to what the ledger already holds"
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +126,19 @@ class Charging:
     def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
         """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
         when = period or self.period
-        key = json.dumps([self.job, subject, when, plan.fingerprint, *step], ensure_ascii=False)
+        key = _encode([self.job, subject, when, plan.fingerprint, *step])
         return Charge(plan=plan, subject=subject, period=when, requester=self.requester, key=key)
+
+    def charge_unit(self, plan: Plan, census: Census, unit: int, layout: Layout | None) -> Charge:
+        """The charge of a unit: a part of its subject's series where the layout says so."""
+        charge = self.charge(plan, census.subjects[unit], census.periods[unit])
+        if layout is None or layout.periods != "parts":
+            return charge
+        if layout.every is None:  # a column names the parts
+            part = Part(name=census.periods[unit])
+        else:
+            part = Part(span=census.part(unit).span)
+        return replace(charge, period=self.period, part=part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +159,7 @@ def draw(
     *,
     seed: int | None = None,
     charging: Charging | None = None,
+    layout: Layout | None = None,
 ) -> tuple[Drawn, dict[int, str]]:
     """The releases of `units`, all under `plan`, and the units refused with the reason.
 
@@ -173,7 +192,8 @@ def draw(
     if charging is None:
         multiples = values(range(len(kept)))
         return Drawn(plan=plan, units=kept, multiples=multiples, secure=seed is None), refused
-    return _charged(plan, census, kept, values, charging, refused)
+    charges = [charging.charge_unit(plan, census, unit, layout) for unit in kept]
+    return _charged(plan, census, kept, values, charging.ledger, charges, refused)
 
 
 def _charged(
@@ -181,14 +201,14 @@ def _charged(
     census: Census,
     kept: list[int],
     values: Any,
-    charging: Charging,
+    ledger: SqlLedger,
+    charges: list[Charge],
     refused: dict[int, str],
 ) -> tuple[Drawn, dict[int, str]]:
     """The releases as the ledger stored them, and all refusals."""
-    charges = [charging.charge(plan, census.subjects[unit], census.periods[unit]) for unit in kept]
     make = release_maker(plan, secure=True)
     entries = census.rows[np.array(kept, dtype=np.int64)].tolist()
-    outcomes = charging.ledger.settle_all(
+    outcomes = ledger.settle_all(
         charges,
         lambda places: [
             make(row, entries[place])

@@ -14,6 +14,8 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import MEMORY, Job, by_days
 from shoal.jobs.report import JobReport
 
+RAW = ("missing", "bins", "unit", "tz", "where", "sep")  # as in `shoal.read`
+
 
 def release_files(
     plans: Plan | Mapping[str, Plan],
@@ -30,6 +32,8 @@ def release_files(
     gap: str | timedelta | None = None,
     group: str | None = None,
     period_column: str | None = None,
+    every: str | None = None,
+    periods: str | None = None,
     engine: str = "local",
     ledger: str | None = None,
     name: str | None = None,
@@ -38,6 +42,7 @@ def release_files(
     skip_bad: bool = False,
     memory: int = MEMORY,
     seed: int | None = None,
+    **rows: Any,
 ) -> JobReport:
     """The report of a job that releases every subject of many files, into the new folder `out`.
 
@@ -48,30 +53,38 @@ def release_files(
     their order, `group` and `period_column` the group and period of a row; a pause longer than
     `gap` starts a new chain. `plans` is one plan, or one per value of `group`. A subject's rows may
     be in any number of files. Streams are answered row by row (locations) or day by day (contexts);
-    a location row without a state or coordinates is a step at which nothing is released.
+    a location row without a state or coordinates is a step at which nothing is released. `every`
+    makes a release per subject and day, week, …, each charged as a part of the subject's series;
+    what the periods of a column are to each other `periods` must say: "parts" or "independent".
+    `rows` are `missing`, `bins`, `unit`, `tz`, `where` and `sep`, as in `shoal.read`.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
     plan): the same `name` brings stored values back. A job that was stopped is taken up again by
     `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the report.
     """
+    pause = parse_duration(gap) if isinstance(gap, str) else gap
+    daily = by_days(plans) and period_column is None and time is not None
     layout = Layout(
-        by=by,
-        state=state,
-        latitude=latitude,
-        longitude=longitude,
-        numbers=numbers,
-        series=series,
-        time=time,
-        gap=parse_duration(gap) if isinstance(gap, str) else gap,
-        group=group,
-        period=period_column,
-        daily=by_days(plans) and period_column is None and time is not None,
-    )
+        by=by, state=state, latitude=latitude, longitude=longitude, numbers=numbers,
+        series=series, time=time, gap=pause, group=group, period=period_column, daily=daily,
+        every=every, periods=periods, **_known(rows),
+    )  # fmt: skip
     rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
     rest |= {"skip_bad": skip_bad, "seed": seed}
     return _run(
         Job.of(plans, data, out=out, layout=layout, name=name, memory=memory, **rest), engine
     )
+
+
+def _known(rows: dict[str, Any]) -> dict[str, Any]:
+    """What is done to raw rows; refused when a keyword is no such thing."""
+    unknown = [name for name in rows if name not in RAW]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is no keyword of a job; for rows: {', '.join(RAW)}")
+    bins = rows.get("bins")
+    if bins is not None and not isinstance(bins, str | int):
+        rows = {**rows, "bins": ",".join(map(str, bins))}
+    return rows
 
 
 def _run(job: Job, engine: str) -> JobReport:

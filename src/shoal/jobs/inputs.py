@@ -7,12 +7,18 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
+from shoal.core.charge import check_periods
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import shown_names
+from shoal.data.parquet import parquet_frames
+from shoal.data.read import scan
+from shoal.data.rows import Bins, check_missing, parse_where
+from shoal.data.times import check_calendar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,9 +34,11 @@ class Layout:
     a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
     a new one, `group` says which plan a subject is under, `period` which part of its data a row
     belongs to: a subject gets one release per period. With `daily` the period is the date of the
-    time. A period is a claim of independence. Plans about numbers (K-means) have no `state` but
-    `numbers`, the columns of each record; location plans on a map may have `latitude` and
-    `longitude` instead.
+    time, with `every` its day, week, month, …, both by the clock of its zone. `periods` says what
+    periods are to each other: "parts" of a series (those of `every` unless said otherwise), or
+    "independent", which is a claim. Plans about numbers (K-means) have no `state` but `numbers`,
+    the columns of each record; location plans on a map may have `latitude` and `longitude` instead.
+    `missing`, `bins`, `unit`, `tz`, `where` and `sep` are those of `shoal.read`.
     """
 
     by: str
@@ -44,9 +52,18 @@ class Layout:
     numbers: tuple[str, ...] = ()
     latitude: str | None = None
     longitude: str | None = None
+    every: str | None = None
+    periods: str | None = None
+    missing: str = "refuse"
+    bins: str | None = None
+    unit: str | None = None
+    tz: str | None = None
+    where: str | None = None
+    sep: str = ","
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", tuple(self.numbers))
+        self._check_rows()
         if (self.latitude is None) != (self.longitude is None):
             raise InputError("latitude and longitude go together; name both columns, or neither")
         if [self.state is None, not self.numbers, self.latitude is None].count(False) != 1:
@@ -58,8 +75,9 @@ class Layout:
             raise InputError(f"gap is {self.gap}, but no time column is named; name it")
         if self.gap is not None and self.gap <= timedelta(0):
             raise InputError(f"gap is {self.gap}; it must be longer than 0")
-        if self.daily and (self.time is None or self.period is not None):
-            raise InputError("daily needs a time column, and no column of periods beside it")
+        if (self.daily or self.every) and (self.time is None or self.period is not None):
+            asked = "daily" if self.daily else "every"
+            raise InputError(f"{asked} needs a time column, and no column of periods beside it")
         if self.series == self.by:
             object.__setattr__(self, "series", None)
         single = (self.state, self.series, self.time, self.latitude, self.longitude)
@@ -67,6 +85,43 @@ class Layout:
         twice = next((name for name in roles if roles.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"column {twice!r} is named for two purposes; name another column")
+
+    def _check_rows(self) -> None:
+        """Refuses ways with raw rows that no row could be read by."""
+        check_missing(self.missing)
+        if self.every is not None:
+            check_calendar(self.every)
+            object.__setattr__(self, "periods", check_periods(self.periods or "parts", "every"))
+        if self.missing != "refuse" and self.state is None:
+            raise InputError(
+                f"missing is {self.missing!r}, which is for rows with a state; drop it"
+            )
+        if self.bins is not None and (self.state is None or "," not in self.bins):
+            raise InputError(
+                f"bins is {self.bins!r}; in a job it is the edges of the model's states, such as "
+                "100,500,2000: a number of bins would be found in the data"
+            )
+        if self.where is not None:
+            parse_where(self.where)
+
+    @property
+    def edges(self) -> Bins | None:
+        """How numbers become states, where that is said."""
+        if self.bins is None:
+            return None
+        import polars as pl
+
+        return Bins.of(self.bins, pl.Series([], dtype=pl.Float64))
+
+    @property
+    def conditions(self) -> list[str]:
+        """The columns that `where` looks at."""
+        return [] if self.where is None else [term[0] for term in parse_where(self.where)]
+
+    @property
+    def read_columns(self) -> list[str]:
+        """All columns that are looked at, each once."""
+        return list(dict.fromkeys([*self.columns.values(), *self.conditions]))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -87,7 +142,7 @@ class Layout:
     @property
     def owners(self) -> list[str]:
         """The roles of text that say whose a row is; all of them must be there."""
-        told = {"period": self.daily, **dict.fromkeys(self.columns, True)}
+        told = {"period": self.daily or self.every is not None, **dict.fromkeys(self.columns, True)}
         return [role for role in ("subject", "period", "group", "series") if told.get(role)]
 
     @property
@@ -103,6 +158,8 @@ class Layout:
     def of(cls, data: dict[str, Any]) -> Self:
         """The layout stored by `as_dict`."""
         rest = {name: value for name, value in data.items() if name != "gap_microseconds"}
+        if "periods" not in data:  # before it was asked, a period was taken as independent
+            rest["periods"] = "independent"
         gap = data.get("gap_microseconds")
         return cls(gap=None if gap is None else gap * MICROSECOND, **rest)
 
@@ -110,7 +167,8 @@ class Layout:
 # The files of a job: found once, read in pieces, and named with the reason when they are bad.
 
 
-SUFFIXES = (".parquet", ".csv", ".jsonl", ".ndjson")
+SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
+TEXT = (".csv", ".tsv")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 LARGE = 8 * 2**20  # bytes of text that are read at once: some ten times as much in memory
 TEXT_ROW = 24  # bytes a row of text takes at least, to guess how many rows a file holds
@@ -192,14 +250,17 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
 
     try:
         if file.suffix == ".parquet":
-            yield from _row_groups(file, layout, piece)
+            if not file.size:
+                _located(file, layout, [])
+            for frame in parquet_frames(file.path, partial(_located, file, layout), piece):
+                yield _with_folders(frame, file, layout)
             return
-        scan = _scan(file)
-        present = scan.collect_schema().names() if file.size else []
+        found = _scan(file, layout.sep)
+        present = found.collect_schema().names() if file.size else []
         wanted = _located(file, layout, present)
-        if file.suffix != ".csv":  # of a CSV whole rows, so that one with too many fields is seen
-            scan = scan.select(wanted)
-        pieces = scan.collect_batches(chunk_size=piece) if file.size > LARGE else [scan.collect()]
+        if file.suffix not in TEXT:  # of a CSV whole rows, so that one with too many fields is seen
+            found = found.select(wanted)
+        pieces = found.collect_batches(chunk_size=piece) if file.size > LARGE else [found.collect()]
         for frame in pieces:
             for part in frame.iter_slices(piece) if frame.height else [frame]:
                 yield _with_folders(part.select(wanted), file, layout)
@@ -213,28 +274,6 @@ def frames(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame
             f"it cannot be read as {file.suffix[1:]} ({type(error).__name__}); it may be cut "
             "short, damaged or of another format"
         ) from None
-
-
-def _row_groups(file: InputFile, layout: Layout, piece: int) -> Iterator[pl.DataFrame]:
-    """A Parquet file in batches of decoded rows: a few bytes of it may hold many."""
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    if not file.size:
-        _located(file, layout, [])
-    with pq.ParquetFile(file.path, pre_buffer=False) as opened:
-        wanted = _located(file, layout, opened.schema_arrow.names)
-        seen = False
-        # a batch is a piece of one row group: groups of any size are never decoded whole
-        for batch in opened.iter_batches(batch_size=piece, columns=wanted):
-            found = pl.from_arrow(batch)
-            assert isinstance(found, pl.DataFrame)
-            yield _with_folders(found, file, layout)
-            seen = True
-        if not seen:
-            empty = pl.from_arrow(opened.schema_arrow.empty_table().select(wanted))
-            assert isinstance(empty, pl.DataFrame)
-            yield _with_folders(empty, file, layout)
 
 
 def rows_in(file: InputFile) -> int | None:
@@ -256,16 +295,12 @@ def guessed_rows(file: InputFile) -> int:
     return file.size // TEXT_ROW + 1 if known is None else known
 
 
-def _scan(file: InputFile) -> pl.LazyFrame:
-    import polars as pl
-
-    # the name is taken literally, although polars would expand * and [ in it
-    match file.suffix:
-        case ".csv":
-            return pl.scan_csv(file.path, infer_schema=False, glob=False)
-        case ".jsonl" | ".ndjson":
-            return pl.scan_ndjson(glob.escape(file.path), infer_schema_length=None)
-    raise DataError(f"it ends in {file.suffix!r}; data files end in one of {', '.join(SUFFIXES)}")
+def _scan(file: InputFile, sep: str) -> pl.LazyFrame:
+    if file.suffix not in SUFFIXES:
+        raise DataError(
+            f"it ends in {file.suffix!r}; data files end in one of {', '.join(SUFFIXES)}"
+        )
+    return scan(Path(file.path), sep)
 
 
 def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
@@ -273,12 +308,13 @@ def _located(file: InputFile, layout: Layout, present: list[str]) -> list[str]:
     folders = file.folders
     if not file.size:
         raise DataError("it is empty; a data file has at least its column names")
-    for role, column in layout.columns.items():
+    named = [*layout.columns.items(), *(("condition", name) for name in layout.conditions)]
+    for role, column in named:
         if column not in present and column not in folders:
             raise DataError(
                 f"it has no column {column!r}, named as the {role}; it has: {shown_names(present)}"
             )
-    return list(dict.fromkeys(name for name in layout.columns.values() if name in present))
+    return [name for name in layout.read_columns if name in present]
 
 
 def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.DataFrame:
@@ -286,7 +322,7 @@ def _with_folders(frame: pl.DataFrame, file: InputFile, layout: Layout) -> pl.Da
     import polars as pl
 
     folders: dict[str, Any] = file.folders
-    told = [name for name in layout.columns.values() if name not in frame.columns]
+    told = [name for name in layout.read_columns if name not in frame.columns]
     return frame.with_columns(
         pl.lit(folders[name], dtype=pl.String).alias(name) for name in dict.fromkeys(told)
     )

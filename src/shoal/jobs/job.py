@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from shoal.additive.choice import LOSS_TOLERANCE, choose, verify_promise
-from shoal.core.charge import refuse_seed
+from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
+from shoal.core.charge import check_periods, refuse_seed
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.plan import Plan
+from shoal.core.records import shown_names
 from shoal.core.registry import dumps, loads, plan_hook
-from shoal.data.files import atomic_write
+from shoal.data.rows import MISSING
+from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
 from shoal.spec.document import DataSection
 from shoal.spec.fields import load_stored, parse_stored, read_text
@@ -38,18 +40,20 @@ class PlanCache:
         self._known: dict[str, Plan] = {}
         self.calibrations = 0
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: Request, *, parts: bool = False) -> Plan:
         """The plan of a request, calibrated only when nobody asked for the same before."""
         amount = request.epsilon()
-        asked = digest([request.task.fingerprint, str(amount), request.mechanism])
+        own = "parts" if parts else request.mechanism
+        asked = digest([request.task.fingerprint, str(amount), own])
         if asked not in self._known:
-            self._known[asked] = self._stored(asked, request) or self._calibrated(request, asked)
+            found = None if parts else self._stored(asked, request)
+            self._known[asked] = found or self._calibrated(request, asked, parts=parts)
         return self._known[asked]
 
-    def _calibrated(self, request: Request, asked: str) -> Plan:
-        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+    def _calibrated(self, request: Request, asked: str, *, parts: bool) -> Plan:
+        plan = request.plan(parts=parts)
         self.calibrations += 1
-        if self._folder is not None:
+        if self._folder is not None and not parts:
             self._folder.mkdir(parents=True, exist_ok=True)
             atomic_write(self._folder / f"{asked}.json", dumps(plan) + "\n")
         return plan
@@ -63,24 +67,28 @@ class PlanCache:
         return plan if same else None  # another plan under this name answers another question
 
 
+Parts = Callable[[DataSection | None], bool]
+
+
 def job_plans(
-    source: Path, cache: PlanCache | None = None
+    source: Path, cache: PlanCache | None = None, parts: Parts = lambda data: False
 ) -> tuple[dict[str, Plan], DataSection | None]:
     """Group to plan, and where the first spec says the data is.
 
     `source` is a spec or a stored plan, for everybody (the group ""), or a folder of them, each
-    named after its group.
+    named after its group. `parts` says of a spec's section whether releases are about parts of a
+    series, so that its epsilon is for all of them together.
     """
     cache = cache or PlanCache()
     if not source.is_dir():
-        plan, data = _load(source, cache)
+        plan, data = _load(source, cache, parts)
         return {"": plan}, data
     files = sorted(path for path in source.iterdir() if path.suffix in (".toml", ".json"))
     if not files:
         raise InputError(
             f"{str(source)!r} holds no spec; put one GROUP.toml or GROUP.json there per group"
         )
-    loaded = {path.stem: _load(path, cache) for path in files}
+    loaded = {path.stem: _load(path, cache, parts) for path in files}
     if len(loaded) < len(files):
         raise InputError(f"{str(source)!r} holds two files for one group; keep one of them")
     data = next((section for _, section in loaded.values() if section is not None), None)
@@ -109,12 +117,12 @@ def rechecked(stored: object, path: Path) -> Plan:
     return stored
 
 
-def _load(path: Path, cache: PlanCache) -> tuple[Plan, DataSection | None]:
+def _load(path: Path, cache: PlanCache, parts: Parts) -> tuple[Plan, DataSection | None]:
     text = read_text(path, "spec or plan")
     if text.lstrip().startswith("{"):
         return rechecked(parse_stored(text, path, "plan"), path), None
     request = parse_request(text, folder=path.parent, name=str(path))
-    return cache.plan(request), request.data
+    return cache.plan(request, parts=parts(request.data)), request.data
 
 
 # A job: a plan for everybody or one per group, the files, the columns, and where it all goes.
@@ -192,7 +200,47 @@ class Job:
         streams = {_is_stream(plan) for plan in self.plans.values()}
         if len(streams) > 1:
             raise InputError("some plans are for streams and some for single releases; split them")
+        self._check_periods()
+        self._check_rows()
         self.maps()
+
+    def _check_periods(self) -> None:
+        """Periods of a series are claimed to be independent by whoever says so, and nobody else.
+
+        Days of contexts are: their model is of one day, and says so.
+        """
+        layout = self.layout
+        if layout.every is not None and self.stream:
+            raise InputError(
+                f"every is {layout.every!r}, and the plans answer row by row; it is for single "
+                "releases: drop it"
+            )
+        if layout.period is None or by_days(self.plans):
+            return
+        told = check_periods(layout.periods, f"the column {layout.period!r}")
+        if told == "parts" and self.stream:
+            raise InputError(
+                'periods is "parts", but steps of a stream add over all of it; name no column of '
+                'periods, or say "independent"'
+            )
+
+    def _check_rows(self) -> None:
+        """Refuses ways with raw rows that the plans know nothing of."""
+        layout, states = self.layout, self.states
+        if self.stream and layout.missing in ("gap", "state"):
+            raise InputError(
+                f"missing is {layout.missing!r}, which is for single releases; in a stream a row "
+                "without a state is a step that shows nothing: leave it out, or say 'drop'"
+            )
+        wanted = () if layout.edges is None else layout.edges.labels
+        if layout.missing == "state":
+            wanted = (*wanted, MISSING)
+        lacking = next((name for name in wanted if name not in states), None)
+        if lacking is not None:
+            raise InputError(
+                f"the model has no state {lacking!r}, which the rows would be read as; its states "
+                f"are {shown_names(states)}: fit it with the same bins and missing"
+            )
 
     @property
     def notes(self) -> Path:
@@ -226,12 +274,13 @@ class Job:
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is there."""
+        taken = _taken(self.out)  # looked at first: what a rival writes meanwhile comes with its job
         if (self.notes / "job.json").exists():
             raise DataError(
                 f"{str(self.out)!r} holds a job already; go on with `shoal job resume "
                 f"{self.out}`, or choose another folder"
             )
-        if not self.notes.exists() and _taken(self.out):
+        if taken:
             raise DataError(f"{str(self.out)!r} is not an empty folder; choose another one")
         self._claim()
         (self.notes / "plans").mkdir()
@@ -303,8 +352,13 @@ def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
 
 
 def _taken(folder: Path) -> bool:
-    """Whether a folder holds anything, or is none."""
-    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    """Whether a folder holds anything but a job's notes, or is none.
+
+    Notes that a rival makes between two looks are no stranger's files: who claims them decides.
+    """
+    if not folder.is_dir():
+        return folder.exists()
+    return any(entry.name != NOTES for entry in folder.iterdir())
 
 
 def by_days(plans: Plan | Mapping[str, Plan]) -> bool:

@@ -26,7 +26,7 @@ NO_SUBJECT, NO_ORDER, NO_DAY = (
 )
 
 
-class Reading(NamedTuple):
+class LiveReading(NamedTuple):
     """One row: its day ("" for locations), its place in the order, and the state observed.
 
     `at` is None where the row has no place, and then it is bad, as is one without a day.
@@ -57,7 +57,7 @@ class LiveKind(Protocol):
     days: bool
 
     def advance(
-        self, live: Live, subject: str, stored: str | None, rows: Sequence[Reading]
+        self, live: Live, subject: str, stored: str | None, rows: Sequence[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
         """The state after good rows, and an answer for each, in the order of their times."""
         ...
@@ -112,7 +112,7 @@ class Live:
         return _ledger(self.ledger)
 
     def advance(
-        self, subject: str, stored: str | None, rows: Iterable[Reading]
+        self, subject: str, stored: str | None, rows: Iterable[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
         """The state after the rows, and one answer for each of them, the bad ones first.
 
@@ -132,7 +132,7 @@ class Live:
         return after, told + answered
 
 
-def _wrong_with(subject: str, row: Reading, *, days: bool) -> str:
+def _wrong_with(subject: str, row: LiveReading, *, days: bool) -> str:
     """Why a row cannot be used, in words that name none of it; empty when it can."""
     if not subject:
         return NO_SUBJECT

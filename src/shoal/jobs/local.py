@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.files import atomic_write
+from shoal.data.write import atomic_write
 from shoal.jobs.drawing import Charging
 from shoal.jobs.inputs import changed
 from shoal.jobs.job import NOTES, Job, load_job
 from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import JobReport, part_name, report_of, write_lines, write_parquet
-from shoal.jobs.rows import BadRow, Notify, Scan, Store, read_all, store_for
+from shoal.jobs.rows import BadRow, Notify, RowStore, Scan, read_all, store_for
 from shoal.jobs.shard import Outcome, Recipe, release_shard
 from shoal.jobs.tidy import tidy_schema
 
@@ -88,6 +88,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
             durable=False,  # what is lost of it is read again
             rows=scan.rows,
             unowned=scan.unowned,
+            left_out=scan.left_out,
             shard_rows=scan.shard_rows,
             bad=[list(file) for file in scan.bad],
             off_map=scan.off_map,
@@ -112,7 +113,7 @@ def write_bad_rows(job: Job, rows: Sequence[BadRow]) -> None:
         atomic_write(job.notes / "bad_rows.jsonl", "\n".join(lines) + "\n", durable=False)
 
 
-def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iterator[Attempt]:
+def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> Iterator[Attempt]:
     """What came of each shard, as they get ready; threads share the cores.
 
     The work is that of numpy and polars, which let other threads run. Processes took longer:
@@ -131,7 +132,7 @@ def _attempts(job: Job, journal: Journal, store: Store, left: list[int]) -> Iter
 
 
 def _one(
-    job: Job, journal: Journal, store: Store, shard: int, charging: Charging | None
+    job: Job, journal: Journal, store: RowStore, shard: int, charging: Charging | None
 ) -> Attempt:
     return attempt(job, journal, shard, store.shard(shard), charging)
 
@@ -170,7 +171,7 @@ def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -
     return release_shard(rows, recipe, charging)
 
 
-def _scanned(journal: Journal, store: Store) -> Scan | None:
+def _scanned(journal: Journal, store: RowStore) -> Scan | None:
     """What an earlier run read, when all of it is still on the disk; None when not."""
     events = [event for event in journal.events() if event["event"] == "scanned"]
     if not events:

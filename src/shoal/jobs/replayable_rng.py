@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shoal.core.errors import InputError
 from shoal.core.rng import check_count
-from shoal.data.files import atomic_write
+from shoal.data.write import atomic_write
 
 KEY_BYTES = 32
 BLOCK_WORDS = 4  # of 64 bits in one SHA-256

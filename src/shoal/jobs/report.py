@@ -14,9 +14,9 @@ from urllib.parse import quote
 import numpy as np
 
 from shoal.core.guarantee import AsEntryDP
+from shoal.core.numbers import ratio
 from shoal.core.plan import Plan, Release
-from shoal.data.files import atomic_write
-from shoal.data.write import ratio
+from shoal.data.write import atomic_write
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import Drawn, release_maker
 from shoal.jobs.inputs import BadFile
@@ -134,7 +134,8 @@ def _promise_kinds(plan: Plan) -> dict[str, Any]:
 class JobReport:
     """The counts of a job. `rows` = `rows_released` + `rows_refused` + `rows_without_subject`.
 
-    Rows of bad files come on top: they were not read, and a file that cannot be opened does not
+    `rows_left_out` met no condition (`where`) or were dropped for what they lack, and come on top.
+    So do rows of bad files: they were not read, and a file that cannot be opened does not
     tell how many it holds. `refusals` maps a reason to the units refused and their rows; a unit
     is one subject in one period. `spend` has one entry per plan that was used. `rows_off_map` had
     coordinates that no state of the model covers, and were taken as its nearest state. `bad_rows`
@@ -156,6 +157,7 @@ class JobReport:
     shards: int
     shards_done: int
     rows_off_map: int = 0
+    rows_left_out: int = 0
     bad_rows: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -232,6 +234,7 @@ def report_of(
         shards=shards,
         shards_done=len(done),
         rows_off_map=(scan or {}).get("off_map", 0),
+        rows_left_out=(scan or {}).get("left_out", 0),
         bad_rows=(scan or {}).get("faults", {}),
     )
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
+from shoal.data.parquet import PIECE
 from shoal.jobs.inputs import BadFile, InputFile, Layout, frames, rows_in
 from shoal.jobs.job import Job
 from shoal.jobs.tidy import kinds_of, shard_of, tidy
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_LISTED = 1000  # bad rows of a file that are listed one by one; all are counted
-PIECE = 200_000  # rows handled at a time, so that they stay in the processor's cache
 
 Notify = Callable[[str, int, int], None]  # stage, done, of how many
 Next = Future["pl.DataFrame | None"]  # the piece after this one; None: the file is at its end
@@ -63,7 +63,7 @@ class Scan(NamedTuple):
 
     `off_map` counts the points that no state of the model covers; `bad_rows` says of rows that
     could not be used in which file and where they are and why, `faults` how many there are of each
-    kind.
+    kind. `left_out` met no condition, and are not among the rows read.
     """
 
     rows: int
@@ -73,9 +73,10 @@ class Scan(NamedTuple):
     off_map: int = 0
     bad_rows: list[BadRow] = []  # noqa: RUF012 - a tuple's field, never changed
     faults: Mapping[str, int] = MappingProxyType({})
+    left_out: int = 0
 
 
-class Store(Protocol):
+class RowStore(Protocol):
     """Where the rows of a job wait, shard by shard."""
 
     def add(self, rows: pl.DataFrame) -> Ints:
@@ -160,12 +161,12 @@ class OnDisk:
         return self._folder / f"{shard:05d}.arrow"
 
 
-def store_for(job: Job) -> Store:
+def store_for(job: Job) -> RowStore:
     """Memory for one shard, the disk for several."""
     return InMemory() if job.shards == 1 else OnDisk(job.notes / "rows", job.shards)
 
 
-def read_all(job: Job, store: Store, notify: Notify) -> Scan:
+def read_all(job: Job, store: RowStore, notify: Notify) -> Scan:
     """Every file into the store; a bad file is named and skipped, or stops the job.
 
     A file that turns out to be bad after some of its rows were taken makes the reading start
@@ -180,8 +181,8 @@ def read_all(job: Job, store: Store, notify: Notify) -> Scan:
             return found
 
 
-def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
-    rows, unowned, off_map = 0, 0, 0
+def _read_once(job: Job, store: RowStore, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
+    rows, unowned, off_map, left_out = 0, 0, 0, 0
     faults = Faults()
     maps = job.maps()
     shard_rows = np.zeros(job.shards, dtype=np.int64)
@@ -199,7 +200,8 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
                 taken = True
                 faults.add(file.path, at, part.bad)
                 at += whole.height
-                rows += whole.height
+                rows += whole.height - part.left_out
+                left_out += part.left_out
                 unowned += part.unowned
                 off_map += part.off_map
         except DataError as error:
@@ -215,6 +217,7 @@ def _read_once(job: Job, store: Store, bad: dict[str, BadFile], notify: Notify) 
         off_map,
         faults.rows,
         faults.counts,
+        left_out,
     )
 
 

@@ -124,19 +124,20 @@ def _made(
     """The releases of these units by the kind of their plan."""
     if not isinstance(plan.body, Sampler):
         return stream_job(plan).release(plan, census, units, recipe, charging)
-    drawn, refused = draw(plan, census, units, recipe.states, seed=recipe.seed, charging=charging)
+    told: dict[str, Any] = {"seed": recipe.seed, "charging": charging, "layout": recipe.layout}
+    drawn, refused = draw(plan, census, units, recipe.states, **told)
     return Made(release_table(drawn, census), all_rows(census, drawn.units), refused)
 
 
 def all_rows(census: Census, units: list[int]) -> dict[int, int]:
     """Units released whole, and how many rows each has."""
-    return dict(zip(units, census.rows[units].tolist(), strict=True))
+    return dict(zip(units, census.read[units].tolist(), strict=True))
 
 
 def _event(
     census: Census, done: Mapping[int, int], counts: Mapping[str, int], refused: Mapping[int, str]
 ) -> dict[str, Any]:
-    left = {unit: int(census.rows[unit]) - done.get(unit, 0) for unit in refused}
+    left = {unit: int(census.read[unit]) - done.get(unit, 0) for unit in refused}
     return shard_event(
         subjects=len(set(census.subjects)),
         units=census.units,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import DataError, InputError
+from shoal.data.parquet import PIECE
 from shoal.jobs.inputs import BadFile, InputFile, frames
 from shoal.jobs.job import Job
 from shoal.jobs.journal import Journal, alone
@@ -27,7 +28,7 @@ from shoal.jobs.local import (
     write_bad_rows,
 )
 from shoal.jobs.report import JobReport
-from shoal.jobs.rows import PIECE, BadRow, Faults, OnDisk, check_kinds, refused_file, together
+from shoal.jobs.rows import BadRow, Faults, OnDisk, check_kinds, refused_file, together
 from shoal.jobs.tidy import kinds_of, tidy
 
 # a busy machine takes longer to start a Python than the 15 seconds Spark waits by default
@@ -97,6 +98,7 @@ def check_reach(spark: Any, job: Job) -> None:
 
 TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
 FAULT = Callable[[int], None]
+COUNTED = ("rows", "unowned", "off_map", "left_out")
 ROWS = "rows"  # the folder of the notes that holds what the first stage read
 
 
@@ -151,7 +153,7 @@ def _read_file(
     """The number of a file, and what was read of it or what is wrong; its rows lie in the notes."""
     number, file = numbered
     job = stored_job(Path(where[0]), where[1])
-    note: dict[str, Any] = {"rows": 0, "unowned": 0, "off_map": 0, "kinds": [], "reason": None}
+    note: dict[str, Any] = {**dict.fromkeys(COUNTED, 0), "kinds": [], "reason": None}
     faults = Faults()
     laid = job.notes / ROWS / f"{number:06d}.{secrets.token_hex(6)}"
     laid.mkdir(mode=0o700)
@@ -161,10 +163,10 @@ def _read_file(
             if frame.height:
                 note["kinds"].append(kinds_of(frame, job.layout))
             part = tidy(frame, job.layout, job.states, repr(file.path), maps)
-            faults.add(file.path, note["rows"], part.bad)
-            note["rows"] += frame.height
-            note["unowned"] += part.unowned
-            note["off_map"] += part.off_map
+            faults.add(file.path, note["rows"] + note["left_out"], part.bad)
+            note["rows"] += frame.height - part.left_out
+            for name in COUNTED[1:]:
+                note[name] += getattr(part, name)
             store.add(part.rows)
     except DataError as error:
         note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
@@ -180,7 +182,7 @@ def _scan(job: Job, notes: dict[int, dict[str, Any]], journal: Journal) -> list[
     """The numbers of the bad files, after noting what was read; stops when they must not be."""
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
-    counts: dict[str, Any] = dict.fromkeys(("rows", "unowned", "off_map"), 0)
+    counts: dict[str, Any] = dict.fromkeys(COUNTED, 0)
     faults: Counter[str] = Counter()
     listed: list[BadRow] = []
     for number, file in enumerate(job.inputs):

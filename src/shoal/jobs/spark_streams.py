@@ -18,7 +18,7 @@ import numpy as np
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.jobs.inputs import Layout
-from shoal.jobs.live import Live, LiveRow, Reading
+from shoal.jobs.live import Live, LiveReading, LiveRow
 from shoal.jobs.replayable_rng import key_of, new_key, stream_key
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def advanced(
     return document, _table(live, subject, told)
 
 
-def _readings(live: Live, frame: pd.DataFrame) -> Iterator[Reading]:
+def _readings(live: Live, frame: pd.DataFrame) -> Iterator[LiveReading]:
     import pandas as pd
 
     if "lat" in frame.columns:
@@ -238,7 +238,7 @@ def _readings(live: Live, frame: pd.DataFrame) -> Iterator[Reading]:
     else:
         states = [None if pd.isna(state) else str(state) for state in frame["state"].tolist()]
     for day, at, state in zip(frame["day"].tolist(), frame["at"].tolist(), states, strict=True):
-        yield Reading(None if pd.isna(day) else day, None if pd.isna(at) else int(at), state)
+        yield LiveReading(None if pd.isna(day) else day, None if pd.isna(at) else int(at), state)
 
 
 def _table(live: Live, subject: str, told: Sequence[LiveRow]) -> pd.DataFrame:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.core.codec import Ints
 from shoal.core.errors import DataError
 from shoal.core.records import label
-from shoal.data.times import holds_seconds, microseconds
+from shoal.data.rows import MISSING, Bins, emptied, meeting
+from shoal.data.times import calendar_part, clock, holds_seconds, microseconds
 from shoal.jobs.inputs import Layout
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 # codes of rows that say nothing usable
 UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES = -1, -2, -3, -4, -5
+CUT = -6  # a row without a state that ends a chain, where that was asked for
 PROBLEMS = {
     UNKNOWN: "a state the model does not know",
     NO_STATE: "a row without a state",
@@ -41,12 +44,14 @@ class Tidied(NamedTuple):
     """The rows with a subject, how many rows had none, and how many points lie off the map.
 
     `bad` holds the places of rows that cannot be used, from 0, and why: never what they hold.
+    `left_out` counts rows that meet no condition, or lack what those without are dropped for.
     """
 
     rows: pl.DataFrame
     unowned: int
     off_map: int
     bad: list[tuple[int, str]]
+    left_out: int = 0
 
 
 def tidy(
@@ -59,12 +64,15 @@ def tidy(
     """The rows of a file in the columns of a job.
 
     Columns are those of `tidy_schema`: text, `time` in whole microseconds, numbers, and `state`: an
-    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER or
-    NO_DEGREES. A row with an empty subject, series, period or group belongs to nobody. `source`
+    index into `states`, 0 for rows of numbers, or UNKNOWN, NO_STATE, NO_TIME, NO_NUMBER, NO_DEGREES
+    or CUT. A row with an empty subject, series, period or group belongs to nobody. `source`
     names the file in refusals of whole columns; `maps` turn coordinates into states.
     """
     import polars as pl
 
+    places = _counting(frame, layout, source)
+    if places is not None:
+        all_rows, frame = frame.height, frame[places]
     columns = {
         role: texts(frame[column], source)
         for role, column in layout.columns.items()
@@ -72,22 +80,61 @@ def tidy(
     }
     off_map = 0
     if layout.state is not None:
-        codes = state_codes(texts(frame[layout.state], source), states)
+        named = _state_texts(frame[layout.state], layout, states, source)
+        codes = state_codes(named, states)
+        if layout.missing == "gap":
+            codes = codes.set(named.is_null(), CUT)
     elif layout.latitude is not None:
         assert maps is not None  # a job makes them from its plans
         codes, off_map = maps.codes(frame, layout, source)
     else:
         codes = _numbers(frame, layout, columns, source)
     if layout.time is not None:
-        columns["time"], missing = _times(frame[layout.time], source)
+        timed, missing = _times(frame[layout.time], source, layout, columns["subject"])
+        columns |= timed
         if missing is not None:
             codes = codes.set(missing, NO_TIME)
-        if layout.daily:
-            columns["period"] = columns["time"].cast(pl.Datetime("us")).dt.strftime("%Y-%m-%d")
     whole = pl.DataFrame({**columns, "state": codes}).select(list(tidy_schema(layout)))
     empty = any(whole[role].null_count() for role in layout.owners)
     kept = whole.drop_nulls(layout.owners) if empty else whole
-    return Tidied(kept, whole.height - kept.height, off_map, _bad_rows(whole, layout, empty=empty))
+    bad = _bad_rows(whole, layout, empty=empty)
+    unowned = whole.height - kept.height
+    if places is None:
+        return Tidied(kept, unowned, off_map, bad)
+    bad = [(int(places[at]), why) for at, why in bad]
+    return Tidied(kept, unowned, off_map, bad, all_rows - len(places))
+
+
+def _counting(frame: pl.DataFrame, layout: Layout, source: str) -> Ints | None:
+    """The places of the rows that count; None where all do."""
+    kept = None if layout.where is None else meeting(frame, layout.where, source)
+    if layout.missing == "drop":
+        own = [layout.columns[role] for role in ("subject", "series", "time", "state")
+               if role in layout.columns]  # fmt: skip
+        for name in own:
+            there = emptied(frame[name], "drop", source).is_not_null()
+            kept = there if kept is None else kept & there
+    return None if kept is None else np.flatnonzero(kept.to_numpy())
+
+
+def _state_texts(
+    column: pl.Series, layout: Layout, states: tuple[str, ...], source: str
+) -> pl.Series:
+    """The state of each row as text: numbers in the bins of the model, missing ones as asked."""
+    import polars as pl
+
+    bins = layout.edges or Bins.named_by([state for state in states if state != MISSING])
+    if bins is not None and column.dtype.is_numeric():
+        named = bins.cut(column.cast(pl.Float64).fill_nan(None))
+    else:
+        named = texts(column, source)
+        if layout.missing != "refuse":
+            named = emptied(named, layout.missing, source)
+        if bins is not None:
+            numbers = named.str.strip_chars().cast(pl.Float64, strict=False)
+            raw = numbers.is_finite().fill_null(False) & ~named.is_in(states).fill_null(False)
+            named = bins.cut(numbers).zip_with(raw, named)
+    return named.fill_null(MISSING) if layout.missing == "state" else named
 
 
 def _bad_rows(whole: pl.DataFrame, layout: Layout, *, empty: bool) -> list[tuple[int, str]]:
@@ -234,10 +281,13 @@ def _time_kind(column: pl.Series) -> str:
     return "times with an offset" if zoned else "times without an offset"
 
 
-def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]:
-    """Microseconds (0 where there is no time), and where there is none; None when all have one.
+def _times(
+    column: pl.Series, source: str, layout: Layout, subjects: pl.Series
+) -> tuple[dict[str, pl.Series], pl.Series | None]:
+    """The columns time and, by the calendar, period, and where there is no time (None: nowhere).
 
-    Text that is no time spoils its row alone, unless most of the column is none.
+    Microseconds, 0 where there is none; of days those on the wall clock. Text that is no time
+    spoils its row alone, unless most of the column is none.
     """
     import polars as pl
 
@@ -245,26 +295,43 @@ def _times(column: pl.Series, source: str) -> tuple[pl.Series, pl.Series | None]
     if column.dtype.is_float():
         missing = missing | column.is_nan().fill_null(False)
     try:
-        return _parsed(column, missing, source)
+        return _timed(column, missing, source, layout, subjects)
     except DataError:
         unread = _unreadable(column) if column.dtype == pl.String else missing
         if 2 * int(unread.sum()) > len(column):
             raise
-        return _parsed(column, missing | unread, source)
+        return _timed(column, missing | unread, source, layout, subjects)
 
 
-def _parsed(
-    column: pl.Series, missing: pl.Series, source: str
-) -> tuple[pl.Series, pl.Series | None]:
+def _timed(
+    column: pl.Series, missing: pl.Series, source: str, layout: Layout, subjects: pl.Series
+) -> tuple[dict[str, pl.Series], pl.Series | None]:
+    present = column.filter(~missing) if missing.any() else column
+    owners = subjects.filter(~missing) if missing.any() else subjects
+    found: dict[str, pl.Series] = {}
+    if layout.daily or layout.every is not None:
+        found["wall"] = clock(present, source, layout.tz, layout.unit)
+    if layout.daily:  # slots of a day are by the wall clock
+        found["time"] = found["wall"]
+    else:
+        found["time"] = microseconds(
+            present, source, unit=layout.unit, tz=layout.tz, series=owners.fill_null("")
+        )
+    whole = {name: _spread(times, missing) for name, times in found.items()}
+    if "wall" in whole:
+        whole["period"] = calendar_part(whole.pop("wall"), layout.every or "day")
+    return whole, missing if missing.any() else None
+
+
+def _spread(present: pl.Series, missing: pl.Series) -> pl.Series:
+    """The values at their rows, 0 at rows without one."""
     import polars as pl
 
     if not missing.any():
-        return microseconds(column, source), None
-    parsed = np.zeros(len(column), dtype=np.int64)
-    present = column.filter(~missing)
-    if len(present):
-        parsed[(~missing).to_numpy()] = microseconds(present, source).to_numpy()
-    return pl.Series(parsed), missing
+        return present
+    spread = np.zeros(len(missing), dtype=np.int64)
+    spread[(~missing).to_numpy()] = present.to_numpy()
+    return pl.Series(spread)
 
 
 def _unreadable(column: pl.Series) -> pl.Series:

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from shoal.records.coefficients import (
         dependence_coefficients as dependence_coefficients,
     )
-    from shoal.records.degrees import (
-        DegreeDistribution as DegreeDistribution,
-        degree_accuracy as degree_accuracy,
-        degree_distribution as degree_distribution,
-    )
-    from shoal.records.domain import (
-        RecordDomain as RecordDomain,
-        RecordGroups as RecordGroups,
-    )
     from shoal.records.estimators import (
         PrivateKMeans as PrivateKMeans,
         PrivateLinearSVC as PrivateLinearSVC,
@@ -38,9 +29,12 @@ if TYPE_CHECKING:
         Centroids as Centroids,
         centroids as centroids,
     )
-    from shoal.records.numbers import (
+    from shoal.records.queries import (
+        DegreeDistribution as DegreeDistribution,
         NumberHistogram as NumberHistogram,
         NumberMean as NumberMean,
+        degree_accuracy as degree_accuracy,
+        degree_distribution as degree_distribution,
         number_histogram as number_histogram,
         number_mean as number_mean,
     )
@@ -52,19 +46,23 @@ if TYPE_CHECKING:
         pairs_of_network as pairs_of_network,
         pairs_of_table as pairs_of_table,
     )
+    from shoal.records.ties import (
+        RecordDomain as RecordDomain,
+        RecordGroups as RecordGroups,
+    )
 
 FAMILY = Family(
     name="records",
     about="records tied to each other",
     kinds=(
-        "shoal.records.domain:RecordGroups",
+        "shoal.records.ties:RecordGroups",
         "shoal.records.kmeans:Centroids",
         "shoal.records.classifier:LinearClassifier",
-        "shoal.records.degrees:DegreeDistribution",
-        "shoal.records.numbers:NumberMean",
-        "shoal.records.numbers:NumberHistogram",
+        "shoal.records.queries:DegreeDistribution",
+        "shoal.records.queries:NumberMean",
+        "shoal.records.queries:NumberHistogram",
         "shoal.additive.plans:Rounds",
-        "shoal.records.domain:RecordDomain",
+        "shoal.records.ties:RecordDomain",
         "shoal.records.ties:Dependence",
         "shoal.records.sources:FriendModel",
         "shoal.records.field:PairwiseField",
@@ -86,7 +84,7 @@ FAMILY = Family(
     },
     serves=("networks",),
     bodies={
-        "rounds": "shoal.audit.bounded:learning_audit",
+        "rounds": "shoal.audit.bounds:learning_audit",
     },
     models={
         "dependence": "shoal.records.audit:dependence_finding",
@@ -121,12 +119,7 @@ NAMES = {
         "linear_classifier",
     ),
     "records.coefficients": ("dependence_coefficients",),
-    "records.degrees": (
-        "DegreeDistribution",
-        "degree_accuracy",
-        "degree_distribution",
-    ),
-    "records.domain": (
+    "records.ties": (
         "RecordDomain",
         "RecordGroups",
     ),
@@ -144,7 +137,10 @@ NAMES = {
         "Centroids",
         "centroids",
     ),
-    "records.numbers": (
+    "records.queries": (
+        "DegreeDistribution",
+        "degree_accuracy",
+        "degree_distribution",
         "NumberHistogram",
         "NumberMean",
         "number_histogram",

@@ -1,4 +1,4 @@
-"""Leaked information in bits, and how much of it a budget allows."""
+"""Attacks on tied records: where friends give somebody away, and leaked information in bits."""
 
 from __future__ import annotations
 
@@ -176,13 +176,13 @@ class ReleasedCentroids:
         self.people = people
         self.parts: Floats = np.concatenate(parts, axis=1) * steps
         self.output: Floats = np.array(answer.multiples, dtype=np.float64) * steps
-        self._crowds: dict[tuple[bytes, FriendModel], Crowd] = {}
+        self._crowds: dict[tuple[bytes, FriendModel], UnknownCrowd] = {}
 
     def log_likelihood(self, adversary: FriendAdversary, target: int) -> Floats:
         """log P(output | D_target = each known person's vector), up to a constant.
 
         With everybody else known it is exact: -|output - known sums - the target's part|₁ / scale.
-        Otherwise see `Crowd`.
+        Otherwise see `UnknownCrowd`.
         """
         chosen = adversary.values(target)
         rest = self.output - self.parts[chosen].sum(axis=0)
@@ -192,7 +192,7 @@ class ReleasedCentroids:
         key = (chosen.tobytes(), adversary.friendship)
         if key not in self._crowds:
             law = self._friendships(adversary, chosen)
-            self._crowds[key] = Crowd.of(self.parts[chosen], law, unseen)
+            self._crowds[key] = UnknownCrowd.of(self.parts[chosen], law, unseen)
         return self._crowds[key].log_likelihood(rest, adversary.unseen_friends(target))
 
     def _friendships(self, adversary: FriendAdversary, chosen: Ints) -> Floats:
@@ -202,7 +202,7 @@ class ReleasedCentroids:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Crowd:
+class UnknownCrowd:
     """The `unseen` people an adversary does not know, as the known ones suggest them.
 
     Each adds `mean` with the covariance C of the known people's parts. With the noise's variance,

@@ -1,4 +1,4 @@
-"""The worst joint law that has given pairwise laws, found by linear programs."""
+"""What noise tells about tied records: the worst joint law of the pairs, by linear programs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from shoal.audit.case import AuditCase
 from shoal.audit.result import Finding, Witness
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Query
 from shoal.networks.audit import network_finding, table_finding
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
-from shoal.noise.laplace import LatticeLaplace
-from shoal.records.coefficients import mean_sensitivities
-from shoal.records.domain import RecordGroups
-from shoal.records.field import PairwiseField, as_network, field_of_pairs, summable
-from shoal.records.proved import contributions
-from shoal.records.ties import Dependence
+from shoal.records.field import PairwiseField, as_field, as_network, field_of_pairs, summable
+from shoal.records.ties import Dependence, RecordGroups
 
 MOST_OUTCOMES = 1024
 MOST_WORK = 100_000  # programs times outcomes
@@ -197,15 +192,7 @@ def field_finding(setting: AuditCase) -> Finding:
 def ties_bound(setting: AuditCase, model: Dependence) -> float:
     """The least of group privacy and, for Laplace noise on a sum, conditional means."""
     bound = entry_bound(model, setting.query, setting.eta)
-    return min(bound, means_bound(model, setting.query, setting.noise))
-
-
-def means_bound(model: Dependence, query: Query, noise: object) -> float:
-    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
-    adds = contributions(query, model)
-    if adds is None or not isinstance(noise, LatticeLaplace):
-        return math.inf
-    return float(mean_sensitivities(model, adds).max()) / float_below(noise.scale)
+    return min(bound, model.noise_bound(setting.query, setting.noise))
 
 
 def _component(setting: AuditCase, part: Dependence, members: Ints) -> Finding | None:
@@ -240,7 +227,7 @@ def _along_ties(setting: AuditCase, part: Dependence) -> Finding:
 def _law_finding(setting: AuditCase, field: PairwiseField) -> Finding | None:
     """The loss under a field that is a network or a small table; None when it is neither."""
     law = as_network(field)
-    if isinstance(law, PairwiseField) and not summable(law):
+    if as_field(law) is not None and not summable(law):
         return None
     finding = table_finding if isinstance(law, JointTable) else network_finding
     try:

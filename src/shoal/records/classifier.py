@@ -1,4 +1,4 @@
-"""Minimising a regularised loss, with a certificate of how far the answer is from the minimum."""
+"""Linear classifiers with noise: a loss minimised, and how far the answer is from the minimum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.core.numbers import Number, positive, whole
 from shoal.core.plan import Answer
 from shoal.noise.lattice import lattice_step, round_up, snap
 from shoal.records.kmeans import numbers_in_rows
-from shoal.records.numbers import numbers_or_missing
+from shoal.records.queries import numbers_or_missing
 
 ROUNDING = 2.0**-52  # of one operation, twice the unit roundoff: bounds below double it again
 NEWTON_STEPS = 60

@@ -18,9 +18,9 @@ from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Query
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import linear_classifier
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import centroids, numbers_in_rows
-from shoal.records.numbers import numbers_or_missing
+from shoal.records.queries import numbers_or_missing
+from shoal.records.ties import RecordGroups
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin

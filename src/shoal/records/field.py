@@ -21,9 +21,15 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
 from shoal.networks.queries import per_variable
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
-from shoal.records.domain import RecordDomain
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence, admit_records, checked_ties, component_names, places_of
+from shoal.records.ties import (
+    Dependence,
+    RecordDomain,
+    admit_records,
+    checked_ties,
+    component_names,
+    places_of,
+)
 
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 
@@ -98,6 +104,11 @@ class PairwiseField(Law):
             potentials=tables,
             own=alone,
         )
+
+    @property
+    def law_of(self) -> Ints:
+        """Which potential each tie has, by the name that pairwise laws have for it."""
+        return self.potential_of
 
     @property
     def states(self) -> tuple[str, ...] | None:
@@ -265,6 +276,11 @@ def _spread(values: Floats, axes: tuple[int, ...], count: int) -> Floats:
 MOST_FOLLOWED = 200  # records; a larger forest is left as a field
 
 
+def as_field(model: Model) -> PairwiseField | None:
+    """`model` where it is a pairwise field; None for any other."""
+    return model if isinstance(model, PairwiseField) else None
+
+
 def as_network(model: Model) -> Model:
     """A field as a Bayesian network when it has no loops, as a table when it is small; else itself.
 
@@ -272,12 +288,13 @@ def as_network(model: Model) -> Model:
     must not become impossible. Other models are returned as they are, so that a mechanism can ask
     this of its whole family.
     """
-    if not isinstance(model, PairwiseField) or model.states is None:
+    field = as_field(model)
+    if field is None or field.states is None:
         return model
     try:
-        if model.forest and model.records <= MOST_FOLLOWED:
-            return network_of_field(model)
-        return model.table() if model.small() else model
+        if field.forest and field.records <= MOST_FOLLOWED:
+            return network_of_field(field)
+        return field.table() if field.small() else field
     except TooUnlikely:
         return model
 
@@ -328,9 +345,10 @@ def network_of_field(model: PairwiseField) -> BayesNet:
 
 def summable(model: Model) -> bool:
     """Whether sums over the records of a field can be followed factor by factor (FieldFactors)."""
-    if not isinstance(model, PairwiseField) or model.states is None:
+    field = as_field(model)
+    if field is None or field.states is None:
         return False
-    return model.small() or (model.forest and model.records <= MOST_FOLLOWED)
+    return field.small() or (field.forest and field.records <= MOST_FOLLOWED)
 
 
 class FieldFactors:
@@ -424,7 +442,7 @@ def _own(model: PairwiseField) -> list[Wide]:
 # How far one record of a pairwise field reaches: the weight of all walks along ties.
 
 
-ROUNDS = 400
+REACH_ROUNDS = 400
 SETTLED = 1e-7  # relative change of the largest reach at which the rounds stop
 RAISED = 1e-12  # relative amount added for rounding in every round
 
@@ -475,7 +493,7 @@ def _walks(model: PairwiseField, sizes: Floats) -> Floats:
     back = np.concatenate([np.arange(len(one)) + len(one), np.arange(len(one))])
     cap = sizes[start] - 1.0
     walk, before = cap, math.inf
-    for _ in range(ROUNDS):
+    for _ in range(REACH_ROUNDS):
         carried = kappa * walk
         out = np.bincount(start, carried, model.records)
         reach = np.minimum(1.0 + out * (1 + RAISED), sizes)

@@ -19,7 +19,7 @@ from shoal.core.errors import Refused
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
 from shoal.networks.lift_row import MARGIN
-from shoal.records.field import PairwiseField, as_network, field_reach
+from shoal.records.field import PairwiseField, as_field, as_network, field_reach
 from shoal.records.proved import about_records, contributions
 
 NAME = "dependent-field"
@@ -52,15 +52,14 @@ def refuse(task: Task) -> str | None:
     if not each_entry(task.secrets):
         return "reach is that of single records; named pairs of secrets need another mechanism"
     for model in task.family:
-        if not isinstance(model, PairwiseField):
+        if as_field(model) is None:
             return f"reach is that of records in a pairwise field, not the model {model.describe()}"
     return refuse_noise(task)
 
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of scale L·W/ε, W the largest reach of a record under any model."""
-    fields = [model for model in task.family if isinstance(model, PairwiseField)]
-    found = [field_reach(model, moved_inside(task.query, model)) for model in fields]
+    found = [field_reach(model, moved_inside(task.query, model)) for model in fields(task)]
     certificate = FieldCertificate(
         reaches=tuple(float(reach.max()) for reach in found),
         records=tuple(int(reach.argmax()) for reach in found),
@@ -72,7 +71,12 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
 def loss(plan: Plan) -> float:
     """W · L/scale of the noise as drawn, the largest over the family."""
     eta, task = eta_above(entry_level(plan)), plan.task
-    return max(field_loss(m, eta, task.query) for m in task.family if isinstance(m, PairwiseField))
+    return max(field_loss(model, eta, task.query) for model in fields(task))
+
+
+def fields(task: Task) -> list[PairwiseField]:
+    """The models of a task, each a field: `refuse` lets no other through."""
+    return [field for model in task.family if (field := as_field(model)) is not None]
 
 
 def moved_inside(query: Query | None, model: PairwiseField) -> float:

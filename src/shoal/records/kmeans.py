@@ -15,7 +15,7 @@ from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.plan import Answer
-from shoal.records.numbers import numbers_or_missing
+from shoal.records.queries import numbers_or_missing
 
 GRID = 1024  # each coordinate is rounded to this many steps of its public range
 MIDDLE = GRID // 2

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import InputError
-from shoal.records.field import PairwiseField
+from shoal.records.field import PairwiseField, as_field
 from shoal.records.kmeans import Centroids, centroids
 from shoal.records.ties import Dependence
 
@@ -210,7 +210,7 @@ def guess_values(
     with np.errstate(divide="ignore"):
         logs = np.log(laws)
     first, second = model.ties[:, 0].astype(np.int64), model.ties[:, 1].astype(np.int64)
-    which = model.law_of if isinstance(model, Dependence) else model.potential_of
+    which = model.law_of
     forth = logs[which, :, truth[second]]  # what the second's value tells about the first
     back = np.swapaxes(logs, 1, 2)[which, :, truth[first]]
     np.add.at(log_tied, first, forth)
@@ -237,9 +237,11 @@ def _laws(model: Dependence | PairwiseField) -> tuple[Floats, Floats]:
     Of pairwise laws: the record's own margin, and law(x, y) / (margin(x) margin(y)), so that a
     product over ties counts the margin once. Of a field: own and potentials as they are.
     """
-    if isinstance(model, PairwiseField):
-        own = np.broadcast_to(model.own, (model.records, model.domain.size))
-        return np.asarray(own / own.sum(axis=1, keepdims=True)), model.potentials
+    field = as_field(model)
+    if field is not None:
+        own = np.broadcast_to(field.own, (field.records, field.domain.size))
+        return np.asarray(own / own.sum(axis=1, keepdims=True)), field.potentials
+    assert isinstance(model, Dependence)
     size = model.domain.size
     rows, columns = model.laws.sum(axis=2), model.laws.sum(axis=1)
     own = np.full((model.records, size), 1 / size)

@@ -19,20 +19,21 @@ from shoal.additive.plans import (
     refuse_noise,
     task_guarantee,
 )
-from shoal.additive.queries import LinearQuery
+from shoal.additive.queries import linear
 from shoal.core.codec import Floats
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import Model, Query, Task, each_entry
 from shoal.core.wide import TooUnlikely
 from shoal.networks.table import JointTable
+from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import (
     Contributions,
     mean_sensitivities,
     printed_limits,
     printed_losses,
 )
-from shoal.records.field import PairwiseField
+from shoal.records.field import PairwiseField, as_field
 from shoal.records.sources import pairs_of_table
 from shoal.records.ties import Dependence
 
@@ -43,9 +44,10 @@ def pairwise(model: Model) -> Dependence | None:
         return model
     if isinstance(model, JointTable) and model.states is not None:
         return pairs_of_table(model)
-    if isinstance(model, PairwiseField) and model.small() and model.states is not None:
+    field = as_field(model)
+    if field is not None and field.small() and field.states is not None:
         try:
-            return pairs_of_table(model.table(), model.domain)
+            return pairs_of_table(field.table(), field.domain)
         except TooUnlikely:
             return None
     return None
@@ -109,10 +111,11 @@ def contributions(query: Query, model: Dependence | PairwiseField) -> Contributi
     Rounds outwards.
     """
     own = float_up(query.lipschitz)
-    if isinstance(query, LinearQuery):
-        if model.domain.states != query.states:
+    sums = linear(query)
+    if sums is not None:
+        if model.domain.states != sums.states:
             return None
-        exact = [[Fraction(w) for w in row] for row in query.weights]
+        exact = [[Fraction(w) for w in row] for row in sums.weights]
         low = np.array([[_down(w) for w in row] for row in exact])
         high = np.array([[float_up(w) for w in row] for row in exact])
         return Contributions(low, high, own)
@@ -121,6 +124,14 @@ def contributions(query: Query, model: Dependence | PairwiseField) -> Contributi
         return None
     low, high = (np.asarray(side, dtype=np.float64) for side in told(model.domain))
     return Contributions(low, high, max(own, float(_most(low, high))))
+
+
+def means_bound(model: Dependence, query: Query, noise: object) -> float:
+    """What Laplace noise on a sum over tied records tells, by conditional means; inf for others."""
+    adds = contributions(query, model)
+    if adds is None or not is_laplace(noise):
+        return math.inf
+    return float(mean_sensitivities(model, adds).max()) / float_below(noise.scale)
 
 
 @lru_cache(maxsize=8)

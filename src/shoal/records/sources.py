@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -14,9 +15,9 @@ import numpy.typing as npt
 from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
+from shoal.core.registry import load
 from shoal.networks.table import JointTable
-from shoal.records.domain import RecordDomain
-from shoal.records.ties import Dependence, component_names
+from shoal.records.ties import Dependence, RecordDomain, component_names
 
 INDEPENDENT = 1e-12  # how far P(A, B) may be from P(A) P(B), relatively: rare values count
 MOST_SPLIT = 12  # variables; a larger table is one component
@@ -90,21 +91,25 @@ def pairs_of_network(network: Any, domain: RecordDomain | None = None) -> Depend
 
 def pairs_of_counts(
     domain: RecordDomain,
-    values: npt.ArrayLike,
-    edges: npt.ArrayLike,
+    values: Any,
+    edges: Any,
     *,
     smoothing: float,
     kinds: npt.ArrayLike | None = None,
+    series: str | None = None,
+    state: str | Sequence[str] | None = None,
 ) -> Dependence:
     """One law per kind of tie, from how often tied records had each pair of values.
 
     (count + smoothing) / total over unordered pairs, so that ties have no direction and all ties
     of a kind give a record the same law. `values` holds a row of the values of all records per
-    observation, or a single one; `kinds` numbers the kind of each edge. The data decides the
-    model: fit on public data, or on data whose owner accepts that the model becomes public.
+    observation, or a single one; `kinds` numbers the kind of each edge. Tables as in `fit_friends`.
+    The data decides the model: fit on public data, or on data whose owner accepts that the model
+    becomes public.
     """
     if not smoothing > 0:
         raise InputError(f"smoothing is {smoothing}; it must be greater than 0, as counts are few")
+    values, edges = _arrays(values, edges, series, state)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     which = np.zeros(len(pairs), np.int64) if kinds is None else np.asarray(kinds, np.int64)
     if not len(pairs) or which.shape != (len(pairs),) or which.min() < 0:
@@ -201,10 +206,29 @@ class FriendModel(Value):
         return Dependence.of(domain, records, edges, self.pair_law(domain))
 
 
+def _arrays(
+    values: Any, edges: Any, series: str | None, state: str | Sequence[str] | None
+) -> tuple[Any, Any]:
+    """Values and pairs of places as arrays, from tables, files or arrays."""
+    found: tuple[Any, Any] = load("shoal.data.entries:values_and_ties")(
+        values, edges, series, state
+    )
+    return found
+
+
 def fit_friends(
-    domain: RecordDomain, values: npt.ArrayLike, edges: npt.ArrayLike, *, least: float = 1e-4
+    domain: RecordDomain,
+    values: Any,
+    edges: Any,
+    *,
+    least: float = 1e-4,
+    series: str | None = None,
+    state: str | Sequence[str] | None = None,
 ) -> FriendModel:
     """The b and c under which the friends of `edges` are likeliest, given each other's values.
+
+    `values` may be a table or a file: `state` names its columns of numbers, `series` that of names;
+    the first two columns of a table of `edges` are then names (else places, counted from 0).
 
     Maximises Σ over edges of log P(D_j = y | D_i = x) + log P(D_i = x | D_j = y) with the cells of
     `values`; b is kept at `least` or above. The data decides the model here: fit on public data,
@@ -212,6 +236,7 @@ def fit_friends(
     """
     from scipy.optimize import minimize
 
+    values, edges = _arrays(values, edges, series, state)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     if not len(pairs):
         raise InputError("edges is empty; a friend model needs at least one pair of friends")

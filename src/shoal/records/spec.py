@@ -11,14 +11,13 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.codec import Ints
-from shoal.core.errors import SpecError
+from shoal.core.errors import DataError, SpecError
 from shoal.core.task import Model
-from shoal.records.domain import RecordDomain, RecordGroups
 from shoal.records.field import PairwiseField, field_of_pairs
 from shoal.records.kmeans import Centroids
 from shoal.records.people import PLACES, City
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain, RecordGroups
 from shoal.spec.fields import (
     ModelSection,
     Number,
@@ -125,11 +124,14 @@ def _edges(section: DependenceModel, folder: Path) -> Ints:
 def _read_edges(path: Path, name: str) -> Ints:
     import polars as pl
 
+    from shoal.data.parquet import parquet_whole
+
     try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        parquet = path.suffix == ".parquet"
+        table = parquet_whole(path, list) if parquet else pl.read_csv(path)
     except FileNotFoundError:
         raise SpecError(f"ties_file is {name!r}, which does not exist; check the path") from None
-    except (OSError, pl.exceptions.PolarsError):
+    except (OSError, ValueError, DataError, pl.exceptions.PolarsError):
         raise SpecError(f"ties_file is {name!r}, which is no CSV or Parquet table") from None
     if table.width != 2 or not all(kind.is_integer() for kind in table.dtypes):
         raise SpecError(

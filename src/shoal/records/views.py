@@ -302,7 +302,7 @@ def _asks_for_places(plan: Plan) -> bool:
 
 def people_in(plan: Plan, data: str, columns: NamedColumns, friends: Path | None = None) -> People:
     """The people of a file of check-ins, in the box of the plan's query."""
-    from shoal.data.places import people_of, read_table
+    from shoal.data.entries import people_of, read_table
     from shoal.records.kmeans import Centroids
     from shoal.records.people import City
 

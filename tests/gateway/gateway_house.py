@@ -22,6 +22,7 @@ from shoal.gateway.commands.town import plan_of_spec
 from shoal.gateway.jobs import keep_plan
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.machines import plan_of
+from shoal.gateway.rounds import next_close
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.vault import write_key
@@ -202,5 +203,5 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def _closed(store: Store, now: float) -> bool:
-    upcoming = store.read(ALL, streams.next_close)
+    upcoming = store.read(ALL, next_close)
     return upcoming is None or upcoming > now

@@ -5,7 +5,7 @@ Run as a program: each line of input is settings as JSON; it answers with the pi
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import json
 import os
 import signal
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,15 +28,7 @@ class Nursery:
     """Forks workers on ports of its own; kills them without warning."""
 
     def __init__(self) -> None:
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        self._process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        self._process = _forking()
         self.pids: dict[int, int] = {}
 
     def start(self, port: int, settings: dict[str, Any]) -> None:
@@ -59,16 +52,29 @@ class Nursery:
                 return
 
     def kill(self, port: int) -> None:
-        """kill -9; a worker that ended by itself, as after a crash of its database, is gone too."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pids.pop(port), signal.SIGKILL)
+        """kill -9; fails when the worker had ended by itself, which none may."""
+        os.kill(self.pids.pop(port), signal.SIGKILL)
 
     def stop(self) -> None:
-        """Kill all that are left, then the nursery."""
+        """Kill all that are left; the process that forks serves the next one."""
         for port in list(self.pids):
             self.kill(port)
-        self._process.kill()
-        self._process.wait()
+
+
+@cache
+def _forking() -> subprocess.Popen[str]:
+    """The process that forks workers, started once in a run and killed at its end."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    found = subprocess.Popen(
+        [sys.executable, __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    atexit.register(found.kill)
+    return found
 
 
 def free_ports(count: int) -> list[int]:

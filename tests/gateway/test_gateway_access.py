@@ -34,6 +34,8 @@ ROWS = (
     Row("GET", f"{STREAM}/outputs", None, ("ada", "viewer")),
     Row("GET", f"{STREAM}/events", None, ("ada", "viewer")),
     Row("GET", f"{STREAM}/beliefs", None, ("ada",)),
+    Row("GET", f"{STREAM}/refused", None, ("ada",)),
+    Row("GET", "/v1/overview", None, ("operator",), True),
     Row("PUT", f"{STREAM}/limit", {"epsilon": 1000}, ("operator", "ada")),
     Row("POST", f"{STREAM}/pause", None, ("ada",)),
     Row("POST", f"{STREAM}/resume", None, ("ada",)),

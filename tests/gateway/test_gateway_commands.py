@@ -21,8 +21,9 @@ from shoal.cli.app import app
 from shoal.core.errors import LedgerError
 from shoal.gateway.advance import Reading
 from shoal.gateway.anchor import check_anchor, hold_still, lay_anchor
+from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, House, close_due, open_stream, take
+from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import OUTPUTS
 from shoal.gateway.vault import Vault, read_keys
 from tests.gateway.gateway_house import fill, settings_in, wait_until
@@ -127,10 +128,12 @@ class Kept:
     def slot(self) -> str | None:
         """One reading and the close of its slot; why the reading was dead."""
         reading = [Reading(self.now, {"context": "home"})]
-        (dead,) = self.store.write(ALL, lambda c: take(self.rooms, c, WHERE, reading, self.now))
+        asked = Asked(WHERE, reading, self.now)
+        (told,) = self.store.write(ALL, lambda c: take_all(self.rooms, c, [asked]))
+        assert isinstance(told, list)
         self.now += 10
         self.store.write(ALL, lambda c: close_due(self.rooms, c, self.now, 10))
-        return dead
+        return told[0]
 
     def statuses(self) -> list[str]:
         rows = self.store.read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_the_dockerfile_ends_as_a_user_with_a_health_check() -> None:
         if line.startswith("COPY") and "--from" not in line:
             for source in line.split()[1:-1]:
                 assert (DEPLOY.parent / source).exists(), source
+
+
+def test_a_linter_accepts_the_dockerfile() -> None:
+    beside = Path(sys.executable).parent / "hadolint"
+    program = str(beside) if beside.exists() else shutil.which("hadolint")
+    if program is None:
+        pytest.skip("hadolint is not installed")
+    asked = [program, "--no-color", str(DEPLOY / "Dockerfile")]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

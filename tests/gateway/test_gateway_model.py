@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sqlalchemy import select
 
 from shoal.gateway.advance import Reading
+from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.sight import Sight, latest, page
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Address, House, close_due, open_stream, pause, take
+from shoal.gateway.streams import Address, House, open_stream, pause
 from shoal.gateway.tables import OUTPUTS, STREAMS
 from shoal.gateway.vault import Vault, read_keys, write_key
 from tests.gateway.gateway_house import fill, settings_in
@@ -85,15 +86,15 @@ class Gateways(RuleBasedStateMachine):
     def push(self, offset: float, repeat: int) -> None:
         at = self.now + offset
         reading = Reading(at, {"state": "1,1"})
-        told = self.store.write(
-            ALL, lambda c: take(self.rooms, c, WHERE, [reading] * repeat, self.now)
-        )
-        assert told == [self.outcome(at)] * repeat
+        asked = [Asked(WHERE, [reading], self.now)] * repeat
+        told = self.store.write(ALL, lambda c: take_all(self.rooms, c, asked))
+        assert told == [[self.outcome(at)]] * repeat
 
     @rule()
     def push_and_crash(self) -> None:
         def work(connection: Any) -> None:
-            take(self.rooms, connection, WHERE, [Reading(self.now, {"state": "0,0"})], self.now)
+            reading = Reading(self.now, {"state": "0,0"})
+            take_all(self.rooms, connection, [Asked(WHERE, [reading], self.now)])
             raise Crash
 
         try:

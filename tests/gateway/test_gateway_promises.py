@@ -140,6 +140,36 @@ def test_what_the_ledger_refuses_is_shown_as_refused(house: House) -> None:
     assert push(house, path, CORNER)["dead"][0]["reason"] == "budget"
     house.pass_time(EVERY)
     assert [each["status"] for each in house.outputs(path, "one/ada")] == ["shown", "refused"]
+    (dead,) = house.ask("GET", f"{path}/refused", "one/ada").json()["refused"]
+    assert (dead["id"], dead["reason"]) == (stored(house, path).closed - 1, "budget")
+
+
+def test_a_limit_may_be_for_all_days_together(house: House) -> None:
+    path = begin(house, "day")
+    body = {"epsilon": 0.001, "over": "lifetime"}
+    assert house.ask("PUT", f"{path}/limit", "one/ada", body).json()["over"] == "lifetime"
+    subject = f"one/ada/{path.rpartition('/')[2]}"
+    (limit,) = (each for each in house.gateway.store.ledger.limits() if each.subject == subject)
+    assert limit.period is None
+
+
+def test_an_operator_sees_a_space_at_a_glance(house: House) -> None:
+    path = begin(house, "walk")
+    house.ask("PUT", f"{path}/limit", "one/operator", {"epsilon": 1.1}).raise_for_status()
+    push(house, path, CORNER)
+    push(house, path, {**CORNER, "at": "2020-01-01T00:00:00Z"})
+    house.pass_time(EVERY)
+    whole = house.ask("GET", "/v1/overview?limit=1", "one/operator").json()
+    (ada,) = whole["page"]
+    assert (whole["people"], whole["after"], ada["person"]) == (2, "ada", "ada")
+    name = path.rpartition("/")[2]
+    (stream,) = (each for each in ada["streams"] if each["stream"] == name)
+    assert (stream["refused"], stream["seen"]) == ({"closed": 1}, None)
+    assert whole["refused"]["closed"] >= 1
+    (spent,) = (each for each in ada["budget"] if each["stream"] == name)
+    assert (spent["spent"], spent["limit"], spent["alert"]) == (1.0, 1.1, True)
+    rest = house.ask("GET", f"/v1/overview?after={whole['after']}", "one/operator").json()
+    assert ([each["person"] for each in rest["page"]], rest["after"]) == (["ben"], None)
 
 
 def test_silence_can_be_hidden_among_what_is_suppressed(house: House) -> None:

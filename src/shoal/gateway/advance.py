@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
 from shoal.gateway.clock import Clock, Slot
-from shoal.gateway.machines import PAUSED, REFUSED, SILENT, SUPPRESSED, Account, Kind, Shown
+from shoal.gateway.machines import PAUSED, REFUSED, SILENT, SUPPRESSED, Payer, ShownSlot, StreamKind
 
 CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = (
     "closed",
@@ -39,7 +39,7 @@ REASONS = {
 }
 
 Drawn = tuple[int, str, dict[str, Any], bytes]  # ordinal, status, value, the machine afterwards
-AccountOf = Callable[[str, int], Account]  # of a period and an ordinal
+AccountOf = Callable[[str, int], Payer]  # of a period and an ordinal
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class LiveStream:
     name: str
     plan_id: str
     plan: Plan
-    kind: Kind
+    kind: StreamKind
     clock: Clock
     silence: str
     closed: int
@@ -195,7 +195,7 @@ def _silent_until(stream: LiveStream, ordinal: int, account: AccountOf) -> LiveS
 def _drawn(
     stream: LiveStream,
     ordinal: int,
-    step: Callable[[bytes, Account], tuple[bytes, Shown]],
+    step: Callable[[bytes, Payer], tuple[bytes, ShownSlot]],
     account: AccountOf,
 ) -> tuple[LiveStream, bool]:
     """The stream after a slot that was charged and drawn, or refused by the ledger, which shows."""
@@ -218,7 +218,7 @@ def _state_at(stream: LiveStream, ordinal: int) -> bytes:
     return stream.kind.begin(stream.plan) if fresh else stream.standing.state
 
 
-def _after(stream: LiveStream, ordinal: int, state: bytes, shown: Shown) -> LiveStream:
+def _after(stream: LiveStream, ordinal: int, state: bytes, shown: ShownSlot) -> LiveStream:
     drawn = (ordinal, shown.status, shown.value, state)
     pending = (*stream.standing.pending, drawn)
     return replace(stream, standing=replace(stream.standing, decided=ordinal + 1, pending=pending))

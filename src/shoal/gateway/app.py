@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,25 +16,43 @@ from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from shoal import __version__
-from shoal.core.errors import ShoalError
+from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import metrics
 from shoal.gateway.anchor import check_anchor
+from shoal.gateway.crowd import Crowd, Spoiled
 from shoal.gateway.guards import Answers, Guard
 from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
-from shoal.gateway.keys import Caller, Remembered, look_up, token_of
+from shoal.gateway.keys import (
+    ONE_KEY,
+    Caller,
+    KeyRow,
+    Remembered,
+    holder_of,
+    look_up,
+    name_of,
+    token_of,
+)
 from shoal.gateway.logs import log, start_logs
 from shoal.gateway.oidc import Provider, looks_like_token
-from shoal.gateway.page import add_page
 from shoal.gateway.problems import MEDIA, TITLES, Problem, problem_of
+from shoal.gateway.rounds import Asked, Reasons, take_all, warm_up
 from shoal.gateway.routes import owntracks, people, person, plans, streams
+from shoal.gateway.routes.page import add_page
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import Seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House
 from shoal.gateway.ticker import Listener, Ticker
 from shoal.gateway.vault import Vault, read_keys
+from shoal.ledger.engines import UNREACHABLE
 
+T = TypeVar("T")
+
+GROUPS = 2  # transactions of readings under way in a worker: one computes while one waits
+SWITCH = 0.0005  # seconds a thread may hold others up: the writer gives way at every statement
+AWAY = 30.0  # seconds that a database may be away when a worker starts
+RESTART = 0.5  # seconds before what failed is tried again
 STUCK = 30.0  # seconds without a tick, or a slot overdue, after which a worker is not ready
 
 
@@ -42,7 +62,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.vault = Vault(read_keys(settings.state_keys, settings.state_key_file))
-        self.store = Store(settings)
+        self.store = opened(settings)
         self.rooms = House(self.store, self.vault)
         self.seen = Seen()
         self.hub = Hub(self.store, self.seen, settings.heartbeat, settings.connections)
@@ -51,17 +71,23 @@ class Gateway:
         self.provider = Provider(settings) if settings.oidc_issuer else None
         self.answers = Answers(settings)
         self.jobs = Jobs(self.store)
+        self.intake: Crowd[Asked, Reasons] = Crowd(
+            self._take, groups=GROUPS if self.store.postgres else 1, waiting=settings.waiting
+        )
+        self.lookups: Crowd[str, Caller] = Crowd(self._look_up, waiting=settings.waiting)
         self.estimating = asyncio.Semaphore(settings.plan_jobs)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Bring the schema up to date and start the clock."""
-        await asyncio.to_thread(self.store.migrate)
+        sys.setswitchinterval(SWITCH)
+        await asyncio.to_thread(patiently, self.store.migrate)
         await asyncio.to_thread(check_anchor, self.store, self.settings.head_file)
-        for work in (self.ticker.run(), self.jobs.run()):
-            self._tasks.append(asyncio.create_task(work))
+        await asyncio.to_thread(self.store.read, ALL, partial(warm_up, self.rooms))
+        parts = [self.ticker.run, self.jobs.run]
         if self.store.postgres:
-            self._tasks.append(asyncio.create_task(Listener(self.store, self.hub).run()))
+            parts.append(Listener(self.store, self.hub).run)
+        self._tasks = [asyncio.create_task(kept_going(part)) for part in parts]
 
     async def stop(self) -> None:
         """End gracefully: connections first, then the clock, then the store."""
@@ -82,10 +108,48 @@ class Gateway:
             return known
         if self.provider is not None and looks_like_token(token):
             return await asyncio.to_thread(self.provider.caller, token)
-        now = time.time()
-        caller = await self.store.glance(ALL, lambda c: look_up(c, token, now))
+        if self.store.postgres:
+            caller = await self.lookups.ask(token)
+        else:
+            rows = self.store.glance(ONE_KEY, key=name_of(token))
+            found = holder_of(KeyRow(*rows[0]) if rows else None, token, time.time())
+            if isinstance(found, Problem):
+                raise found
+            caller = found
         self.remembered.put(token, caller)
         return caller
+
+    async def _look_up(self, tokens: list[str]) -> list[Caller | Problem]:
+        """Who holds each key, looked up together."""
+        now = time.time()
+        return await self.store.reading(ALL, lambda c: look_up(c, tokens, now))
+
+    async def _take(self, asked: list[Asked]) -> list[Reasons | ShoalError | Problem]:
+        """What became of readings: a transaction for those that came together, in each space."""
+        spaces: dict[str, list[int]] = {}
+        for place, each in enumerate(asked):
+            spaces.setdefault(each.address.space if self.store.postgres else ALL, []).append(place)
+        told: dict[int, Reasons | ShoalError | Problem] = {}
+        for space, places in spaces.items():
+            found = await self._take_in(space, [asked[place] for place in places])
+            told.update(zip(places, found, strict=True))
+        return [told[place] for place in range(len(asked))]
+
+    async def _take_in(
+        self, space: str, asked: list[Asked]
+    ) -> Sequence[Reasons | ShoalError | Problem]:
+        """The same in one space; whoever fails after a charge is left out, and all begins anew."""
+        told: dict[int, Reasons | ShoalError | Problem] = {}
+        while len(told) < len(asked):
+            left = [place for place in range(len(asked)) if place not in told]
+            wanted = [asked[place] for place in left]
+            try:
+                found = await self.store.writing(space, partial(take_all, self.rooms, asked=wanted))
+            except Spoiled as spoiled:
+                told.update(dict.fromkeys((left[at] for at in spoiled.places), spoiled.error))
+            else:
+                told.update(zip(left, found, strict=True))
+        return [told[place] for place in range(len(asked))]
 
     def ready(self) -> list[str]:
         """Why this worker should not get requests; none when it should."""
@@ -95,6 +159,35 @@ class Gateway:
         if self.ticker.behind > STUCK:
             found.append("slots are overdue")
         return found
+
+
+async def kept_going(part: Callable[[], Awaitable[None]]) -> None:
+    """A part of a worker that ends with it and not before: what fails begins again."""
+    while True:
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001 - without its clock a worker is worth nothing
+            log.error("a part failed and begins again", error=type(error).__name__)
+        await asyncio.sleep(RESTART)
+
+
+def opened(settings: Settings) -> Store:
+    """The store; a database that is away, as one that starts beside this process, is waited for."""
+    return patiently(lambda: Store(settings))
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """The result of `work`, tried again for a while when the database cannot be reached."""
+    end = time.monotonic() + AWAY
+    while True:
+        try:
+            return work()
+        except (LedgerError, Problem) as error:
+            away = error.status == 503 if isinstance(error, Problem) else UNREACHABLE in str(error)
+            if not away or time.monotonic() > end:
+                raise
+            log.warning("the database is away", error=type(error).__name__)
+            time.sleep(RESTART)
 
 
 def create(settings: Settings | None = None) -> FastAPI:

@@ -130,13 +130,14 @@ def _found(spec: str, estimate: bool, phase: Callable[[str], None]) -> dict[str,
 def described(plan: Any) -> dict[str, Any]:
     """A plan in words and numbers, for people."""
     from shoal.gateway.machines import kind_of
+    from shoal.gateway.routes.bodies import finite
 
     kind, error = kind_of(plan), plan.error()
     promise = plan.guarantee
     return {
         "kind": "release" if kind is None else kind.name,
         "mechanism": plan.mechanism,
-        "cost": plan.cost,
+        "cost": finite(plan.cost),
         "error": None if error is None else error.describe(),
         "guarantee": {
             "notion": promise.notion,
@@ -149,7 +150,13 @@ def described(plan: Any) -> dict[str, Any]:
 
 
 def _brief(plan: Any) -> dict[str, Any]:
-    return {"cost": plan.cost, "notion": plan.guarantee.notion, "proved": plan.guarantee.proved}
+    from shoal.gateway.routes.bodies import finite
+
+    return {
+        "cost": finite(plan.cost),
+        "notion": plan.guarantee.notion,
+        "proved": plan.guarantee.proved,
+    }
 
 
 def _leak(plan: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ in which an hour comes twice is an hour longer.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -91,8 +92,12 @@ class Clock:
         return max(1, -(-(self.start + self.slots * self.minutes) // MINUTES_A_DAY))
 
     def stored(self) -> dict[str, Any]:
-        """The clock as JSON."""
+        """The clock as plain data."""
         return asdict(self)
+
+    def as_text(self) -> str:
+        """The clock as JSON."""
+        return json.dumps(self.stored())
 
 
 def day_clock(

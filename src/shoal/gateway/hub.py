@@ -13,9 +13,9 @@ from typing import Any
 
 from shoal.gateway.advance import Output
 from shoal.gateway.problems import Problem
+from shoal.gateway.rounds import Closing
 from shoal.gateway.sight import Seen, Sight, newer, page
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Closing
 
 KEPT = 64  # outputs of a stream in memory: what a connection may lag behind without a query
 PIECE = 100  # outputs sent at once to somebody who catches up
@@ -23,7 +23,7 @@ PIECE = 100  # outputs sent at once to somebody who catches up
 Recheck = Callable[[], Any]  # an awaitable that gives the sight again, or raises Problem
 
 
-class Watched:
+class Listened:
     """A stream that somebody listens to: its last outputs and who waits for the next."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Hub:
         self._seen = seen
         self._heartbeat = heartbeat
         self._most = most
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, Listened] = {}
         self._open: dict[str, int] = {}
         self.closing = False
 
@@ -112,7 +112,7 @@ class Hub:
         The right to see is looked at again with every heartbeat, and before anything is sent that
         came after one.
         """
-        watched = self._watched.setdefault(sight.uid, Watched())
+        watched = self._watched.setdefault(sight.uid, Listened())
         watched.readers += 1
         try:
             yield b"retry: 1000\n\n"
@@ -139,7 +139,7 @@ class Hub:
             if not watched.readers:
                 self._watched.pop(sight.uid, None)
 
-    async def _since(self, watched: Watched, sight: Sight, after: int) -> list[Output]:
+    async def _since(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
         """Outputs after an ordinal: from memory where it reaches back so far, or the store."""
         recent = watched.recent
         if not (recent and recent[0].ordinal <= after + 1):
@@ -148,7 +148,7 @@ class Hub:
                     return await self._stored(watched, sight, after)
         return [output for output in recent if output.ordinal > after]
 
-    async def _stored(self, watched: Watched, sight: Sight, after: int) -> list[Output]:
+    async def _stored(self, watched: Listened, sight: Sight, after: int) -> list[Output]:
         whole = sight._replace(every=1, since=None, until=None)
         found = await self._store.reading(
             sight.space, lambda connection: page(connection, whole, after, PIECE)

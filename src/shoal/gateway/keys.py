@@ -11,9 +11,10 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from shoal.gateway.problems import Problem, missing, not_understood
 from shoal.gateway.tables import KEYS, PEOPLE, SPACES
@@ -45,7 +46,7 @@ class Caller(NamedTuple):
         return self.kind == PERSON and self.holder == person
 
 
-class Made(NamedTuple):
+class MadeKey(NamedTuple):
     """A new key: its name, and the text that is shown once."""
 
     key: str
@@ -60,7 +61,7 @@ def make_key(
     *,
     label: str = "",
     expires: float | None = None,
-) -> Made:
+) -> MadeKey:
     """A new key, stored as a hash."""
     key, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     connection.execute(
@@ -76,10 +77,10 @@ def make_key(
             "expires": expires,
         },
     )
-    return Made(key, f"{PREFIX}_{kind[0]}_{key}_{secret}")
+    return MadeKey(key, f"{PREFIX}_{kind[0]}_{key}_{secret}")
 
 
-def first_key(connection: Connection, space: str) -> Made:
+def first_key(connection: Connection, space: str) -> MadeKey:
     """The operator key of a new space; refused for one that is there."""
     known = connection.execute(select(SPACES.c.space).where(SPACES.c.space == space)).first()
     if known is not None:
@@ -88,7 +89,7 @@ def first_key(connection: Connection, space: str) -> Made:
     return make_key(connection, space, OPERATOR, "", label="first")
 
 
-def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -> Made:
+def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -> MadeKey:
     """A key that this caller may make, for somebody who is there."""
     kind = asked["kind"]
     caller.must_be(*MAKERS[kind])
@@ -132,19 +133,40 @@ def revoke(connection: Connection, caller: Caller, key: str) -> None:
     )
 
 
-def look_up(connection: Connection, token: str, now: float) -> Caller:
-    """Who holds a key; refused alike whether it is unknown, expired or revoked."""
+class KeyRow(NamedTuple):
+    """A key as it is stored, as far as a caller is known by it."""
+
+    space: str
+    key: str
+    kind: str
+    holder: str
+    hash: str
+    expires: float | None
+    revoked: float | None
+
+
+def look_up(connection: Connection, tokens: Sequence[str], now: float) -> list[Caller | Problem]:
+    """Who holds each key; refused alike whether it is unknown, expired or revoked."""
+    found = connection.execute(_LOOK_UP, {"keys": [name_of(token) for token in tokens]})
+    rows = {row.key: KeyRow(*row) for row in found}
+    return [holder_of(rows.get(name_of(token)), token, now) for token in tokens]
+
+
+def name_of(token: str) -> str:
+    """The name of the key in a token; "" when it has none."""
     parts = token.split("_", 3)
-    wrong = Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
-    if len(parts) != 4 or parts[0] != PREFIX:
-        raise wrong
-    row = connection.execute(_LOOK_UP, {"key": parts[2]}).first()
+    return parts[2] if len(parts) == 4 and parts[0] == PREFIX else ""
+
+
+def holder_of(row: KeyRow | None, token: str, now: float) -> Caller | Problem:
+    """Who holds a key of which that is the row, compared in constant time."""
     stored = row.hash if row is not None else _hash("nobody")
-    same = hmac.compare_digest(stored, _hash(parts[3]))
-    if row is None or not same or row.revoked is not None:
-        raise wrong
-    if row.expires is not None and row.expires <= now:
-        raise wrong
+    same = hmac.compare_digest(stored, _hash(token.split("_", 3)[-1]))
+    valid = row is not None and same and row.revoked is None
+    if row is None or not valid or (row.expires is not None and row.expires <= now):
+        return Problem(
+            401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"}
+        )
     return Caller(row.space, row.key, row.kind, row.holder)
 
 
@@ -154,7 +176,11 @@ def write_uses(connection: Connection, used: list[tuple[Caller, float]]) -> None
     connection.execute(_USED, rows)
 
 
-_LOOK_UP = select(KEYS).where(KEYS.c.key == bindparam("key"))
+_LOOK_UP = select(*(KEYS.c[name] for name in KeyRow._fields)).where(
+    KEYS.c.key.in_(bindparam("keys", expanding=True))
+)
+# said to the driver, where that is all a request waits for
+ONE_KEY = text(f"SELECT {', '.join(KeyRow._fields)} FROM {KEYS.name} WHERE key = :key")
 _USED = (
     update(KEYS)
     .where(KEYS.c.space == bindparam("of_space"), KEYS.c.key == bindparam("of_key"))

@@ -35,7 +35,7 @@ def only_known(logger: Any, method: str, event: Any) -> Any:
     return {name: value for name, value in event.items() if name in FIELDS}
 
 
-class Lines:
+class LogLines:
     """Writes lines to standard error as it is at that moment."""
 
     def msg(self, line: str) -> None:
@@ -54,9 +54,9 @@ def start_logs() -> None:
             only_known,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=lambda *_: Lines(),
+        logger_factory=lambda *_: LogLines(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        cache_logger_on_first_use=False,
+        cache_logger_on_first_use=True,
     )
     logging.getLogger("uvicorn.access").disabled = True
 

@@ -31,7 +31,7 @@ PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever i
 DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
 
 
-class Shown(NamedTuple):
+class ShownSlot(NamedTuple):
     """What a slot shows: how it came about, and its value."""
 
     status: str
@@ -39,7 +39,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Payer:
     """Who is charged for a step, in which transaction."""
 
     ledger: Ledger
@@ -48,7 +48,7 @@ class Account:
     key: str
 
 
-class Kind(Protocol):
+class StreamKind(Protocol):
     """A family as the gateway sees it."""
 
     name: str
@@ -62,16 +62,16 @@ class Kind(Protocol):
         ...
 
     def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Account
-    ) -> tuple[bytes, Shown]:
+        self, plan: Plan, state: bytes, observed: Any, account: Payer
+    ) -> tuple[bytes, ShownSlot]:
         """The state after a reading that was charged, and what it shows."""
         ...
 
-    def hidden(self, plan: Plan, state: bytes, account: Account) -> tuple[bytes, Shown]:
+    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
         """The same for a slot without a reading that must look like one that has it."""
         ...
 
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, Shown]:
+    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
         """The state after a slot without a reading, which everybody may know."""
         ...
 
@@ -104,23 +104,23 @@ class Contexts:
         return context
 
     def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Account
-    ) -> tuple[bytes, Shown]:
+        self, plan: Plan, state: bytes, observed: Any, account: Payer
+    ) -> tuple[bytes, ShownSlot]:
         before, charged = _unpacked(state)
         if not charged:
             open_day(plan, account.ledger, subject=account.subject, day=account.period)
         after, shown = mask_step(plan, before, observed, SystemRng())
         status = SUPPRESSED if shown is None else SHOWN
-        return _packed(after, charged=True), Shown(status, {"context": shown})
+        return _packed(after, charged=True), ShownSlot(status, {"context": shown})
 
-    def hidden(self, plan: Plan, state: bytes, account: Account) -> tuple[bytes, Shown]:
+    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
         after, _ = self.step(plan, state, None, account)
-        return after, Shown(SUPPRESSED, {"context": None})
+        return after, ShownSlot(SUPPRESSED, {"context": None})
 
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, Shown]:
+    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
         before, charged = _unpacked(state)
         after, _ = mask_step(plan, before, None, SystemRng())
-        return _packed(after, charged=charged), Shown(status, {"context": None})
+        return _packed(after, charged=charged), ShownSlot(status, {"context": None})
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         return self.begin(new)  # days are independent, and plans are swapped between two of them
@@ -139,6 +139,7 @@ class Places:
     name = "places"
 
     def begin(self, plan: Plan) -> bytes:
+        _machine(plan).refuse_events("the gateway")
         return to_bytes(Kept(LocationStream.begin(plan).state, None))
 
     def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
@@ -148,12 +149,13 @@ class Places:
             if not all(isinstance(each, int | float) for each in point):
                 raise InputError("a reading of places needs `state`, or numbers `lat` and `lon`")
             given = point
-        _machine(plan).runtime.locator.state_of(given)  # refused here, before anything is charged
-        return given
+        machine = _machine(plan)
+        # refused here, before anything is charged
+        return machine.query.states[machine.runtime.locator.state_of(given)]
 
     def step(
-        self, plan: Plan, state: bytes, observed: Any, account: Account
-    ) -> tuple[bytes, Shown]:
+        self, plan: Plan, state: bytes, observed: Any, account: Payer
+    ) -> tuple[bytes, ShownSlot]:
         stream, release = self._stream(plan, state).read(
             observed,
             ledger=account.ledger,
@@ -162,9 +164,9 @@ class Places:
             key=account.key,
         )
         status = SUPPRESSED if release.z is None else SHOWN
-        return to_bytes(Kept(stream.state, None)), Shown(status, _place(plan, release))
+        return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
 
-    def hidden(self, plan: Plan, state: bytes, account: Account) -> tuple[bytes, Shown]:
+    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
         """A step from a state that is made up: nothing of it depends on where the person is."""
         prior = _machine(plan).prior(self._stream(plan, state).state)
         members = np.flatnonzero(prior.noise.members)
@@ -172,9 +174,9 @@ class Places:
         made_up = _machine(plan).query.states[int(members[word % len(members)])]
         return self.step(plan, state, made_up, account)
 
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, Shown]:
+    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
         stream, release = self._stream(plan, state).skip()
-        return to_bytes(Kept(stream.state, None)), Shown(status, _place(plan, release))
+        return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if _machine(new).chain != _machine(plan).chain:
@@ -196,14 +198,21 @@ class Places:
 
 
 CONTEXTS, PLACES = Contexts(), Places()
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (CONTEXTS, PLACES)}
+KINDS: dict[str, StreamKind] = {kind.name: kind for kind in (CONTEXTS, PLACES)}
 
 
-def kind_of(plan: Plan) -> Kind | None:
+def kind_of(plan: Plan) -> StreamKind | None:
     """The kind of a stream plan; None for plans that make single releases."""
     if isinstance(plan.body, LocationMachine):
         return PLACES
     return CONTEXTS if isinstance(plan.body, Machine) else None
+
+
+def stream_kind(plan: Plan) -> StreamKind:
+    """The kind of a plan that is known to be a stream's."""
+    kind = kind_of(plan)
+    assert kind is not None, "only plans of streams are kept for streams"
+    return kind
 
 
 def day_of(plan: Plan) -> DayChain:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
-from shoal.gateway.advance import Output
+from shoal.gateway.advance import REASONS, Output
 from shoal.gateway.keys import APPLICATION, PERSON, Caller
 from shoal.gateway.problems import missing
 from shoal.gateway.streams import Address, row_of
-from shoal.gateway.tables import DEAD, GRANTS, KEYS, OUTPUTS, SEEN, STREAMS
+from shoal.gateway.tables import DEAD, GRANTS, KEYS, OUTPUTS, PEOPLE, SEEN, STREAMS
 
 TOGETHER = 100  # streams looked up in one statement
+LATE = 1.0  # seconds after which a slot that is not closed is overdue
 
 
 class Sight(NamedTuple):
@@ -199,22 +201,69 @@ def write_seen(
             )
 
 
-def overview(connection: Connection, space: str, person: str) -> list[dict[str, Any]]:
-    """The streams of a person: where each stands, who saw it, what was refused."""
+def overview(
+    connection: Connection, space: str, people: Sequence[str], *, by: str
+) -> dict[str, list[dict[str, Any]]]:
+    """The streams of people: where each stands and what was refused; for a person, who saw it."""
     rows = connection.execute(
-        select(STREAMS).where(STREAMS.c.space == space, STREAMS.c.person == person)
+        select(STREAMS).where(STREAMS.c.space == space, STREAMS.c.person.in_(people))
     ).all()
-    return [_told(connection, row) for row in rows]
+    uids = [row.uid for row in rows]
+    seen: dict[str, list[Any]] = {}
+    if by == PERSON:
+        for row in connection.execute(
+            select(SEEN).where(SEEN.c.space == space, SEEN.c.uid.in_(uids))
+        ):
+            seen.setdefault(row.uid, []).append(row)
+    reasons: dict[str, dict[str, int]] = {}
+    for uid, reason, count in connection.execute(
+        select(DEAD.c.uid, DEAD.c.reason, func.count())
+        .where(DEAD.c.space == space, DEAD.c.uid.in_(uids))
+        .group_by(DEAD.c.uid, DEAD.c.reason)
+    ):
+        reasons.setdefault(uid, {})[reason] = int(count)
+    found: dict[str, list[dict[str, Any]]] = {person: [] for person in people}
+    for row in rows:
+        told = _told(row, reasons.get(row.uid, {}))
+        told["seen"] = _seen(seen.get(row.uid, [])) if by == PERSON else None
+        found[row.person].append(told)
+    return found
 
 
-def _told(connection: Connection, row: Any) -> dict[str, Any]:
-    own = SEEN.c.space == row.space, SEEN.c.uid == row.uid
-    seen = connection.execute(select(SEEN).where(*own)).all()
-    reasons = connection.execute(
-        select(DEAD.c.reason, func.count())
-        .where(DEAD.c.space == row.space, DEAD.c.uid == row.uid)
-        .group_by(DEAD.c.reason)
+def refusals(
+    connection: Connection, space: str, uid: str, after: int, most: int
+) -> list[dict[str, Any]]:
+    """Readings of a stream that were refused, after a place in their order."""
+    rows = connection.execute(
+        select(DEAD.c.place, DEAD.c.ordinal, DEAD.c.reason)
+        .where(DEAD.c.space == space, DEAD.c.uid == uid, DEAD.c.place > after)
+        .order_by(DEAD.c.place)
+        .limit(most)
     )
+    return [
+        {"place": place, "id": ordinal, "reason": reason, "detail": REASONS[reason]}
+        for place, ordinal, reason in rows
+    ]
+
+
+def totals(connection: Connection, space: str, now: float) -> dict[str, Any]:
+    """Numbers of a whole space: people, streams, those overdue, refused readings by reason."""
+    open_streams = (STREAMS.c.space == space, STREAMS.c.forgotten.is_(None))
+    people = select(func.count()).select_from(PEOPLE).where(PEOPLE.c.space == space)
+    streams = select(func.count()).select_from(STREAMS).where(*open_streams)
+    late = streams.where(STREAMS.c.closes < now - LATE)
+    refused = (
+        select(DEAD.c.reason, func.count()).where(DEAD.c.space == space).group_by(DEAD.c.reason)
+    )
+    return {
+        "people": connection.execute(people).scalar_one(),
+        "streams": connection.execute(streams).scalar_one(),
+        "overdue": connection.execute(late).scalar_one(),
+        "refused": {reason: int(count) for reason, count in connection.execute(refused)},
+    }
+
+
+def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
     clock = json.loads(row.clock)
     return {
         "stream": row.stream,
@@ -228,18 +277,21 @@ def _told(connection: Connection, row: Any) -> dict[str, Any]:
         "next": row.closed,
         "closes": row.closes,
         "forgotten": row.forgotten is not None,
-        "refused": {reason: int(count) for reason, count in reasons},
-        "seen": [
-            {
-                "application": each.application,
-                "first": each.first,
-                "last": each.last,
-                "outputs": each.times,
-                "at": each.at,
-            }
-            for each in seen
-        ],
+        "refused": refused,
     }
+
+
+def _seen(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "application": each.application,
+            "first": each.first,
+            "last": each.last,
+            "outputs": each.times,
+            "at": each.at,
+        }
+        for each in rows
+    ]
 
 
 def _seen_by(sight: Sight) -> list[Any]:

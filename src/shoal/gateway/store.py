@@ -12,18 +12,20 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from shoal.core.plan import Plan
 from shoal.gateway.problems import RETRY, Problem
 from shoal.gateway.settings import Settings
+from shoal.ledger.accounts import EACH
 from shoal.ledger.store import SqlLedger, Within, open_ledger
 
 T = TypeVar("T")
@@ -85,13 +87,15 @@ class Store:
         """`read` for the event loop."""
         return await self._in_thread(lambda: self.read(space, work))
 
-    async def glance(self, space: str, work: Work[T]) -> T:
-        """`reading` of a row or two: on SQLite, whose readers never wait, in this thread."""
-        return await self.reading(space, work) if self.postgres else self.read(space, work)
+    def glance(self, statement: TextClause, **given: str) -> Sequence[Any]:
+        """The rows of one small statement, in this thread: for SQLite, whose readers never wait."""
+        return self.ledger.database.glance(statement, given)
 
-    async def limit(self, subject: str, amount: float, unit: str) -> None:
-        """Set the most that may be spent on a subject in each of its periods."""
-        await self.alone(lambda: self.ledger.limit(amount, unit=unit, subject=subject))
+    async def limit(self, subject: str, amount: float, unit: str, *, ever: bool = False) -> None:
+        """Set the most that may be spent on a subject in each of its periods, or in all."""
+        period = None if ever else EACH
+        limit = partial(self.ledger.limit, amount, unit=unit, subject=subject, period=period)
+        await self.alone(limit)
 
     async def alone(self, work: Callable[[], T]) -> T:
         """The result of `work`, which makes a transaction of the ledger's own.

@@ -1,4 +1,4 @@
-"""Streams in the store: a reading is one transaction, and so is the closing of a slot.
+"""Streams in the store: begun, changed, paused, forgotten, and loaded for whoever moves them on.
 
 What every function here does, it does inside a transaction that the caller began. A stream is
 locked before it is looked at, so that no slot is drawn twice however many workers there are.
@@ -9,33 +9,23 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from shoal.core.plan import Plan
-from shoal.gateway.advance import (
-    AccountOf,
-    LiveStream,
-    Output,
-    Reading,
-    Standing,
-    advance,
-    begun,
-    close,
-)
+from shoal.gateway.advance import LiveStream, Standing, begun
 from shoal.gateway.clock import Clock, checked_zone, day_clock, steady_clock
-from shoal.gateway.machines import KINDS, Account, day_of, kind_of, plan_of
+from shoal.gateway.machines import KINDS, day_of, kind_of, plan_of, stream_kind
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.store import Store
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS
 from shoal.gateway.vault import Vault
 
-AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
 PUBLISH, HIDE = "publish", "hide"
 DAY = 86400.0
 MOST_PLANS = 256  # kept built
@@ -62,73 +52,6 @@ class House(NamedTuple):
     vault: Vault
 
 
-class Closing(NamedTuple):
-    """A stream with slots that just closed."""
-
-    address: Address
-    uid: str
-    outputs: list[Output]
-
-
-def take(
-    house: House, connection: Connection, address: Address, readings: Sequence[Reading], now: float
-) -> list[str | None]:
-    """Why each reading was dead, None for those that were taken; all of it in this transaction."""
-    row = _row(connection, address, lock=True)
-    before = stream = loaded(house, connection, row)
-    account = _account(house, connection, address, row.uid)
-    early = house.store.settings.early
-    dead: list[tuple[str, int | None]] = []
-    told: list[str | None] = []
-    for reading in readings:
-        taken = advance(stream, reading, now, account, early=early)
-        stream = taken.stream
-        if taken.dead is not None:
-            dead.append((taken.dead, taken.ordinal))
-        told.append(taken.dead)
-    if stream is not before:
-        _save(house, connection, address, row, stream)
-    if dead:
-        _bury(house, connection, address.space, row.uid, dead)
-    return told
-
-
-def due(connection: Connection, now: float, most: int, *, skip_locked: bool) -> list[Row[Any]]:
-    """Streams with a slot to close, the longest overdue first, locked."""
-    wanted = (
-        select(STREAMS)
-        .where(STREAMS.c.closes <= now, STREAMS.c.forgotten.is_(None))
-        .order_by(STREAMS.c.closes)
-        .limit(most)
-    )
-    if skip_locked:
-        wanted = wanted.with_for_update(skip_locked=True)
-    return list(connection.execute(wanted))
-
-
-def close_due(house: House, connection: Connection, now: float, most: int) -> list[Closing]:
-    """Every slot that has ended is shown, of up to `most` streams; what they show now."""
-    closings = []
-    for row in due(connection, now, most, skip_locked=house.store.postgres):
-        address = Address(row.space, row.person, row.stream)
-        before = loaded(house, connection, row)
-        account = _account(house, connection, address, row.uid)
-        stream, outputs = close(before, now, account, AT_ONCE)
-        _save(house, connection, address, row, stream)
-        rows = [_output_row(address.space, row.uid, output) for output in outputs]
-        connection.execute(insert(OUTPUTS), rows)
-        _forget_old(house, connection, address.space, row.uid, stream.closed)
-        closings.append(Closing(address, row.uid, outputs))
-    return closings
-
-
-def next_close(connection: Connection) -> float | None:
-    """When the next slot of any stream closes."""
-    wanted = select(func.min(STREAMS.c.closes)).where(STREAMS.c.forgotten.is_(None))
-    found = connection.execute(wanted).scalar()
-    return None if found is None else float(found)
-
-
 def open_stream(
     house: House, connection: Connection, address: Address, asked: dict[str, Any], now: float
 ) -> bool:
@@ -148,7 +71,7 @@ def open_stream(
             )
         after = row.closed
         connection.execute(delete(STREAMS).where(*_is(address)))
-    plan = _stored_plan(house, connection, address.space, asked["plan"])
+    plan = stored_plan(house, connection, address.space, asked["plan"])
     _check_alone(house, connection, address, apart=bool(asked.get("independent")))
     clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
     stream = begun(_new(asked["plan"], plan, clock, asked, now, address.stream))
@@ -171,7 +94,7 @@ def change(
     if asked["plan"] == stream.plan_id and not asked.get("clock"):
         connection.execute(update(STREAMS).where(*_is(address)).values(swap=None))
         return
-    plan = _stored_plan(house, connection, address.space, asked["plan"])
+    plan = stored_plan(house, connection, address.space, asked["plan"])
     if kind_of(plan) is not stream.kind:
         raise not_understood("plan is for another kind of stream; begin a stream of another name")
     stream.kind.carried(stream.plan, stream.standing.state, plan)
@@ -223,21 +146,21 @@ def forget(house: House, connection: Connection, address: Address, now: float) -
 
 def loaded(house: House, connection: Connection, row: Row[Any]) -> LiveStream:
     """The stream of a row, its state opened."""
-    sealed = house.vault.open(row.key, row.sealed, _place(row.space, row.uid, row.closed))
+    opened = house.vault.open(row.key, row.sealed, _place(row.space, row.uid, row.closed))
     swap = None
     if row.swap is not None:
         name, clock = json.loads(row.swap)
-        swap = (name, _stored_plan(house, connection, row.space, name), Clock(**clock))
+        swap = (name, stored_plan(house, connection, row.space, name), Clock(**clock))
     return LiveStream(
         uid=row.uid,
         name=row.stream,
         plan_id=row.plan,
-        plan=_stored_plan(house, connection, row.space, row.plan),
+        plan=stored_plan(house, connection, row.space, row.plan),
         kind=KINDS[row.kind],
         clock=_clock(row),
         silence=row.silence,
         closed=row.closed,
-        standing=Standing.unpacked(sealed),
+        standing=Standing.unpacked(opened),
         pauses=tuple((a, b) for a, b in json.loads(row.pauses)),
         swap=swap,
     )
@@ -250,8 +173,7 @@ def clock_of(
 
     `after` is the ordinal its first slot has; `like` is the clock it replaces.
     """
-    kind = kind_of(plan)
-    assert kind is not None
+    kind = stream_kind(plan)
     slots = day_of(plan).slots if kind.name == "contexts" else 0
     every, grace = asked.get("every"), float(asked.get("grace") or (like.grace if like else 0.0))
     if every is None and like is not None and like.kind == "every":
@@ -279,8 +201,7 @@ def clock_of(
 def _new(
     plan_id: str, plan: Plan, clock: Clock, asked: dict[str, Any], now: float, name: str
 ) -> LiveStream:
-    kind = kind_of(plan)
-    assert kind is not None
+    kind = stream_kind(plan)
     return LiveStream(
         uid=secrets.token_hex(12),
         name=name,
@@ -303,43 +224,27 @@ def _insert(
     apart: bool,
     now: float,
 ) -> None:
-    key, sealed = _sealed(house, address.space, stream)
+    key, content = sealed(house, address.space, stream)
     values = {
         **address._asdict(),
         "uid": stream.uid,
         "kind": stream.kind.name,
         "plan": stream.plan_id,
-        "clock": json.dumps(stream.clock.stored()),
+        "clock": stream.clock.as_text(),
         "silence": stream.silence,
         "apart": apart,
         "closed": stream.closed,
         "closes": stream.clock.closes(stream.closed),
         "key": key,
-        "sealed": sealed,
+        "sealed": content,
         "pauses": "[]",
         "made": now,
     }
     connection.execute(insert(STREAMS), values)
 
 
-def _save(
-    house: House, connection: Connection, address: Address, row: Row[Any], stream: LiveStream
-) -> None:
-    """The stream as it stands now, sealed anew; columns that did not change are left alone."""
-    key, sealed = _sealed(house, address.space, stream)
-    own = {f"own_{name}": value for name, value in address._asdict().items()}
-    connection.execute(_SEALED, {**own, "new_key": key, "new_sealed": sealed})
-    values: dict[str, Any] = {}
-    if stream.closed != row.closed:
-        values |= {"closed": stream.closed, "closes": stream.clock.closes(stream.closed)}
-    if stream.plan_id != row.plan or (row.swap is not None and stream.swap is None):
-        clock = json.dumps(stream.clock.stored())
-        values |= {"plan": stream.plan_id, "clock": clock, "swap": None}
-    if values:
-        connection.execute(update(STREAMS).where(*_is(address)).values(values))
-
-
-def _sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
+def sealed(house: House, space: str, stream: LiveStream) -> tuple[str, bytes]:
+    """The name of the key and the state of a stream, of one length whatever it is."""
     room = 3 * stream.kind.room(stream.plan) + 2048  # in base64, with one slot that waits
     place = _place(space, stream.uid, stream.closed)
     return house.vault.seal(stream.standing.packed(), place, room)
@@ -349,12 +254,8 @@ def _place(space: str, uid: str, closed: int) -> str:
     return f"{space}|{uid}|{closed}"
 
 
-def _account(house: House, connection: Connection, address: Address, uid: str) -> AccountOf:
-    ledger = house.store.charging(connection)
-    return lambda period, ordinal: Account(ledger, address.subject, period, f"{uid}/{ordinal}")
-
-
-def _stored_plan(house: House, connection: Connection, space: str, name: str) -> Plan:
+def stored_plan(house: House, connection: Connection, space: str, name: str) -> Plan:
+    """A plan of a space, for streams; built once in a process."""
     known = house.store.plans.get((space, name))
     if known is not None:
         return known
@@ -392,47 +293,6 @@ def _check_alone(house: House, connection: Connection, address: Address, *, apar
         )
 
 
-def _bury(
-    house: House,
-    connection: Connection,
-    space: str,
-    uid: str,
-    dead: Sequence[tuple[str, int | None]],
-) -> None:
-    """Remember that readings were refused, and why; the oldest give way."""
-    last = connection.execute(
-        select(func.max(DEAD.c.place)).where(DEAD.c.space == space, DEAD.c.uid == uid)
-    ).scalar()
-    place = int(last or 0)
-    rows = [
-        {"space": space, "uid": uid, "place": place + n, "ordinal": ordinal, "reason": reason}
-        for n, (reason, ordinal) in enumerate(dead, 1)
-    ]
-    connection.execute(insert(DEAD), rows)
-    oldest = place + len(rows) - house.store.settings.dead
-    if oldest > 0:
-        connection.execute(
-            delete(DEAD).where(DEAD.c.space == space, DEAD.c.uid == uid, DEAD.c.place <= oldest)
-        )
-
-
-def _forget_old(house: House, connection: Connection, space: str, uid: str, closed: int) -> None:
-    """Outputs beyond the length of history go, a few at a time."""
-    history = house.store.settings.history
-    if closed % 10 == 0:
-        connection.execute(
-            delete(OUTPUTS).where(
-                OUTPUTS.c.space == space,
-                OUTPUTS.c.uid == uid,
-                OUTPUTS.c.ordinal < closed - history,
-            )
-        )
-
-
-def _output_row(space: str, uid: str, output: Output) -> dict[str, Any]:
-    return {"space": space, "uid": uid, **output._asdict()}
-
-
 def row_of(connection: Connection, address: Address) -> Any:
     """The stream's row; what is not there, or forgotten, is missing."""
     return _row(connection, address)
@@ -459,11 +319,6 @@ _UNLOCKED: Select[Any] = select(STREAMS).where(
     *(STREAMS.c[name] == bindparam(name) for name in Address._fields)
 )
 _LOCKED = _UNLOCKED.with_for_update()
-_SEALED = (
-    update(STREAMS)
-    .where(*(STREAMS.c[name] == bindparam(f"own_{name}") for name in Address._fields))
-    .values(key=bindparam("new_key"), sealed=bindparam("new_sealed"))
-)
 
 
 def _is(address: Address) -> tuple[Any, ...]:
@@ -475,7 +330,12 @@ def _is(address: Address) -> tuple[Any, ...]:
 
 
 def _clock(row: Row[Any]) -> Clock:
-    return Clock(**json.loads(row.clock))
+    return _clock_of(row.clock)
+
+
+@lru_cache(maxsize=65536)
+def _clock_of(stored: str) -> Clock:
+    return Clock(**json.loads(stored))
 
 
 def _text(instant: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -17,19 +17,22 @@ from sqlalchemy import Connection, text
 from shoal.core.errors import ShoalError
 from shoal.gateway import metrics
 from shoal.gateway.anchor import lay_anchor
+from shoal.gateway.crowd import Spoiled
 from shoal.gateway.hub import Hub
 from shoal.gateway.keys import Remembered, write_uses
 from shoal.gateway.logs import log
 from shoal.gateway.problems import Problem
+from shoal.gateway.rounds import Closed, close_due, next_close
 from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import Closing, House, close_due, next_close, now_seconds
+from shoal.gateway.streams import House, now_seconds
 
 # the advisory lock of the clock: any number, always the same, one in each schema
 LEASE = "SELECT pg_try_advisory_lock(822140975, hashtext(current_schema()))"
 CHANNEL = "shoal_moved"
 SHORTEST = 0.002  # seconds between two looks: a stream that is locked just now is no spin
 BATCH = 200  # streams closed in one transaction
+BROKEN = 60.0  # seconds after which a stream that could not be closed is tried again
 WRITE_SEEN = 1.0  # seconds between two notes of who saw what
 
 
@@ -47,6 +50,7 @@ class Ticker:
         self._remembered = remembered
         self._store: Store = house.store
         self._lease: Lease | None = Lease(house.store) if house.store.postgres else None
+        self._broken: dict[str, float] = {}  # streams that cannot be closed, and until when to pass
         self.behind = 0.0  # seconds that the oldest slot to close is overdue
         self.alive = time.monotonic()
         self._anchored = time.monotonic() + first_anchor(house.store)
@@ -86,25 +90,36 @@ class Ticker:
 
     async def _tick(self) -> float:
         """Close all that is due; seconds until it is worth looking again."""
+        self._broken = {uid: at for uid, at in self._broken.items() if at > time.monotonic()}
         while True:
-            now = now_seconds()
-            closings = await self._store.writing(ALL, partial(self._close, now=now))
-            self._hub.publish(closings)
-            for closing in closings:
-                metrics.SLOTS.inc(len(closing.outputs))
-            if len(closings) < BATCH:
+            try:
+                closed, upcoming = await self._store.writing(ALL, self._close)
+            except Spoiled as spoiled:
+                self._pass_by(spoiled.places)
+                continue
+            self._hub.publish(closed.shown)
+            metrics.SLOTS.inc(sum(len(closing.outputs) for closing in closed.shown))
+            self._pass_by(closed.broken)
+            if not closed.more:
                 break
-        upcoming = await self._store.reading(ALL, next_close)
         wait = self._store.settings.tick if upcoming is None else upcoming - now_seconds()
         self.behind = max(0.0, -wait)
         metrics.BEHIND.set(self.behind)
         return min(self._store.settings.tick, max(SHORTEST, wait))
 
-    def _close(self, connection: Connection, now: float) -> list[Closing]:
-        closings = close_due(self._house, connection, now, BATCH)
-        if closings and self._store.postgres:
+    def _close(self, connection: Connection) -> tuple[Closed, float | None]:
+        """What closed now, and when the next slot does."""
+        passed = list(self._broken)
+        closed = close_due(self._house, connection, now_seconds(), BATCH, passed)
+        if closed.shown and self._store.postgres:
             connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
-        return closings
+        return closed, next_close(connection, passed)
+
+    def _pass_by(self, uids: Sequence[str]) -> None:
+        """Leave streams alone for a while that cannot be closed: the others must go on."""
+        for uid in uids:
+            log.error("a stream cannot be closed", error="StoredError")
+            self._broken[uid] = time.monotonic() + BROKEN
 
 
 class Lease:

@@ -20,7 +20,7 @@ EACH = "*"
 LIFETIME = "**"  # how a limit over all periods together is stored
 UNITS = ("eta", "epsilon")
 LARGEST = Fraction(10) ** 300  # of a limit: totals are told as floats
-CROWD = 64  # charges of one kind for which room is looked for at once
+SPARE = 64  # charges of one kind for which room is looked for at once
 USUAL = 4  # charges of one kind from which on more of it are expected
 
 
@@ -191,12 +191,12 @@ class Judge:
             self._known[key] = self._verdict(counts, charge, limits)
             usual = self._known[key] is None and account.counts[kind] >= USUAL
             if usual and self._has_room(counts, charge, limits):
-                account.room = (moment, CROWD)
+                account.room = (moment, SPARE)
         return self._known[key]
 
     def _has_room(self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...]) -> bool:
         try:
-            return self._verdict(counts, charge, limits, CROWD) is None
+            return self._verdict(counts, charge, limits, SPARE) is None
         except Missing:
             return False  # room is not worth a computation while others wait
 

@@ -18,13 +18,13 @@ from shoal.additive import lift
 from shoal.additive.choice import as_task
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import noisy_plan, task_guarantee
-from shoal.additive.queries import LinearQuery
+from shoal.additive.queries import linear
 from shoal.core.charge import Part
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import CONFIDENCE, Error, Plan
-from shoal.core.shown import Shown
+from shoal.core.registry import Shown
 from shoal.core.task import Model, Query, Secrets, Task
 from shoal.ledger.rules import compose
 
@@ -160,6 +160,18 @@ def budget(
     )
 
 
+def plan_for_parts(task: Task, epsilon: Fraction) -> Plan:
+    """The plan of one part of a series when any number of parts together promise `epsilon`."""
+    ((_, plan),) = _plans(task, epsilon, [("part", 1)]).values()
+    _together(plan, 2, epsilon)
+    return plan
+
+
+def promise_of_parts(plan: Plan) -> float:
+    """What any number of releases by `plan`, each about a part of its own, promise together."""
+    return float(compose([plan] * 2, parts=[Part(name="one"), Part(name="other")]).amount)
+
+
 def left_of(ledger: Any, subject: str, period: str = "") -> Left:
     """What the limits of `ledger` leave `subject` in `period`, and until when at the pace so far.
 
@@ -201,7 +213,7 @@ def _left(limit: Any, total: Any, charges: list[Any]) -> Left:
 def _coarser(every: str, count: int, task: Task) -> list[tuple[str, int]]:
     """The pace asked for and those that are whole multiples of it, while a release is left."""
     found = [(every, 1)]
-    if not isinstance(task.query, LinearQuery):
+    if linear(task.query) is None:
         return found
     for name, days in DAYS.items():
         factor = round(days / DAYS[every])
@@ -251,10 +263,11 @@ def _together(plan: Plan, releases: int, epsilon: Fraction) -> float:
 
 def _longer(query: Query, factor: int) -> Query:
     """The same question of `factor` parts at once: a mean divides by as many times the entries."""
-    if factor == 1 or not isinstance(query, LinearQuery) or query.length is None:
+    whole = linear(query)
+    if factor == 1 or whole is None or whole.length is None:
         return query
-    weights = tuple(tuple(weight / factor for weight in row) for row in query.weights)
-    return replace(query, weights=weights, length=query.length * factor)
+    weights = tuple(tuple(weight / factor for weight in row) for row in whole.weights)
+    return replace(whole, weights=weights, length=whole.length * factor)
 
 
 def _entries(task: Task, factor: int) -> int | None:
@@ -277,7 +290,7 @@ def _going_on(model: Any) -> Any:
 
 def eta_of(plan: Plan) -> Fraction:
     """The entry-level loss of one release of the plan."""
-    return min(rule.eta for rule in plan.composition if isinstance(rule, AsEntryDP))
+    return min(rule.eta for rule in plan.rules(AsEntryDP))
 
 
 def _words(pace: Pace) -> str:

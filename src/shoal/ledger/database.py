@@ -11,14 +11,15 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable
+from sqlalchemy import Compiled, Connection, Engine, TextClause
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError as NoConnection
 
 from shoal.core.errors import LedgerError
 from shoal.ledger.schema import NEWEST, Words, bring_up_to_date, version
 
 T = TypeVar("T")
+Take = Callable[[Any], Any]  # of a driver's cursor
 
 ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
@@ -37,8 +38,8 @@ class Manner(NamedTuple):
 class Dialect:
     """What one kind of database needs said differently.
 
-    `writing`, `migrating`, `reading`, `single` and `glance` say how each sort of transaction is
-    made; the last two are of one statement that writes or reads. `error` is the driver's;
+    `writing`, `migrating` and `reading` say how each sort of transaction is made; `by_itself` lets
+    each statement of a driver's connection commit by itself, or no more. `error` is the driver's;
     `explain` is a sentence about one; `passing` is whether the same transaction, begun again, may
     succeed; `lost` is whether the connection broke, so that nobody knows how a commit ended. `lock`
     makes the other writers of a subject wait until the transaction ends, `free` is whether none
@@ -54,8 +55,7 @@ class Dialect:
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
-    single: Manner
-    glance: Manner
+    by_itself: Callable[[Any, bool], None]
     lock: str | None = None
     free: str | None = None
     guard: str | None = None
@@ -76,8 +76,7 @@ class Database:
         self._writer = engine.execution_options(**dialect.writing.options)
         self._migrator = engine.execution_options(**dialect.migrating.options)
         self._reader = engine.execution_options(**dialect.reading.options)
-        self._single = engine.execution_options(**dialect.single.options)
-        self._glance = engine.execution_options(**dialect.glance.options)
+        self._compiled: dict[TextClause, Compiled] = {}
         self._pid = os.getpid()
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -88,14 +87,12 @@ class Database:
         """
         return self._transact(self._writer, work, self.dialect.writing)
 
-    def write_one(self, statement: Executable, row: Mapping[str, Any]) -> int:
+    def write_one(self, statement: TextClause, row: Mapping[str, Any]) -> int:
         """How many rows one statement changed, committed by itself.
 
         Said again when the connection breaks, so it must do no harm when said twice.
         """
-        return self._transact(
-            self._single, lambda c: c.execute(statement, row).rowcount, self.dialect.single
-        )
+        return int(self._say(statement, row, lambda cursor: cursor.rowcount))
 
     def migrate(self, work: Callable[[Connection], T]) -> T:
         """The same, before the tables exist."""
@@ -105,11 +102,10 @@ class Database:
         """The result of `work`, which sees one moment of the database and changes nothing."""
         return self._transact(self._reader, work, self.dialect.reading)
 
-    def glance(self, statement: Executable, names: Mapping[str, Any]) -> Sequence[Any]:
+    def glance(self, statement: TextClause, names: Mapping[str, Any]) -> Sequence[Any]:
         """The rows of one statement."""
-        return self._transact(
-            self._glance, lambda c: c.execute(statement, names).all(), self.dialect.glance
-        )
+        rows: Sequence[Any] = self._say(statement, names, lambda cursor: cursor.fetchall())
+        return rows
 
     def unknown(self) -> LedgerError:
         """What to say when nobody knows whether a commit happened."""
@@ -129,21 +125,63 @@ class Database:
         self.engine.dispose()
 
     def _transact(self, engine: Engine, work: Callable[[Connection], T], manner: Manner) -> T:
+        committing = False
+
+        def transaction() -> T:
+            nonlocal committing
+            committing = False
+            with engine.connect() as connection, connection.begin():
+                if manner.first is not None:
+                    connection.exec_driver_sql(manner.first)
+                result = work(connection)
+                committing = True
+            return result
+
+        return self._repeatedly(transaction, lambda: committing)
+
+    def _say(self, statement: TextClause, given: Mapping[str, Any], take: Take) -> Any:
+        """What `take` makes of the cursor of one statement, which is a transaction by itself.
+
+        Said to the driver: SQLAlchemy's part of it would take longer than the database's.
+        """
+        said = self._compiled.get(statement)
+        if said is None:
+            said = self._compiled[statement] = statement.compile(dialect=self.engine.dialect)
+        order = getattr(said, "positiontup", None)
+        values = given if order is None else [given[name] for name in order]
+        return self._repeatedly(lambda: self._said(str(said), values, take), lambda: False)
+
+    def _said(self, statement: str, values: Any, take: Take) -> Any:
+        lent = self.engine.raw_connection()
+        try:
+            connection: Any = lent.dbapi_connection
+            self.dialect.by_itself(connection, True)
+            result = take(connection.execute(statement, values))
+            self.dialect.by_itself(connection, False)
+        except BaseException as error:
+            lent.invalidate()
+            if isinstance(error, Exception) and self.dialect.lost(error):
+                self.engine.dispose()  # the others broke with it
+            raise
+        lent.close()
+        return result
+
+    def _repeatedly(self, work: Callable[[], T], committing: Callable[[], bool]) -> T:
+        """The result of `work`, done again while others interfere; errors are a sentence."""
         self._leave_parent()
         attempt = 0
         while True:
-            committing = False
             try:
-                with engine.connect() as connection, connection.begin():
-                    if manner.first is not None:
-                        connection.exec_driver_sql(manner.first)
-                    result = work(connection)
-                    committing = manner is not self.dialect.single
-                return result
+                return work()
             except (DBAPIError, self.dialect.error) as error:
                 attempt += 1
-                self._give_up(_cause(error), committing, attempt)
+                self._give_up(_cause(error), committing(), attempt)
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, 0.002 * 2**attempt)))
+            except NoConnection as error:
+                raise LedgerError(
+                    f"the ledger {self.name} is used by more threads of this program than it has "
+                    "connections, and none came free; let it finish, then repeat"
+                ) from error
 
     def _give_up(self, error: Exception, committing: bool, attempt: int) -> None:
         """Raise unless the transaction surely had no effect and may succeed when begun again."""

@@ -115,8 +115,7 @@ def _sqlite() -> Dialect:
         writing=alone,
         migrating=alone,
         reading=Manner({"shoal_begin": "BEGIN"}),
-        single=Manner({"shoal_begin": "BEGIN IMMEDIATE"}),
-        glance=Manner({"shoal_begin": "BEGIN"}),
+        by_itself=lambda connection, alone: None,  # nothing begins unless it is said
         error=sqlite3.Error,
         explain=_explain,
         passing=lambda error: False,  # waiting is SQLite's own: the busy timeout
@@ -142,7 +141,8 @@ def _engine(path: Path, timeout: float, *, read_only: bool) -> Engine:
         immutable = alone and not os.access(path.parent, os.W_OK)
         query |= {"mode": "ro", "uri": "true"} | ({"immutable": "1"} if immutable else {})
         database = path.absolute().as_uri()
-    engine = create_engine(URL.create("sqlite", database=database, query=query))
+    where = URL.create("sqlite", database=database, query=query)
+    engine = create_engine(where, pool_timeout=timeout)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin)
     return engine
@@ -255,9 +255,8 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         raise LedgerError(
             "a ledger in PostgreSQL needs psycopg; install it with: pip install 'shoal[postgres]'"
         ) from None
-    engine = create_engine(
-        url.set(drivername="postgresql+psycopg"), isolation_level="READ COMMITTED"
-    )
+    driver = url.set(drivername="postgresql+psycopg")
+    engine = create_engine(driver, isolation_level="READ COMMITTED", pool_timeout=timeout)
     milliseconds = max(1, round(timeout * 1000))
     event.listen(engine, "connect", lambda connection, _: _prepare(connection, milliseconds))
     dialect = Dialect(
@@ -273,8 +272,7 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         writing=Manner({}),
         migrating=Manner({}, HOUSE_LOCK),
         reading=Manner({"isolation_level": "REPEATABLE READ"}),
-        single=Manner({"isolation_level": "AUTOCOMMIT"}),
-        glance=Manner({"isolation_level": "AUTOCOMMIT"}),
+        by_itself=lambda connection, alone: setattr(connection, "autocommit", alone),
         error=psycopg.Error,
         explain=lambda error: UNREACHABLE if lost(error) else _explain(error),
         passing=lambda error: _state(error) in AGAIN or lost(error),

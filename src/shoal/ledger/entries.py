@@ -15,7 +15,7 @@ from sqlalchemy import Connection, TextClause, bindparam, text
 from shoal.core.charge import EVERYBODY, Charge
 from shoal.core.codec import encode
 from shoal.core.errors import InputError, LedgerError, StoredError
-from shoal.core.plan import Additive, Answer, Plan, Release
+from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit
 from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
@@ -187,7 +187,10 @@ def pack(plan: Plan, release: Release) -> str:
             own = getattr(answer, name)
             if own != getattr(usual, name):
                 told[name] = str(own) if name == "step" else own
-    return json.dumps(told if len(told) > 1 else answer.multiples, separators=(",", ":"))
+    return _encode(told if len(told) > 1 else answer.multiples)
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes its own
 
 
 def unpack(entry: Entry, plan: Plan) -> Release:
@@ -227,7 +230,7 @@ def unpacked(value: str, plan: Plan) -> Release:
 def _usual(plan: Plan) -> Answer:
     """An answer of the plan without values: what its query and its noise say."""
     query = plan.task.query
-    step = plan.body.noise.step if isinstance(plan.body, Additive) else query.lattice
+    step = query.lattice if plan.additive is None else plan.additive.noise.step
     return Answer(query.labels, (), step, query.unit)
 
 
@@ -329,8 +332,17 @@ def loaded(connection: Connection, subjects: Sequence[str]) -> dict[str, Account
     for names in slices(list(subjects)):
         for subject, *kind, times in connection.execute(_COUNTS, {"subjects": names}):
             found[subject].counts[Kind(*kind)] = times
-        for subject, place, digest in connection.execute(_HEADS, {"subjects": names}):
-            found[subject].head = Head(place, digest)
+        for subject, head in heads(connection, names).items():
+            found[subject].head = head
+    return found
+
+
+def heads(connection: Connection, subjects: Sequence[str]) -> dict[str, Head]:
+    """The ends of the chains of those subjects that have one."""
+    found: dict[str, Head] = {}
+    for names in slices(list(subjects)):
+        rows = connection.execute(_HEADS, {"subjects": names})
+        found.update((subject, Head(place, digest)) for subject, place, digest in rows)
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import CannotCompose
-from shoal.core.plan import Additive, Plan
+from shoal.core.plan import Plan
 from shoal.ledger.accounts import Limit
 from shoal.ledger.entries import Entry
 from shoal.ledger.store import SqlLedger
@@ -152,8 +152,9 @@ def _costs(entry: Entry, plan: Plan) -> dict[str, Any]:
 
 def _event(plan: Plan) -> tuple[str, float] | None:
     """How other accountants call the release, and its noise multiplier; None when they cannot."""
-    from shoal.noise.laplace import LatticeLaplace
+    from shoal.noise.laplace import is_laplace
 
-    if isinstance(plan.body, Additive) and isinstance(plan.body.noise, LatticeLaplace):
-        return "LaplaceDpEvent", float(1 / plan.body.eta)
+    body = plan.additive
+    if body is not None and is_laplace(body.noise):
+        return "LaplaceDpEvent", float(1 / body.eta)
     return None

@@ -19,7 +19,7 @@ from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.guarantee import NOTIONS, Alone, PerStep, SameQuilts
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import EachEntry, Model, Secrets, each_entry, entry_of
+from shoal.core.task import Model, Secrets, each_entry, entry_of
 from shoal.events.secrets import Events
 from shoal.ledger.totals import (
     Conversions,
@@ -34,8 +34,9 @@ from shoal.ledger.totals import (
     tied,
     unlike,
     whole,
+    whole_promises,
 )
-from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.laplace import is_laplace
 from shoal.records.field import PairwiseField
 from shoal.records.proved import pairwise, sensitivities
 from shoal.records.ties import Dependence
@@ -59,9 +60,9 @@ def ties(tally: Tally, conversions: Conversions) -> Total | str:
     adds: not other mechanisms, and not the epsilons of plans whose proof is another.
     """
     for plan, _ in tally:
-        if not isinstance(plan.task.secrets, EachEntry):
+        if not each_entry(plan.task.secrets):
             return f"ties are between single records, not about {plan.task.secrets.subject}"
-        if not (isinstance(plan.body, Additive) and isinstance(plan.body.noise, LatticeLaplace)):
+        if plan.additive is None or not is_laplace(plan.additive.noise):
             return f"{plan.mechanism} does not add independent Laplace noise to a sum"
     families = dict.fromkeys(plan.task.family for plan, _ in tally)
     worst = 0.0
@@ -200,7 +201,7 @@ def per_step(tally: Tally, conversions: Conversions) -> Total | str:
     first, _ = tally.counts[0]
     amount = Fraction(0)
     for plan, count in tally:
-        steps = [rule for rule in plan.composition if isinstance(rule, PerStep)]
+        steps = plan.rules(PerStep)
         if not steps:
             return _missing(plan, "no epsilon per step")
         if not plan.guarantee.proved:
@@ -242,9 +243,7 @@ def same_quilts(tally: Tally, conversions: Conversions) -> Total | str:
 
     Song, Wang & Chaudhuri 2017, Theorem 4.4; the sum with known scales is rules.md, section 3.
     """
-    keys = [
-        {rule.key for rule in plan.composition if isinstance(rule, SameQuilts)} for plan, _ in tally
-    ]
+    keys = [{rule.key for rule in plan.rules(SameQuilts)} for plan, _ in tally]
     if not set.intersection(*keys) or len(families(tally)) > 1:
         return "the charges were not all made from the same Markov quilts"
     if tally.placed:
@@ -328,8 +327,8 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     eta = sum_eta(tally)
     if eta is None:
         return _no_eta(tally)
-    drawn = [plan.body.query if isinstance(plan.body, Additive) else None for plan, _ in tally]
-    numbers = {None if query is None else one_number(query) for query in drawn}
+    drawn = [plan.additive for plan, _ in tally]
+    numbers = {None if body is None else one_number(body.query) for body in drawn}
     number = numbers.pop()
     if number is None or numbers:
         return "the releases do not all add noise to one and the same number"
@@ -367,7 +366,7 @@ RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
 def _not_single_entries(tally: Tally) -> str | None:
     """That a charge protects other secrets than single entries; None when none does."""
     for plan, _ in tally:
-        if not isinstance(plan.task.secrets, EachEntry):
+        if not each_entry(plan.task.secrets):
             return f"it speaks about single entries, not about {plan.task.secrets.subject}"
     return None
 
@@ -377,18 +376,19 @@ def _no_eta(tally: Tally) -> str:
 
 
 def _missing(plan: Plan, what: str) -> str:
-    alone = [rule.reason for rule in plan.composition if isinstance(rule, Alone)]
+    alone = [rule.reason for rule in plan.rules(Alone)]
     return f"{plan.mechanism} has {what}" + (f" ({alone[0]})" if alone else "")
 
 
 def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) -> Total:
+    kept = "".join(f"; {p.describe()}" for p in whole_promises(tally.counts[0][0]))
     return Total(
         notion=notion,
         amount=amount,
         rule=rule,
         eta=sum_eta(tally),
         charges=tally.charges,
-        explanation=text,
+        explanation=text + kept,
         entry=entry_of(tally.counts[0][0].task.query),
     )
 
@@ -405,8 +405,8 @@ WAYS_OUT = (
     "start a new period, but only if the model says its data is independent of this period's",
 )
 ABOUT_EVENTS = (
-    "for an event, release through one stream (mask-online), which follows every output before the "
-    "next: releases made for it one by one do not add",
+    "for an event, release through one stream (mask-online; event_epsilon on places), which "
+    "follows every output before the next: releases made for it one by one do not add",
 )
 
 
@@ -541,7 +541,9 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
 
 def _cannot(tally: Tally, reasons: list[str]) -> CannotCompose:
     names = ", ".join(sorted({plan.mechanism for plan, _ in tally}))
-    about_events = any(isinstance(plan.task.secrets, Events) for plan, _ in tally)
+    about_events = any(
+        isinstance(plan.task.secrets, Events) or whole_promises(plan) for plan, _ in tally
+    )
     return CannotCompose(
         f"no theorem adds {tally.charges} charge(s) ({names}) about the same data: "
         + "; ".join(reasons),

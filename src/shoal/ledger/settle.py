@@ -20,7 +20,7 @@ from shoal.core.charge import Charge
 from shoal.core.errors import BudgetError, InputError, LedgerError, PromiseBroken
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release
-from shoal.ledger.accounts import CROWD, EACH, Account, Judge, Kind, Limit
+from shoal.ledger.accounts import EACH, SPARE, Account, Judge, Kind, Limit
 from shoal.ledger.database import ATTEMPTS, Database, newer
 from shoal.ledger.entries import (
     ADD_PLAN,
@@ -40,6 +40,7 @@ from shoal.ledger.entries import (
     checked_release,
     continued,
     document_of,
+    heads,
     lines,
     loaded,
     pack,
@@ -50,8 +51,8 @@ from shoal.ledger.entries import (
     stored_plan,
     unpack,
 )
-from shoal.ledger.schema import NEWEST, Head
-from shoal.ledger.totals import Conversions, Memory
+from shoal.ledger.schema import NEWEST, NO_LINK, Head
+from shoal.ledger.totals import Conversions, KnownConversions, is_step
 
 KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -64,7 +65,7 @@ Sample = Callable[[list[int]], Sequence[Release]]
 Documents = dict[str, str]  # plans by fingerprint
 
 
-class House(NamedTuple):
+class HouseRules(NamedTuple):
     """What the house chain says at one link: limits by subject, trusted signers, signed plans."""
 
     seq: int
@@ -73,19 +74,31 @@ class House(NamedTuple):
     signed: frozenset[str]
 
 
-class Sight(NamedTuple):
+class LedgerView(NamedTuple):
     """What was seen in one transaction: the house, everybody's charges and those of subjects."""
 
-    house: House
+    house: HouseRules
     everybody: Account
     accounts: dict[str, Account]
+
+
+class Batch(NamedTuple):
+    """Charges that are settled in one transaction, and what was drawn for them by their place."""
+
+    connection: Connection
+    charges: Sequence[Charge]
+    subjects: list[str]
+    sample: Sample
+    documents: Documents
+    conversions: Conversions
+    drawn: dict[int, Release]
 
 
 @dataclass(slots=True)
 class Books:
     """What this process knows of a ledger; each use is checked against the ends of the chains."""
 
-    house: House | None = None
+    house: HouseRules | None = None
     everybody: Account = field(default_factory=Account)
     accounts: OrderedDict[str, Account] = field(default_factory=OrderedDict)
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -116,7 +129,7 @@ class Books:
         """Remember that others are quicker about a subject just now."""
         if len(self.crowded) >= KEPT_DOCUMENTS * MANY:
             self.crowded.clear()
-        self.crowded.setdefault(subject, CROWD)
+        self.crowded.setdefault(subject, SPARE)
 
     def forget(self, subjects: Iterable[str]) -> None:
         """Look at the house and at these subjects before they are used again."""
@@ -140,7 +153,7 @@ class Books:
 class Till:
     """Settles charges in one database, with what the process knows of it."""
 
-    def __init__(self, database: Database, memory: Memory) -> None:
+    def __init__(self, database: Database, memory: KnownConversions) -> None:
         self.database = database
         self.memory = memory
         self.books = Books()
@@ -162,7 +175,8 @@ class Till:
             self.books.learn(charge.plan)
         documents = self.documents(charge.plan for charge in charges)
         if connection is not None:
-            return self._together(connection, charges, sample, documents, self.memory.computed())
+            conversions = self.memory.computed()
+            return self._together(connection, charges, sample, documents, conversions, guess=True)
         if len(charges) == 1 and not charges[0].members:
             for _ in range(self.books.tries(charges[0].subject)):
                 outcome = self._alone(charges[0], sample, documents)
@@ -189,8 +203,10 @@ class Till:
     def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Outcome | None:
         """The outcome of one charge, with nothing locked; None when somebody else came first."""
         seen = self._remembered(charge)
-        # looked up before anything is drawn: what was charged and never told is fetched this way
-        if seen is not None and charge.key is not None:
+        # a step's key is new nearly always, and adding it finds out; what a day has begun with may
+        # not be drawn anew, so other keys are looked up first
+        guessed = seen is not None and charge.key is not None and is_step(charge.plan)
+        if seen is not None and charge.key is not None and not guessed:
             seen = self._glanced(charge, seen)
         if seen is None:
             stored, seen = self.database.read(lambda c: self._look(c, charge))
@@ -200,8 +216,25 @@ class Till:
         refusal = self._gate(seen, self.memory.computed())(account, charge, charge.subject)
         if refusal is not None:
             return self._confirmed(refusal, charge, seen)
-        (drawn,) = sample([0])
-        release = checked_release(drawn, charge.plan)
+        try:
+            (drawn,) = sample([0])
+        except Exception:
+            # whoever cannot draw may be asking for what was charged and never told
+            stored = self.database.read(lambda c: self._look(c, charge))[0] if guessed else None
+            if stored is None:
+                raise
+            return stored
+        return self._added(charge, checked_release(drawn, charge.plan), seen, account, documents)
+
+    def _added(
+        self,
+        charge: Charge,
+        release: Release,
+        seen: LedgerView,
+        account: Account,
+        documents: Documents,
+    ) -> Release | None:
+        """The release, once its charge is in the chain; None when something changed meanwhile."""
         self.keep(documents)
         value = pack(charge.plan, release)
         row = row_of(charge, charge.subject, value, account.head, seen.house.seq)
@@ -214,14 +247,14 @@ class Till:
         self.books.keep(charge.subject, account)
         return release
 
-    def _remembered(self, charge: Charge) -> Sight | None:
+    def _remembered(self, charge: Charge) -> LedgerView | None:
         """What a charge may be judged by without looking; None when that is not enough."""
         house, account = self.books.house, self.books.accounts.get(charge.subject)
         if house is None or account is None:
             return None
-        return Sight(house, self.books.everybody, {charge.subject: account})
+        return LedgerView(house, self.books.everybody, {charge.subject: account})
 
-    def _glanced(self, charge: Charge, seen: Sight) -> Sight | None:
+    def _glanced(self, charge: Charge, seen: LedgerView) -> LedgerView | None:
         """What is remembered, brought up to date; None when its key was used, or all is new."""
         known = seen.accounts[charge.subject]
         names = {"subject": charge.subject, "place": known.head.seq}
@@ -235,7 +268,7 @@ class Till:
             return None
         return seen._replace(accounts={charge.subject: account})
 
-    def _confirmed(self, refusal: BudgetError, charge: Charge, seen: Sight) -> Outcome | None:
+    def _confirmed(self, refusal: BudgetError, charge: Charge, seen: LedgerView) -> Outcome | None:
         """A refusal, if what it rests on is still so."""
         stored, current = self.database.read(lambda c: self._look(c, charge))
         if stored is not None:
@@ -244,7 +277,7 @@ class Till:
         same = heads[0] == heads[1] and seen.everybody.head == current.everybody.head
         return refusal if same and seen.house.seq == current.house.seq else None
 
-    def _look(self, connection: Connection, charge: Charge) -> tuple[Release | None, Sight]:
+    def _look(self, connection: Connection, charge: Charge) -> tuple[Release | None, LedgerView]:
         """What is stored under the charge's key, if anything, and all it is to be judged by."""
         seen = self._refreshed(connection, [charge.subject])
         return next((one for _, one in self._repeated(connection, [charge])), None), seen
@@ -262,50 +295,85 @@ class Till:
         sample: Sample,
         documents: Documents,
         conversions: Conversions,
+        *,
+        guess: bool = False,
     ) -> list[Outcome]:
-        """All outcomes, in one transaction; the other writers of a few subjects wait meanwhile."""
+        """All outcomes, in one transaction; the other writers of a few subjects wait meanwhile.
+
+        With `guess` steps about known subjects are judged by what is remembered, their keys taken
+        for new and nobody made to wait: adding them finds out whether all of that is so.
+        """
         subjects = sorted({name for charge in charges for name in lines(charge)})
+        batch = Batch(connection, charges, subjects, sample, documents, conversions, {})
+        seen = self._recalled(charges, subjects) if guess else None
+        if seen is not None:
+            outcomes = self._tried(batch, seen, guessed=True)
+            if outcomes is not None:
+                return outcomes
         self._lock(connection, subjects)
-        drawn: dict[int, Release] = {}
         for _ in range(ATTEMPTS):
-            seen = self._refreshed(connection, subjects)
-            outcomes: dict[int, Outcome] = dict(self._repeated(connection, charges))
-            fresh, twins = _apart(charges, outcomes)
-            after = {name: account.copy() for name, account in seen.accounts.items()}
-            refused = self._refused(connection, charges, fresh, seen, after, conversions)
-            outcomes.update(refused)
-            allowed = [place for place in fresh if place not in refused]
-            missing = [place for place in allowed if place not in drawn]
-            if missing:
-                made = zip(missing, sample(missing), strict=True)
-                drawn.update((at, checked_release(one, charges[at].plan)) for at, one in made)
-            if allowed:
-                _store_plans(connection, documents)
-            rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
-            # a lock for each of very many subjects would be more than a server holds
-            if _added(connection, self._add if len(subjects) <= MANY else adding(None), rows):
-                for name, account in after.items():
-                    self.books.keep(name, account)
-                outcomes.update((place, drawn[place]) for place in allowed)
-                outcomes.update((place, outcomes[first]) for place, first in twins)
-                return [outcomes[place] for place in range(len(charges))]
+            outcomes = self._tried(batch, self._refreshed(connection, subjects), guessed=False)
+            if outcomes is not None:
+                return outcomes
             self.books.forget(subjects)
         raise LedgerError(f"the ledger {self.database.name} has too many writers at once; repeat")
+
+    def _tried(self, batch: Batch, seen: LedgerView, *, guessed: bool) -> list[Outcome] | None:
+        """All outcomes, judged by what was seen; None when that is not, or may not be, so."""
+        connection, charges, drawn = batch.connection, batch.charges, batch.drawn
+        outcomes: dict[int, Outcome] = {}
+        if not guessed:
+            outcomes.update(self._repeated(connection, charges))
+        fresh, twins = _apart(charges, outcomes)
+        after = {name: account.copy() for name, account in seen.accounts.items()}
+        refused = self._refused(connection, charges, fresh, seen, after, batch.conversions)
+        outcomes.update(refused)
+        allowed = [place for place in fresh if place not in refused]
+        missing = [place for place in allowed if place not in drawn]
+        if guessed and (refused or twins):
+            return None
+        try:
+            made = list(zip(missing, batch.sample(missing), strict=True)) if missing else []
+        except Exception:
+            if guessed:  # whoever cannot draw may be asking for what was charged and never told
+                return None
+            raise
+        drawn.update((at, checked_release(one, charges[at].plan)) for at, one in made)
+        if allowed:
+            _store_plans(connection, batch.documents)
+        rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
+        # a lock for each of very many subjects would be more than a server holds
+        add = self._add if len(batch.subjects) <= MANY else adding(None)
+        if not _all_added(connection, add, rows):
+            return None
+        for name, account in after.items():
+            self.books.keep(name, account)
+        outcomes.update((place, drawn[place]) for place in allowed)
+        outcomes.update((place, outcomes[first]) for place, first in twins)
+        return [outcomes[place] for place in range(len(charges))]
+
+    def _recalled(self, charges: Sequence[Charge], subjects: Sequence[str]) -> LedgerView | None:
+        """What steps may be judged by without looking; None when that is not enough."""
+        house, known = self.books.house, self.books.accounts
+        if house is None or not all(is_step(charge.plan) for charge in charges):
+            return None
+        if not all(name in known for name in subjects):
+            return None
+        return LedgerView(house, self.books.everybody, {name: known[name] for name in subjects})
 
     def _lock(self, connection: Connection, subjects: list[str]) -> None:
         dialect = self.database.dialect
         if EACH in subjects and dialect.words.steady is not None:
             connection.exec_driver_sql(dialect.words.steady)
         elif dialect.lock is not None and len(subjects) <= MANY:
-            for name in subjects:
-                connection.execute(text(dialect.lock), {"subject": name})
+            connection.execute(text(dialect.lock), [{"subject": name} for name in subjects])
 
     def _refused(
         self,
         connection: Connection,
         charges: Sequence[Charge],
         fresh: list[int],
-        seen: Sight,
+        seen: LedgerView,
         after: dict[str, Account],
         conversions: Conversions,
     ) -> dict[int, BudgetError]:
@@ -331,7 +399,7 @@ class Till:
         return refused
 
     def _gate(
-        self, seen: Sight, conversions: Conversions, connection: Connection | None = None
+        self, seen: LedgerView, conversions: Conversions, connection: Connection | None = None
     ) -> Gate:
         def plan(name: str) -> Plan:
             known = self.books.plans.get(name)
@@ -346,7 +414,7 @@ class Till:
 
     # What is known, and what is stored.
 
-    def _refreshed(self, connection: Connection, subjects: Sequence[str]) -> Sight:
+    def _refreshed(self, connection: Connection, subjects: Sequence[str]) -> LedgerView:
         """The books brought up to date: the house, everybody's charges, and these subjects."""
         seq, everybody_place = connection.execute(ENDS).one()
         house, everybody = self.books.house, self.books.everybody
@@ -356,9 +424,12 @@ class Till:
             everybody = self.books.everybody = loaded(connection, [EACH])[EACH]
         seen = {EACH: everybody} if EACH in subjects else {}
         absent = []
+        ends = heads(connection, [name for name in subjects if name in self.books.accounts])
         for name in subjects:
             known = self.books.accounts.get(name)
-            current = None if known is None else caught_up(connection, name, known)
+            current = known
+            if known is not None and ends.get(name, NO_LINK) != known.head:
+                current = caught_up(connection, name, known)
             if name != EACH and current is None:
                 absent.append(name)
             elif current is not None:
@@ -366,16 +437,16 @@ class Till:
         seen.update(loaded(connection, absent))
         for name, account in seen.items():
             self.books.keep(name, account)
-        return Sight(house, everybody, seen)
+        return LedgerView(house, everybody, seen)
 
-    def _read_house(self, connection: Connection, seq: int) -> House:
+    def _read_house(self, connection: Connection, seq: int) -> HouseRules:
         found = int(connection.execute(VERSION).scalar_one())
         if found > NEWEST:
             raise LedgerError(f"the ledger {self.database.name} is read-only: {newer(found)}")
         limits: dict[str, list[Limit]] = {}
         for limit in read_limits(connection):
             limits.setdefault(limit.subject, []).append(limit)
-        return House(seq, limits, *read_signers(connection))
+        return HouseRules(seq, limits, *read_signers(connection))
 
     def documents(self, plans: Iterable[Plan]) -> Documents:
         """The documents of plans that may not be stored yet, made before anything is locked."""
@@ -415,7 +486,7 @@ def _store_plans(connection: Connection, documents: Documents) -> None:
 
 
 def _rows(
-    drawn: Iterable[tuple[Charge, Release]], seen: Sight, after: dict[str, Account]
+    drawn: Iterable[tuple[Charge, Release]], seen: LedgerView, after: dict[str, Account]
 ) -> Iterator[dict[str, Any]]:
     """The rows of all charges, each after the end its subject has then; `after` gets the ends."""
     ends = {name: account.head for name, account in seen.accounts.items()}
@@ -435,7 +506,7 @@ def _rows(
         after[name].head = end
 
 
-def _added(connection: Connection, add: TextClause, rows: list[dict[str, Any]]) -> bool:
+def _all_added(connection: Connection, add: TextClause, rows: list[dict[str, Any]]) -> bool:
     """Whether all rows were added; if not, none was."""
     if len(rows) < 2:
         return not rows or connection.execute(add, rows[0]).rowcount == 1
@@ -460,7 +531,7 @@ class Gate:
     """A judge who looks at the plan first: is it what it says, and may it be used here?"""
 
     books: Books
-    house: House
+    house: HouseRules
     judge: Judge
 
     def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:

@@ -22,8 +22,8 @@ from shoal.core.charge import Charge, Part
 from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan, Release
+from shoal.core.registry import Shown
 from shoal.core.rng import Rng
-from shoal.core.shown import Shown
 from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import Entry, checked_text, loaded, read_limits, unpack
@@ -39,7 +39,7 @@ from shoal.ledger.schema import (
     version,
 )
 from shoal.ledger.settle import Outcome, Sample, Till
-from shoal.ledger.totals import Conversions, Memory, Tally, Total, is_step
+from shoal.ledger.totals import Conversions, KnownConversions, Tally, Total, is_step
 from shoal.ledger.verify import Signer, Verdict, verify
 
 TIMEOUT = 30.0  # seconds to wait for another writer
@@ -117,7 +117,7 @@ class SqlLedger(Shown):
         conversions: Conversions | None = None,
     ) -> None:
         self.database, self.obstacle = prepare(database, obstacle)
-        self._memory = Memory(conversions or standard_conversions())
+        self._memory = KnownConversions(conversions or standard_conversions())
         self._till = Till(self.database, self._memory)
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
@@ -444,11 +444,12 @@ class Within:
     connection: Connection
 
     def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
-        """As the ledger's own: checked, charged, drawn; but the commit is the caller's.
+        """As the ledger's own, but the commit is the caller's: nothing may be told before it."""
+        return _one(self.settle_all([charge], lambda _: [sample()]))
 
-        Nothing may be told before it. The plan should be stored beforehand (`keep`).
-        """
-        return _one(self.ledger.settle_all([charge], lambda _: [sample()], self.connection))
+    def settle_all(self, charges: Sequence[Charge], sample: Sample) -> list[Outcome]:
+        """The same for many."""
+        return self.ledger.settle_all(charges, sample, self.connection)
 
 
 def _one(outcomes: list[Outcome]) -> Release:

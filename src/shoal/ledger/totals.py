@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -14,10 +15,10 @@ from shoal.additive.plans import keeps_total
 from shoal.additive.queries import LinearQuery
 from shoal.core.charge import WHOLE, Part
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import NOTIONS, AsEntryDP, PerStep
-from shoal.core.plan import Additive, Plan
+from shoal.core.guarantee import NOTIONS, AsEntryDP, Guarantee, PerStep
+from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets, entry_of
-from shoal.noise.laplace import ZeroSumLaplace
+from shoal.noise.laplace import is_zero_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +117,23 @@ def more(tally: Tally, plan: Plan, part: Part = WHOLE, times: int = 1) -> Tally:
     return from_counts(+counts)
 
 
+@lru_cache(maxsize=256)  # worked out of every weight of the query, and asked for at every charge
 def entry_eta(plan: Plan) -> Fraction | None:
     """The eta of what a plan draws, whatever it says; None when it does not add by eta at all."""
-    if not any(isinstance(rule, AsEntryDP) for rule in plan.composition):
+    if not plan.rules(AsEntryDP):
         return None
     drawn: Fraction | None = getattr(plan.body, "eta", None)
     return drawn
 
 
+def whole_promises(plan: Plan) -> tuple[Guarantee, ...]:
+    """What all steps of the plan's stream promise together, beside what each of them does."""
+    return tuple(promise for rule in plan.composition for promise in rule.promises)
+
+
 def is_step(plan: Plan) -> bool:
     """Whether a charge of the plan is for one step of a stream, with an eta of its own."""
-    return any(isinstance(rule, PerStep) for rule in plan.composition)
+    return bool(plan.rules(PerStep))
 
 
 def sum_eta(tally: Tally) -> Fraction | None:
@@ -159,7 +166,7 @@ def sum_eta(tally: Tally) -> Fraction | None:
 
 
 LARGEST = 4096  # remembered numbers; beyond it the oldest are forgotten
-BEATEN = 3  # times that other writers may change what a conversion was prepared for
+RETRIES = 3  # times that other writers may change what a conversion was prepared for
 
 Settled = TypeVar("Settled")
 
@@ -176,7 +183,7 @@ class Missing(Exception):
         self.outrun = outrun
 
 
-class Memory:
+class KnownConversions:
     """The results of conversions, which are pure functions of public values."""
 
     def __init__(self, conversions: Conversions) -> None:
@@ -186,10 +193,10 @@ class Memory:
     def patiently(self, work: Callable[[Conversions], Settled]) -> Settled:
         """`work` done with what is remembered; what is missing is computed outside of it.
 
-        Only when others have outrun that `BEATEN` times does `work` compute, under its lock.
+        Only when others have outrun that `RETRIES` times does `work` compute, under its lock.
         """
         beaten = 0
-        while beaten < BEATEN:
+        while beaten < RETRIES:
             try:
                 return work(self.recalled())
             except Missing as missing:
@@ -273,6 +280,11 @@ def unlike(tally: Tally) -> str | None:
         reason = _not_drawn(plan)
         if reason is not None:
             return reason
+    if len(plans) > 1 and any(whole_promises(plan) for plan in plans):
+        return (
+            "one of them promises something about events over all steps of its stream, and what "
+            "such streams tell does not add to anything else about the same path"
+        )
     if len({frozenset(plan.task.query.states) for plan in plans}) > 1:
         return f"they name different sets of states, so no model covers them all ({OTHER_DATA})"
     entries = sorted({entry_of(plan.task.query) for plan in plans})
@@ -352,12 +364,12 @@ def tied(tally: Tally) -> int | str:
 
 def _not_drawn(plan: Plan) -> str | None:
     """Why what a plan draws is not what its task says; None when it is."""
-    body = plan.body
-    if not isinstance(body, Additive):
+    body = plan.additive
+    if body is None:
         return None
     if body.query != plan.task.query:
         return f"a plan of {plan.mechanism} draws another query than its task's; calibrate it again"
-    if isinstance(body.noise, ZeroSumLaplace) and not keeps_total(body.query):
+    if is_zero_sum(body.noise) and not keeps_total(body.query):
         return (
             f"a plan of {plan.mechanism} adds noise without a sum to an answer whose sum is secret"
         )

@@ -223,8 +223,8 @@ class Inspection:
         asked = text("SELECT document FROM shoal_documents WHERE plan = :plan")
         document = self.connection.execute(asked, {"plan": str(name)}).scalar()
         found = _unpacked(document, None)
-        same = isinstance(found, Plan) and found.fingerprint == name and _untouched(document)
-        plan = self.plans[name] = found if isinstance(found, Plan) and same else None
+        plan = found if isinstance(found, Plan) and found.fingerprint == name else None
+        plan = self.plans[name] = plan if plan is not None and _untouched(document) else None
         if plan is not None and not is_step(plan):  # each step of a stream has its own
             own = entry_eta(plan)
             self.etas[name] = None if own is None else str(own)

@@ -1,5 +1,7 @@
 """A small typed client of the gateway, for programs: `Client`, and `AsyncClient` for event loops.
 
+Both have the same methods, and every endpoint of the OpenAPI document is one of them.
+
 ```python
 with Client("https://shoal.example", key) as gateway:
     gateway.push("ada", "day", context="work")
@@ -11,85 +13,41 @@ with Client("https://shoal.example", key) as gateway:
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 
-from shoal.core.errors import ShoalError
+from shoal.gateway.clients import calls
+from shoal.gateway.clients.calls import (
+    Call,
+    Frames,
+    GatewayError,
+    NewKey,
+    Output,
+    Pushed,
+    get,
+    gone,
+    nothing,
+    of_person,
+    of_stream,
+    plain,
+    post,
+    put,
+    rows,
+)
 
+__all__ = ["AsyncClient", "Client", "GatewayError", "NewKey", "Output", "Pushed"]
+
+T = TypeVar("T")
 TIMEOUT = 30.0
 LONGEST_PAUSE = 30.0  # seconds between two attempts to connect
+ATTEMPTS = 4  # of a request that may be made again
+LOOK = 0.3  # seconds between two looks at a job
 AGAIN = (429, 502, 503, 504)
-
-
-class GatewayError(ShoalError):
-    """A problem document: `status` and the sentence that the gateway said."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What a slot shows. `value` holds the members of its kind: context, or point and estimate."""
-
-    id: int
-    day: str
-    slot: int
-    opens: datetime
-    ends: datetime
-    status: str
-    plan: str
-    guarantee: Mapping[str, str]
-    value: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Output:
-        """The output of a JSON object."""
-        names = ("id", "day", "slot", "status", "plan", "guarantee")
-        own: dict[str, Any] = {name: body[name] for name in names}
-        times: dict[str, Any] = {
-            name: datetime.fromisoformat(body[name]) for name in ("opens", "ends")
-        }
-        rest = {name: value for name, value in body.items() if name not in {*own, *times}}
-        return cls(**own, **times, value=rest)
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """How many readings were taken, and which were refused: place and reason."""
-
-    taken: int
-    dead: tuple[tuple[int, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NewKey:
-    """A key: its name, and its text, which nobody can ask for again."""
-
-    key: str
-    token: str
-
-
-class Requests:
-    """Every request the client makes, as method, path and body; both clients share them."""
-
-    @staticmethod
-    def stream(person: str, stream: str, rest: str = "") -> str:
-        return f"/v1/people/{person}/streams/{stream}{rest}"
-
-    @staticmethod
-    def reading(at: datetime | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        if at is not None and at.tzinfo is None:
-            raise ValueError("at has no zone; give it one, such as datetime.now(UTC)")
-        return {**given, **({} if at is None else {"at": at.isoformat()})}
 
 
 class Client:
@@ -120,23 +78,14 @@ class Client:
         self, person: str, stream: str, *, at: datetime | None = None, **reading: Any
     ) -> Pushed:
         """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
-        return self.push_many(person, stream, [Requests.reading(at, reading)])
-
-    def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Pushed:
-        """What became of readings; sent again they are drawn once."""
-        told = self._ask("POST", Requests.stream(person, stream, "/readings"), readings, again=True)
-        return _pushed(told)
-
-    def now(self, person: str, stream: str) -> Output:
-        """The output of the last closed slot."""
-        return Output.of(self._ask("GET", Requests.stream(person, stream, "/now"), again=True))
+        return self.push_many(person, stream, [calls.reading(at, reading)])
 
     def outputs(self, person: str, stream: str, after: int = -1) -> Iterator[Output]:
         """All outputs after an id, page by page."""
         while True:
-            path = Requests.stream(person, stream, f"/outputs?after={after}&limit=1000")
-            found = self._ask("GET", path, again=True)
-            yield from map(Output.of, found["outputs"])
+            found = self._ask(calls.page(person, stream, after))
+            for each in found["outputs"]:
+                yield Output.of(each)
             if not found["outputs"]:
                 return
             after = found["after"]
@@ -157,69 +106,145 @@ class Client:
                 failures += 1
             time.sleep(pause(failures))
 
-    def put_person(self, person: str) -> None:
-        """Make a person of the space. For operators."""
-        self._ask("PUT", f"/v1/people/{person}", again=True)
-
-    def put_stream(self, person: str, stream: str, plan: str, **options: Any) -> None:
-        """Begin a stream or change its plan; `clock=`, `timezone=`, `silence=`, `independent=`."""
-        self._ask("PUT", Requests.stream(person, stream), {"plan": plan, **options}, again=True)
-
-    def grant(self, person: str, application: str, **options: Any) -> None:
-        """Let an application see outputs; `streams=`, `every=`, `since=`, `until=`."""
-        self._ask("PUT", f"/v1/people/{person}/grants/{application}", options, again=True)
-
-    def make_key(self, kind: str, holder: str | None = None, label: str = "") -> NewKey:
-        """A new key, whose text is in this answer only."""
-        told = self._ask("POST", "/v1/keys", {"kind": kind, "holder": holder, "label": label})
-        return NewKey(told["key"], told["token"])
-
     def make_plan(self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None) -> str:
         """The name of a plan, once its job is done; refused with the job's own sentence."""
-        job = self._ask("POST", "/v1/plans", {"spec": spec})["job"]
+        job = self.start_plan(spec)
         while True:
-            told = self._ask("GET", f"/v1/jobs/{job}", again=True)
-            if told["state"] == "done":
-                return str(told["plan"])
-            if told["state"] == "failed":
-                raise GatewayError(told["status"], told["detail"])
+            told = self.job(job)
+            plan = calls.job_done(told)
+            if plan is not None:
+                return plan
             if progress is not None:
                 progress(told)
-            time.sleep(0.3)
+            time.sleep(LOOK)
+
+    def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Pushed:
+        """What became of readings; sent again they are drawn once."""
+        return self._ask(calls.push(person, stream, readings))
+
+    def now(self, person: str, stream: str) -> Output:
+        """The output of the last closed slot."""
+        return self._ask(get(of_stream(person, stream, "/now"), Output.of))
 
     def budget(self, person: str) -> dict[str, Any]:
         """What was spent on each stream, what is left, until when."""
-        return dict(self._ask("GET", f"/v1/people/{person}/budget", again=True))
+        return self._ask(get(of_person(person, "/budget"), plain))
 
     def beliefs(self, person: str, stream: str) -> dict[str, Any]:
         """What an adversary believes after the last closed slot. For the person."""
-        return dict(self._ask("GET", Requests.stream(person, stream, "/beliefs"), again=True))
+        return self._ask(get(of_stream(person, stream, "/beliefs"), plain))
+
+    def refused(self, person: str, stream: str, after: int = 0) -> dict[str, Any]:
+        """Readings that were refused: place, id and reason. For the person."""
+        return self._ask(get(of_stream(person, stream, "/refused"), plain, after=after))
+
+    def overview(self, after: str = "", limit: int = 50) -> dict[str, Any]:
+        """The space at a glance, its people a page at a time. For operators."""
+        return self._ask(get("/v1/overview", plain, after=after, limit=limit))
+
+    def people(self, after: str = "", limit: int = 100) -> list[str]:
+        """Names of people, a page at a time. For operators."""
+        return self._ask(get("/v1/people", rows("people"), after=after, limit=limit))
+
+    def person(self, person: str) -> dict[str, Any]:
+        """A person's streams: where each stands, who saw it, what was refused."""
+        return self._ask(get(of_person(person), plain))
+
+    def put_person(self, person: str) -> None:
+        """Make a person of the space. For operators."""
+        self._ask(put(of_person(person), nothing))
+
+    def forget_person(self, person: str) -> None:
+        """Forget a person: streams, grants and keys."""
+        self._ask(gone(of_person(person), nothing))
+
+    def put_stream(self, person: str, stream: str, plan: str, **options: Any) -> None:
+        """Begin a stream or change its plan; `clock=`, `timezone=`, `silence=`, `independent=`."""
+        self._ask(put(of_stream(person, stream), nothing, {"plan": plan, **options}))
+
+    def limit(self, person: str, stream: str, epsilon: float, **options: Any) -> dict[str, Any]:
+        """The most that may be spent on a stream; `unit=`, `over=`."""
+        return self._ask(
+            put(of_stream(person, stream, "/limit"), plain, {"epsilon": epsilon, **options})
+        )
 
     def pause(self, person: str, stream: str, *, resume: bool = False) -> int:
         """The id from which on nothing is read, or again."""
-        rest = "/resume" if resume else "/pause"
-        return int(self._ask("POST", Requests.stream(person, stream, rest), again=True)["from"])
+        return self._ask(calls.paused(person, stream, resume=resume))
 
-    def forget(self, person: str, stream: str) -> None:
-        """Forget a stream's outputs and state."""
-        self._ask("DELETE", Requests.stream(person, stream))
+    def forget(self, person: str, stream: str) -> dict[str, Any]:
+        """Forget a stream's outputs and state; until when its name stays closed."""
+        return self._ask(gone(of_stream(person, stream), plain))
 
-    def _ask(self, method: str, path: str, body: Any = None, *, again: bool = False) -> Any:
-        attempts = 4 if again else 1
+    def grant(self, person: str, application: str, **options: Any) -> None:
+        """Let an application see outputs; `streams=`, `every=`, `since=`, `until=`."""
+        self._ask(put(of_person(person, f"/grants/{application}"), nothing, options))
+
+    def grants(self, person: str) -> list[dict[str, Any]]:
+        """What a person granted to whom."""
+        return self._ask(get(of_person(person, "/grants"), rows("grants")))
+
+    def withdraw(self, person: str, application: str) -> None:
+        """Take a grant back."""
+        self._ask(gone(of_person(person, f"/grants/{application}"), nothing))
+
+    def make_key(
+        self, kind: str, holder: str | None = None, label: str = "", expires: datetime | None = None
+    ) -> NewKey:
+        """A new key, whose text is in this answer only."""
+        return self._ask(calls.new_key(kind, holder, label, expires))
+
+    def keys(self) -> list[dict[str, Any]]:
+        """The keys this one may take back, without their secrets."""
+        return self._ask(get("/v1/keys", rows("keys")))
+
+    def revoke_key(self, key: str) -> None:
+        """Take a key back."""
+        self._ask(gone(f"/v1/keys/{key}", nothing))
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans of the space."""
+        return self._ask(get("/v1/plans", rows("plans")))
+
+    def plan(self, plan: str) -> dict[str, Any]:
+        """A plan in words and numbers."""
+        return self._ask(get(f"/v1/plans/{plan}", plain))
+
+    def estimate(self, spec: str) -> dict[str, Any]:
+        """What a spec would give, stored nowhere."""
+        return self._ask(post("/v1/plans/estimate", plain, {"spec": spec}))
+
+    def release(
+        self, plan: str, data: Any, *, subject: str = "", period: str = "", key: str | None = None
+    ) -> dict[str, Any]:
+        """One release of the data, charged; the same key gives the same one again."""
+        return self._ask(calls.released(plan, data, subject, period, key))
+
+    def start_plan(self, spec: str, key: str | None = None) -> str:
+        """The name of a job that calibrates a spec."""
+        return self._ask(post("/v1/plans", lambda told: str(told["job"]), {"spec": spec}, key))
+
+    def job(self, job: str) -> dict[str, Any]:
+        """Where a job stands."""
+        return self._ask(get(f"/v1/jobs/{job}", plain))
+
+    def _ask(self, call: Call[T]) -> T:
+        attempts = ATTEMPTS if call.again else 1
+        headers = {**self._headers, **call.headers}
         for attempt in range(1, attempts + 1):
             try:
-                answer = self._http.request(method, path, json=body, headers=self._headers)
+                answer = self._http.request(call.method, call.path, json=call.body, headers=headers)
             except httpx.TransportError:
                 if attempt == attempts:
                     raise
             else:
                 if answer.status_code not in AGAIN or attempt == attempts:
-                    return _told(answer)
+                    return call.parse(_told(answer))
             time.sleep(pause(attempt))
         raise AssertionError("unreachable")
 
     def _events(self, person: str, stream: str, after: int | None) -> Iterator[Output]:
-        path = Requests.stream(person, stream, "/events")
+        path = of_stream(person, stream, "/events")
         headers = _resuming(self._headers, after)
         with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
             if answer.status_code != 200:
@@ -233,7 +258,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for event loops: what devices and applications need."""
+    """The same for event loops, method by method."""
 
     def __init__(self, base: str, key: str, *, http: httpx.AsyncClient | None = None) -> None:
         self._http = http or httpx.AsyncClient(base_url=base, timeout=TIMEOUT)
@@ -248,21 +273,27 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
         await self._http.aclose()
 
     async def push(
         self, person: str, stream: str, *, at: datetime | None = None, **reading: Any
     ) -> Pushed:
         """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
-        body = Requests.reading(at, reading)
-        path = Requests.stream(person, stream, "/readings")
-        return _pushed(await self._ask("POST", path, body, attempts=4))
+        return await self.push_many(person, stream, [calls.reading(at, reading)])
 
-    async def now(self, person: str, stream: str) -> Output:
-        """The output of the last closed slot."""
-        return Output.of(
-            await self._ask("GET", Requests.stream(person, stream, "/now"), attempts=4)
-        )
+    async def outputs(self, person: str, stream: str, after: int = -1) -> AsyncIterator[Output]:
+        """All outputs after an id, page by page."""
+        while True:
+            found = await self._ask(calls.page(person, stream, after))
+            for each in found["outputs"]:
+                yield Output.of(each)
+            if not found["outputs"]:
+                return
+            after = found["after"]
 
     async def follow(
         self, person: str, stream: str, after: int | None = None
@@ -282,8 +313,153 @@ class AsyncClient:
                 failures += 1
             await asyncio.sleep(pause(failures))
 
+    async def make_plan(
+        self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None
+    ) -> str:
+        """The name of a plan, once its job is done; refused with the job's own sentence."""
+        job = await self.start_plan(spec)
+        while True:
+            told = await self.job(job)
+            plan = calls.job_done(told)
+            if plan is not None:
+                return plan
+            if progress is not None:
+                progress(told)
+            await asyncio.sleep(LOOK)
+
+    async def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Pushed:
+        """What became of readings; sent again they are drawn once."""
+        return await self._ask(calls.push(person, stream, readings))
+
+    async def now(self, person: str, stream: str) -> Output:
+        """The output of the last closed slot."""
+        return await self._ask(get(of_stream(person, stream, "/now"), Output.of))
+
+    async def budget(self, person: str) -> dict[str, Any]:
+        """What was spent on each stream, what is left, until when."""
+        return await self._ask(get(of_person(person, "/budget"), plain))
+
+    async def beliefs(self, person: str, stream: str) -> dict[str, Any]:
+        """What an adversary believes after the last closed slot. For the person."""
+        return await self._ask(get(of_stream(person, stream, "/beliefs"), plain))
+
+    async def refused(self, person: str, stream: str, after: int = 0) -> dict[str, Any]:
+        """Readings that were refused: place, id and reason. For the person."""
+        return await self._ask(get(of_stream(person, stream, "/refused"), plain, after=after))
+
+    async def overview(self, after: str = "", limit: int = 50) -> dict[str, Any]:
+        """The space at a glance, its people a page at a time. For operators."""
+        return await self._ask(get("/v1/overview", plain, after=after, limit=limit))
+
+    async def people(self, after: str = "", limit: int = 100) -> list[str]:
+        """Names of people, a page at a time. For operators."""
+        return await self._ask(get("/v1/people", rows("people"), after=after, limit=limit))
+
+    async def person(self, person: str) -> dict[str, Any]:
+        """A person's streams: where each stands, who saw it, what was refused."""
+        return await self._ask(get(of_person(person), plain))
+
+    async def put_person(self, person: str) -> None:
+        """Make a person of the space. For operators."""
+        await self._ask(put(of_person(person), nothing))
+
+    async def forget_person(self, person: str) -> None:
+        """Forget a person: streams, grants and keys."""
+        await self._ask(gone(of_person(person), nothing))
+
+    async def put_stream(self, person: str, stream: str, plan: str, **options: Any) -> None:
+        """Begin a stream or change its plan; `clock=`, `timezone=`, `silence=`, `independent=`."""
+        await self._ask(put(of_stream(person, stream), nothing, {"plan": plan, **options}))
+
+    async def limit(
+        self, person: str, stream: str, epsilon: float, **options: Any
+    ) -> dict[str, Any]:
+        """The most that may be spent on a stream; `unit=`, `over=`."""
+        return await self._ask(
+            put(of_stream(person, stream, "/limit"), plain, {"epsilon": epsilon, **options})
+        )
+
+    async def pause(self, person: str, stream: str, *, resume: bool = False) -> int:
+        """The id from which on nothing is read, or again."""
+        return await self._ask(calls.paused(person, stream, resume=resume))
+
+    async def forget(self, person: str, stream: str) -> dict[str, Any]:
+        """Forget a stream's outputs and state; until when its name stays closed."""
+        return await self._ask(gone(of_stream(person, stream), plain))
+
+    async def grant(self, person: str, application: str, **options: Any) -> None:
+        """Let an application see outputs; `streams=`, `every=`, `since=`, `until=`."""
+        await self._ask(put(of_person(person, f"/grants/{application}"), nothing, options))
+
+    async def grants(self, person: str) -> list[dict[str, Any]]:
+        """What a person granted to whom."""
+        return await self._ask(get(of_person(person, "/grants"), rows("grants")))
+
+    async def withdraw(self, person: str, application: str) -> None:
+        """Take a grant back."""
+        await self._ask(gone(of_person(person, f"/grants/{application}"), nothing))
+
+    async def make_key(
+        self, kind: str, holder: str | None = None, label: str = "", expires: datetime | None = None
+    ) -> NewKey:
+        """A new key, whose text is in this answer only."""
+        return await self._ask(calls.new_key(kind, holder, label, expires))
+
+    async def keys(self) -> list[dict[str, Any]]:
+        """The keys this one may take back, without their secrets."""
+        return await self._ask(get("/v1/keys", rows("keys")))
+
+    async def revoke_key(self, key: str) -> None:
+        """Take a key back."""
+        await self._ask(gone(f"/v1/keys/{key}", nothing))
+
+    async def plans(self) -> list[dict[str, Any]]:
+        """The plans of the space."""
+        return await self._ask(get("/v1/plans", rows("plans")))
+
+    async def plan(self, plan: str) -> dict[str, Any]:
+        """A plan in words and numbers."""
+        return await self._ask(get(f"/v1/plans/{plan}", plain))
+
+    async def estimate(self, spec: str) -> dict[str, Any]:
+        """What a spec would give, stored nowhere."""
+        return await self._ask(post("/v1/plans/estimate", plain, {"spec": spec}))
+
+    async def release(
+        self, plan: str, data: Any, *, subject: str = "", period: str = "", key: str | None = None
+    ) -> dict[str, Any]:
+        """One release of the data, charged; the same key gives the same one again."""
+        return await self._ask(calls.released(plan, data, subject, period, key))
+
+    async def start_plan(self, spec: str, key: str | None = None) -> str:
+        """The name of a job that calibrates a spec."""
+        return await self._ask(
+            post("/v1/plans", lambda told: str(told["job"]), {"spec": spec}, key)
+        )
+
+    async def job(self, job: str) -> dict[str, Any]:
+        """Where a job stands."""
+        return await self._ask(get(f"/v1/jobs/{job}", plain))
+
+    async def _ask(self, call: Call[T]) -> T:
+        attempts = ATTEMPTS if call.again else 1
+        headers = {**self._headers, **call.headers}
+        for attempt in range(1, attempts + 1):
+            try:
+                answer = await self._http.request(
+                    call.method, call.path, json=call.body, headers=headers
+                )
+            except httpx.TransportError:
+                if attempt == attempts:
+                    raise
+            else:
+                if answer.status_code not in AGAIN or attempt == attempts:
+                    return call.parse(_told(answer))
+            await asyncio.sleep(pause(attempt))
+        raise AssertionError("unreachable")
+
     async def _events(self, person: str, stream: str, after: int | None) -> AsyncIterator[Output]:
-        path = Requests.stream(person, stream, "/events")
+        path = of_stream(person, stream, "/events")
         headers = _resuming(self._headers, after)
         async with self._http.stream("GET", path, headers=headers, timeout=_patient()) as answer:
             if answer.status_code != 200:
@@ -294,43 +470,6 @@ class AsyncClient:
                 output = frames.line(line)
                 if output is not None:
                     yield output
-
-    async def _ask(self, method: str, path: str, body: Any = None, *, attempts: int) -> Any:
-        for attempt in range(1, attempts + 1):
-            try:
-                answer = await self._http.request(method, path, json=body, headers=self._headers)
-            except httpx.TransportError:
-                if attempt == attempts:
-                    raise
-            else:
-                if answer.status_code not in AGAIN or attempt == attempts:
-                    return _told(answer)
-            await asyncio.sleep(pause(attempt))
-        raise AssertionError("unreachable")
-
-
-class Frames:
-    """Server-sent events, line by line."""
-
-    def __init__(self) -> None:
-        self._event = ""
-        self._data: list[str] = []
-
-    def line(self, line: str) -> Output | None:
-        """The output that this line completes, if it does; an `end` is raised."""
-        name, _, value = line.partition(":")
-        if name == "event":
-            self._event = value.removeprefix(" ")
-        elif name == "data":
-            self._data.append(value.removeprefix(" "))
-        if line:
-            return None
-        event, data = self._event, "\n".join(self._data)
-        self._event, self._data = "", []
-        if event == "end":
-            problem = json.loads(data)
-            raise GatewayError(problem["status"], problem["detail"])
-        return Output.of(json.loads(data)) if event == "output" else None
 
 
 def pause(failures: int) -> float:
@@ -345,10 +484,6 @@ def _patient() -> httpx.Timeout:
 
 def _resuming(headers: dict[str, str], after: int | None) -> dict[str, str]:
     return headers if after is None else {**headers, "Last-Event-ID": str(after)}
-
-
-def _pushed(told: Any) -> Pushed:
-    return Pushed(told["taken"], tuple((each["place"], each["reason"]) for each in told["dead"]))
 
 
 def _told(answer: httpx.Response) -> Any:

@@ -120,6 +120,7 @@ async def _walk(gateway: Gateway, plans: dict[str, Plan], settings: Settings) ->
             f"  {curl} {base}/v1/people/ada/streams/places/events\n"
             f"  {curl} {base}/v1/people/ada/streams/day/events\n\n"
             f"Her own page is {base}/page/ (name: ada, key: {made['ada']}).\n"
+            f"The operator's is {base}/page/#/operator (key: {made['operator']}).\n"
             f"The API is described at {base}/docs. Stop with Ctrl-C."
         )
         await asyncio.gather(*(_go(client, walker) for walker in walkers))

@@ -35,11 +35,11 @@ Idempotency = Annotated[
 ]
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class NewKey(Body):
+class NewKey(RequestBody):
     """A key to be made: a person's, a device's (by its person), an application's, an operator's."""
 
     kind: Literal["operator", "person", "device", "application"]
@@ -48,7 +48,7 @@ class NewKey(Body):
     expires: When | None = None
 
 
-class ClockBody(Body):
+class ClockBody(RequestBody):
     """Slots of equal length (`every`, in seconds), or by the wall clock as the model has them."""
 
     every: float | None = Field(None, gt=0, le=7 * 86400, allow_inf_nan=False)
@@ -58,7 +58,7 @@ class ClockBody(Body):
     )
 
 
-class StreamBody(Body):
+class StreamBody(RequestBody):
     """A stream under a plan of the space."""
 
     plan: Name
@@ -70,7 +70,7 @@ class StreamBody(Body):
     )
 
 
-class GrantBody(Body):
+class GrantBody(RequestBody):
     """What an application may see: some streams or all, some time, every so many slots."""
 
     streams: list[Name] | None = Field(None, max_length=64)
@@ -79,14 +79,14 @@ class GrantBody(Body):
     until: When | None = None
 
 
-class ReadingBody(Body):
+class ReadingBody(RequestBody):
     """A context, or a place by its state's name or its coordinates; `at` is now when left out."""
 
     at: When | None = None
     context: Annotated[str, Field(max_length=200), AfterValidator(_plain)] | None = None
     state: Annotated[str, Field(max_length=200), AfterValidator(_plain)] | None = None
-    lat: float | None = Field(None, ge=-90, le=90, allow_inf_nan=False)
-    lon: float | None = Field(None, ge=-180, le=180, allow_inf_nan=False)
+    lat: float | None = Field(None, ge=-90, le=90, allow_inf_nan=False, strict=True)
+    lon: float | None = Field(None, ge=-180, le=180, allow_inf_nan=False, strict=True)
 
     def content(self) -> dict[str, Any]:
         """What the machine may look at."""
@@ -98,14 +98,15 @@ class ReadingBody(Body):
         }
 
 
-class LimitBody(Body):
+class LimitBody(RequestBody):
     """The most that may be spent on a stream: on each day, or ever."""
 
     epsilon: float = Field(gt=0, allow_inf_nan=False, le=1e9)
     unit: Literal["epsilon", "eta"] = "epsilon"
+    over: Literal["period", "lifetime"] = Field("period", description="each day, or all of them")
 
 
-def gateway_of(request: Request) -> Gateway:
+async def gateway_of(request: Request) -> Gateway:
     """The service behind a request."""
     found: Gateway = request.app.state.gateway
     return found
@@ -113,14 +114,15 @@ def gateway_of(request: Request) -> Gateway:
 
 async def authenticated(request: Request) -> Caller:
     """Who is calling."""
-    return await gateway_of(request).caller(request.headers.get("authorization"))
+    gateway: Gateway = request.app.state.gateway
+    return await gateway.caller(request.headers.get("authorization"))
 
 
 House = Annotated[Any, Depends(gateway_of)]
 Who = Annotated[Caller, Depends(authenticated)]
 
 
-def addressed(person: PersonPath, stream: StreamPath, caller: Who) -> Address:
+async def addressed(person: PersonPath, stream: StreamPath, caller: Who) -> Address:
     """The stream that a path names, in the caller's own space."""
     return Address(caller.space, person, stream)
 

@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, insert, select
 
 from shoal.gateway.keys import OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
 from shoal.gateway.problems import missing, not_understood, over_limit
+from shoal.gateway.routes import answers
 from shoal.gateway.routes.bodies import (
     GrantBody,
     House,
@@ -29,7 +30,7 @@ from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 router = APIRouter(prefix="/v1", tags=["people"])
 
 
-@router.get("/people")
+@router.get("/people", response_model=answers.People)
 async def people(house: House, who: Who, after: str = "", limit: int = 100) -> dict[str, Any]:
     """The people of the space, by name, a page at a time. For operators."""
     who.must_be(OPERATOR)
@@ -43,7 +44,7 @@ async def people(house: House, who: Who, after: str = "", limit: int = 100) -> d
     return {"people": found}
 
 
-@router.put("/people/{person}", status_code=201)
+@router.put("/people/{person}", status_code=201, response_model=answers.Person)
 async def put_person(
     house: House, who: Who, person: PersonPath, response: Response
 ) -> dict[str, Any]:
@@ -66,7 +67,7 @@ async def put_person(
     return {"person": person}
 
 
-@router.get("/people/{person}")
+@router.get("/people/{person}", response_model=answers.PersonTold)
 async def get_person(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
     """A person's streams: where each stands, who saw it, what was refused.
 
@@ -76,11 +77,10 @@ async def get_person(house: House, who: Who, person: PersonPath) -> dict[str, An
 
     def work(connection: Any) -> Any:
         _check_there(connection, who.space, person)
-        return overview(connection, who.space, person)
+        told = overview(connection, who.space, [person], by=who.kind)
+        return told[person]
 
     streams = await house.store.reading(who.space, work)
-    if who.kind == OPERATOR:
-        streams = [{**each, "seen": None} for each in streams]
     return {"person": person, "streams": streams}
 
 
@@ -116,7 +116,9 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
     house.remembered.forget()
 
 
-@router.put("/people/{person}/streams/{stream}", status_code=201)
+@router.put(
+    "/people/{person}/streams/{stream}", status_code=201, response_model=answers.StreamNamed
+)
 async def put_stream(
     house: House, who: Who, where: Stream, body: StreamBody, response: Response
 ) -> dict[str, Any]:
@@ -137,7 +139,7 @@ async def put_stream(
     return {"stream": where.stream, "plan": body.plan}
 
 
-@router.delete("/people/{person}/streams/{stream}")
+@router.delete("/people/{person}/streams/{stream}", response_model=answers.ClosedUntil)
 async def delete_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Forget outputs and state; the name stays closed until the day is over. For the person."""
     _own(who, where.person)
@@ -147,28 +149,31 @@ async def delete_stream(house: House, who: Who, where: Stream) -> dict[str, Any]
     return {"closed_until": until}
 
 
-@router.post("/people/{person}/streams/{stream}/pause")
+@router.post("/people/{person}/streams/{stream}/pause", response_model=answers.From)
 async def pause_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Read nothing from the next slot on, which everybody can see. For the person."""
     return await _paused(house, who, where, resume=False)
 
 
-@router.post("/people/{person}/streams/{stream}/resume")
+@router.post("/people/{person}/streams/{stream}/resume", response_model=answers.From)
 async def resume_stream(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """Read again from the next slot on. For the person."""
     return await _paused(house, who, where, resume=True)
 
 
-@router.put("/people/{person}/streams/{stream}/limit")
+@router.put("/people/{person}/streams/{stream}/limit", response_model=answers.LimitTold)
 async def put_limit(house: House, who: Who, where: Stream, body: LimitBody) -> dict[str, Any]:
-    """The most that may be spent on a stream in each period. For operators and the person."""
+    """The most that may be spent on a stream: on each of its days, or ever.
+
+    A stream of places has no days: either is for as long as it lives. For operators and the person.
+    """
     _own_or_operator(who, where.person)
     await house.store.reading(who.space, lambda c: _check_stream(c, where))
-    await house.store.limit(where.subject, body.epsilon, body.unit)
-    return {"unit": body.unit, "amount": body.epsilon}
+    await house.store.limit(where.subject, body.epsilon, body.unit, ever=body.over == "lifetime")
+    return {"unit": body.unit, "amount": body.epsilon, "over": body.over}
 
 
-@router.put("/people/{person}/grants/{application}")
+@router.put("/people/{person}/grants/{application}", response_model=answers.Granted)
 async def put_grant(
     house: House, who: Who, person: PersonPath, application: Name, body: GrantBody
 ) -> dict[str, Any]:
@@ -182,7 +187,7 @@ async def put_grant(
     return {"application": application}
 
 
-@router.get("/people/{person}/grants")
+@router.get("/people/{person}/grants", response_model=answers.Grants)
 async def get_grants(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
     """What a person granted to whom. For the person."""
     _own(who, person)
@@ -198,7 +203,7 @@ async def delete_grant(house: House, who: Who, person: PersonPath, application: 
         raise missing()
 
 
-@router.post("/keys", status_code=201)
+@router.post("/keys", status_code=201, response_model=answers.KeyMade)
 async def post_key(
     house: House, who: Who, body: NewKey, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:
@@ -217,7 +222,7 @@ async def post_key(
     return {"key": made.key, "token": made.token}
 
 
-@router.get("/keys")
+@router.get("/keys", response_model=answers.Keys)
 async def get_keys(house: House, who: Who) -> dict[str, Any]:
     """The keys this caller may take back, without their secrets."""
     who.must_be(OPERATOR, PERSON)

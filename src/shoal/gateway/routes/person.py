@@ -1,27 +1,37 @@
-"""What a person sees about themselves: what was spent, and what may be believed by now."""
+"""What a person sees about themselves, and an operator of their space: what was spent and refused,
+where streams stand; and, for the person alone, what may be believed by now.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from sqlalchemy import select
 
 from shoal.gateway.beliefs import context_curves, heat_map
 from shoal.gateway.keys import OPERATOR, PERSON
 from shoal.gateway.machines import SHOWN, SUPPRESSED
 from shoal.gateway.problems import missing
+from shoal.gateway.routes import answers
 from shoal.gateway.routes.bodies import House, PersonPath, Stream, Who, finite
+from shoal.gateway.sight import overview, refusals, totals
 from shoal.gateway.streams import Address, loaded, now_seconds, row_of
 from shoal.gateway.tables import OUTPUTS, PEOPLE, STREAMS
 
-router = APIRouter(prefix="/v1/people/{person}", tags=["person"])
+router = APIRouter(prefix="/v1", tags=["person"])
 
+MOST_PEOPLE = 200  # of one page of the overview
 ALERT = 0.8  # of a limit: from there on the budget says so
 
 
-@router.get("/streams/{stream}/beliefs")
+@router.get(
+    "/people/{person}/streams/{stream}/beliefs",
+    response_model=answers.Beliefs,
+    response_model_exclude_unset=True,
+)
 async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
     """What an adversary believes after the last closed slot, from public outputs alone.
 
@@ -44,7 +54,9 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
     return found
 
 
-@router.get("/budget")
+@router.get(
+    "/people/{person}/budget", response_model=answers.Budget, response_model_exclude_unset=True
+)
 async def budget(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
     """What was spent on each stream up to its last closed slot, what is left, until when.
 
@@ -60,19 +72,97 @@ async def budget(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
         )
         if connection.execute(known).first() is None:
             raise missing()
-        rows = connection.execute(
-            select(STREAMS).where(
-                STREAMS.c.space == who.space,
-                STREAMS.c.person == person,
-                STREAMS.c.forgotten.is_(None),
-            )
-        ).all()
-        return [(row, loaded(house.rooms, connection, row)) for row in rows]
+        return _open_streams(house, connection, who.space, [person])
 
     found = await house.store.reading(who.space, work)
+    return {"person": person, "streams": (await _spendings(house, found)).get(person, [])}
+
+
+@router.get(
+    "/overview",
+    tags=["operator"],
+    response_model=answers.Overview,
+    response_model_exclude_unset=True,
+)
+async def space_overview(
+    house: House,
+    who: Who,
+    after: Annotated[str, Query(max_length=64, pattern=r"^[A-Za-z0-9._-]*$")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_PEOPLE)] = 50,
+) -> dict[str, Any]:
+    """A space at a glance: numbers of the whole, then people with streams, budgets and refusals.
+
+    People by name, a page at a time. No reading, no output and no grant is in it. For operators.
+    """
+    who.must_be(OPERATOR)
+
+    def work(connection: Any) -> Any:
+        named = (
+            select(PEOPLE.c.person)
+            .where(PEOPLE.c.space == who.space, PEOPLE.c.person > after)
+            .order_by(PEOPLE.c.person)
+            .limit(limit)
+        )
+        people = list(connection.execute(named).scalars())
+        return (
+            totals(connection, who.space, now_seconds()),
+            overview(connection, who.space, people, by=who.kind),
+            _open_streams(house, connection, who.space, people),
+        )
+
+    whole, told, found = await house.store.reading(who.space, work)
+    spent = await _spendings(house, found)
+    page = [
+        {"person": person, "streams": streams, "budget": spent.get(person, [])}
+        for person, streams in told.items()
+    ]
+    last = page[-1]["person"] if len(page) == limit else None
+    return {**whole, "connections": house.hub.connections, "page": page, "after": last}
+
+
+@router.get("/people/{person}/streams/{stream}/refused", response_model=answers.Refusals)
+async def refused(
+    house: House,
+    who: Who,
+    where: Stream,
+    after: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """Readings that were refused, by their place in the order: for which slot, and why.
+
+    What they said was never kept. For the person.
+    """
+    who.must_be(PERSON)
+    if not who.owns(where.person):
+        raise missing()
+
+    def work(connection: Any) -> Any:
+        uid = row_of(connection, where).uid
+        return refusals(connection, where.space, uid, after, limit)
+
+    found = await house.store.reading(who.space, work)
+    return {"refused": found, "after": found[-1]["place"] if found else after}
+
+
+def _open_streams(house: Any, connection: Any, space: str, people: Sequence[str]) -> list[Any]:
+    """Rows of streams that were not forgotten, each with the stream itself."""
+    rows = connection.execute(
+        select(STREAMS).where(
+            STREAMS.c.space == space,
+            STREAMS.c.person.in_(people),
+            STREAMS.c.forgotten.is_(None),
+        )
+    ).all()
+    return [(row, loaded(house.rooms, connection, row)) for row in rows]
+
+
+async def _spendings(house: Any, found: list[Any]) -> dict[str, list[dict[str, Any]]]:
+    """The account of every stream, by person."""
     limits = await house.store.limits()
-    streams = [await _spending(house, row, stream, limits) for row, stream in found]
-    return {"person": person, "streams": streams}
+    told: dict[str, list[dict[str, Any]]] = {}
+    for row, stream in found:
+        told.setdefault(row.person, []).append(await _spending(house, row, stream, limits))
+    return told
 
 
 async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str, Any]:

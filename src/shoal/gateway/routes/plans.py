@@ -19,7 +19,8 @@ from shoal.gateway.jobs import DONE, FAILED, job_told, new_job
 from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
 from shoal.gateway.machines import plan_of
 from shoal.gateway.problems import missing, not_understood
-from shoal.gateway.routes.bodies import Body, House, Idempotency, Name, Text, Who
+from shoal.gateway.routes import answers
+from shoal.gateway.routes.bodies import House, Idempotency, Name, RequestBody, Text, Who
 from shoal.gateway.tables import PLANS
 
 router = APIRouter(prefix="/v1", tags=["plans"])
@@ -28,13 +29,13 @@ SPEC = Annotated[str, Field(max_length=500_000)]
 LOOK = 0.5  # seconds between two looks at a job's progress
 
 
-class PlanBody(Body):
+class PlanBody(RequestBody):
     """A spec, as TOML text or as the object that text stands for; no files, no [data]."""
 
     spec: SPEC | dict[str, Any]
 
 
-class ReleaseBody(Body):
+class ReleaseBody(RequestBody):
     """Data for one release under a plan that is not a stream; it is not stored."""
 
     plan: Name
@@ -43,7 +44,7 @@ class ReleaseBody(Body):
     period: Text = ""
 
 
-@router.post("/plans", status_code=202)
+@router.post("/plans", status_code=202, response_model=answers.JobMade)
 async def post_plan(
     house: House, who: Who, body: PlanBody, response: Response, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:
@@ -65,7 +66,7 @@ async def post_plan(
     return made
 
 
-@router.post("/plans/estimate")
+@router.post("/plans/estimate", response_model=answers.PlanTold, response_model_exclude_unset=True)
 async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     """What a spec would give, stored nowhere: error, cost, what ordinary DP leaks, a dry run."""
     who.must_be(OPERATOR)
@@ -86,7 +87,7 @@ async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     return {"plan": found["plan"], **found["told"]}
 
 
-@router.get("/jobs/{job}")
+@router.get("/jobs/{job}", response_model=answers.JobTold)
 async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
     """Where a job stands. For operators."""
     who.must_be(OPERATOR)
@@ -116,7 +117,7 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
     return StreamingResponse(frames(), media_type="text/event-stream")
 
 
-@router.get("/plans")
+@router.get("/plans", response_model=answers.Plans)
 async def get_plans(house: House, who: Who) -> dict[str, Any]:
     """The plans of the space. For operators and people."""
     who.must_be(OPERATOR, PERSON)
@@ -127,7 +128,7 @@ async def get_plans(house: House, who: Who) -> dict[str, Any]:
     return {"plans": found}
 
 
-@router.get("/plans/{plan}")
+@router.get("/plans/{plan}", response_model=answers.PlanTold, response_model_exclude_unset=True)
 async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
     """A plan: its promise, its explanation, all mechanisms side by side. Plans are no secret."""
     who.must_be(OPERATOR, PERSON, APPLICATION)
@@ -135,7 +136,7 @@ async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
     return {"plan": plan, **json.loads(row.told)}
 
 
-@router.post("/releases")
+@router.post("/releases", response_model=answers.Released)
 async def release(
     house: House, who: Who, body: ReleaseBody, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -12,33 +13,47 @@ from shoal.gateway import metrics
 from shoal.gateway.advance import REASONS, Output, Reading
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
-from shoal.gateway.routes.bodies import House, ReadingBody, Stream, Who
+from shoal.gateway.rounds import Asked
+from shoal.gateway.routes import answers
+from shoal.gateway.routes.bodies import (
+    House,
+    PersonPath,
+    ReadingBody,
+    Stream,
+    StreamPath,
+    Who,
+    authenticated,
+)
 from shoal.gateway.sight import latest, page, sight_of
-from shoal.gateway.streams import Address, instant, now_seconds, take
+from shoal.gateway.streams import Address, instant, now_seconds
 
 router = APIRouter(prefix="/v1/people/{person}/streams/{stream}", tags=["streams"])
 
-ONE_OR_MANY: TypeAdapter[ReadingBody | list[ReadingBody]] = TypeAdapter(
-    ReadingBody | list[ReadingBody]
-)
+MANY: TypeAdapter[list[ReadingBody]] = TypeAdapter(list[ReadingBody])
 JSON = "application/json"
-OUTPUTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {JSON: {"schema": {"type": "object"}}}, "description": "outputs"}
-}
+# inline, because the body is read here and not by FastAPI: it is what most requests carry
+ONE = ReadingBody.model_json_schema()
+READINGS = {"anyOf": [ONE, {"type": "array", "items": ONE}], "title": "Readings"}
 
 
-@router.post("/readings", status_code=202, response_model=None)
-async def push(
-    house: House, who: Who, where: Stream, body: ReadingBody | list[ReadingBody]
-) -> dict[str, Any]:
+@router.post(
+    "/readings",
+    status_code=202,
+    responses={202: {"model": answers.Pushed}},
+    openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": READINGS}}}},
+)
+async def push(request: Request, person: PersonPath, stream: StreamPath) -> Response:
     """Take readings of the person whose device this is. Nothing of them is stored.
 
     The first reading of a slot counts; later ones of the same slot are taken and ignored. What is
     refused is listed with a reason.
     """
+    house = request.app.state.gateway
+    who = await authenticated(request)
     who.must_be(DEVICE)
-    readings = body if isinstance(body, list) else [body]
-    return await taken(house, who, where, readings)
+    readings = parsed(await request.body())
+    told = await taken(house, who, Address(who.space, person, stream), readings)
+    return Response(json.dumps(told), 202, media_type=JSON)
 
 
 async def taken(
@@ -54,9 +69,7 @@ async def taken(
     given = [
         Reading(now if each.at is None else instant(each.at), each.content()) for each in readings
     ]
-    told = await house.store.writing(
-        where.space, lambda connection: take(house.rooms, connection, where, given, now)
-    )
+    told = await house.intake.ask(Asked(where, given, now))
     dead = [(place, reason) for place, reason in enumerate(told) if reason is not None]
     metrics.READINGS.labels("taken").inc(len(told) - len(dead))
     for _, reason in dead:
@@ -67,7 +80,7 @@ async def taken(
     }
 
 
-@router.get("/now", responses=OUTPUTS)
+@router.get("/now", responses={200: {"model": answers.Output}})
 async def now(house: House, who: Who, where: Stream) -> Response:
     """The output of the last closed slot that the caller may see."""
 
@@ -82,7 +95,7 @@ async def now(house: House, who: Who, where: Stream) -> Response:
     return Response(output.body, media_type=JSON)
 
 
-@router.get("/outputs", responses=OUTPUTS)
+@router.get("/outputs", responses={200: {"model": answers.Page}})
 async def outputs(
     house: House,
     who: Who,
@@ -153,9 +166,12 @@ def _page(found: list[Output], after: int) -> str:
 
 
 def parsed(content: bytes) -> list[ReadingBody]:
-    """Readings from a message that is not a request, such as MQTT's."""
+    """The reading in a JSON object, or those in a list of them; refused without repeating it."""
     try:
-        found = ONE_OR_MANY.validate_json(content)
-    except ValidationError:
-        raise not_understood("the message is no reading") from None
-    return found if isinstance(found, list) else [found]
+        if content.lstrip()[:1] == b"[":
+            return MANY.validate_json(content)
+        return [ReadingBody.model_validate_json(content)]
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(("body", *map(str, first["loc"])))
+        raise not_understood(f"{where[:200]}: {first['msg'][:200]}") from None

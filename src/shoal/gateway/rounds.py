@@ -1,0 +1,313 @@
+"""What happens to streams again and again: readings are taken, slots are closed.
+
+Many streams share a transaction, and each of them keeps the promise by itself: its charge, its
+state and its output are committed together, and what is refused or fails is its own. A stream is
+locked before it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from shoal.core.charge import Charge, Ledger
+from shoal.core.errors import ShoalError
+from shoal.core.plan import Release
+from shoal.gateway.advance import AccountOf, LiveStream, Output, Reading, advance, close
+from shoal.gateway.crowd import Spoiled, side_by_side
+from shoal.gateway.machines import SILENT, Payer, stream_kind
+from shoal.gateway.problems import Problem, missing
+from shoal.gateway.streams import Address, House, loaded, sealed, stored_plan
+from shoal.gateway.tables import DEAD, OUTPUTS, STREAMS
+
+AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
+WARM = 16  # plans made ready when a worker starts
+TIDY = 10  # closed slots between two looks for outputs beyond the length of history
+
+Reasons = list[str | None]  # why each reading of a request was dead; None for those taken
+
+
+class Asked(NamedTuple):
+    """Readings of one request, and when they came."""
+
+    address: Address
+    readings: Sequence[Reading]
+    now: float
+
+
+class Moved(NamedTuple):
+    """A stream as it was found and as it is now; what was told, dead, or shown on the way."""
+
+    row: Row[Any]
+    stream: LiveStream
+    changed: bool
+    told: Sequence[Reasons] = ()
+    dead: Sequence[tuple[str, int | None]] = ()
+    outputs: Sequence[Output] = ()
+
+
+class Closing(NamedTuple):
+    """A stream with slots that just closed."""
+
+    address: Address
+    uid: str
+    outputs: Sequence[Output]
+
+
+class Closed(NamedTuple):
+    """What closed; the uids of streams that cannot be closed; whether there may be more to do."""
+
+    shown: list[Closing]
+    broken: list[str]
+    more: bool
+
+
+def take_all(
+    house: House, connection: Connection, asked: Sequence[Asked]
+) -> list[Reasons | ShoalError | Problem]:
+    """What became of the readings of each request, all of it in this transaction.
+
+    Requests for one stream are taken one after the other. `Spoiled` names requests to leave out.
+    """
+    places: dict[Address, list[int]] = {}
+    for place, each in enumerate(asked):
+        places.setdefault(each.address, []).append(place)
+    rows = _locked(connection, places.keys())
+    there = [address for address in places if address in rows]
+    works = [
+        partial(_taken, house, connection, rows[address], [asked[at] for at in places[address]])
+        for address in there
+    ]
+    try:
+        found = side_by_side(works, house.store.charging(connection))
+    except Spoiled as spoiled:
+        raise Spoiled(
+            [at for n in spoiled.places for at in places[there[n]]], spoiled.error
+        ) from None
+    told: dict[int, Any] = dict.fromkeys(range(len(asked)), missing())
+    for address, result in zip(there, found, strict=True):
+        if isinstance(result, Moved):
+            told.update(zip(places[address], result.told, strict=True))
+        else:
+            told.update(dict.fromkeys(places[address], result))
+    moved = [result for result in found if isinstance(result, Moved)]
+    _save(house, connection, [each for each in moved if each.changed])
+    _bury(house, connection, [each for each in moved if each.dead])
+    return [told[place] for place in range(len(asked))]
+
+
+def close_due(
+    house: House, connection: Connection, now: float, most: int, passed: Sequence[str] = ()
+) -> Closed:
+    """Every slot that has ended is shown, of up to `most` streams but those `passed` by (uids)."""
+    rows = due(connection, now, most, passed, skip_locked=house.store.postgres)
+    works = [partial(_closed, house, connection, row, now) for row in rows]
+    try:
+        found = side_by_side(works, house.store.charging(connection))
+    except Spoiled as spoiled:
+        raise Spoiled([rows[at].uid for at in spoiled.places], spoiled.error) from None
+    moved = [result for result in found if isinstance(result, Moved)]
+    _save(house, connection, moved)
+    shown = [
+        {"space": each.row.space, "uid": each.row.uid, **output._asdict()}
+        for each in moved
+        for output in each.outputs
+    ]
+    if shown:
+        connection.execute(insert(OUTPUTS), shown)
+    _forget_old(house, connection, moved)
+    closings = [Closing(_address(each.row), each.row.uid, each.outputs) for each in moved]
+    broken = [
+        row.uid for row, result in zip(rows, found, strict=True) if not isinstance(result, Moved)
+    ]
+    return Closed(closings, broken, len(rows) == most)
+
+
+def due(
+    connection: Connection, now: float, most: int, passed: Sequence[str], *, skip_locked: bool
+) -> list[Row[Any]]:
+    """Streams with a slot to close, the longest overdue first, locked."""
+    wanted = (
+        select(STREAMS)
+        .where(STREAMS.c.closes <= now, STREAMS.c.forgotten.is_(None))
+        .order_by(STREAMS.c.closes)
+        .limit(most)
+    )
+    if passed:
+        wanted = wanted.where(STREAMS.c.uid.not_in(passed))
+    if skip_locked:
+        wanted = wanted.with_for_update(skip_locked=True)
+    return list(connection.execute(wanted))
+
+
+def next_close(connection: Connection, passed: Sequence[str] = ()) -> float | None:
+    """When the next slot of any stream closes, but those passed by."""
+    wanted = select(func.min(STREAMS.c.closes)).where(STREAMS.c.forgotten.is_(None))
+    if passed:
+        wanted = wanted.where(STREAMS.c.uid.not_in(passed))
+    found = connection.execute(wanted).scalar()
+    return None if found is None else float(found)
+
+
+class _Unpaid:
+    """A ledger for steps that nobody sees."""
+
+    def settle(self, charge: Charge, sample: Callable[[], Release]) -> Release:
+        return sample()
+
+
+def warm_up(house: House, connection: Connection) -> int:
+    """How many plans are ready: loaded, and stepped once on made-up readings that nobody sees.
+
+    What is compiled or built at a first step would keep everybody waiting at the first slot.
+    """
+    wanted = select(STREAMS.c.space, STREAMS.c.plan).where(STREAMS.c.forgotten.is_(None))
+    rows = connection.execute(wanted.distinct().limit(WARM)).all()
+    for space, name in rows:
+        plan = stored_plan(house, connection, space, name)
+        kind, account = stream_kind(plan), Payer(_Unpaid(), "nobody", "never", "none")
+        state, _ = kind.step(plan, kind.begin(plan), plan.task.query.states[0], account)
+        state, _ = kind.step(plan, state, plan.task.query.states[0], account)
+        kind.skip(plan, state, SILENT)
+    return len(rows)
+
+
+def _taken(
+    house: House, connection: Connection, row: Row[Any], asked: Sequence[Asked], ledger: Ledger
+) -> Moved:
+    """A stream after the readings of requests, in their order."""
+    before = stream = loaded(house, connection, row)
+    account, early = _account(ledger, row), house.store.settings.early
+    answers: list[Reasons] = []
+    dead: list[tuple[str, int | None]] = []
+    for each in asked:
+        told: Reasons = []
+        for reading in each.readings:
+            taken = advance(stream, reading, each.now, account, early=early)
+            stream = taken.stream
+            if taken.dead is not None:
+                dead.append((taken.dead, taken.ordinal))
+            told.append(taken.dead)
+        answers.append(told)
+    return Moved(row, stream, stream is not before, answers, dead)
+
+
+def _closed(
+    house: House, connection: Connection, row: Row[Any], now: float, ledger: Ledger
+) -> Moved:
+    """A stream after every slot that has ended, with what they show."""
+    stream, outputs = close(loaded(house, connection, row), now, _account(ledger, row), AT_ONCE)
+    return Moved(row, stream, changed=True, outputs=outputs)
+
+
+def _account(ledger: Ledger, row: Row[Any]) -> AccountOf:
+    subject, uid = _address(row).subject, row.uid
+    return lambda period, ordinal: Payer(ledger, subject, period, f"{uid}/{ordinal}")
+
+
+def _address(row: Row[Any]) -> Address:
+    return Address(row.space, row.person, row.stream)
+
+
+def _locked(connection: Connection, addresses: Collection[Address]) -> dict[Address, Row[Any]]:
+    """The rows of streams that are there, locked in the order of their names."""
+    parts = zip(Address._fields, zip(*addresses, strict=True), strict=True)
+    wanted = {name: sorted(set(values)) for name, values in parts}
+    found = ((_address(row), row) for row in connection.execute(_ALL_LOCKED, wanted))
+    return {at: row for at, row in found if row.forgotten is None and at in addresses}
+
+
+def _save(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
+    """The streams as they stand now, sealed anew."""
+    if not moved:
+        return
+    rows = []
+    for row, stream, *_ in moved:
+        key, content = sealed(house, row.space, stream)
+        values = {"key": key, "sealed": content, "closed": stream.closed, "closes": row.closes}
+        values |= {"plan": row.plan, "clock": row.clock, "swap": row.swap}
+        if stream.closed != row.closed:
+            values["closes"] = stream.clock.closes(stream.closed)
+        if stream.plan_id != row.plan or (row.swap is not None and stream.swap is None):
+            values |= {"plan": stream.plan_id, "clock": stream.clock.as_text(), "swap": None}
+        own = {f"own_{name}": value for name, value in _address(row)._asdict().items()}
+        rows.append(own | {f"new_{name}": value for name, value in values.items()})
+    connection.execute(_SAVE, rows)
+
+
+def _bury(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
+    """Remember that readings were refused, and why; the oldest give way."""
+    if not moved:
+        return
+    last = {
+        uid: int(place)
+        for uid, place in connection.execute(
+            select(DEAD.c.uid, func.max(DEAD.c.place))
+            .where(
+                DEAD.c.space.in_([each.row.space for each in moved]),
+                DEAD.c.uid.in_([each.row.uid for each in moved]),
+            )
+            .group_by(DEAD.c.uid)
+        )
+    }
+    for row, dead in ((each.row, each.dead) for each in moved):
+        place = last.get(row.uid, 0)
+        buried = [
+            {"space": row.space, "uid": row.uid, "place": at, "ordinal": ordinal, "reason": reason}
+            for at, (reason, ordinal) in enumerate(dead, place + 1)
+        ]
+        connection.execute(insert(DEAD), buried)
+        oldest = place + len(buried) - house.store.settings.dead
+        if oldest > 0:
+            connection.execute(
+                delete(DEAD).where(
+                    DEAD.c.space == row.space, DEAD.c.uid == row.uid, DEAD.c.place <= oldest
+                )
+            )
+
+
+def _forget_old(house: House, connection: Connection, moved: Sequence[Moved]) -> None:
+    """Outputs beyond the length of history go, a few at a time."""
+    rows = [
+        {
+            "own_space": each.row.space,
+            "own_uid": each.row.uid,
+            "before": each.stream.closed - house.store.settings.history,
+        }
+        for each in moved
+        if each.stream.closed // TIDY != each.row.closed // TIDY
+    ]
+    if rows:
+        connection.execute(_FORGET, rows)
+
+
+# made once: building a statement takes longer than running it
+_ALL_LOCKED = (
+    select(STREAMS)
+    .where(*(STREAMS.c[name].in_(bindparam(name, expanding=True)) for name in Address._fields))
+    .order_by(STREAMS.c.space, STREAMS.c.person, STREAMS.c.stream)
+    .with_for_update()
+)
+_SAVED = ("key", "sealed", "closed", "closes", "plan", "clock", "swap")
+_SAVE = (
+    update(STREAMS)
+    .where(*(STREAMS.c[name] == bindparam(f"own_{name}") for name in Address._fields))
+    .values({name: bindparam(f"new_{name}") for name in _SAVED})
+)
+_FORGET = delete(OUTPUTS).where(
+    OUTPUTS.c.space == bindparam("own_space"),
+    OUTPUTS.c.uid == bindparam("own_uid"),
+    OUTPUTS.c.ordinal < bindparam("before"),
+)

@@ -1,0 +1,189 @@
+"""Readings that come together: one transaction, and each keeps its promise by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from shoal.core.errors import InputError, LedgerError, StoredError
+from shoal.gateway import app
+from shoal.gateway.advance import Reading
+from shoal.gateway.crowd import Crowd, Spoiled, side_by_side
+from shoal.gateway.problems import Problem
+from shoal.gateway.rounds import Asked, close_due, next_close, take_all, warm_up
+from shoal.gateway.store import ALL, Store
+from shoal.gateway.streams import Address, House, open_stream
+from shoal.gateway.tables import OUTPUTS, STREAMS
+from shoal.gateway.vault import Vault, read_keys
+from shoal.ledger.engines import UNREACHABLE
+from shoal.places.stream import LocationStream
+from tests.gateway.gateway_house import fill, plan, settings_in
+
+NOW = 1_000_000.0
+EVERY = 10.0
+PEOPLE = ("ada", "ben", "cleo", "dora")
+
+
+class Rooms:
+    """Four people with a stream of places each, in a database of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = settings_in(folder)
+        self.store = Store(settings)
+        self.store.migrate()
+        self.house = House(self.store, Vault(read_keys("", settings.state_key_file)))
+        self.store.write(ALL, lambda c: fill(c, ("one",)))
+        asked = {"plan": "walk", "clock": {"every": EVERY}}
+        self.store.write(
+            ALL,
+            lambda c: [
+                open_stream(self.house, c, self.where(p), asked, NOW - EVERY) for p in PEOPLE
+            ],
+        )
+
+    def where(self, person: str) -> Address:
+        return Address("one", person, "s")
+
+    def asked(self, person: str, *states: str) -> Asked:
+        return Asked(self.where(person), [Reading(NOW + 1, {"state": s}) for s in states], NOW + 1)
+
+    def take(self, *asked: Asked) -> list[Any]:
+        return self.store.write(ALL, lambda c: take_all(self.house, c, asked))
+
+    def spoil(self, person: str) -> None:
+        """Change a byte of a stored state."""
+        own = STREAMS.c.person == person
+        rotten = update(STREAMS).where(own).values(sealed=b"rotten" * 20)
+        self.store.write(ALL, lambda c: c.execute(rotten))
+
+    def subjects(self) -> list[str]:
+        return sorted(charge.subject for charge in self.store.ledger.charges())
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> Iterator[Rooms]:
+    found = Rooms(tmp_path)
+    yield found
+    found.store.close()
+
+
+def test_requests_that_come_together_are_charged_once_each(rooms: Rooms) -> None:
+    asked = [rooms.asked(person, "0,0", "1,1") for person in PEOPLE]
+    assert rooms.take(*asked, rooms.asked("ada", "2,2")) == [[None, None]] * 4 + [[None]]
+    assert rooms.subjects() == [rooms.where(person).subject for person in PEOPLE]
+    assert rooms.store.ledger.verify().intact
+
+
+def test_what_is_missing_unreadable_or_rotten_is_nobody_elses_trouble(rooms: Rooms) -> None:
+    rooms.spoil("ben")
+    told = rooms.take(
+        rooms.asked("ada", "0,0"),
+        rooms.asked("ben", "0,0"),
+        rooms.asked("nobody", "0,0"),
+        rooms.asked("cleo", "nowhere"),
+    )
+    assert told[0] == [None]
+    assert isinstance(told[1], StoredError)
+    assert isinstance(told[2], Problem)
+    assert told[3] == ["unreadable"]
+    assert rooms.subjects() == [rooms.where("ada").subject]
+
+
+def test_a_stream_that_cannot_be_closed_holds_nobody_up(rooms: Rooms) -> None:
+    rooms.spoil("ben")
+    later = NOW + 2 * EVERY
+    closed = rooms.store.write(ALL, lambda c: close_due(rooms.house, c, later, 10))
+    assert len(closed.shown) == 3
+    uid = select(STREAMS.c.uid).where(STREAMS.c.person == "ben")
+    assert closed.broken == [rooms.store.read(ALL, lambda c: c.execute(uid).scalar_one())]
+    upcoming = rooms.store.read(ALL, lambda c: next_close(c, closed.broken))
+    assert upcoming is not None
+    assert upcoming > later
+    count = len(rooms.store.read(ALL, lambda c: c.execute(select(OUTPUTS)).all()))
+    assert count == sum(len(each.outputs) for each in closed.shown) > 0
+
+
+def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> None:
+    """A charge whose state is not stored must not be committed, with whomever it came."""
+    built = plan("walk")
+
+    def charged(ledger: Any, subject: str) -> str:
+        LocationStream.begin(built).read("0,0", ledger=ledger, subject=subject, key=subject)
+        return subject
+
+    def failing(ledger: Any) -> str:
+        charged(ledger, "failing")
+        raise InputError("no")
+
+    def together(connection: Any) -> list[Any]:
+        works = [lambda ledger: charged(ledger, "good"), failing]
+        return list(side_by_side(works, rooms.store.charging(connection)))
+
+    with pytest.raises(Spoiled) as spoiled:
+        rooms.store.write(ALL, together)
+    assert list(spoiled.value.places) == [1]
+    assert isinstance(spoiled.value.error, InputError)
+    assert rooms.subjects() == []
+
+
+def test_a_worker_is_warm_before_its_first_slot_and_charges_nobody_for_it(rooms: Rooms) -> None:
+    assert rooms.store.read(ALL, lambda c: warm_up(rooms.house, c)) == 1
+    assert rooms.subjects() == []
+
+
+def test_a_part_that_fails_begins_again_and_a_database_that_is_away_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "RESTART", 0.001)
+    runs: list[int] = []
+
+    async def part() -> None:
+        runs.append(1)
+        raise RuntimeError("broken")
+
+    async def run() -> None:
+        task = asyncio.create_task(app.kept_going(part))
+        while len(runs) < 3:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(run())
+
+    def away() -> int:
+        runs.append(1)
+        if len(runs) < 8:
+            raise LedgerError(f"the ledger x {UNREACHABLE}")
+        return len(runs)
+
+    assert app.patiently(away) == 8
+    with pytest.raises(LedgerError, match="other"):
+        app.patiently(lambda: raised(LedgerError("other")))
+
+
+def raised(error: Exception) -> None:
+    raise error
+
+
+def test_a_crowd_gathers_while_others_are_under_way_and_is_bounded() -> None:
+    groups: list[int] = []
+
+    async def work(items: list[int]) -> list[int | Exception]:
+        groups.append(len(items))
+        await asyncio.sleep(0.01)
+        return [InputError("odd") if item % 2 else item for item in items]
+
+    async def run() -> list[Any]:
+        crowd: Crowd[int, int] = Crowd(work, waiting=8)
+        asked = [asyncio.create_task(crowd.ask(n)) for n in range(10)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    told = asyncio.run(run())
+    assert groups == [1, 8]
+    assert [each for each in told if isinstance(each, int)] == [0, 2, 4, 6, 8]
+    assert isinstance(told[9], Problem)  # one too many waited
+    assert [type(told[n]) for n in (1, 3, 5, 7)] == [InputError] * 4

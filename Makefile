@@ -5,7 +5,7 @@ BIN := .venv/bin
 BENCHMARKS := $(notdir $(basename $(filter-out %/__init__.py,$(wildcard benchmarks/*.py))))
 CODE := $(wildcard src tests benchmarks studies docs/conf.py)
 
-.PHONY: help demo serve test test-slow check bench docs notebooks sbom format clean studio views
+.PHONY: help demo serve test test-slow check bench docs notebooks sbom format clean studio views shots
 
 help:
 	@echo "make demo       the tour: what a release leaks, the plan that fixes it, the audit"
@@ -15,6 +15,7 @@ help:
 	@echo "make check      format, lint, types, then the fast tests"
 	@echo "make bench      speed and noise as ratios against references in the same run"
 	@echo "make studio     the browser: builds its page if it must, and opens it"
+	@echo "make shots      renew the studio's pictures in the documentation"
 	@echo "make docs       the documentation as html, in docs/_build/html"
 	@echo "make notebooks  run the notebooks of the documentation"
 	@echo "make sbom       a bill of materials of what is installed, in dist/sbom.cdx.json"
@@ -53,6 +54,11 @@ studio: .venv/.with-studio $(PAGE)
 	$(BIN)/shoal studio
 
 views: $(PAGE)
+
+# the pictures of docs/studio, taken by the browser tests
+SHOTS := leak places places-policy day day-event ties budget audit operator person
+shots: .venv/.with-dev $(PAGE)
+	SHOAL_SHOTS=docs/studio SHOAL_SHOTS_ONLY="$(SHOTS)" $(BIN)/python -m pytest -q tests/studio
 
 # node from the machine, else from the Python package that carries it
 $(PAGE): $(VIEWS) | $(BIN)/python

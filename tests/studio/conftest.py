@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +18,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "src" / "shoal" / "studio" / "static" / "index.html"
+AXE = ROOT / "views" / "node_modules" / "axe-core" / "axe.min.js"
 SHOTS = os.environ.get("SHOAL_SHOTS")  # a folder: the tests leave a picture of every room there
-PATIENCE_MS = 180_000  # on a busy machine
+ONLY = os.environ.get("SHOAL_SHOTS_ONLY", "").split()  # names of the pictures wanted; else all
+COLOURS, TALLEST = 96, 1500  # of a picture: a screen has few colours, and a page of the docs an end
+PATIENCE_MS = int(os.environ.get("SHOAL_PATIENCE_MS", "180000"))  # on a busy machine
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -33,6 +39,7 @@ class Studio(NamedTuple):
 
     address: str
     process: subprocess.Popen[str]
+    folder: Path
 
     @property
     def home(self) -> str:
@@ -52,9 +59,13 @@ def started(folder: Path, *options: str) -> Studio:
         env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
-    found = re.search(r"http://\S+", process.stdout.readline())
+    found = re.search(r"http://127.0.0.1:(\d+)\S+", process.stdout.readline())
     assert found, "the studio printed no address"
-    return Studio(found[0], process)
+    for _ in range(PATIENCE_MS // 100):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(found[1]))):
+            return Studio(found[0], process, folder)
+        time.sleep(0.1)
+    raise AssertionError("the studio does not answer")
 
 
 def stopped(studio: Studio) -> None:
@@ -109,7 +120,47 @@ def enter(page: Any, room: str) -> None:
 
 
 def shot(page: Any, name: str) -> None:
-    """Keep a picture where somebody asked for it."""
-    if SHOTS:
-        Path(SHOTS).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"), full_page=True)
+    """Keep a picture where somebody asked for it; one for the docs is small."""
+    if not SHOTS or (ONLY and name not in ONLY):
+        return
+    path = Path(SHOTS) / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(path), full_page=True)
+    if ONLY:
+        from PIL import Image
+
+        with Image.open(path) as taken:
+            whole = taken.convert("RGB").crop((0, 0, taken.width, min(taken.height, TALLEST)))
+            small = whole.quantize(COLOURS, dither=Image.Dither.NONE)
+        small.save(path, optimize=True)
+
+
+def every_look(page: Any, name: str) -> None:
+    """Light, dark, at twice the size of its letters and on a phone: whole, and nobody shut out."""
+    before = page.viewport_size
+    shot(page, name)
+    assert_open_to_all(page)
+    page.emulate_media(color_scheme="dark")
+    assert_open_to_all(page)
+    shot(page, f"{name}-dark")
+    for look, size in (("large", (600, 450)), ("phone", (360, 740))):
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{name} on a {look} screen is {wide} pixels too wide"
+        shot(page, f"{name}-{look}")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(before)
+
+
+def assert_open_to_all(page: Any) -> None:
+    """axe-core finds nothing serious."""
+    if not AXE.is_file():
+        return
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document).then(found => found.violations)")
+    serious = {
+        one["id"]: one["nodes"][0]["html"][:200]
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    }
+    assert serious == {}

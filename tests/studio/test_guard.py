@@ -108,7 +108,7 @@ def test_no_file_of_the_computer_can_be_named(inside: TestClient) -> None:
     [
         (b"[" * 100_000, "no JSON object"),
         (b"[1]", "no JSON object"),
-        (b"{" + b" " * 2**20 + b"}", "larger than 1 MB"),
+        (b"{" + b" " * 2**24 + b"}", "larger than 16 MB"),
     ],
 )
 def test_a_question_that_is_none_ends_in_a_sentence(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shoal
+from shoal.places.map import SquareGrid
+from shoal.places.walk import free_walk
 from shoal.studio import notebook
 from shoal.studio.notebook import load_ipython_extension, view_of
 
@@ -54,6 +57,60 @@ def test_a_release_shows_no_truth() -> None:
     assert found[1]["truth"] is None
 
 
+MAP = SquareGrid(south=Fraction(52), west=Fraction(13), cell_m=Fraction(500), rows=2, columns=3)
+WALK = free_walk(MAP)
+POINTS = shoal.coordinates(WALK)
+NEAR = shoal.PolicyGraph.within(POINTS, 1)
+
+
+def test_a_policy_is_a_graph_of_who_must_look_alike() -> None:
+    found = view_of(NEAR)
+    assert found is not None
+    name, props = found
+    assert name == "tieGraph"
+    assert [node["name"] for node in props["nodes"]] == list(NEAR.states)
+    assert len(props["edges"]) == len(NEAR.all_edges())
+    assert view_of(shoal.LocationSet(policy=NEAR, delta=Fraction(1, 100))) == found
+
+
+def built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views that stand for the real ones, which need node."""
+    pytest.importorskip("anywidget")
+    monkeypatch.setattr(notebook, "static_folder", lambda: folder)
+    (folder / "views.js").write_text("export default { render() {} };")
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_track_is_played_and_its_truth_kept_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truth: bool
+) -> None:
+    built(tmp_path, monkeypatch)
+    plan = shoal.calibrate(POINTS, NEAR, WALK, epsilon=1)
+    made = notebook.play(plan, WALK.states[:4], truth=truth, rng=shoal.SeededRng(1))
+    assert made.view == "player"
+    assert made.props["count"] == 4
+    drawn, errors, _ = made.props["columns"][0]["panes"]
+    json.dumps(made.props, allow_nan=False)
+    assert [frame["truth"] for frame in drawn["frames"]] == ([0, 1, 2, 3] if truth else [None] * 4)
+    assert len(drawn["frames"][0]["body"]) >= 3
+    assert len(errors["props"]["values"]) == 4
+    assert "4 steps" in made._repr_mimebundle_()[0]["text/html"]
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_day_is_played_and_its_truth_kept_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, truth: bool
+) -> None:
+    built(tmp_path, monkeypatch)
+    made = notebook.play(MASK, ["home", "clinic", "home"], truth=truth)
+    lanes, curves = made.props["columns"][0]["panes"]
+    assert ("truth" in lanes["props"]) == truth
+    kinds = {curve["kind"] for curve in curves["props"]["curves"]}
+    assert kinds == ({"prior", "naive", "promised"} if truth else {"prior", "promised"})
+    with pytest.raises(shoal.InputError, match="only steps and slots can be played"):
+        notebook.play(COUNT, ["a"])
+
+
 class Formatter:
     def __init__(self) -> None:
         self.known: dict[type, Any] = {}
@@ -81,11 +138,11 @@ def test_a_notebook_is_told_once_and_falls_back_where_nothing_is_built(
 
 
 def test_a_picture_carries_the_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("anywidget")
-    (tmp_path / "views.js").write_text("export default { render() {} };")
-    monkeypatch.setattr(notebook, "static_folder", lambda: tmp_path)
+    built(tmp_path, monkeypatch)
     made = notebook.widget(COUNT)
     assert made.view == "noisePreview"
     assert made.props["unit"] == "entries"
+    shown, _ = made._repr_mimebundle_()
+    assert shown["text/html"] == COUNT._repr_html_()  # where no JavaScript runs
     with pytest.raises(shoal.InputError, match="there is no picture of a int"):
         notebook.widget(3)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from tests.gateway.gateway_house import House, running
-from tests.studio.conftest import PATIENCE_MS, STATIC, shot
+from tests.studio.conftest import PATIENCE_MS, STATIC, Studio, enter, every_look
 
 pytestmark = pytest.mark.xdist_group("studio")  # one browser for all
 OWN = "/v1/people/ada"
@@ -60,7 +60,7 @@ def test_a_person_sees_pauses_and_takes_back(page: Any, lived: House, tmp_path: 
     entered(page, lived)
     page.wait_for_selector("[data-name=beliefMap] canvas")
     assert "viewer" in page.inner_text("main")
-    shot(page, "person")
+    every_look(page, "person")
     page.locator("section", has_text="walk").first.get_by_text("Pause").click()
     page.wait_for_selector("text=Go on from the next slot")
     page.click("text=Take back")
@@ -70,9 +70,61 @@ def test_a_person_sees_pauses_and_takes_back(page: Any, lived: House, tmp_path: 
     assert wide <= 0
 
 
-@pytest.mark.parametrize("holder", ["one/viewer", "two/ada", "one/ben"])
-def test_another_key_sees_nothing(page: Any, lived: House, holder: str) -> None:
-    entered(page, lived, holder)
-    told = page.wait_for_selector("[role=alert]").inner_text()
-    assert told
+def test_another_key_sees_nothing(page: Any, lived: House) -> None:
+    for holder in ("one/viewer", "two/ada", "one/ben"):
+        entered(page, lived, holder)
+        assert page.wait_for_selector("[role=alert]").inner_text()
+        assert page.locator("canvas").count() == 0
+        page.click("text=Leave")
+
+
+def test_an_operator_sees_where_streams_stand_and_not_what_they_show(
+    page: Any, lived: House
+) -> None:
+    page.goto(f"{lived.base}/page/#/operator")
+    page.set_viewport_size({"width": 1200, "height": 900})
+    page.fill("input[type=password]", lived.token("one/operator"))
+    page.click("text=Show it")
+    page.wait_for_selector("tbody tr:has-text('walk')")
+    assert "ada" in page.inner_text("table >> nth=0")
     assert page.locator("canvas").count() == 0
+    assert "viewer" not in page.inner_text("main")
+    page.click("text=Set a limit")
+    page.fill("td input", "50")
+    page.click("td >> text=Set")
+    page.wait_for_selector("td:has-text('of 50')")
+    every_look(page, "operator")
+
+
+def test_the_live_room_asks_a_gateway_on_this_computer(
+    browser: Any, studio: Studio, lived: House
+) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(studio.address)
+    enter(page, "live")
+    every_look(page, "live-closed")
+    for address, key, words in (
+        ("http://127.0.0.1:9", "key", "no gateway answers at"),
+        ("https://shoal.example", "key", "gateways on this computer only"),
+        (lived.base, "no-key", "key"),
+        ("somewhere", "key", "it must look like"),
+    ):
+        page.fill("input[type=url]", address)
+        page.fill("input[type=password]", key)
+        page.click("text=Show it")
+        page.wait_for_selector(f"[role=alert]:has-text({words!r})")
+        page.click("button:has-text('Leave')")
+    page.fill("input[type=url]", lived.base)
+    page.fill("input[type=password]", lived.token("one/operator"))
+    page.click("text=Show it")
+    page.wait_for_selector("tbody tr:has-text('walk')")
+    every_look(page, "live")
+    page.click("button:has-text('Leave')")
+    page.check("text=one of its people")
+    page.fill("text=your name here >> input", "ada")
+    page.fill("input[type=password]", lived.token("one/ada"))
+    page.click("text=Show it")
+    page.wait_for_selector("[data-name=beliefMap] canvas")
+    context.close()

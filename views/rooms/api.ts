@@ -20,7 +20,7 @@ export interface Bench {
   plan?: string;
 }
 
-const GONE = "The studio does not answer; start it again with `shoal studio`, this page will go on.";
+const GONE = "The studio does not answer; start it again with `shoal studio`, open its new address, and this page will go on.";
 
 async function ask(path: string, init: RequestInit): Promise<Response> {
   let response: Response;
@@ -34,17 +34,20 @@ async function ask(path: string, init: RequestInit): Promise<Response> {
   throw new Refusal(told.sentence ?? `The studio answered ${response.status}.`);
 }
 
-/** Hand a file to the studio; it stays on this computer. */
+/** Hand a file to the studio; it stays on this computer. One that is too large is not even read. */
 export async function upload(file: File): Promise<string> {
+  const { most } = await start();
+  if (file.size > most)
+    throw new Refusal(`The file is larger than ${Math.round(most / 2 ** 20)} MB; use \`shoal job\` for such data.`);
   const headers = { "x-file-name": encodeURIComponent(file.name) };
   const response = await ask("api/uploads", { method: "POST", body: file, headers });
   return ((await response.json()) as { file: string }).file;
 }
 
-/** The file named on the command line, if there is one. */
-export async function start(): Promise<string | null> {
+/** The file named on the command line, if there is one, and the most bytes that are taken. */
+export async function start(): Promise<{ data: string | null; most: number }> {
   const response = await ask("api/start", { method: "GET" });
-  return ((await response.json()) as { data: string | null }).data;
+  return (await response.json()) as { data: string | null; most: number };
 }
 
 /** Begin `act` in `room`; `hear` is told how far it is. */

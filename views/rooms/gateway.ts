@@ -1,4 +1,4 @@
-// The gateway as a person sees it: their own streams, with their own key, which stays in memory only.
+// The gateway as people and operators see it, with their own key, which stays in memory only.
 
 export interface Stream {
   stream: string;
@@ -7,7 +7,7 @@ export interface Stream {
   forgotten: boolean;
   next: number;
   refused: Record<string, number>;
-  seen: { application: string; outputs: number; at: number }[];
+  seen: { application: string; outputs: number; at: number }[] | null;
 }
 
 export interface Spending {
@@ -31,38 +31,41 @@ export type Beliefs =
   | { kind: "places"; places: { state: string; belief: number; lat?: number; lon?: number }[] }
   | { kind: "contexts"; contexts: string[]; closed: number; before: number[][]; after: number[][] };
 
-export interface Output {
-  id: number;
-  status: string;
-  context?: string | null;
+/** One call: a path under the gateway, such as /v1/people. */
+export interface Question {
+  path: string;
+  method?: string;
+  body?: object;
 }
 
-/** One person's calls; a refusal is an Error with the gateway's own sentence. */
-export class Gateway {
-  constructor(
-    readonly person: string,
-    readonly key: string,
-  ) {}
+/** Ask all, in order of their answers; the first refusal is thrown with the gateway's own sentence. */
+export type Ask = (questions: Question[]) => Promise<unknown[]>;
 
-  async call<Answer>(path: string, method = "GET", body?: object): Promise<Answer> {
-    const headers: Record<string, string> = { authorization: `Bearer ${this.key}` };
-    if (body) headers["content-type"] = "application/json";
-    let response: Response;
-    try {
-      response = await fetch(`/v1/people/${encodeURIComponent(this.person)}${path}`, {
-        method,
-        headers,
-        ...(body ? { body: JSON.stringify(body) } : {}),
-      });
-    } catch {
-      throw new Error("The gateway does not answer; try again in a moment.");
-    }
-    if (response.status === 204) return undefined as Answer;
-    const told = (await response.json().catch(() => ({}))) as Answer & { detail?: string; title?: string };
-    if (!response.ok) throw new Error(told.detail ?? told.title ?? `The gateway answered ${response.status}.`);
-    return told;
+/** Straight to the gateway that serves this page, with a key that stays in memory. */
+export function direct(key: string): Ask {
+  return (questions) => Promise.all(questions.map((one) => called(key, one)));
+}
+
+async function called(key: string, { path, method = "GET", body }: Question): Promise<unknown> {
+  const headers: Record<string, string> = { authorization: `Bearer ${key}` };
+  if (body) headers["content-type"] = "application/json";
+  let response: Response;
+  try {
+    response = await fetch(path, { method, headers, ...(body ? { body: JSON.stringify(body) } : {}) });
+  } catch {
+    throw new Error("The gateway does not answer; try again in a moment.");
   }
+  if (response.status === 204) return null;
+  const told = (await response.json().catch(() => ({}))) as { detail?: string; title?: string };
+  if (!response.ok) throw new Error(told.detail ?? told.title ?? `The gateway answered ${response.status}.`);
+  return told;
 }
+
+export const pathOf = (person: string, rest = "") => `/v1/people/${encodeURIComponent(person)}${rest}`;
+
+export const isPaused = (one: Stream) => one.paused.some(([, end]) => end === null);
+
+export const refusals = (one: Stream) => Object.values(one.refused).reduce((sum, count) => sum + count, 0);
 
 const KM = 111.195; // of a degree of latitude
 

@@ -38,3 +38,20 @@ export class Desk {
     this.progress = null;
   }
 }
+
+/** Questions to a gateway: whether one is under way, and the sentence of a refusal. */
+export class Asking {
+  busy = $state(true);
+  problem = $state<string | null>(null);
+
+  async safely(work: () => Promise<void>): Promise<void> {
+    [this.busy, this.problem] = [true, null];
+    try {
+      await work();
+    } catch (error) {
+      this.problem = error instanceof Error ? error.message : String(error);
+    } finally {
+      this.busy = false;
+    }
+  }
+}

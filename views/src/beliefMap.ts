@@ -4,6 +4,8 @@
 import { replace, themeOf, widthOf, type Theme } from "./theme";
 import type { BeliefMapProps } from "./types";
 
+const RULER = 24; // pixels below the map, for its scale
+
 /** From kilometres to pixels. */
 export interface Frame {
   x: (km: number) => number;
@@ -61,19 +63,20 @@ function canvasIn(element: HTMLElement, frame: Frame): HTMLCanvasElement {
   }
   const ratio = globalThis.devicePixelRatio || 1;
   canvas.width = Math.round(frame.width * ratio);
-  canvas.height = Math.round(frame.height * ratio);
+  canvas.height = Math.round((frame.height + RULER) * ratio);
   canvas.style.width = `${frame.width}px`;
-  canvas.style.height = `${frame.height}px`;
   return canvas;
 }
 
 function draw(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
   pen.fillStyle = theme.ground;
-  pen.fillRect(0, 0, frame.width, frame.height);
+  pen.fillRect(0, 0, frame.width, frame.height + RULER);
   heat(pen, frame, props, theme);
   edges(pen, frame, props, theme);
+  degrees(pen, frame, props, theme);
   outline(pen, frame, props, theme);
   marks(pen, frame, props, theme);
+  ruler(pen, frame, theme);
 }
 
 function heat(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
@@ -122,28 +125,90 @@ function outline(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapPr
     }
     pen.setLineDash([]);
   };
-  box(props.zone ?? [], theme.accent, []);
+  (props.zones ?? []).forEach((zone, number) => {
+    box(zone, theme.accent, []);
+    const first = props.cells[zone[0] ?? -1];
+    if (first === undefined) return;
+    label(pen, Math.max(8, frame.x(first.x) - side / 2), Math.min(frame.height - 8, frame.y(first.y) + side / 2), String.fromCharCode(65 + number), theme);
+  });
   box(props.exposed ?? [], theme.warning, [3, 3]);
+  box(props.cursor == null ? [] : [props.cursor], theme.ink, []);
+}
+
+/** A letter on a small disc, readable on any ground. */
+function label(pen: CanvasRenderingContext2D, x: number, y: number, words: string, theme: Theme): void {
+  pen.fillStyle = theme.accent;
+  pen.beginPath();
+  pen.arc(x, y, 8, 0, 2 * Math.PI);
+  pen.fill();
+  pen.fillStyle = theme.ground;
+  write(pen, words, x, y, 11);
+}
+
+function write(pen: CanvasRenderingContext2D, words: string, x: number, y: number, size: number): void {
+  pen.font = `${size}px system-ui, sans-serif`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  pen.fillText(words, x, y);
+}
+
+function degrees(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  const side = props.width * frame.scale;
+  if (side < 18) return; // no room for a number
+  props.cells.forEach((cell, at) => {
+    const count = props.degree?.[at];
+    if (count === undefined) return;
+    pen.fillStyle = theme.ground;
+    pen.globalAlpha = 0.7;
+    pen.beginPath();
+    pen.arc(frame.x(cell.x), frame.y(cell.y), Math.min(9, side / 2.6), 0, 2 * Math.PI);
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.fillStyle = count === 0 ? theme.warning : theme.ink;
+    write(pen, String(count), frame.x(cell.x), frame.y(cell.y), Math.min(12, side / 2));
+  });
+}
+
+/** A length one can measure by: 1, 2 or 5 times a power of ten, about a fifth of the map. */
+function ruler(pen: CanvasRenderingContext2D, frame: Frame, theme: Theme): void {
+  const wanted = frame.width / frame.scale / 5;
+  const power = 10 ** Math.floor(Math.log10(wanted));
+  const km = power * (wanted / power >= 5 ? 5 : wanted / power >= 2 ? 2 : 1);
+  const [x, y, long] = [2, frame.height + 16, km * frame.scale];
+  pen.strokeStyle = theme.ink;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  pen.moveTo(x, y - 4);
+  pen.lineTo(x, y);
+  pen.lineTo(x + long, y);
+  pen.lineTo(x + long, y - 4);
+  pen.stroke();
+  pen.fillStyle = theme.ink;
+  write(pen, km < 1 ? `${Math.round(1000 * km)} m` : `${km} km`, x + long + 28, y - 2, 12);
 }
 
 function marks(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
-  if (props.body !== undefined && props.body.length > 2) {
+  if (props.body && props.body.length > 2) {
     pen.strokeStyle = theme.warning;
     pen.lineWidth = 1.5;
     pen.beginPath();
     for (const [x, y] of props.body) pen.lineTo(frame.x(x), frame.y(y));
     pen.closePath();
+    pen.globalAlpha = 0.12;
+    pen.fillStyle = theme.warning;
+    pen.fill();
+    pen.globalAlpha = 1;
     pen.stroke();
   }
   const home = props.truth == null ? undefined : props.cells[props.truth];
-  if (home !== undefined) dot(pen, frame.x(home.x), frame.y(home.y), theme.ink, true, theme.ground);
-  if (props.released) cross(pen, frame.x(props.released[0]), frame.y(props.released[1]), theme.warning);
-  if (props.estimate) dot(pen, frame.x(props.estimate[0]), frame.y(props.estimate[1]), theme.accent, false, theme.ground);
+  if (props.estimate) dot(pen, frame.x(props.estimate[0]), frame.y(props.estimate[1]), 8, theme.accent, false, theme.ground);
+  if (home !== undefined) dot(pen, frame.x(home.x), frame.y(home.y), 5, theme.ink, true, theme.ground);
+  if (props.released) cross(pen, frame.x(props.released[0]), frame.y(props.released[1]), theme.warning, theme.ground);
 }
 
-function dot(pen: CanvasRenderingContext2D, x: number, y: number, ink: string, full: boolean, ground: string): void {
+function dot(pen: CanvasRenderingContext2D, x: number, y: number, size: number, ink: string, full: boolean, ground: string): void {
   pen.beginPath();
-  pen.arc(x, y, 6, 0, 2 * Math.PI);
+  pen.arc(x, y, size, 0, 2 * Math.PI);
   pen.fillStyle = full ? ink : ground;
   pen.fill();
   pen.lineWidth = 2.5;
@@ -151,20 +216,23 @@ function dot(pen: CanvasRenderingContext2D, x: number, y: number, ink: string, f
   pen.stroke();
 }
 
-function cross(pen: CanvasRenderingContext2D, x: number, y: number, ink: string): void {
-  pen.strokeStyle = ink;
-  pen.lineWidth = 3;
+function cross(pen: CanvasRenderingContext2D, x: number, y: number, ink: string, ground: string): void {
   pen.beginPath();
   pen.moveTo(x - 6, y - 6);
   pen.lineTo(x + 6, y + 6);
   pen.moveTo(x + 6, y - 6);
   pen.lineTo(x - 6, y + 6);
-  pen.stroke();
+  for (const [colour, width] of [[ground, 6], [ink, 3]] as const) {
+    pen.strokeStyle = colour;
+    pen.lineWidth = width;
+    pen.stroke();
+  }
 }
 
 function words(props: BeliefMapProps): string {
   const best = props.belief.reduce((found, share, at) => (share > (props.belief[found] ?? 0) ? at : found), 0);
   const cell = props.cells[best];
-  const share = Math.round(100 * (props.belief[best] ?? 0));
+  const total = props.belief.reduce((sum, share) => sum + share, 0);
+  const share = Math.round((100 * (props.belief[best] ?? 0)) / total);
   return `map of ${props.cells.length} cells; the likeliest is ${cell?.name ?? "none"} with ${share} percent`;
 }

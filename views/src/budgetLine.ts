@@ -15,6 +15,7 @@ export function render(element: HTMLElement, props: BudgetLineProps): void {
     width: widthOf(element),
     height: 260,
     marginLeft: 52,
+    marginBottom: 44,
     marginRight: 100,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
     x: { label: null, type: "utc", ...(props.until ? { domain: [rows[0]?.at ?? new Date(), new Date(props.until)] } : {}) },

@@ -1,6 +1,6 @@
 // A day of contexts: a lane each, dark where it is likely, striped where it is hidden.
 import * as Plot from "@observablehq/plot";
-import { clipped, percent, replace, themeOf, widthOf } from "./theme";
+import { clipped, isNarrow, percent, replace, themeOf, timeTicks, widthOf } from "./theme";
 import type { DayCalendarProps } from "./types";
 
 export function render(element: HTMLElement, props: DayCalendarProps): void {
@@ -15,20 +15,21 @@ export function render(element: HTMLElement, props: DayCalendarProps): void {
     })),
   );
   const possible = cells.filter((cell) => cell.shown !== null);
-  const played = (props.played ?? []).map((context, t) => ({ t, context }));
-  const truth = (props.truth ?? []).map((context, t) => ({ t, context }));
+  const until = props.at ?? Infinity;
+  const played = (props.played ?? []).map((context, t) => ({ t, context })).filter((row) => row.t <= until);
+  const truth = (props.truth ?? []).map((context, t) => ({ t, context })).filter((row) => row.t <= until);
   const sensitive = new Set(props.sensitive);
   const chart = Plot.plot({
     width: widthOf(element),
     height: 70 + 34 * props.contexts.length,
-    marginLeft: 120,
+    marginLeft: isNarrow(element) ? 92 : 120,
     marginBottom: 40,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: null, type: "linear", domain: [0, props.slots.length], ticks: 9, tickFormat: (t: number) => props.slots[t] ?? "" },
+    x: { label: null, type: "linear", domain: [0, props.slots.length], ticks: timeTicks(element), tickFormat: (t: number) => props.slots[t] ?? "" },
     y: {
       label: null,
       domain: props.contexts,
-      tickFormat: (name: string) => `${sensitive.has(name) ? "◆ " : ""}${clipped(name, 14)}`,
+      tickFormat: (name: string) => `${sensitive.has(name) ? "◆ " : ""}${clipped(name, isNarrow(element) ? 10 : 14)}`,
     },
     ariaLabel: "contexts of the day, and how often each is shown",
     marks: [
@@ -52,6 +53,7 @@ export function render(element: HTMLElement, props: DayCalendarProps): void {
         title: (cell) =>
           `${cell.slot} ${cell.context}: taken ${percent(cell.prior)}, shown ${percent(cell.shown ?? 0)} of the time`,
       }),
+      ...(props.at === undefined ? [] : [Plot.ruleX([props.at + 0.5], { stroke: theme.faint, strokeWidth: 1 })]),
       Plot.dot(truth.filter((row) => props.played?.[row.t] == null), {
         x: (row) => row.t + 0.5,
         y: "context",

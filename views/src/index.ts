@@ -7,6 +7,7 @@ import { render as chainHeat } from "./chainHeat";
 import { render as dayCalendar } from "./dayCalendar";
 import { render as leakBars } from "./leakBars";
 import { render as noisePreview } from "./noisePreview";
+import { render as player } from "./player";
 import { render as policyEditor } from "./policyEditor";
 import { render as stepLine } from "./stepLine";
 import { render as tieGraph } from "./tieGraph";
@@ -23,6 +24,7 @@ export const VIEWS: { [Name in keyof ViewProps]: Render<ViewProps[Name]> } = {
   dayCalendar,
   leakBars,
   noisePreview,
+  player,
   policyEditor,
   stepLine,
   tieGraph,

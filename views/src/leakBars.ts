@@ -1,6 +1,6 @@
 // The error of every mechanism side by side, least first; those that do not apply say why.
 import * as Plot from "@observablehq/plot";
-import { clipped, paragraph, replace, short, themeOf, widthOf } from "./theme";
+import { clipped, isNarrow, paragraph, replace, short, themeOf, widthOf } from "./theme";
 import type { LeakBarsProps } from "./types";
 
 export function render(element: HTMLElement, props: LeakBarsProps): void {
@@ -14,23 +14,24 @@ export function render(element: HTMLElement, props: LeakBarsProps): void {
   }
   const fill = (row: (typeof rows)[number]) =>
     row.chosen ? theme.accent : row.standing === "proved" ? theme.faint : theme.warning;
+  const narrow = isNarrow(element);
   const chart = Plot.plot({
     width: widthOf(element),
     height: 20 + 28 * rows.length,
-    marginLeft: 180,
-    marginRight: 150,
+    marginLeft: narrow ? 124 : 180,
+    marginRight: narrow ? 64 : 150,
     marginTop: 4,
     marginBottom: 4,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
     x: { axis: null, type: "symlog" },
-    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, 24) },
+    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, narrow ? 16 : 24) },
     ariaLabel: "error of each mechanism",
     marks: [
       Plot.barX(rows, { x: "error", y: "name", fill, title: "standing", insetTop: 3, insetBottom: 3 }),
       Plot.text(rows, {
         x: "error",
         y: "name",
-        text: (row) => `${short(row.error ?? 0)}${row.standing === "proved" ? "" : ` · ${row.standing}`}`,
+        text: (row) => `${short(row.error ?? 0)}${narrow || row.standing === "proved" ? "" : ` · ${row.standing}`}`,
         textAnchor: "start",
         dx: 6,
       }),

@@ -1,6 +1,6 @@
 // Simulated releases as a cloud around the truth: what a reader of the release would see.
 import * as Plot from "@observablehq/plot";
-import { clipped, replace, short, themeOf, widthOf } from "./theme";
+import { clipped, isNarrow, replace, short, themeOf, widthOf } from "./theme";
 import type { NoisePreviewProps } from "./types";
 
 export function render(element: HTMLElement, props: NoisePreviewProps): void {
@@ -12,12 +12,12 @@ export function render(element: HTMLElement, props: NoisePreviewProps): void {
   const chart = Plot.plot({
     width: widthOf(element),
     height: 60 + 40 * props.labels.length,
-    marginLeft: 130,
-    marginRight: 110,
+    marginLeft: isNarrow(element) ? 88 : 130,
+    marginRight: isNarrow(element) ? 84 : 110,
     marginBottom: 46,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: props.unit, labelAnchor: "center", labelArrow: "none", labelOffset: 40, grid: true, nice: true, ticks: 6 },
-    y: { label: null, domain: props.labels, tickFormat: (name: string) => clipped(name, 16), padding: 0.4 },
+    x: { label: props.unit, labelAnchor: "center", labelArrow: "none", labelOffset: 40, grid: true, nice: true, ticks: isNarrow(element) ? 3 : 6 },
+    y: { label: null, domain: props.labels, tickFormat: (name: string) => clipped(name, isNarrow(element) ? 9 : 14), padding: 0.4 },
     ariaLabel: "simulated releases around the true answer",
     marks: [
       Plot.tickX(cloud, { x: "value", y: "label", stroke: theme.accent, strokeOpacity: 0.25, strokeWidth: 2 }),

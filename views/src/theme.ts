@@ -33,10 +33,21 @@ export function themeOf(element: Element): Theme {
   return dark ? DARK : LIGHT;
 }
 
+/** Call whenever the reader turns to light or dark; what comes back ends that. */
+export function onTheme(call: () => void): () => void {
+  if (typeof matchMedia !== "function") return () => undefined;
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  scheme.addEventListener("change", call);
+  return () => scheme.removeEventListener("change", call);
+}
+
 /** A number in words: three significant digits, no exponent where a person reads it. */
 export function short(value: number): string {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4)) return value.toExponential(1);
+  const size = Math.abs(value);
+  if (size > 0 && size < 1e-4) return value.toExponential(1);
+  if (size >= 1e15) return `${value < 0 ? "−" : ""}10^${Math.floor(Math.log10(size))}`;
+  if (size >= 1e6) return new Intl.NumberFormat("en", { notation: "compact", compactDisplay: "long", maximumSignificantDigits: 3 }).format(value);
   return new Intl.NumberFormat("en", { maximumSignificantDigits: 3 }).format(value);
 }
 
@@ -54,14 +65,28 @@ export function clipped(words: string, longest = 24): string {
   return letters.length <= longest ? words : `${letters.slice(0, longest - 1).join("")}…`;
 }
 
-/** Put `node` in the place of whatever the element held. */
+/** Put nodes in the place of whatever the element held; a chart is one picture with one name. */
 export function replace(element: Element, ...nodes: Node[]): void {
   element.replaceChildren(...nodes);
+  for (const chart of element.querySelectorAll("svg[aria-label]")) {
+    chart.setAttribute("role", "img");
+    for (const part of chart.querySelectorAll("[aria-label]")) part.removeAttribute("aria-label");
+  }
 }
 
 /** The usable width of an element; a sensible one where nothing is laid out. */
 export function widthOf(element: Element): number {
   return Math.max(280, Math.min(960, element.clientWidth || 640));
+}
+
+/** Whether the element is as narrow as a phone: names get less room, and fewer ticks. */
+export function isNarrow(element: Element): boolean {
+  return widthOf(element) < 480;
+}
+
+/** How many labels of times fit side by side. */
+export function timeTicks(element: Element): number {
+  return Math.max(2, Math.min(9, Math.floor((widthOf(element) - 180) / 70)));
 }
 
 /** A paragraph of text; names from data are text, never HTML. */

@@ -25,6 +25,8 @@ export interface NoisePreviewProps {
 export interface ChainHeatProps {
   states: string[];
   transition: number[][];
+  /** What the rows and the columns are, where they are not now and next. */
+  axes?: [string, string];
 }
 
 export interface Cell {
@@ -39,18 +41,29 @@ export interface BeliefMapProps {
   width: number;
   belief: number[];
   edges?: [number, number][];
-  zone?: number[];
+  /** How many others each cell must look like, written into it. */
+  degree?: number[];
+  /** Cells drawn by hand, zone by zone. */
+  zones?: number[][];
+  /** Cells that look like no other. */
   exposed?: number[];
+  /** The cell the keyboard is on. */
+  cursor?: number | null;
   truth?: number | null;
   released?: [number, number] | null;
   estimate?: [number, number] | null;
-  body?: [number, number][];
+  /** The body K of the noise, around the released point: corners in kilometres. */
+  body?: [number, number][] | null;
 }
 
 export interface PolicyEditorProps {
   map: BeliefMapProps;
-  /** Called with the cells chosen, after every click. */
-  onChange: (chosen: number[]) => void;
+  /** What the mouse and the space bar do: paint cells of a zone, or join two cells. */
+  tool: "zone" | "join";
+  /** The zone that is painted. */
+  current: number;
+  onZones: (zones: number[][]) => void;
+  onJoin: (pair: [number, number]) => void;
 }
 
 export interface DayCalendarProps {
@@ -66,6 +79,8 @@ export interface DayCalendarProps {
   played?: (string | null)[];
   /** The true contexts of that day: on this screen only. */
   truth?: string[];
+  /** The slot that is shown while the day plays; later ones are not drawn yet. */
+  at?: number;
 }
 
 export interface Curve {
@@ -80,12 +95,36 @@ export interface BeliefCurvesProps {
   /** Where the promise ends, slot by slot. */
   bound: (number | null)[] | null;
   what: string;
+  at?: number;
 }
 
 export interface StepLineProps {
   values: number[];
   at: number;
   what: string;
+  /** Where the axis ends, so that two lines can be compared. */
+  top?: number;
+}
+
+/** A view inside a player: what stays, and what each step changes. */
+export interface Pane {
+  view: "beliefCurves" | "beliefMap" | "dayCalendar" | "stepLine";
+  props: object;
+  frames?: object[];
+  caption?: string;
+}
+
+export interface PlayerProps {
+  /** "step" or "slot", how many there are, and what each is called. */
+  per: string;
+  count: number;
+  slots?: string[];
+  /** Steps a second. */
+  rate: number;
+  autoplay: boolean;
+  /** The step that is shown first: the last one where the whole is the answer. */
+  start?: number;
+  columns: { title: string; panes: Pane[] }[];
 }
 
 export interface TieGraphProps {
@@ -102,14 +141,28 @@ export interface BudgetLineProps {
   until: string | null;
 }
 
+/** One measured or promised loss; `low` is its lower end where only an interval is known, null is infinite. */
+export interface Loss {
+  name: string;
+  value: number | null;
+  low: number | null;
+  measured: boolean;
+}
+
 export interface AuditDensitiesProps {
+  /** What is measured, in words. */
+  title: string;
+  losses: Loss[];
   promised: number | null;
-  lower: number | null;
-  upper: number | null;
-  notion: string;
-  /** Log-ratio against the output, where the worst case is one number. */
+  broken: boolean;
+  /** Output, and the log of its density given each of the two facts, where it is one number. */
   curve: [number, number, number][];
+  subject: string;
   belief: { name: string; before: number; after: number }[];
+  adversaries: { name: string; rise: number }[];
+  /** What a black box was seen to do: how often `event`, given each fact. */
+  event: string;
+  shares: { name: string; share: number }[];
   unit: string;
 }
 
@@ -118,6 +171,7 @@ export interface ViewProps {
   noisePreview: NoisePreviewProps;
   chainHeat: ChainHeatProps;
   beliefMap: BeliefMapProps;
+  player: PlayerProps;
   policyEditor: PolicyEditorProps;
   dayCalendar: DayCalendarProps;
   beliefCurves: BeliefCurvesProps;

@@ -1,4 +1,5 @@
 // The views as one module: for notebooks (anywidget calls `render`), and for reports (`mount`).
+import { onTheme } from "./theme";
 import { VIEWS, type ViewName } from "./index";
 
 interface Model {
@@ -26,14 +27,21 @@ export function draw(element: HTMLElement, shown: Shown): void {
 export function mount(root: ParentNode): void {
   for (const element of root.querySelectorAll<HTMLElement>("[data-view]")) {
     const source = element.querySelector("script[type='application/json']")?.textContent;
-    if (source) draw(element, { view: element.dataset.view as ViewName, props: JSON.parse(source) });
+    if (!source) continue;
+    const shown = { view: element.dataset.view as ViewName, props: JSON.parse(source) as unknown };
+    draw(element, shown);
+    onTheme(() => draw(element, shown));
   }
 }
 
-function render({ model, el }: { model: Model; el: HTMLElement }): void {
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const show = () => draw(el, { view: model.get("view") as ViewName, props: model.get("props") });
   model.on("change:props", show);
   show();
+  return onTheme(show);
 }
+
+// a report is one file: it carries this module inside itself and says so
+if (typeof document !== "undefined" && document.documentElement.dataset.report !== undefined) mount(document);
 
 export default { render };

@@ -25,6 +25,8 @@ describe("words", () => {
   it("are short and honest", () => {
     expect(short(1234.5)).toBe("1,230");
     expect(short(0.00001)).toBe("1.0e-5");
+    expect(short(4_123_456)).toBe("4.12 million");
+    expect(short(3e45)).toBe("10^45");
     expect(short(Infinity)).toBe("∞");
     expect(percent(0.0001)).toBe("< .1 %");
     expect(percent(0.99999)).toBe("> 99.9 %");
@@ -100,9 +102,20 @@ describe("views", () => {
     expect(box.textContent).toContain("Nothing has been charged");
     VIEWS.budgetLine(box, { points: [{ at: "2026-01-01", spent: 0.5 }], limit: 1, until: "2026-02-01" });
     expect(box.textContent).toContain("limit 1");
-    VIEWS.auditDensities(box, { promised: 1, lower: 2, upper: 2, notion: "pufferfish", curve: [], belief: [{ name: "x", before: 0.1, after: 0.9 }], unit: "" });
-    expect(box.textContent).toContain("promised 1");
-    expect(box.textContent).toContain("90 %");
+    VIEWS.auditDensities(box, {
+      title: "Loss",
+      losses: [{ name: "promised", value: 1, low: 1, measured: false }, { name: "measured", value: null, low: 2, measured: true }],
+      promised: 1,
+      broken: true,
+      curve: [[0, -1, -2], [1, -2, -1]],
+      subject: "entry 1",
+      belief: [{ name: "x", before: 0.1, after: 0.9 }],
+      adversaries: [{ name: "the chain", rise: 0.2 }],
+      event: "it is above 3",
+      shares: [{ name: "x", share: 0.25 }],
+      unit: "",
+    });
+    for (const words of ["promised", "2 to ∞", "90 %", "by what an adversary knows", "25 %", "change of the log-odds"]) expect(box.textContent).toContain(words);
   });
 });
 
@@ -111,19 +124,55 @@ describe("maps", () => {
     const frame = frameOf(map, 400);
     expect(cellAt(map, frame, frame.x(1), frame.y(1))).toBe(3);
     expect(cellAt(map, frame, -50, -50)).toBeNull();
-    const props = { map, onChange: () => undefined };
-    expect(neighbour(props, 0, [1, 0])).toBe(1);
-    expect(neighbour(props, 0, [0, 1])).toBe(2);
-    expect(neighbour(props, 0, [-1, 0])).toBe(0);
+    expect(neighbour(map, 0, [1, 0])).toBe(1);
+    expect(neighbour(map, 0, [0, 1])).toBe(2);
+    expect(neighbour(map, 0, [-1, 0])).toBe(0);
   });
 
-  it("chooses cells by keyboard", () => {
-    const chosen = vi.fn();
-    VIEWS.policyEditor(box, { map, onChange: chosen });
-    for (const key of ["ArrowRight", " "]) box.dispatchEvent(new KeyboardEvent("keydown", { key }));
-    expect(chosen).toHaveBeenLastCalledWith([1]);
-    box.dispatchEvent(new KeyboardEvent("keydown", { key: " " }));
-    expect(chosen).toHaveBeenLastCalledWith([]);
+  const press = (...keys: KeyboardEventInit[]) => {
+    for (const key of keys) box.querySelector(".editor-map")?.dispatchEvent(new KeyboardEvent("keydown", key));
+  };
+
+  it("paints a zone by keyboard, and a cell leaves the zone it was in", () => {
+    const onZones = vi.fn();
+    const props = { map, tool: "zone" as const, current: 1, onZones, onJoin: vi.fn() };
+    VIEWS.policyEditor(box, { ...props, map: { ...map, zones: [[1], []] } });
+    press({ key: "ArrowRight" }, { key: " " });
+    expect(onZones).toHaveBeenLastCalledWith([[], [1]]);
+    press({ key: "ArrowUp", shiftKey: true });
+    expect(onZones).toHaveBeenLastCalledWith([[], [1, 3]]);
+    press({ key: " " });
+    expect(onZones).toHaveBeenLastCalledWith([[], [1]]);
+  });
+
+  it("joins two cells by keyboard", () => {
+    const onJoin = vi.fn();
+    box = document.createElement("div");
+    VIEWS.policyEditor(box, { map: { ...map, degree: [0, 1, 2, 3] }, tool: "join", current: 0, onZones: vi.fn(), onJoin });
+    expect(box.textContent).toContain("looks like no other");
+    press({ key: " " }, { key: "ArrowRight" });
+    expect(box.textContent).toContain("looks like 1 other");
+    expect(box.textContent).toContain("to which?");
+    press({ key: " " });
+    expect(onJoin).toHaveBeenLastCalledWith([0, 1]);
+  });
+
+  it("plays all panes in step, and none twice", () => {
+    const seen: number[] = [];
+    box = document.createElement("div");
+    document.body.append(box);
+    box.addEventListener("step", (event) => seen.push((event as CustomEvent<number>).detail));
+    const pane = { view: "stepLine" as const, props: { values: [1, 2, 3], what: "error (km)" } };
+    const props = { per: "step", count: 3, rate: 25, autoplay: false, columns: [{ title: "one", panes: [pane] }, { title: "other", panes: [pane] }] };
+    VIEWS.player(box, props);
+    const slider = box.querySelector("input");
+    if (slider === null) throw new Error("there is no slider");
+    slider.value = "2";
+    slider.dispatchEvent(new Event("input"));
+    expect(box.textContent).toContain("step 3 of 3");
+    VIEWS.player(box, props);
+    expect(seen).toEqual([0, 2, 2]);
+    expect(box.querySelectorAll("svg").length).toBe(2);
   });
 
   it("describes itself in words", () => {

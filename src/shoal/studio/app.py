@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 
 from shoal.core.errors import InputError, ShoalError
+from shoal.studio.bundle import static_folder
 from shoal.studio.work import Work
 
 COOKIE = "shoal-studio"
 MOST_BYTES = 64 * 2**20  # of an uploaded file: larger tables belong to `shoal job`
-MOST_JSON = 2**20  # of a question: a spec and some choices
+MOST_JSON = 16 * 2**20  # of a question: a spec, two plans and some choices
 SUFFIXES = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".toml", ".bif")
 HEADERS = {
     # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
@@ -36,17 +36,6 @@ HEADERS = {
 }
 
 Next = Callable[[Request], Awaitable[Response]]
-
-
-def static_folder() -> Path:
-    """Where the built page lies; refused, with the way out, where it was never built."""
-    folder = Path(str(files("shoal.studio"))) / "static"
-    if not (folder / "index.html").is_file():
-        raise InputError(
-            "the studio's page has not been built; run `make studio` in a checkout, or install "
-            "the wheel, which carries it"
-        )
-    return folder
 
 
 def make_app(*, token: str, port: int, data: Path | None = None) -> FastAPI:
@@ -113,7 +102,7 @@ def _add_acts(app: FastAPI, work: Work, uploads: Path, data: Path | None) -> Non
     @app.get("/api/start")
     async def start() -> dict[str, Any]:
         """What the page needs to begin."""
-        return {"data": None if data is None else data.name}
+        return {"data": None if data is None else data.name, "most": MOST_BYTES}
 
     @app.post("/api/{room}/{act}")
     async def begin(room: str, act: str, request: Request) -> JSONResponse:

@@ -2,15 +2,16 @@
 
     %load_ext shoal.studio.notebook
 
-After that a plan, a release, an audit, a leakage, a stream or a ledger at the end of a cell is a
-picture. Without JavaScript, without `anywidget` or without the built views the table of
-`_repr_html_` stands in its place.
+After that a plan, a release, an audit, a leakage, a policy, a stream or a ledger at the end of a
+cell is a picture, and `play(plan, readings)` plays a stream. Without JavaScript, without
+`anywidget` or without the built views the table of `_repr_html_` stands in its place.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from functools import singledispatch
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,18 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream
 from shoal.core.errors import InputError
 from shoal.core.plan import Additive, Plan, Release
+from shoal.core.rng import Rng, SystemRng
 from shoal.ledger.store import SqlLedger
 from shoal.noise.primitives import SeededRng
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
 from shoal.studio import props
-from shoal.studio.app import static_folder
+from shoal.studio.bundle import static_folder
 from shoal.studio.props import Props
-from shoal.studio.rooms import budget, day, places
+from shoal.studio.rooms import budget, day, places, ties
 
+MOST_STATES = 400  # of a policy that is drawn as a graph
 DRAWS = 100  # of noise around nothing: what a release of the plan will be off by
 
 
@@ -52,6 +56,8 @@ def _(plan: Plan) -> tuple[str, Props] | None:
     if isinstance(plan.task.query, Measurement):
         return "beliefMap", places.policy_map(plan)
     secrets = plan.task.secrets
+    if day.hides_events(plan):
+        return "dayCalendar", day.calendar(plan, day.named_contexts(plan))
     if isinstance(plan.task.family[0], DayChain) and isinstance(secrets, SensitiveContexts):
         names = sorted({name for names, _ in secrets.facts(1) for name in names})
         return "dayCalendar", day.calendar(plan, names)
@@ -72,16 +78,7 @@ def _(audit: Audit) -> tuple[str, Props] | None:
 
 @view_of.register
 def _(leakage: Leakage) -> tuple[str, Props] | None:
-    value = leakage.value if math.isfinite(leakage.value) else None
-    return "auditDensities", {
-        "promised": float(leakage.eta),
-        "lower": value,
-        "upper": value,
-        "notion": "under correlation",
-        "curve": [],
-        "belief": [],
-        "unit": "",
-    }
+    return "auditDensities", props.leaked(leakage)
 
 
 @view_of.register
@@ -107,11 +104,65 @@ def _(ledger: SqlLedger) -> tuple[str, Props] | None:
     return "budgetLine", budget.budget_line(ledger.charges(), ledger)
 
 
+@view_of.register
+def _(policy: PolicyGraph) -> tuple[str, Props] | None:
+    if policy.size > MOST_STATES:
+        return None
+    drawn = ties.tie_graph(policy.states, policy.all_edges().tolist())
+    return "tieGraph", {**drawn, "what": "others it must look like"}
+
+
+@view_of.register
+def _(policy: LocationSet) -> tuple[str, Props] | None:
+    return view_of(policy.policy)
+
+
+def play(
+    plan: Plan, readings: Sequence[Any], *, truth: bool = False, rng: Rng | None = None
+) -> Any:
+    """A widget that plays `readings` through `plan`, step by step, with what may be believed.
+
+    A notebook keeps what it shows: with `truth` the true places or contexts are in it as well, and
+    what just hiding would have told; without, nothing but what was released.
+    """
+    if isinstance(plan.task.query, Measurement):
+        panes = places.played_track(plan, readings, rng, truth=truth)
+        shown = places.player([{"title": "", "panes": panes}], len(readings))
+    else:
+        shown = _played_day(plan, readings, truth, rng or SystemRng())
+    still = f"<p>{len(readings)} {shown['per']}s, to be played where JavaScript runs.</p>"
+    return _picture("player", shown, still + plan._repr_html_())
+
+
+def _played_day(plan: Plan, readings: Sequence[Any], truth: bool, rng: Rng) -> Props:
+    found = view_of(plan)
+    if found is None or found[0] != "dayCalendar":
+        raise InputError(f"{plan.mechanism} makes no stream; only steps and slots can be played")
+    curves, outputs, _ = day.played_day(plan, readings, rng)
+    drawn = {**found[1], "played": outputs}
+    if truth:
+        return day.player({**drawn, "truth": list(readings)}, curves)
+    for one in curves:  # what naive hiding would tell follows the truth
+        one["curves"] = [curve for curve in one["curves"] if curve["kind"] != "naive"]
+    return day.player(drawn, curves)
+
+
 def widget(value: Any) -> Any:
     """The picture of `value` as a widget; refused where it has none."""
     found = view_of(value)
     if found is None:
         raise InputError(f"there is no picture of a {type(value).__name__}")
+    return _picture(*found, _still(value))
+
+
+def _still(value: Any) -> str:
+    """What stands in the picture's place where no JavaScript runs: a table, or its words."""
+    if hasattr(value, "_repr_html_"):
+        return str(value._repr_html_())
+    return f"<p>{escape(getattr(value, 'title', type(value).__name__))}</p>"
+
+
+def _picture(view_name: str, view_props: Props, still: str) -> Any:
     try:
         import anywidget
         import traitlets
@@ -120,12 +171,16 @@ def widget(value: Any) -> Any:
             "pictures in notebooks need anywidget; install it with: pip install 'shoal[notebook]'"
         ) from None
 
-    view_name, view_props = found
-
     class Picture(anywidget.AnyWidget):
         _esm = static_folder() / "views.js"
         view = traitlets.Unicode(view_name).tag(sync=True)
         props = traitlets.Dict(view_props).tag(sync=True)
+
+        def _repr_mimebundle_(self, **options: Any) -> Any:
+            """The widget, and beside it what a page without JavaScript shows."""
+            made = super()._repr_mimebundle_(**options)
+            data, about = made if isinstance(made, tuple) else (made, {})
+            return {**(data or {}), "text/html": still}, about
 
     return Picture()
 

@@ -6,11 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.audit.result import Audit, StreamWitness, Witness
+import numpy as np
+
+from shoal.additive.lift import Leakage
+from shoal.audit.result import BRIEFLY, TOLERANCE, Audit, StreamWitness, Witness
+from shoal.audit.statistical import Estimate
 from shoal.chains.model import MarkovChain
 from shoal.core.plan import Plan
 
 Props = dict[str, Any]
+LOSS = "Loss: how far some output moves the log-odds between two secrets"
+RISE = "How far some output raises a belief"
 
 
 def chain_heat(chain: MarkovChain) -> Props:
@@ -63,17 +69,81 @@ def noise_preview(
     }
 
 
-def audit_densities(audit: Audit) -> Props:
+def audit_densities(audit: Audit | Estimate) -> Props:
     """What an audit found, its worst output and what it does to a belief."""
+    return _estimated(audit) if isinstance(audit, Estimate) else _audited(audit)
+
+
+def _audited(audit: Audit) -> Props:
+    rise, witness = audit.notion == "delta-privacy", audit.witness
+    losses = [] if rise else [_loss("entry level", audit.entry_level)]
+    losses.append(_loss("measured", audit.upper, audit.lower, measured=True))
     return {
+        "title": RISE if rise else LOSS,
+        "losses": _promised(audit.promised) + losses,
         "promised": audit.promised,
-        "lower": _finite(audit.lower),
-        "upper": _finite(audit.upper),
-        "notion": audit.notion or "no claim",
-        "curve": [list(row) for row in audit.witness.curve] if audit.witness else [],
-        "belief": _belief(audit.witness),
-        "unit": audit.witness.unit if audit.witness else "",
+        "broken": audit.violated or audit.lower > (audit.promised or math.inf) * (1 + TOLERANCE),
+        "curve": [list(row) for row in witness.curve if np.isfinite(row).all()] if witness else [],
+        "subject": witness.subject if witness else "",
+        "belief": _belief(witness),
+        "adversaries": [
+            {"name": BRIEFLY[one.knows], "rise": one.rise} for one in audit.adversaries
+        ],
+        "event": "",
+        "shares": [],
+        "unit": witness.unit if witness else "",
     }
+
+
+def _estimated(audit: Estimate) -> Props:
+    counted = zip(audit.facts, audit.hits, audit.trials, strict=True)
+    losses = [
+        _loss("at least", audit.lower, measured=True),
+        _loss("estimate", audit.estimate),
+    ]
+    return {
+        **just_losses(LOSS, audit.promised, losses),
+        "broken": audit.exceeded,
+        "subject": audit.subject,
+        "event": audit.event,
+        "shares": [{"name": fact, "share": hits / trials} for fact, hits, trials in counted],
+    }
+
+
+def just_losses(title: str, promised: float | None, losses: list[Props]) -> Props:
+    """Losses without an output that shows them."""
+    return {
+        "title": title,
+        "losses": _promised(promised) + losses,
+        "promised": promised,
+        "broken": False,
+        "curve": [],
+        "subject": "",
+        "belief": [],
+        "adversaries": [],
+        "event": "",
+        "shares": [],
+        "unit": "",
+    }
+
+
+def leaked(leakage: Leakage) -> Props:
+    """What an ordinary release tells here, beside what it seems to promise."""
+    eta = float(leakage.eta)
+    told = _loss("under correlation", leakage.value, measured=True)
+    return {
+        **just_losses(LOSS, eta, [told]),
+        "broken": leakage.value > eta,
+    }
+
+
+def _promised(amount: float | None) -> list[Props]:
+    return [] if amount is None else [_loss("promised", amount)]
+
+
+def _loss(name: str, value: float, low: float | None = None, *, measured: bool = False) -> Props:
+    low = value if low is None else low
+    return {"name": name, "value": _finite(value), "low": _finite(low), "measured": measured}
 
 
 def _belief(witness: Witness | StreamWitness | None) -> list[Props]:

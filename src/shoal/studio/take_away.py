@@ -35,7 +35,7 @@ def take_away(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     if params.get("plan"):
         plan = loads(str(params["plan"]))
     else:
-        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+        plan = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     spec, files = str(params["spec"]), dict(params.get("files") or {})
     return {
         "files": {SPEC: spec, **files, "plan.json": dumps(plan) + "\n"},

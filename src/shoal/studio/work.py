@@ -34,6 +34,7 @@ ACTS: dict[tuple[str, str], str] = {
     ("ties", "plan"): "shoal.studio.rooms.ties:plan",
     ("budget", "open"): "shoal.studio.rooms.budget:open_ledger",
     ("audit", "run"): "shoal.studio.rooms.audit:run",
+    ("live", "ask"): "shoal.studio.rooms.live:ask",
     ("take", "away"): "shoal.studio.take_away:take_away",
 }
 MOST_TASKS = 32  # remembered; the oldest finished one is forgotten first

@@ -8,10 +8,10 @@ from typing import Any
 
 from shoal.additive.choice import choose
 from shoal.audit.exact import audit
-from shoal.audit.report import as_html
 from shoal.audit.result import Audit
 from shoal.studio import props
 from shoal.studio.bench import request_of
+from shoal.studio.report import as_html
 from shoal.studio.work import Say
 
 
@@ -20,11 +20,13 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     request = request_of(params)
     say("making the plan", 0.1)
     with request.limited():
-        found = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+        found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     say("looking for the output that tells most", 0.4)
-    measured = audit(found)
+    measured = audit(found, curve=True)
     say("writing the report", 0.9)
     return {
+        "spec": params["spec"],
+        "files": {},
         "densities": props.audit_densities(measured),
         "verdict": measured.verdict,
         "sentence": verdict_words(measured),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -26,13 +26,13 @@ def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         verdict = ledger.verify()
         say("adding up", 0.6)
         accounts = ledger.accounts()
-        entries = ledger.charges()
+        entries, limits = ledger.charges(), ledger.limits()
         return {
-            "accounts": [_account(ledger, *names) for names in accounts[:MOST_ACCOUNTS]],
+            "accounts": [_account(ledger, limits, *names) for names in accounts[:MOST_ACCOUNTS]],
             "more": max(0, len(accounts) - MOST_ACCOUNTS),
             "limits": [
                 {"unit": one.unit, "amount": float(one.amount), "subject": one.subject}
-                for one in ledger.limits()
+                for one in limits
             ],
             "line": budget_line(entries, ledger),
             "saw": [
@@ -74,11 +74,15 @@ def _until(points: list[dict[str, Any]], limit: float | None) -> str | None:
     return (last + (last - first) * (left / spent)).isoformat()
 
 
-def _account(ledger: SqlLedger, subject: str, period: str) -> dict[str, Any]:
+def _account(ledger: SqlLedger, limits: Sequence[Any], subject: str, period: str) -> dict[str, Any]:
+    """What one account spent, and what is left of the least limit that is set for it."""
+    row: dict[str, Any] = {"subject": subject, "period": period, "spent": None, "left": None}
     try:
         total = ledger.spent(subject, period)
     except CannotCompose as error:
-        return {"subject": subject, "period": period, "spent": None, "words": str(error)}
-    words = "nothing" if total is None else total.explanation
-    amount = None if total is None else float(total.amount)
-    return {"subject": subject, "period": period, "spent": amount, "words": words}
+        return row | {"words": str(error)}
+    if total is None:
+        return row | {"words": "nothing"}
+    own = [one.amount for one in limits if one.unit == "epsilon" and one.subject in ("*", subject)]
+    left = max(0.0, float(min(own) - total.amount)) if own else None
+    return row | {"spent": float(total.amount), "left": left, "words": total.explanation}

@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from shoal.additive.choice import choose
-from shoal.contexts.attack import ContextCurves, attack_contexts
+from shoal.contexts.attack import (
+    ContextCurves,
+    EventCurve,
+    attack_contexts,
+    attack_events,
+)
+from shoal.contexts.audit.events import sampled_days
 from shoal.contexts.checks.choice import shown_rates
 from shoal.contexts.day import DayChain, fit_day
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.core.registry import dumps
+from shoal.core.registry import dumps, loads
+from shoal.core.rng import Rng
 from shoal.data.generate import phone_contexts
 from shoal.data.synthetic.series import FIRST_HOUR
+from shoal.events.event import TimeEvent
+from shoal.events.secrets import Events
+from shoal.events.window import WEEKDAYS
 from shoal.noise.primitives import SeededRng
-from shoal.studio.bench import number, request_of, texts
+from shoal.studio.bench import number, request_of, text, texts
 from shoal.studio.work import Say
 
-DAYS, SLOT_MINUTES = 56, 15  # eight weeks of a made-up phone, a context every quarter of an hour
+DAYS, WEEKS = 56, 40  # of a made-up phone
+SLOT_MINUTES = 15  # of a day; a week is looked at hour by hour
+SPANS = ("day", "week")
+NIGHT = "home"  # where a phone lies that is not read
+KINDS = ("visit", "at_least", "stay", "sequence")
+RATE = 8  # slots a second
+TRIES = 50  # days looked at for one with something to hide
+DAY_MINUTES = 1440
+DAY_WORDS = (
+    "Grey: how likely a context is. Blue: how often it is shown when it is taken. Dots: one day "
+    "that was played; orange rings were hidden. ◆ marks what is sensitive."
+)
 SENSITIVE = ["hospital"]
 
 SPEC = """\
@@ -32,8 +54,7 @@ SPEC = """\
 file = "day.json"                # how a day flows; an adversary may know it
 
 [secrets]
-kind = "contexts"
-sensitive = {sensitive}
+{secrets}
 
 [query]
 kind = "current"
@@ -47,56 +68,153 @@ time_limit = "8s"
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The check that shows most, and the day as a calendar: what is likely, what is shown."""
     say("learning how a day flows", 0.1)
-    files = params.get("files") or {"day.json": dumps(example_day())}
-    sensitive = texts(params, "sensitive") if "sensitive" in params else SENSITIVE
-    if not sensitive:
-        raise InputError("nothing is ticked as sensitive; tick at least one context")
+    over = text(params, "over", "day")
+    if over not in SPANS:
+        raise InputError(f"over is {over!r}; it must be one of {', '.join(SPANS)}")
+    files = {"day.json": dumps(example_day(over))}
     delta = number(params, "delta", 0.1)
-    spec = SPEC.format(sensitive=json.dumps(sensitive), delta=repr(delta))
+    event = params.get("event")
+    lines = contexts_lines(params) if event is None else event_lines(event)
+    spec = SPEC.format(secrets=lines, delta=repr(delta))
     request = request_of({"spec": spec, "files": files})
     say("searching for the check that shows most", 0.4)
     with request.limited():
-        found = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+        found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+    say("looking at random days", 0.8)
+    sensitive = texts(params, "sensitive") or SENSITIVE
+    shown = calendar(found, sensitive if event is None else named_contexts(found))
     return {
         "spec": spec,
         "files": files,
         "plan": dumps(found, indent=None),
-        "calendar": calendar(found, sensitive),
+        "calendar": shown,
         "words": found.explain(),
         "shown": -found.cost,
-        "meaning": meaning(delta),
+        "meaning": meaning(delta) if event is None else event_meaning(found, delta),
     }
+
+
+def contexts_lines(params: Mapping[str, Any]) -> str:
+    """The lines of a spec that make contexts sensitive at every slot."""
+    sensitive = texts(params, "sensitive") if "sensitive" in params else SENSITIVE
+    if not sensitive:
+        raise InputError("nothing is ticked as sensitive; tick at least one context")
+    return f'kind = "contexts"\nsensitive = {json.dumps(sensitive)}'
+
+
+def event_lines(event: Any) -> str:
+    """The lines of a spec that hide one event: what, where, how often, and when."""
+    if not isinstance(event, dict):
+        raise InputError("the event must say what happened, where and when")
+    kind, places = text(event, "kind", "visit"), texts(event, "contexts")
+    if kind not in KINDS:
+        raise InputError(f"the event is {kind!r}; it must be one of {', '.join(KINDS)}")
+    if not places:
+        raise InputError("the event names no context; choose at least one")
+    if kind == "sequence" and len(places) < 2:
+        raise InputError("one after the other needs two contexts; choose another one")
+    what = [[place] for place in places] if kind == "sequence" else places
+    lines = ['kind = "events"', "", "[[secrets.event]]", f"{kind} = {json.dumps(what)}"]
+    if kind in ("at_least", "stay"):
+        lines.append(f"times = {int(number(event, 'times', 2))}")
+    window = event.get("between")
+    if window:
+        lines.append(f"between = {json.dumps(window)}")
+    return "\n".join(lines)
 
 
 def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """One made-up day, run through the plan and through naive hiding."""
-    from shoal.core.registry import loads
-
     found = loads(str(params.get("plan") or "{}"))
     if not isinstance(found, Plan):
         raise InputError("there is no plan on the table; make one first")
     say("playing a day", 0.3)
-    day = _day(found)
     rng = SeededRng(int(number(params, "seed", 1)))
-    truth = tuple(day.states[at] for at in day.sample(rng))
-    curves = attack_contexts(found, truth, rng)
+    drawn = params.get("calendar")
+    if not isinstance(drawn, dict):
+        raise InputError("there is no calendar on the table; make a plan first")
+    truth = _telling_day(found, set(texts(drawn, "sensitive")), rng)
+    curves, outputs, rises = played_day(found, truth, rng)
+    shown = {**drawn, "played": outputs, "truth": list(truth)}
+    return {"player": player(shown, curves), "rises": list(rises)}
+
+
+def _telling_day(found: Plan, sensitive: set[str], rng: SeededRng) -> tuple[str, ...]:
+    """A made-up day on which there is something to hide, if one comes up soon."""
+    day, events = _day(found), _events(found) if hides_events(found) else ()
+    for _ in range(TRIES):
+        path = day.sample(rng)
+        truth = tuple(day.states[at] for at in path)
+        if any(_happened(event, day, path) for event in events):
+            break
+        if not events and sensitive & set(truth):
+            break
+    return truth
+
+
+def _happened(event: TimeEvent, day: DayChain, path: Any) -> bool:
+    """Whether the event is true of a path: whether it is certain where only that path can be."""
+    only = np.eye(len(day.states))[np.asarray(path)]
+    onward = np.repeat(only[1:, None, :], len(day.states), axis=1)
+    return event.prior(replace(day, initial=only[0], transition=onward)) > 0.5
+
+
+def played_day(
+    found: Plan, truth: Sequence[str | None], rng: Rng
+) -> tuple[list[dict[str, Any]], list[str | None], tuple[float, float]]:
+    """Belief curves of a day run through the plan, what was shown, and rises: naive, promised."""
+    if hides_events(found):
+        events = attack_events(found, truth, rng)
+        curves = [event_curves(one, found) for one in events.events]
+        naive = max(float(one.naive.max()) - one.before for one in events.events)
+        after = max(float(one.after.max()) - one.before for one in events.events)
+        return curves, list(events.outputs), (naive, after)
+    played = attack_contexts(found, truth, rng)
+    curves = [belief_curves(played, at, found) for at in range(len(played.contexts))]
+    return curves, list(played.outputs), played.highest_rise()
+
+
+def player(shown: dict[str, Any], curves: list[dict[str, Any]]) -> dict[str, Any]:
+    """Props of a day that can be played slot by slot: its calendar over the belief curves."""
+    caption = "What somebody who knows how your days flow believes: "
+    panes = [{"view": "dayCalendar", "props": shown, "caption": DAY_WORDS}] + [
+        {"view": "beliefCurves", "props": one, "caption": f"{caption}{one['what']}."}
+        for one in curves
+    ]
     return {
-        "played": list(curves.outputs),
-        "truth": list(truth),
-        "curves": [belief_curves(curves, at, found) for at in range(len(curves.contexts))],
-        "rises": list(curves.highest_rise()),
+        "per": "slot",
+        "count": len(shown["slots"]),
+        "slots": shown["slots"],
+        "rate": RATE,
+        "autoplay": False,
+        "start": len(shown["slots"]) - 1,
+        "columns": [{"title": "", "panes": panes}],
     }
+
+
+def clock_of(day: DayChain) -> list[str]:
+    """When each slot begins: a time, with the day of the week where there are several."""
+    if day.slots * day.slot_minutes <= DAY_MINUTES:
+        return [day.clock(t) for t in range(day.slots)]
+    begins = [day.start_minute + t * day.slot_minutes for t in range(day.slots)]
+    return [
+        f"{WEEKDAYS[minute // DAY_MINUTES % 7].capitalize()} "
+        f"{minute % DAY_MINUTES // 60:02d}:{minute % 60:02d}"
+        for minute in begins
+    ]
 
 
 def calendar(found: Plan, sensitive: list[str]) -> dict[str, Any]:
     """Props of the calendar: how likely each context is, and how often it is shown."""
     day = _day(found)
-    prior, rates = day.marginals(), shown_rates(found)
+    prior = day.marginals()
+    events = hides_events(found)
+    rates = np.minimum(sampled_days(found)[0], prior) if events else shown_rates(found)
     share = np.where(prior > 0, rates / np.where(prior > 0, prior, 1), np.nan)
     return {
         "contexts": list(day.states),
         "sensitive": sensitive,
-        "slots": [day.clock(t) for t in range(day.slots)],
+        "slots": clock_of(day),
         "prior": prior.tolist(),
         "shown": [[None if np.isnan(one) else float(one) for one in row] for row in share],
     }
@@ -118,6 +236,40 @@ def belief_curves(curves: ContextCurves, at: int, found: Plan) -> dict[str, Any]
     }
 
 
+def event_curves(curve: EventCurve, found: Plan) -> dict[str, Any]:
+    """Props of the belief in one event: before, with naive hiding, under the plan."""
+    clock = clock_of(_day(found))
+    before = [curve.before] * len(clock)
+    bound = min(1.0, curve.before + float(found.guarantee.amount))
+    return {
+        "slots": clock,
+        "what": curve.event,
+        "bound": [bound] * len(clock),
+        "curves": [
+            {"name": "before", "kind": "prior", "values": before},
+            {"name": "just hiding it", "kind": "naive", "values": curve.naive.tolist()},
+            {"name": found.mechanism, "kind": "promised", "values": curve.after.tolist()},
+        ],
+    }
+
+
+def named_contexts(found: Plan) -> list[str]:
+    """The contexts that the events of a plan name."""
+    return sorted(set().union(*(event.states() for event in _events(found))))
+
+
+def event_meaning(found: Plan, delta: float) -> str:
+    """What δ means for an event, with what everybody believes anyway."""
+    day = _day(found)
+    told = "; ".join(
+        f"{event.describe()} ({event.prior(day):.0%} likely anyway)" for event in _events(found)
+    )
+    return (
+        f"Whatever is shown, nobody's belief in this rises by more than {delta:.0%}: {told}. The "
+        "contexts it names may be shown where that tells little new."
+    )
+
+
 def meaning(delta: float) -> str:
     """What δ means, before somebody is surprised."""
     return (
@@ -127,14 +279,31 @@ def meaning(delta: float) -> str:
     )
 
 
-def example_day() -> DayChain:
-    """A day of a made-up phone."""
-    found = phone_contexts(DAYS, 1, slot_minutes=SLOT_MINUTES)
-    days = [[found.states[at] for at in chain] for group in found.chains for chain in group]
+def example_day(over: str = "day") -> DayChain:
+    """A day of a made-up phone, or its whole week, hour by hour from Monday on."""
+    week = over == "week"
+    made = phone_contexts(7 * WEEKS if week else DAYS, 1, slot_minutes=SLOT_MINUTES)
+    days = [[made.states[at] for at in one] for group in made.chains for one in group]
     slots = max(map(len, days))
     whole = [day for day in days if len(day) == slots]
-    day = fit_day(whole, states=found.states, smoothing=1)
-    return replace(day, slot_minutes=SLOT_MINUTES, start_minute=FIRST_HOUR * 60)
+    if not week:
+        day = fit_day(whole, states=made.states, smoothing=1)
+        return replace(day, slot_minutes=SLOT_MINUTES, start_minute=FIRST_HOUR * 60)
+    hours = [[NIGHT] * FIRST_HOUR + day[:: 60 // SLOT_MINUTES] for day in whole]
+    weeks = [list(chain(*hours[first : first + 7])) for first in range(0, len(hours) - 6, 7)]
+    return replace(fit_day(weeks, states=made.states, smoothing=1), slot_minutes=60)
+
+
+def hides_events(found: Plan) -> bool:
+    """Whether a plan is about events, so that it decides slot by slot and has no fixed rates."""
+    return found.mechanism == "mask-online"
+
+
+def _events(found: Plan) -> Sequence[TimeEvent]:
+    secrets = found.task.secrets
+    if not isinstance(secrets, Events):
+        raise InputError("the plan on the table hides no event")
+    return secrets.all_events()
 
 
 def _day(found: Plan) -> DayChain:

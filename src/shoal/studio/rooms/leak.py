@@ -20,6 +20,7 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, families
 from shoal.core.task import Task
 from shoal.data.generate import activity_table
+from shoal.data.parquet import parquet_frames
 from shoal.data.read import read
 from shoal.data.table import Dataset, from_table
 from shoal.noise.primitives import SeededRng
@@ -107,11 +108,19 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 def leak_words(chain: MarkovChain, epsilon: float) -> dict[str, Any]:
     """What an ordinary release of that budget really tells, and makes of a belief of one half."""
     found = leakage(chain, epsilon)
+    believed = 1 / (1 + math.exp(-min(found.value, 700.0)))
+    promised = 1 / (1 + math.exp(-epsilon))
+    rows = {"as promised": promised, "in truth": believed}
     return {
-        "words": found.describe(),
+        "belief": {
+            **props.just_losses("", None, []),
+            "subject": "one entry",
+            "belief": [{"name": name, "before": 0.5, "after": rows[name]} for name in rows],
+        },
+        "words": found.describe()[:1].upper() + found.describe()[1:],
         "value": _finite(found.value),
-        "believed": 1 / (1 + math.exp(-min(found.value, 700.0))),
-        "promised": 1 / (1 + math.exp(-epsilon)),
+        "believed": believed,
+        "promised": promised,
     }
 
 
@@ -129,7 +138,7 @@ def simulate(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """A hundred releases that might have been, around the true answer; for this screen only."""
     request = request_of(params)
     say("drawing releases", 0.2)
-    plan = choose(request.task, number(params, "epsilon"), every=False).plan
+    plan = choose(request.task, number(params, "epsilon"), prune=True).plan
     records = _series(params).sequences(request.task.query.states)
     rng = SeededRng(int(number(params, "seed", 1)))
     simulated = [plan.release(records, rng=rng).values for _ in range(SIMULATED)]
@@ -142,7 +151,7 @@ def release(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """One real release, charged to a ledger when one is named."""
     request = request_of(params)
     say("releasing", 0.5)
-    plan = choose(request.task, number(params, "epsilon"), every=False).plan
+    plan = choose(request.task, number(params, "epsilon"), prune=True).plan
     records = _series(params).sequences(request.task.query.states)
     account: dict[str, Any] = {}
     if params.get("ledger"):
@@ -171,7 +180,7 @@ def spec_text(params: Mapping[str, Any], epsilon: float) -> str:
 
 
 def _stop(task: Task, epsilon: float) -> dict[str, Any]:
-    choice = choose(task, epsilon, every=False)
+    choice = choose(task, epsilon, prune=True)
     error = choice.plan.error()
     model = task.family[0]
     return {
@@ -223,10 +232,10 @@ def _peeked(file: Path) -> pl.DataFrame:
 
     try:
         if file.suffix.lower() == ".parquet":
-            return pl.read_parquet(file, n_rows=PEEKED)
+            return next(parquet_frames(file, list, PEEKED))
         separator = "\t" if file.suffix.lower() == ".tsv" else ","
         return pl.read_csv(file, n_rows=PEEKED, separator=separator, infer_schema_length=1000)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OSError):
         raise InputError(
             "the file is no table that can be read; give a CSV with a line of names, or a Parquet "
             "file"

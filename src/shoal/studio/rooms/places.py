@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,14 @@ from shoal.additive.choice import choose
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
+from shoal.core.rng import Rng
 from shoal.noise.primitives import SeededRng
-from shoal.places.machine import machine_of
+from shoal.places.machine import LocationRelease, machine_of
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
-from shoal.studio.bench import number, request_of, text
+from shoal.studio.bench import number, request_of, text, texts
 from shoal.studio.work import Say
 
 GRAPHS = {
@@ -25,8 +28,16 @@ GRAPHS = {
     "nearest": "k = {k}",
     "transitions": "",
     "complete": "",
+    "edges": "",  # only what is drawn by hand
 }
-MOST_CELLS, MOST_STEPS = 1024, 500
+NOTHING = "edges"
+MOST_CELLS, MOST_STEPS, MOST_EDGES = 1024, 500, 20_000
+RATE = 25  # steps a second
+TRUTH_WORDS = "● where one is (this screen only), "
+MAP_WORDS = (
+    f"Blue: how likely each cell is to somebody who saw all releases. {TRUTH_WORDS}✕ released, "
+    "○ best guess, orange outline: the body of the noise."
+)
 
 SPEC = """\
 # Made in the studio. Try:  shoal plan shoal.toml    shoal stream shoal.toml < track.jsonl
@@ -59,7 +70,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     say("drawing the map", 0.2)
     request = request_of({"spec": spec, "files": {}})
     say("finding the least noise", 0.5)
-    found = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+    found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     return {
         "spec": spec,
         "files": {},
@@ -71,33 +82,87 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 
 def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """A track through the plan, step by step: the truth stays on this screen."""
-    found = loads(str(params.get("plan") or "{}"))
-    if not isinstance(found, Plan):
+    """One track through one plan or two, step by step: the truth stays on this screen."""
+    plans = [loads(one) for one in texts(params, "plans")]
+    if not plans or not all(isinstance(one, Plan) for one in plans):
         raise InputError("there is no plan on the table; make one first")
     steps = int(number(params, "steps", 200))
     if not 1 <= steps <= MOST_STEPS:
         raise InputError(f"steps is {steps}; it must be 1 to {MOST_STEPS}")
-    rng = SeededRng(int(number(params, "seed", 1)))
-    query, chain = _query(found), _walk(found)
-    stream, points = LocationStream.begin(found), query.points * float(query.step)
-    played = []
-    for t, at in enumerate(chain.sample(steps, rng).tolist()):
-        if t % 25 == 0:
-            say("playing the track", t / steps)
-        stream, release = stream.read(query.states[at], rng=rng)
-        estimate = release.estimate
-        played.append(
+    seed = int(number(params, "seed", 1))
+    first = _query(plans[0])
+    if any(_query(one).states != first.states for one in plans):
+        raise InputError("the two policies are on different maps; draw both on one map")
+    track = [first.states[at] for at in _walk(plans[0]).sample(steps, SeededRng(seed)).tolist()]
+    titles = [str(title) for title in params.get("titles") or [""] * len(plans)]
+    columns: list[dict[str, Any]] = []
+    means: list[float] = []
+    for done, (found, title) in enumerate(zip(plans, titles, strict=True)):
+        say("playing the track", done / len(plans))
+        played = played_track(found, track, SeededRng(seed + 1), truth=True)
+        columns.append({"title": title, "panes": played})
+        means.append(float(np.mean(played[1]["props"]["values"])))
+    top = max(max(column["panes"][1]["props"]["values"]) for column in columns)
+    for column in columns:
+        column["panes"][1]["props"]["top"] = top
+    return {"player": player(columns, steps), "means": means, "unit": first.unit}
+
+
+def player(columns: list[dict[str, Any]], count: int) -> dict[str, Any]:
+    """Props of a player of steps, all panes in step."""
+    return {"per": "step", "count": count, "rate": RATE, "autoplay": True, "columns": columns}
+
+
+def played_track(
+    found: Plan, track: Sequence[Any], rng: Rng | None, *, truth: bool
+) -> list[dict[str, Any]]:
+    """The panes of one plan: the map at every step, the error of the guess, who looks alike.
+
+    Without `truth` nothing is in them that was not released, so they may be given away.
+    """
+    query, stream = _query(found), LocationStream.begin(found)
+    points, index = query.points * float(query.step), {s: at for at, s in enumerate(query.states)}
+    frames, errors, degrees = [], [], []
+    for place in track:
+        noise = stream.machine.prior(stream.state).noise
+        stream, release = stream.read(place, rng=rng)
+        at = index.get(str(place))
+        frames.append(
             {
-                "truth": at,
+                "truth": at if truth else None,
                 "released": None if release.point is None else list(release.point),
-                "estimate": list(estimate),
+                "estimate": list(release.estimate),
                 "belief": levels(stream.state.belief),
-                "error": float(np.linalg.norm(np.asarray(estimate) - points[at])),
-                "degree": release.degree,
+                "body": _body(noise.protected.body, release.point, float(query.step)),
             }
         )
-    return {"steps": played, "unit": query.unit}
+        degrees.append(release.degree)
+        away = release.spread if at is None or not truth else _distance(release, points[at])
+        errors.append(float(away))
+    what = "error of the best guess" if truth else "how far the belief spreads"
+    return [
+        {
+            "view": "beliefMap",
+            "props": {**policy_map(found), "edges": [], "degree": [], "exposed": []},
+            "frames": frames,
+            "caption": MAP_WORDS if truth else MAP_WORDS.replace(TRUTH_WORDS, ""),
+        },
+        {"view": "stepLine", "props": {"values": errors, "what": f"{what} ({query.unit})"}},
+        {"view": "stepLine", "props": {"values": degrees, "what": "places it looks like"}},
+    ]
+
+
+def _distance(release: LocationRelease, point: Any) -> float:
+    return float(np.linalg.norm(np.asarray(release.estimate) - point))
+
+
+def _body(body: Any, around: Sequence[float] | None, step: float) -> list[list[float]] | None:
+    """The corners of the noise's body, in order, around a point; None where it is no polygon."""
+    if around is None or not body.ambient == body.dimension == 2:
+        return None
+    corners = np.asarray(body.vertices, dtype=float) * step
+    order = np.argsort(np.arctan2(corners[:, 1], corners[:, 0]))
+    return [[float(x), float(y)] for x, y in (corners[order] + np.asarray(around)).tolist()]
 
 
 def spec_text(params: Mapping[str, Any]) -> str:
@@ -113,14 +178,57 @@ def spec_text(params: Mapping[str, Any]) -> str:
     more = GRAPHS[graph].format(
         radius=repr(number(params, "radius_km", 1.0)), k=int(number(params, "k", 4))
     )
-    return SPEC.format(
-        rows=rows,
-        columns=columns,
-        cell=repr(number(params, "cell_km", 0.5)),
-        graph=graph,
-        more=more,
-        epsilon=repr(number(params, "epsilon", 1.0)),
+
+    def spec(kind: str, lines: str) -> str:
+        return SPEC.format(
+            rows=rows,
+            columns=columns,
+            cell=repr(number(params, "cell_km", 0.5)),
+            graph=kind,
+            more=lines,
+            epsilon=repr(number(params, "epsilon", 1.0)),
+        )
+
+    zones, joins = _cells(params, "zones", rows * columns), _cells(params, "joins", rows * columns)
+    if not zones and not joins:
+        if graph == NOTHING:
+            raise InputError("nothing is joined; draw a zone, join places, or choose who is alike")
+        return spec(graph, more)
+    base = spec("edges", "edges = []") if graph == NOTHING else spec(graph, more)
+    return spec(*_drawn(base, zones, joins))
+
+
+def _drawn(base: str, zones: list[list[int]], joins: list[list[int]]) -> tuple[str, str]:
+    """The kind and the lines of a policy with what was drawn by hand on top of it.
+
+    A zone's places are all alike; joining two places that are joined sets them apart.
+    """
+    policy = request_of({"spec": base, "files": {}}).task.secrets
+    if not isinstance(policy, PolicyGraph):
+        raise InputError("the spec on the table has no policy to draw on")
+    if not len(policy.all_edges()) and not joins:
+        named = [[policy.states[at] for at in zone] for zone in zones]
+        return "categories", f"categories = {json.dumps(named)}"
+    inside = [tuple(sorted(pair)) for zone in zones for pair in combinations(zone, 2)]
+    edges = {(int(a), int(b)) for a, b in policy.all_edges().tolist()} | set(inside)
+    for pair in joins:
+        edges ^= {(min(pair), max(pair))}
+    if len(edges) > MOST_EDGES:
+        raise InputError(f"{len(edges)} pairs would be joined; the studio joins {MOST_EDGES}")
+    named = [[policy.states[a], policy.states[b]] for a, b in sorted(edges)]
+    return "edges", f"edges = {json.dumps(named)}"
+
+
+def _cells(params: Mapping[str, Any], name: str, size: int) -> list[list[int]]:
+    """Zones or pairs that were drawn: lists of cells of the map, empty ones left out."""
+    found = params.get(name) or []
+    whole = isinstance(found, list) and all(
+        isinstance(one, list) and all(type(at) is int and 0 <= at < size for at in one)
+        for one in found
     )
+    if not whole or (name == "joins" and any(len(set(pair)) != 2 for pair in found)):
+        raise InputError(f"{name} must be lists of cells of the map, from 0 to {size - 1}")
+    return [one for one in found if one]
 
 
 def policy_map(found: Plan) -> dict[str, Any]:
@@ -131,6 +239,7 @@ def policy_map(found: Plan) -> dict[str, Any]:
     edges = secrets.all_edges() if isinstance(secrets, PolicyGraph) else np.empty((0, 2), int)
     everyone = np.ones(len(points), dtype=bool)
     alone = secrets.alone(everyone) if isinstance(secrets, PolicyGraph) else np.empty(0, int)
+    degree = np.bincount(edges.ravel(), minlength=len(points))
     gaps = np.abs(np.diff(np.unique(points[:, 0])))
     return {
         "cells": [
@@ -140,6 +249,7 @@ def policy_map(found: Plan) -> dict[str, Any]:
         "width": float(gaps.min()) if len(gaps) else 1.0,
         "belief": machine.init().belief.tolist(),
         "edges": edges.tolist() if len(edges) <= 8 * len(points) else [],
+        "degree": degree.tolist(),
         "exposed": alone.tolist(),
     }
 

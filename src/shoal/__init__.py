@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         mean as mean,
         weighted_sum as weighted_sum,
     )
-    from shoal.attacks.bayes import (
+    from shoal.attacks.beliefs import (
         attack as attack,
     )
     from shoal.audit import (
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     )
     from shoal.audit.statistical import (
         audit_black_box as audit_black_box,
-    )
-    from shoal.chains.closeness import (
-        closeness as closeness,
     )
     from shoal.chains.families import (
         AnyInitialLaw as AnyInitialLaw,
@@ -136,6 +133,9 @@ if TYPE_CHECKING:
     from shoal.networks.bayesnet import (
         BayesNet as BayesNet,
     )
+    from shoal.networks.closeness import (
+        closeness as closeness,
+    )
     from shoal.networks.contagion import (
         Contagion as Contagion,
     )
@@ -206,10 +206,10 @@ NAMES = {
         "mean",
         "weighted_sum",
     ),
-    "attacks.bayes": ("attack",),
+    "attacks.beliefs": ("attack",),
     "audit": ("audit",),
     "audit.statistical": ("audit_black_box",),
-    "chains.closeness": ("closeness",),
+    "networks.closeness": ("closeness",),
     "chains.families": ("AnyInitialLaw",),
     "chains.fit": ("fit_chain",),
     "chains.fit_check": ("check_fit",),
@@ -326,7 +326,7 @@ MOVED = {
     "attack_locations": "places.attack_locations",
     "audit_neighbours": "audit.audit_neighbours",
     "audit_noise": "audit.audit_noise",
-    "baum_welch": "chains.baum_welch",
+    "baum_welch": "places.baum_welch",
     "centroids": "records.centroids",
     "choose": "additive.choose",
     "consistent": "additive.consistent",

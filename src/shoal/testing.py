@@ -24,7 +24,7 @@ from shoal.core.codec import kind_named
 from shoal.core.errors import InputError, Refused
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, exact
-from shoal.core.plan import Additive, Plan
+from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, Family, dumps, families, load, loads
 from shoal.core.task import Task
 
@@ -153,7 +153,7 @@ def _deterministic(plans: list[Plan]) -> str | None:
 def _monotone(plans: list[Plan]) -> str | None:
     cost = math.inf
     for plan in plans:
-        if isinstance(plan.body, Additive) and plan.cost > cost * (1 + 1e-9):
+        if plan.additive is not None and plan.cost > cost * (1 + 1e-9):
             return f"a larger budget is noisier: cost {plan.cost} after {cost}"
         cost = plan.cost
     return None
@@ -161,9 +161,9 @@ def _monotone(plans: list[Plan]) -> str | None:
 
 def _looks_at_noise(plans: list[Plan]) -> str | None:
     plan = plans[-1]
-    if not isinstance(plan.body, Additive):
+    if plan.additive is None:
         return None
-    weaker = with_scale(plan, plan.body.noise.scale / 2)
+    weaker = with_scale(plan, plan.additive.noise.scale / 2)
     return None if _loss(weaker) > _loss(plan) else "half the noise has no larger loss"
 
 
@@ -171,16 +171,16 @@ def _adds_up(plans: list[Plan]) -> str | None:
     plan = plans[-1]
     if not plan.composition:
         return "the plan does not say how it adds to others"
-    if isinstance(plan.body, Additive):
-        eta = plan.task.query.lipschitz / plan.body.noise.scale
+    if plan.additive is not None:
+        eta = plan.task.query.lipschitz / plan.additive.noise.scale
         if AsEntryDP(eta) not in plan.composition:
             return "additive noise does not count as entry-level privacy L/scale"
     return None
 
 
 def _lattice(plans: list[Plan]) -> str | None:
-    body = plans[-1].body
-    if not isinstance(body, Additive):
+    body = plans[-1].additive
+    if body is None:
         return None
     if (body.query.lattice / body.noise.step).denominator != 1 or body.query != plans[
         -1

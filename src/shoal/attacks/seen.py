@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.queries import LinearQuery
+from shoal.additive.queries import LinearQuery, linear
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Release
-from shoal.networks.queries import VariableSum
+from shoal.networks.queries import VariableSum, per_variable
 from shoal.noise.laplace import is_zero_sum
 
 
@@ -102,11 +102,12 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
     another plan, whose noise is another.
     """
     _check_drawn(plan, release)
-    body, query = plan.body, plan.task.query
-    if isinstance(body, Additive) and isinstance(query, LinearQuery):
-        return laplace_sum(query, _as_drawn(body, release), float(body.noise.scale))
-    if isinstance(body, Additive) and isinstance(query, VariableSum):
-        return laplace_variables(query, _as_drawn(body, release), float(body.noise.scale))
+    body, query = plan.additive, plan.task.query
+    one_by_one, named = linear(query), per_variable(query)
+    if body is not None and one_by_one is not None:
+        return laplace_sum(one_by_one, _as_drawn(body, release), float(body.noise.scale))
+    if body is not None and named is not None:
+        return laplace_variables(named, _as_drawn(body, release), float(body.noise.scale))
     raise Refused(
         f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks are "
         "for noise on counts, sums, means and histograms of states, and on sums over variables"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.audit.exact import audit as audit, audit_noise as audit_noise
-    from shoal.audit.neighbours import audit_neighbours as audit_neighbours
     from shoal.audit.result import Audit as Audit, Witness as Witness
+    from shoal.audit.statistical import audit_neighbours as audit_neighbours
 
 _HOME = {
     "Audit": "result",
     "Witness": "result",
-    "audit_neighbours": "neighbours",
+    "audit_neighbours": "statistical",
     "audit_noise": "exact",
 }
 

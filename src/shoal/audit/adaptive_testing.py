@@ -9,11 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.black_box import BlackBox, FunctionBox, Runner
-from shoal.audit.fact_pairs import Chain, Contrast, FactLaws, Pool, contrasts
-from shoal.audit.lengths import (
+from shoal.audit.fact_pairs import (
     FEWEST,
-    Budget,
+    Chain,
+    DrawBudget,
+    FactLaws,
+    FactPair,
+    Pool,
     default_budget,
+    fact_pairs,
     ladder,
     longest_by_default,
     named_places,
@@ -26,7 +30,7 @@ from shoal.core.numbers import whole
 
 # share of the draws, and how many pairs of facts go on to it; what is left over tests
 PILOT = 0.2
-ROUNDS = ((0.15, 6), (0.15, 2))
+NARROWINGS = ((0.15, 6), (0.15, 2))
 TEST = 0.5
 LEAST_TESTS = 1000  # releases given each fact, however long the data
 
@@ -34,15 +38,15 @@ LEAST_TESTS = 1000  # releases given each fact, however long the data
 class Rival(NamedTuple):
     """Two facts to tell apart, and what was released so far when either held."""
 
-    contrast: Contrast
+    contrast: FactPair
     pools: tuple[Pool, Pool]
     outputs: tuple[Floats, Floats]
 
 
 def chosen(
     run: Runner,
-    found: list[Contrast],
-    budget: Budget,
+    found: list[FactPair],
+    budget: DrawBudget,
     spread: float,
     seeds: np.random.SeedSequence,
 ) -> tuple[Rival, TellingEvent]:
@@ -50,10 +54,10 @@ def chosen(
 
     Each rival is judged by the tests it could have: long data may be too dear for all of them.
     """
-    pilot, *others = seeds.spawn(1 + len(ROUNDS))
+    pilot, *others = seeds.spawn(1 + len(NARROWINGS))
     ranked = _ranked(_pilot(run, found, budget, pilot), budget, spread)
     done = PILOT
-    for (share, kept), own in zip(ROUNDS, others, strict=True):
+    for (share, kept), own in zip(NARROWINGS, others, strict=True):
         done += share
         rivals = [rival for rival, _ in ranked[:kept]]
         more = _more(run, rivals, budget.part(share), round(done * budget.draws), own)
@@ -61,14 +65,16 @@ def chosen(
     return ranked[0]
 
 
-def trials(budget: Budget, entries: int) -> int:
+def trials(budget: DrawBudget, entries: int) -> int:
     """How many releases given each fact are kept for the test of data of so many entries."""
     part = budget.part(TEST)
     most, dear = part.draws // 2, part.entries / 2 / entries
     return most if dear >= most else min(most, max(int(dear), LEAST_TESTS))
 
 
-def _ranked(rivals: list[Rival], budget: Budget, spread: float) -> list[tuple[Rival, TellingEvent]]:
+def _ranked(
+    rivals: list[Rival], budget: DrawBudget, spread: float
+) -> list[tuple[Rival, TellingEvent]]:
     """Every rival with its best event, the one that promises most first."""
     learned = [
         best_event(*rival.outputs, trials(budget, rival.pools[0].entries), spread=spread)
@@ -79,7 +85,7 @@ def _ranked(rivals: list[Rival], budget: Budget, spread: float) -> list[tuple[Ri
 
 
 def _pilot(
-    run: Runner, found: list[Contrast], budget: Budget, seeds: np.random.SeedSequence
+    run: Runner, found: list[FactPair], budget: DrawBudget, seeds: np.random.SeedSequence
 ) -> list[Rival]:
     """Every pair of facts, each fact with an equal share of the draws as far as they go."""
     part = budget.part(PILOT)
@@ -102,7 +108,7 @@ def _pilot(
 
 
 def _more(
-    run: Runner, rivals: list[Rival], part: Budget, until: int, seeds: np.random.SeedSequence
+    run: Runner, rivals: list[Rival], part: DrawBudget, until: int, seeds: np.random.SeedSequence
 ) -> list[Rival]:
     """The same rivals with more outputs."""
     pools = [pool for rival in rivals for pool in rival.pools]
@@ -115,7 +121,7 @@ def _more(
 
 
 def _outputs(
-    run: Runner, pools: Sequence[Pool], part: Budget, until: int, seeds: np.random.SeedSequence
+    run: Runner, pools: Sequence[Pool], part: DrawBudget, until: int, seeds: np.random.SeedSequence
 ) -> list[Floats]:
     """What is released given each of some facts, within a part of the budget."""
     counts = part.each([pool.entries for pool in pools])
@@ -157,8 +163,8 @@ class Looked(NamedTuple):
 class Scope(NamedTuple):
     """What to compare, how much may be drawn for it, and what that leaves out."""
 
-    contrasts: list[Contrast]
-    budget: Budget
+    fact_pairs: list[FactPair]
+    budget: DrawBudget
     looked: Looked
 
 
@@ -173,8 +179,8 @@ def named_scope(laws: FactLaws, lengths: Sequence[int], draws: int) -> Scope:
             )
     found = named_places([chain.walk for chain in laws.chains], wanted)
     return Scope(
-        contrasts(laws, found),
-        Budget(draws),
+        fact_pairs(laws, found),
+        DrawBudget(draws),
         Looked(lengths=tuple(sorted({place.entries for place in found}))),
     )
 
@@ -189,7 +195,7 @@ def default_scope(box: BlackBox, laws: FactLaws, draws: int, seed: int) -> Scope
     found = places(walks, others, budget.part(PILOT), longest, lambda n: n not in refused)
     lengths = tuple(sorted({place.entries for place in found}))
     looked = Looked(lengths, refused, _beyond(laws.chains, (*lengths, *refused)))
-    return Scope(contrasts(laws, found), budget, looked)
+    return Scope(fact_pairs(laws, found), budget, looked)
 
 
 def _refused(box: BlackBox, chains: Sequence[Chain], longest: int, seed: int) -> tuple[int, ...]:

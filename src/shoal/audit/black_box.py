@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.additive.lift import entry_eta
-from shoal.additive.plans import Measured
-from shoal.additive.queries import LinearQuery
+from shoal.additive.queries import LinearQuery, linear
 from shoal.audit.fact_pairs import Draw, Pool
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
@@ -25,7 +24,7 @@ from shoal.core.numbers import positive, significant
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.records import Sequences
 from shoal.core.rng import Rng, SystemRng
-from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.laplace import is_zero_sum
 from shoal.noise.primitives import SeededRng
 
 CHUNK = 1000  # sequences released together; the chunks, not the processors, decide the seeds
@@ -55,20 +54,20 @@ class PlanBox:
     @property
     def seeded(self) -> bool:
         """Whether its outputs follow from a seed; mechanisms from outside draw by themselves."""
-        return not isinstance(self.plan.body, Measured)
+        return not getattr(self.plan.body, "own_randomness", False)
 
     def draw(self, paths: Ints, seed: int) -> Floats:
         body = self.plan.body
-        query = body.query if isinstance(body, Additive) else self.plan.task.query
         rng: Rng = SeededRng(seed)
-        if type(body) is not Additive or not isinstance(query, LinearQuery):
+        query = linear(body.query) if type(body) is Additive else None
+        if type(body) is not Additive or query is None:
             own = rng if self.seeded else SystemRng()
             rows = [_answer(self.plan, path, own) for path in paths]
             return np.array(rows, dtype=np.float64)
         weights = np.array(query.multiples(), dtype=np.int64)
         answers = _tallied(paths, len(weights)) @ weights
         labels = answers.shape[1]
-        if isinstance(body.noise, LatticeLaplace):
+        if not is_zero_sum(body.noise):
             noise = body.noise.draw(len(paths) * labels, rng).reshape(-1, labels)
         else:
             noise = np.stack([body.noise.draw(labels, rng) for _ in paths])
@@ -137,15 +136,21 @@ class FunctionBox:
             return False
 
 
+def as_plan(release: Any) -> Plan | None:
+    """`release` where it is a plan; None for functions and black boxes."""
+    return release if isinstance(release, Plan) else None
+
+
 def as_box(release: Any, states: tuple[Any, ...]) -> BlackBox:
     """A plan, a function of one data set, or a black box already."""
-    if isinstance(release, Plan):
-        if not isinstance(release.body, Sampler):
+    plan = as_plan(release)
+    if plan is not None:
+        if not isinstance(plan.body, Sampler):
             raise Refused(
-                f"{release.mechanism} is a plan for streams; sampling is for single releases, "
+                f"{plan.mechanism} is a plan for streams; sampling is for single releases, "
                 "so audit it without"
             )
-        return PlanBox(release)
+        return PlanBox(plan)
     if hasattr(release, "draw"):
         box: BlackBox = release
         return box

@@ -1,4 +1,4 @@
-"""The facts secrets speak about when the data is a table of named variables."""
+"""What an audit of noise is about: a query, noise, secrets, one model; losses of small tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
 from shoal.core.task import Model, Secrets, each_entry
-from shoal.networks.pairs import Event, SecretPairs
+from shoal.networks.pairs import Event, named_pairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
@@ -38,8 +38,9 @@ class Fact(NamedTuple):
 
 def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     """The pairs of facts to keep indistinguishable, each once; impossible facts are left out."""
-    if isinstance(secrets, SecretPairs):
-        pairs = [(_named(table, a), _named(table, b)) for a, b in secrets.pairs]
+    named = named_pairs(secrets)
+    if named is not None:
+        pairs = [(_named(table, a), _named(table, b)) for a, b in named.pairs]
     elif each_entry(secrets):
         pairs = []
         for variable, domain in zip(table.variables, table.domains, strict=True):
@@ -52,8 +53,9 @@ def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
 
 def table_secrets(table: JointTable, secrets: Secrets) -> list[Fact]:
     """Every fact the secrets speak about, each once and in their order; no impossible ones."""
-    if isinstance(secrets, SecretPairs):
-        events = dict.fromkeys(event for pair in secrets.pairs for event in pair)
+    named = named_pairs(secrets)
+    if named is not None:
+        events = dict.fromkeys(event for pair in named.pairs for event in pair)
         facts = [_named(table, event) for event in events]
     else:
         facts = [

@@ -9,20 +9,17 @@ from typing import TypeVar
 
 from shoal.additive.choice import MECHANISMS, loss_as_drawn
 from shoal.additive.plans import eta_above, keeps_total
-from shoal.additive.queries import LinearQuery
-from shoal.audit.bounds import least_upper
+from shoal.additive.queries import LinearQuery, linear
+from shoal.audit.bounds import learning_audit, least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
 from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.registry import Table
+from shoal.core.registry import Table, hook
 from shoal.core.task import Model, Query, Secrets, Task, as_family
-from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
-from shoal.networks.queries import VariableSum
-from shoal.networks.table import JointTable
+from shoal.networks.queries import VariableSum, per_variable
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 Measure = TypeVar("Measure")
@@ -74,17 +71,21 @@ def audit_noise(
 
 def _asked_about(plan: Plan, secrets: Secrets, curve: bool) -> Audit:
     """What the noise of a plan tells about other secrets than its own: no claim is held to it."""
-    body = plan.body
-    if not isinstance(body, Additive) or not isinstance(body.query, LinearQuery | VariableSum):
+    of_stream = hook("audit events", plan.body)
+    if of_stream is not None:
+        found: Audit = of_stream(plan, secrets)
+        return found
+    body = plan.additive
+    if body is None or not isinstance(body.query, LinearQuery | VariableSum):
         raise Refused(
             f"a {plan.mechanism} plan adds no noise to a sum over entries; what it tells about "
             f"{secrets.subject} is not computed here"
         )
     task = Task(query=body.query, secrets=secrets, family=plan.task.family)
-    found = _noise_audit(plan.mechanism, task, body, None, curve)
+    measured = _noise_audit(plan.mechanism, task, body, None, curve)
     made = f"the noise was made for {plan.task.secrets.subject}"
     amount = significant(plan.guarantee.amount)
-    return replace(found, asked=f"{found.asked}; {made}, epsilon = {amount}")
+    return replace(measured, asked=f"{measured.asked}; {made}, epsilon = {amount}")
 
 
 def _noise_audit(
@@ -110,11 +111,9 @@ def _noise_audit(
 
 def additive_audit(plan: Plan, curve: bool) -> Audit:
     """What a plan that adds noise to a sum over entries leaks, under each of its models."""
-    body = plan.body
-    assert isinstance(body, Additive)
-    if not isinstance(body.query, LinearQuery | VariableSum):
-        from shoal.audit.bounded import learning_audit
-
+    body = plan.additive
+    assert body is not None
+    if linear(body.query) is None and per_variable(body.query) is None:
         return learning_audit(plan, curve)
     guarantee = plan.guarantee
     task = replace(plan.task, query=body.query)  # what is released, whatever the task says
@@ -144,9 +143,9 @@ def additive_audit(plan: Plan, curve: bool) -> Audit:
 
 def _own_bound(plan: Plan) -> float:
     """What the plan's own mechanism measures; inf unless that is a proof about what is released."""
-    guarantee, body = plan.guarantee, plan.body
+    guarantee, body = plan.guarantee, plan.additive
     covers = guarantee.proved and guarantee.gives("pufferfish")
-    same_query = isinstance(body, Additive) and body.query == plan.task.query
+    same_query = body is not None and body.query == plan.task.query
     known = plan.mechanism in MECHANISMS
     try:
         return loss_as_drawn(plan) if covers and same_query and known else math.inf
@@ -158,7 +157,7 @@ def _findings(
     task: Task, body: Additive, known: float, promised: float | None, curve: bool
 ) -> list[Finding]:
     """One finding per member of the family."""
-    named = all(isinstance(model, JointTable | BayesNet | Contagion) for model in task.family)
+    named = all(hasattr(model, "variables") for model in task.family)
     if not isinstance(task.query, LinearQuery | VariableSum) or (
         isinstance(task.query, VariableSum) and not named
     ):

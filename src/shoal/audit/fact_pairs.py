@@ -1,8 +1,9 @@
-"""Data drawn from a model given one fact: many sequences at once."""
+"""Pairs of facts to test: the lengths looked at, and data drawn from a model given one fact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -10,17 +11,156 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.audit.case import Fact, table_facts
-from shoal.audit.lengths import Place
 from shoal.chains.model import time_reversal
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.task import Model, Query, Secrets, each_entry
+from shoal.core.task import Model, Query, Secrets, as_events, each_entry
 from shoal.core.walk import Walk
+from shoal.events.automaton import Automaton, compile_events
+from shoal.events.law import PathLaw, law_of, priors
 from shoal.networks.table import JointTable
+
+SHORT = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest
+FEWEST = 50  # draws per fact below which a pilot says nothing
+ENTRIES = 400  # entries in a draw, on average, that an audit may ask for
+LEAST = 20_000_000  # entries that are always allowed: a matter of seconds
+CLOSE = 0.75  # a rung so near the top of the ladder shows nothing of its own
+LONGEST = 3900  # the longest data is this part of the entries, so that it is drawn often enough
+
+
+class DrawBudget(NamedTuple):
+    """How many releases, and how many entries of drawn data in all of them together."""
+
+    draws: int
+    entries: float = math.inf
+
+    def part(self, share: float) -> DrawBudget:
+        """A share of it."""
+        return DrawBudget(round(share * self.draws), share * self.entries)
+
+    def each(self, lengths: Sequence[int]) -> list[int]:
+        """How many releases each of several data laws gets, `lengths` being their entries.
+
+        As many for each, but no law takes more than c entries, with the largest c that keeps
+        within the budget: Σ min(releases · length, c) ≤ entries. FEWEST at least, as far as there
+        are draws.
+        """
+        few = self.draws // len(lengths)
+        most, rest = math.inf, self.entries
+        wanted = sorted(few * length for length in lengths)
+        for place, cost in enumerate(wanted):
+            if cost * (len(wanted) - place) > rest:
+                most = rest / (len(wanted) - place)
+                break
+            rest -= cost
+        return [few if few * n <= most else max(int(most // n), min(few, FEWEST)) for n in lengths]
+
+    def affords(self, lengths: Sequence[int]) -> bool:
+        """Whether FEWEST releases of each of several data laws are well within it."""
+        enough = self.draws // len(lengths) >= FEWEST
+        return enough and 2 * FEWEST * sum(lengths) <= self.entries
+
+
+def default_budget(draws: int) -> DrawBudget:
+    """What an audit may draw when nobody named the lengths: ENTRIES a release, LEAST in all."""
+    return DrawBudget(draws, float(max(ENTRIES * draws, LEAST)))
+
+
+def longest_by_default(budget: DrawBudget) -> int:
+    """The longest data worth looking at within a budget."""
+    return int(budget.entries // LONGEST)
+
+
+class Grade(NamedTuple):
+    """How closely lengths are looked at: short ones, the ladder's steps, first and last entries."""
+
+    short: tuple[int, ...]
+    step: int
+    ends: bool
+
+
+GRADES = (Grade(SHORT, 2, True), Grade(SHORT, 2, False), Grade((1, 3, 12), 4, False))
+
+
+class Place(NamedTuple):
+    """An entry of data of some length under one of several chains."""
+
+    chain: int
+    entries: int
+    entry: int
+
+
+def named_places(walks: Sequence[Walk], lengths: Sequence[int]) -> list[Place]:
+    """The first, middle and last entry of data of the given lengths, as far as chains have them."""
+    return [
+        Place(number, entries, entry)
+        for number, walk in enumerate(walks)
+        for entries in sorted(_fitting(walk, lengths))
+        for entry in entries_looked_at(entries)
+    ]
+
+
+def places(
+    walks: Sequence[Walk],
+    others: Sequence[int],
+    budget: DrawBudget,
+    longest: int,
+    takes: Callable[[int], bool],
+) -> list[Place]:
+    """Where to look by default, as closely as the budget of a pilot allows.
+
+    `others` are the lengths of laws that are no chains, `takes` says whether the box takes data of
+    so many entries. When the coarsest grade costs too much, shorter data has to do.
+    """
+    found: list[Place] = []
+    while True:
+        for grade in GRADES:
+            found = list(_graded(walks, grade, longest, takes)) or found
+            laws = [p.entries for p in found for _ in walks[p.chain].values]
+            if laws and budget.affords([*laws, *others]):
+                return found
+        if longest <= max(SHORT):
+            return found
+        longest //= 2
+
+
+def ladder(walk: Walk, longest: int, grade: Grade = GRADES[0]) -> list[int]:
+    """Short lengths, then steps by a factor up to the chain's own length, or to the longest."""
+    top = max(_fitting(walk, [longest]), default=walk.order)
+    rungs, rung = list(grade.short), grade.step * max(grade.short)
+    while rung < CLOSE * top:
+        rungs.append(rung)
+        rung *= grade.step
+    return sorted(_fitting(walk, [*rungs, top]))
+
+
+def entries_looked_at(entries: int) -> list[int]:
+    """The first, the middle and the last."""
+    return sorted({0, entries // 2, entries - 1})
+
+
+def _graded(
+    walks: Sequence[Walk], grade: Grade, longest: int, takes: Callable[[int], bool]
+) -> Iterator[Place]:
+    """The places of one grade: first and last entries of the shortest and the longest data only."""
+    for number, walk in enumerate(walks):
+        lengths = [entries for entries in ladder(walk, longest, grade) if takes(entries)]
+        for entries in lengths:
+            ends = grade.ends and (entries <= max(SHORT) or entries == lengths[-1])
+            for entry in entries_looked_at(entries) if ends else [entries // 2]:
+                yield Place(number, entries, entry)
+
+
+def _fitting(walk: Walk, lengths: Sequence[int]) -> set[int]:
+    """The lengths, cut to what the chain covers."""
+    more = walk.order - 1
+    return {walk.at_most(n - more) + more for n in lengths if n > more}
+
 
 SAME = 1e-13  # relative: probabilities no further apart than this differ by rounding
 RARELY = 0.1  # share of moves that change the state below which jumps are drawn, not moves
-SHORT = 16  # moves too few for that to pay
+FEW_MOVES = 16  # moves too few for that to pay
+RAREST = 1000  # paths drawn for one that holds an event, at most
 
 Draw = Callable[[int, np.random.Generator], Ints]  # how many, randomness -> rows of state indices
 
@@ -113,6 +253,34 @@ class GivenEvent:
         return np.stack([place[column] for place, column in pairs], axis=1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenHappened:
+    """Draws paths on which one event of an automaton happens: whole paths, those kept on which."""
+
+    law: PathLaw
+    automaton: Automaton
+    event: int
+    share: float  # of paths that are kept
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        kept: list[Ints] = []
+        while sum(map(len, kept)) < count:
+            lacking = count - sum(map(len, kept))
+            paths = self._paths(int(1.2 * lacking / self.share) + 16, rng)
+            state = np.zeros(len(paths), dtype=np.int64)
+            for step, here in zip(self.automaton.steps, paths.T, strict=True):
+                state = step[state, here]
+            kept.append(paths[self.automaton.accept[state, self.event]])
+        return np.concatenate(kept)[:count]
+
+    def _paths(self, count: int, rng: np.random.Generator) -> Ints:
+        paths = np.empty((count, self.law.length), dtype=np.int64)
+        paths[:, 0] = _drawn(self.law.initial, count, rng)
+        for t in range(self.law.length - 1):
+            paths[:, t + 1] = _moved(_edges(self.law.matrix(t)), paths[:, t], rng)
+        return paths
+
+
 def outcomes_given(
     table: JointTable,
     where: dict[str, tuple[str, ...]],
@@ -142,7 +310,7 @@ def _travel(legs: tuple[Leg, ...], states: Ints, rng: np.random.Generator) -> No
     """Fill in the states after every move of some legs; column 0 is where they start."""
     done = 0
     for leg in legs:
-        rarely = leg.changes < RARELY and leg.moves >= SHORT
+        rarely = leg.changes < RARELY and leg.moves >= FEW_MOVES
         reached = (_by_jumps if rarely else _by_moves)(leg, states[:, done].copy(), rng)
         states[:, done + 1 : done + 1 + leg.moves] = reached
         done += leg.moves
@@ -211,7 +379,7 @@ def _moved(edges: Floats, states: Ints, rng: np.random.Generator) -> Ints:
 # Two facts, and data drawn from the model given each: what a black-box audit sets side by side.
 
 
-class Contrast(NamedTuple):
+class FactPair(NamedTuple):
     """Facts to tell apart, any two of `pools` unless `pairs` names them."""
 
     model: int
@@ -237,7 +405,7 @@ class FactLaws(NamedTuple):
     """What data is drawn from: chains, and what there is to tell apart in tables."""
 
     chains: list[Chain]
-    tables: list[Contrast]
+    tables: list[FactPair]
 
 
 def laws(
@@ -256,10 +424,8 @@ def laws(
             path = member.walk()
             if not isinstance(path, str):
                 if not each_entry(secrets):
-                    raise Refused(
-                        "a black box is tried on series that differ in one entry, which says "
-                        f"nothing about {secrets.subject}; audit the plan itself: shoal.audit(plan)"
-                    )
+                    found.tables.extend(_of_events(member, secrets, index))
+                    continue
                 found.chains.append(_chain(member, path, index, query))
                 continue
             table = member.written_out()
@@ -272,7 +438,7 @@ def laws(
     return found
 
 
-def contrasts(found: FactLaws, places: Sequence[Place]) -> list[Contrast]:
+def fact_pairs(found: FactLaws, places: Sequence[Place]) -> list[FactPair]:
     """What to compare: the values of some entries of chains, and the facts of tables."""
     entries = [_of_entry(found.chains[place.chain], place) for place in places]
     compared = [*found.tables, *(one for one in entries if one is not None)]
@@ -288,7 +454,7 @@ def _chain(model: Model, path: Walk, index: int, query: Query | None) -> Chain:
     return Chain(index, model, path)
 
 
-def _of_entry(chain: Chain, place: Place) -> Contrast | None:
+def _of_entry(chain: Chain, place: Place) -> FactPair | None:
     way = chain.route(place.entries, place.entry)
     pools = tuple(
         Pool(repr(chain.walk.values[value]), GivenEntry(way, value), place.entries)
@@ -298,16 +464,16 @@ def _of_entry(chain: Chain, place: Place) -> Contrast | None:
         return None
     law = f"{chain.model.describe()}, with data of {place.entries} entries"
     pairs = tuple(combinations(range(len(pools)), 2))
-    return Contrast(chain.number, law, f"entry {place.entry + 1}", pools, pairs)
+    return FactPair(chain.number, law, f"entry {place.entry + 1}", pools, pairs)
 
 
 def _of_table(
     table: JointTable, secrets: Secrets, index: int, states: tuple[str, ...]
-) -> list[Contrast]:
+) -> list[FactPair]:
     """One contrast per pair of facts."""
     places = _places(table, states)
     return [
-        Contrast(
+        FactPair(
             index,
             table.describe(),
             "the data",
@@ -319,6 +485,32 @@ def _of_table(
         )
         for pair in table_facts(table, secrets)
     ]
+
+
+def _of_events(model: Model, secrets: Secrets, index: int) -> list[FactPair]:
+    """One contrast per pair of events of a chain's path; refused where one is too rare to draw."""
+    events = as_events(secrets)
+    if events is None:
+        raise Refused(
+            f"a black box is tried on series drawn from a chain, which says nothing about "
+            f"{secrets.subject}; audit the plan itself: shoal.audit(plan)"
+        )
+    law, found = law_of(model), list[FactPair]()
+    for pair in zip((event for event, _ in events.pairs), events.against(), strict=True):
+        automaton = compile_events(pair, law)
+        shares = priors(automaton, law).tolist()
+        for event, share in zip(pair, shares, strict=True):
+            if share * RAREST < 1:
+                raise Refused(
+                    f"'{event.describe()}' has probability {share:.2g}: sampled data would hardly "
+                    "ever hold it; audit the plan itself: shoal.audit(plan)"
+                )
+        pools = tuple(
+            Pool(f"'{event.describe()}'", GivenHappened(law, automaton, i, share), law.length)
+            for i, (event, share) in enumerate(zip(pair, shares, strict=True))
+        )
+        found.append(FactPair(index, model.describe(), "the path", pools, ((0, 1),)))
+    return found
 
 
 def _stated(fact: Fact) -> dict[str, tuple[str, ...]]:

@@ -10,21 +10,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.additive.plans import eta_above
 from shoal.audit.adaptive_testing import Looked, Scope, chosen, default_scope, named_scope, trials
-from shoal.audit.black_box import BlackBox, Progress, Runner, as_box, runner
-from shoal.audit.fact_pairs import Pool, laws
-from shoal.audit.lengths import Budget
+from shoal.audit.black_box import (
+    BlackBox,
+    FunctionBox,
+    PlanBox,
+    Progress,
+    Runner,
+    as_box,
+    as_plan,
+    runner,
+)
+from shoal.audit.fact_pairs import DrawBudget, FactPair, Pool, laws
 from shoal.audit.result import factor
-from shoal.audit.statistics import log_ratio_at_least
-from shoal.audit.telling_events import TellingEvent
-from shoal.core.codec import Value
+from shoal.audit.telling_events import TellingEvent, log_ratio_at_least
+from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
-from shoal.core.plan import Plan
+from shoal.core.plan import Sampler
+from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Secrets, as_family
-from shoal.networks.bayesnet import BayesNet
+from shoal.events.secrets import Events
 from shoal.networks.pairs import SecretPairs
-from shoal.networks.table import JointTable
+from shoal.noise.primitives import SeededRng
 
 CONFIDENCE = 0.99
 DRAWS = 100_000
@@ -117,7 +126,7 @@ class Estimate(Value):
 
     def _looked(self) -> str:
         words = Looked(self.lengths, self.refused, self.beyond).describe()
-        if words and self.trials[0] < trials(Budget(self.draws), 1):
+        if words and self.trials[0] < trials(DrawBudget(self.draws), 1):
             words += " The longer data is, the fewer of the draws it gets, unless it is named."
         return words
 
@@ -174,7 +183,7 @@ def audit_black_box(
     the epsilon it is held to and `notion` what that is about, by default what a plan or an adapter
     says of itself. Data is drawn from the models given a fact: of the `lengths` given, else of 1
     entry up to the model's own length in ever longer steps, as far as the function takes it; the
-    longest gets fewer draws (`Budget`). Half of the draws choose which
+    longest gets fewer draws (`DrawBudget`). Half of the draws choose which
     facts to compare and the set of outputs that tells them apart, in rounds with ever fewer
     rivals; the other half is counted: Clopper–Pearson limits on both probabilities give a bound
     that is wrong with probability at most 1 - confidence, whatever was chosen, if no release
@@ -182,16 +191,17 @@ def audit_black_box(
     release is a plan or takes its randomness as `rng`; others are called in one process.
     """
     sampling = Sampling(draws, confidence, seed, workers, progress).checked()
-    if not isinstance(secrets, EachEntry | SecretPairs):
+    if not isinstance(secrets, EachEntry | SecretPairs | Events):
         raise InputError(
-            f"secrets are {secrets.describe()}; sampling is for single entries (EachEntry) or "
-            "named pairs of facts (SecretPairs)"
+            f"secrets are {secrets.describe()}; sampling is for single entries (EachEntry), named "
+            "pairs of facts (SecretPairs) or events over time (Events)"
         )
     members = as_family(family)
     secrets.check(members)
     names = _states(release, members, states)
     claim = _claim(release, secrets, claimed, notion)
-    query = release.task.query if isinstance(release, Plan) else None
+    plan = as_plan(release)
+    query = None if plan is None else plan.task.query
     if query is not None:
         labels, unit = query.labels, query.unit
     box = as_box(release, names)
@@ -215,7 +225,7 @@ def estimated(
     spread = NormalDist().inv_cdf((1 + sampling.confidence) / 2)
     with runner(box, sampling.workers, draws, sampling.progress) as run:
         seeds = np.random.SeedSequence([seed, 1])
-        best, event = chosen(run, scope.contrasts, scope.budget, spread, seeds)
+        best, event = chosen(run, scope.fact_pairs, scope.budget, spread, seeds)
         pools = best.pools[::-1] if event.swapped else best.pools
         counts = _counted(run, pools, event, scope.budget, seed)
     return Estimate(
@@ -235,7 +245,7 @@ def estimated(
 
 
 def _counted(
-    run: Runner, pools: tuple[Pool, Pool], event: TellingEvent, budget: Budget, seed: int
+    run: Runner, pools: tuple[Pool, Pool], event: TellingEvent, budget: DrawBudget, seed: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often the event happens given either fact, and in how many new releases."""
     count = trials(budget, pools[0].entries)
@@ -265,9 +275,10 @@ def _claim(
     release: Any, secrets: Secrets, claimed: Number | None, notion: str | None
 ) -> dict[str, Any]:
     """The epsilon and notion given, else what a plan or an adapter says of itself."""
-    if isinstance(release, Plan):
-        notion = notion or release.guarantee.notion
-        claimed = release.guarantee.amount if claimed is None else claimed
+    plan = as_plan(release)
+    if plan is not None:
+        notion = notion or plan.guarantee.notion
+        claimed = plan.guarantee.amount if claimed is None else claimed
     elif claimed is None and hasattr(release, "claimed"):
         notion, claimed = notion or str(release.notion), release.claimed()
     if claimed is None:
@@ -280,11 +291,86 @@ def _states(
 ) -> tuple[str, ...]:
     if states is not None:
         return tuple(states)
-    if isinstance(release, Plan):
-        return release.task.query.states
+    plan = as_plan(release)
+    if plan is not None:
+        return plan.task.query.states
     for model in family:
         if model.states is not None:
             return model.states
-        if isinstance(model, JointTable | BayesNet):  # variables with values of their own
-            return tuple(dict.fromkeys(value for domain in model.domains for value in domain))
+        domains = getattr(model, "domains", None)  # variables with values of their own
+        if domains is not None:
+            return tuple(dict.fromkeys(value for domain in domains for value in domain))
     raise InputError("no model of the family names its states; give states=")
+
+
+@dataclass(frozen=True, slots=True)
+class TwoDataSets:
+    """A release of one of two data sets: every row of `paths` holds which."""
+
+    release: PlanBox | FunctionBox
+    data: tuple[Any, Any]
+
+    @property
+    def seeded(self) -> bool:
+        """Whether its outputs follow from a seed."""
+        return self.release.seeded
+
+    def draw(self, paths: Ints, seed: int) -> Floats:
+        chosen = [self.data[i] for i in paths[:, 0].tolist()]
+        if isinstance(self.release, FunctionBox):
+            return self.release.outputs(chosen, seed)
+        body = self.release.plan.body
+        assert isinstance(body, Sampler)  # `as_box` has checked it
+        rng: Rng = SeededRng(seed) if self.seeded else SystemRng()
+        return np.array([body.draw(one, rng).values for one in chosen], dtype=np.float64)
+
+
+def audit_neighbours(
+    release: Any,
+    first: Any,
+    second: Any,
+    *,
+    claimed: Number | None = None,
+    draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Estimate:
+    """A lower bound on log P(output | first) / P(output | second), or the other way round.
+
+    `release` is a plan for single releases (in rounds too) or a function of one data set. For data
+    sets that differ in one entry this is what entry-level DP limits, and `claimed` is by default
+    the epsilon a plan's noise gives one entry. Draws, confidence and seed as in `audit_black_box`.
+    """
+    sampling = Sampling(draws, confidence, seed, workers, progress).checked()
+    box = as_box(release, ())
+    if not isinstance(box, PlanBox | FunctionBox):
+        raise InputError("release is a black box of states; give a plan or a function of the data")
+    data: tuple[Any, Any] = (first, second)
+    words: tuple[tuple[str, ...], str] = ((), "")
+    plan = as_plan(release)
+    if plan is not None:
+        data = (plan.task.read(first), plan.task.read(second))
+        words = (plan.task.query.labels, plan.task.query.unit)
+        eta = getattr(plan.body, "eta", None)  # what the body gives one entry, where it says so
+        claimed = eta_above(eta) if claimed is None and eta is not None else claimed
+    promised = None if claimed is None else float(positive(claimed, "claimed"))
+    claim = {"promised": promised, "notion": None if claimed is None else "one changed entry"}
+    pools = tuple(Pool(f"the {name} of two", Always(i), 1) for i, name in enumerate(NAMES))
+    contrast = FactPair(0, "two given data sets", "the data", pools, ((0, 1),))
+    scope = Scope([contrast], DrawBudget(draws), Looked())
+    return estimated(TwoDataSets(box, data), scope, claim, sampling, words)
+
+
+NAMES = ("first", "second")
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Draws the same data set every time."""
+
+    which: int
+
+    def __call__(self, count: int, rng: np.random.Generator) -> Ints:
+        return np.full((count, 1), self.which, dtype=np.int64)

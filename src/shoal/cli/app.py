@@ -13,8 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from shoal import __version__
-from shoal.cli.show import shortened, tell_when_compiling
-from shoal.cli.watch import CTRL_C, STOPPED
+from shoal.cli.show import CTRL_C, STOPPED, shortened, tell_when_compiling
 from shoal.core.errors import BudgetError, InputError, PromiseBroken, Refused
 
 BAD_INPUT, OVER_BUDGET, BROKEN, UNREAD = 2, 3, 1, 141

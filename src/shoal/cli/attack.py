@@ -1,4 +1,4 @@
-"""What `shoal attack` was asked for, and which of its options go with which plan."""
+"""`shoal attack`: what somebody who knows the model learns from a release."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from shoal.cli.options import (
     Longitude,
     PlanSource,
     PlotPath,
+    SecretsOf,
     Start,
     TimeLimit,
     check_chart,
     new_app,
 )
-from shoal.cli.watch import limited
+from shoal.cli.show import limited
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
-    from shoal.core.task import Model
+    from shoal.core.task import Model, Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class TrackWish:
 class Wish:
     """Whose data, which adversary, which noise, and how to show what was found.
 
-    `model` is the adversary's model in the spec, `adversary` a stored one in its place.
+    `model` is the adversary's model in the spec, `adversary` a stored one in its place; `secrets`
+    are those of another spec, whose events are asked about.
     """
 
     who: str | None
@@ -61,6 +63,7 @@ class Wish:
     as_json: bool
     plot: Path | None
     track: TrackWish
+    secrets: Secrets | None = None
 
 
 class AttackView(NamedTuple):
@@ -83,6 +86,11 @@ def check_wish(plan: Plan, wish: Wish, takes: tuple[str, ...]) -> None:
         raise InputError(
             f"--scale is for single releases, and {plan.mechanism} answers step by step; plan with "
             "another epsilon instead"
+        )
+    if wish.secrets is not None and "secrets" not in takes:
+        raise InputError(
+            f"--secrets asks about events over time, and {plan.mechanism} is about something else; "
+            "drop it"
         )
     if wish.adversary is not None and "adversary" not in takes:
         raise InputError(
@@ -122,6 +130,7 @@ Examples:
   shoal attack shoal.toml days.csv --who p1 --scale 0.001 --plot beliefs.png
   shoal attack places.toml checkins.csv --friends friends.csv --plot friends.png
   shoal attack town.toml tracks.csv --lat lat --lon lon --series user --plot track.png
+  shoal attack slots.toml days.csv --secrets clinic.toml
 """
 
 Who = Annotated[
@@ -169,6 +178,7 @@ def attack(
     every: Every = None,
     start: Start = None,
     steps: Steps = None,
+    secrets: SecretsOf = None,
     seed: Seed = 0,
     as_json: AsJson = False,
     plot: PlotPath = None,
@@ -181,7 +191,7 @@ def attack(
     demonstration only: the noise is seeded and nothing is published), hands it to somebody who
     knows the model, and compares what that person believes before and after with the truth.
     """
-    from shoal.cli.sources import NamedColumns, load_plan
+    from shoal.cli.sources import NamedColumns, load_plan, secrets_of
 
     check_chart(plot, force=force)
     track = TrackWish(latitude=latitude, longitude=longitude, every=every, start=start, steps=steps)
@@ -195,17 +205,23 @@ def attack(
         as_json=as_json,
         plot=plot,
         track=track,
+        secrets=None if secrets is None else secrets_of(secrets),
     )
     with limited(time_limit):
         plan, own = load_plan(source)
         columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
-        view = _view_of(plan, model) or AttackView(_attack_series, ("scale", "adversary"))
+        view = _view_of(plan, model) or AttackView(
+            _attack_series, ("scale", "adversary", "secrets")
+        )
         check_wish(plan, wish, view.takes)
         if scale is not None:
             from shoal.cli.attack_entries import with_scale
 
             plan = with_scale(plan, scale)
         view.run(plan, data, columns, wish)
+
+
+SERIES_TAKE = ("scale", "adversary", "secrets")
 
 
 def _view_of(plan: Plan, model: int) -> AttackView | None:
@@ -232,7 +248,7 @@ def chosen_records(
     """The name and the records of the one who is attacked: the first, unless somebody is named."""
     from shoal.cli.sources import series_in
 
-    people = series_in(plan, data, replace(columns, together=None))
+    people = series_in(plan, data, replace(columns, together=None)).reads
     name = next(iter(people)) if who is None else who
     if name not in people:
         shown = ", ".join(map(repr, list(people)[:8])) + (", …" if len(people) > 8 else "")

@@ -11,11 +11,11 @@ from shoal.cli.attack import Wish, held_by
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.attacks.beliefs import Beliefs
-    from shoal.attacks.knowledge import Knowledge
+    from shoal.attacks.beliefs import Beliefs, Knowledge
+    from shoal.chains.audit.events import EventBelief
     from shoal.core.plan import Plan, Release
     from shoal.core.records import Sequences
-    from shoal.core.task import Model
+    from shoal.core.task import Model, Secrets
 
 MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
 
@@ -29,14 +29,16 @@ def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> Non
         release, found, note = _attacked(plan, held, records, wish.seed)
         truth = [int(state) for chain in records.chains for state in chain]
         known = None if note else _by_knowledge(plan, held, records, release)
+        events = _events(plan, release, truth, wish.secrets)
     entries = _entry_names(plan, held, len(truth))
     if wish.as_json:
-        show.print_json({**_object(name, release, found, truth, note), **_kinds(known)})
+        told = {**_kinds(known), "events": _event_objects(events)}
+        show.print_json({**_object(name, release, found, truth, note), **told})
     else:
         planned = wish.scale is None
-        _print(plan, name, release, found, truth, note, entries, known, planned=planned)
+        _print(plan, name, release, found, truth, note, entries, known, events, planned=planned)
     if wish.plot is not None:
-        from shoal.data.files import atomic_write
+        from shoal.data.write import atomic_write
 
         atomic_write(wish.plot, belief_chart(found, truth, name))
         if not wish.as_json:
@@ -76,7 +78,7 @@ def _attacked(
     plan: Plan, held: Model, records: Sequences, seed: int
 ) -> tuple[Release, Beliefs, str]:
     """A release, what it makes the adversary believe, and what was left out."""
-    from shoal.attacks.bayes import attack as learn
+    from shoal.attacks.beliefs import attack as learn
     from shoal.attacks.seen import one_number, released
     from shoal.core.errors import Refused
     from shoal.noise.primitives import SeededRng
@@ -104,7 +106,7 @@ def _by_knowledge(
     plan: Plan, held: Model, records: Sequences, release: Release
 ) -> Knowledge | None:
     """What somebody who knows less or more believes; None where that is out of reach."""
-    from shoal.attacks.knowledge import by_knowledge
+    from shoal.attacks.beliefs import by_knowledge
     from shoal.attacks.seen import released
     from shoal.core.errors import ShoalError
 
@@ -140,6 +142,7 @@ def _print(
     note: str,
     entries: list[str],
     known: Knowledge | None,
+    events: tuple[EventBelief, ...],
     *,
     planned: bool,
 ) -> None:
@@ -163,7 +166,7 @@ def _print(
             f"went from {before[0]:.1%} to {after[0]:.1%}, in {second!r} from {before[1]:.1%} to "
             f"{after[1]:.1%}; the odds changed by {show.odds(learned.log_odds)}.",
         ),
-        *_events(plan, release, truth),
+        *_event_lines(events),
         _promised(plan, planned=planned),
         (
             "Best guess",
@@ -186,25 +189,36 @@ def _print(
     out.print(show.paragraphs("\n".join(f"{title}: {text}" for title, text in lines)))
 
 
-def _events(plan: Plan, release: Release, truth: list[int]) -> list[tuple[str, str]]:
-    """The belief in each event the plan is about, before and after; none where there is none."""
+def _events(
+    plan: Plan, release: Release, truth: list[int], asked: Secrets | None
+) -> tuple[EventBelief, ...]:
+    """The belief in each event, before and after: those the plan hides, or those asked about."""
     from shoal.audit.case import AuditCase
     from shoal.chains.audit.events import event_beliefs
-    from shoal.core.errors import Refused
+    from shoal.core.errors import InputError, Refused
     from shoal.core.plan import Additive
-    from shoal.events.secrets import as_events
+    from shoal.core.task import as_events
     from shoal.noise.laplace import is_zero_sum
 
-    secrets, body, model = as_events(plan.task.secrets), plan.body, plan.task.family[0]
+    secrets = as_events(plan.task.secrets if asked is None else asked)
+    body, model = plan.body, plan.task.family[0]
+    if asked is not None and secrets is None:
+        raise InputError("--secrets names no events; give a spec with [[secrets.event]]")
     if secrets is None or not isinstance(body, Additive) or len(truth) != model.tied:
-        return []
+        return ()
     query: Any = body.query
     if is_zero_sum(body.noise):
-        return []
+        return ()
+    if asked is not None:
+        secrets.check((model,))
     try:
-        found = event_beliefs(AuditCase(query, body.noise, secrets, model), release.values, truth)
+        case = AuditCase(query, body.noise, secrets, model)
+        return tuple(event_beliefs(case, release.values, truth))
     except Refused:
-        return []
+        return ()
+
+
+def _event_lines(events: tuple[EventBelief, ...]) -> list[tuple[str, str]]:
     return [
         (
             f"Event {number}",
@@ -212,7 +226,20 @@ def _events(plan: Plan, release: Release, truth: list[int]) -> list[tuple[str, s
             f"belief went from {one.before:.1%} to {one.after:.1%}; its odds changed by "
             f"{show.odds(abs(one.log_odds))}.",
         )
-        for number, one in enumerate(found, start=1)
+        for number, one in enumerate(events, start=1)
+    ]
+
+
+def _event_objects(events: tuple[EventBelief, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "event": one.event.describe(),
+            "happened": one.happened,
+            "before": one.before,
+            "after": one.after,
+            "log_odds": show.finite(one.log_odds),
+        }
+        for one in events
     ]
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, TimeLimit, check_output, new_app
-from shoal.cli.watch import limited, running
+from shoal.cli.options import AsJson, Force, SecretsOf, TimeLimit, check_output, new_app
+from shoal.cli.show import limited, running
 
 if TYPE_CHECKING:
     from shoal.audit.result import Audit
@@ -35,6 +35,7 @@ Examples:
   shoal audit shoal.toml --html audit.html
   shoal audit shoal.toml --scale 2
   shoal audit shoal.toml --black-box mymodule:release --draws 50000
+  shoal audit shoal.toml --secrets clinic.toml
 
 \b
 Exit code 1 says that a claim is violated: some output tells more than was promised.
@@ -73,6 +74,7 @@ def audit(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes that call the black box.")] = 1,
+    secrets: SecretsOf = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the audit as one HTML page.")
     ] = None,
@@ -93,9 +95,10 @@ def audit(
         check_output(html, force=force)
     with limited(time_limit):
         if black_box is None and not sampled:
-            found: Audit | Estimate = _computed(source, scale, curve=html is not None)
+            found: Audit | Estimate = _computed(source, scale, secrets, curve=html is not None)
         else:
-            found = _sampled(source, black_box, draws, confidence, seed, length, workers)
+            asked = Sampled(draws, confidence, seed, length, workers, secrets)
+            found = _sampled(source, black_box, asked)
     _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
@@ -112,35 +115,41 @@ def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> Non
         raise InputError(f"{' and '.join(names)} say what to audit in different ways; give one")
 
 
-def _computed(source: Path, scale: str | None, *, curve: bool) -> Audit:
+def _computed(source: Path, scale: str | None, secrets: Path | None, *, curve: bool) -> Audit:
     from shoal.audit.exact import audit as measure, audit_noise
+    from shoal.cli.sources import secrets_of
     from shoal.contexts.audit.facts import watched
 
+    asked = None if secrets is None else secrets_of(secrets)
     with show.working("auditing") as progress, watched(progress):
         if scale is None:
-            return measure(_plan(source), curve=curve)
+            return measure(_plan(source), curve=curve, secrets=asked)
         request = _request(source)
         return audit_noise(
             request.task.query,
-            request.task.secrets,
+            request.task.secrets if asked is None else asked,
             request.task.family,
             scale=scale,
-            claimed=request.epsilon(),
+            claimed=request.epsilon() if asked is None else None,
             curve=curve,
         )
 
 
-def _sampled(
-    source: Path,
-    black_box: str | None,
-    draws: int,
-    confidence: float,
-    seed: int,
-    lengths: list[int] | None,
-    workers: int,
-) -> Estimate:
+class Sampled(NamedTuple):
+    """How a black box is sampled, and which spec names the secrets it is asked about."""
+
+    draws: int
+    confidence: float
+    seed: int
+    lengths: list[int] | None
+    workers: int
+    secrets: Path | None
+
+
+def _sampled(source: Path, black_box: str | None, asked: Sampled) -> Estimate:
     from shoal.audit.black_box import as_box, parallel
     from shoal.audit.statistical import audit_black_box
+    from shoal.cli.sources import secrets_of
 
     options: dict[str, Any] = {}
     if black_box is None:
@@ -155,20 +164,20 @@ def _sampled(
             "labels": task.query.labels,
             "unit": task.query.unit,
         }
-        if not hasattr(release, "claimed"):
+        if asked.secrets is None and not hasattr(release, "claimed"):
             options["claimed"] = request.epsilon()
-        if workers > 1 and not parallel(as_box(release, task.query.states)):
+        if asked.workers > 1 and not parallel(as_box(release, task.query.states)):
             typer.echo(f"Note: {ONE_PROCESS}", err=True)
-    with _bar("releasing", draws) as progress:
+    with _bar("releasing", asked.draws) as progress:
         return audit_black_box(
             release,
-            task.secrets,
+            task.secrets if asked.secrets is None else secrets_of(asked.secrets),
             task.family,
-            draws=draws,
-            confidence=confidence,
-            seed=seed,
-            lengths=lengths,
-            workers=workers,
+            draws=asked.draws,
+            confidence=asked.confidence,
+            seed=asked.seed,
+            lengths=asked.lengths,
+            workers=asked.workers,
             progress=progress,
             **options,
         )
@@ -215,7 +224,7 @@ def _plan(source: Path) -> Plan:
 
         request = _request(source)
         with request.limited():
-            return choose(request.task, request.epsilon(), request.mechanism, every=False).plan
+            return choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     stored: Any = parse_stored(text, source, "plan")
     if not isinstance(stored, Plan):
         raise StoredError(f"{str(source)!r} holds a {type(stored).__name__}, not a plan")
@@ -232,14 +241,15 @@ def _request(source: Path) -> Request:
 
 
 def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
-    from shoal.audit.report import as_html, as_json as to_json
+    from shoal.audit.report import as_json as to_json
 
     if as_json:
         show.print_json(to_json(found))
     else:
         show.console().print(show.paragraphs(found.describe()))
     if html is not None:
-        from shoal.data.files import atomic_write
+        from shoal.data.write import atomic_write
+        from shoal.studio.report import as_html
 
         atomic_write(html, as_html(found, title=title))
         if not as_json:

@@ -123,7 +123,7 @@ def _print(found: Budget) -> None:
     out.print(show.paragraphs("\n".join(rest)))
     out.print(
         show.paragraphs(
-            "How: release each part with the plan of `shoal.budget(...)`, charged as a part of the "
-            "series (part=...), never as a period of its own unless periods are independent."
+            f"How: `shoal release SPEC DATA -o OUT --every {found.paces[0].every} --ledger FILE` "
+            "makes such releases, each charged as a part of the series; or say every = … in [data]."
         )
     )

@@ -1,4 +1,4 @@
-"""All mechanisms side by side on one task, and the plan among them that a spec asks for."""
+"""All mechanisms side by side on one task, and charts of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shoal.additive.choice import MECHANISMS, choose, verify_promise
 from shoal.additive.usefulness import usefulness
 from shoal.core.codec import encode, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.numbers import ratio
 from shoal.core.plan import Additive, Plan, Release
 from shoal.core.registry import stranger
 from shoal.core.task import Task
-from shoal.data.write import ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The computations of `shoal demo`, one value per step; `demo` tells them as a story."""
+"""`shoal demo`: the tour, told as a story."""
 
 from __future__ import annotations
 
@@ -107,8 +107,7 @@ def write_files(
 ) -> dict[str, Path]:
     """Spec, model, data, plan and release in `folder`, each whole or not at all."""
     from shoal.core.registry import dumps
-    from shoal.data.files import atomic_write
-    from shoal.data.write import write_releases, write_table
+    from shoal.data.write import atomic_write, write_releases, write_table
 
     name = str(scene.day["series"][0])
     return {
@@ -258,7 +257,7 @@ def audit_story(audited: Audit) -> None:
 
 def _prepare(folder: Path) -> None:
     from shoal.core.errors import DataError
-    from shoal.data.files import check_writable
+    from shoal.data.write import check_writable
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -279,7 +278,7 @@ def _chart(
     folder: Path, scene: DemoDay, comparison: RowComparison, release: Release, leak: dict[str, Any]
 ) -> Path | None:
     from shoal.cli import charts
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     if not charts.available():
         return None
@@ -299,6 +298,7 @@ def _files_story(files: dict[str, Path], chart: Path | None) -> None:
         typer.echo(f"The {what} is in {path}")
     typer.echo(f"Go on with:\n  shoal plan {files['spec']}\n  shoal audit {files['plan']}")
     typer.echo(f"  shoal attack {files['spec']} {files['data']}")
+    typer.echo(f"Or look at it in a browser:\n  make studio, or: shoal studio {files['data']}")
 
 
 def _object(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -92,6 +92,80 @@ def note_data(dataset: Dataset, series: str | None) -> None:
     """All of it, about a file of states."""
     note_one_series(series, len(dataset.names))
     note_twins(dataset.states)
+
+
+class FitWish(NamedTuple):
+    """What `shoal fit` was asked for: rows, law, and what is for maps or days alone."""
+
+    columns: NamedColumns
+    law: dict[str, Any]
+    maps: dict[str, Any]
+    days: dict[str, Any]
+    order: int
+    group: str | None
+    spec: Path | None
+    as_json: bool
+    force: bool
+
+    @property
+    def told(self) -> dict[str, bool]:
+        """How to tell of it, and whether files may be replaced."""
+        return {"as_json": self.as_json, "force": self.force}
+
+    def check(self) -> None:
+        """Refuses options that do not go together, before anything is read."""
+        grid, slot, columns = self.maps["grid"], self.days["slot"], self.columns
+        only_maps = {"--lat": columns.latitude, "--lon": columns.longitude}
+        only_maps |= {f"--{name}": self.maps[name] for name in ("box", "personal")}
+        only_days = {f"--{name}": self.days[name] for name in ("hours", "spread")}
+        check_kind(grid=grid, slot=slot, maps=only_maps, days=only_days)
+        states = (columns.bins, self.order != 1, slot is not None and self.spec is not None)
+        if (grid is not None or slot is not None) and any(states):
+            raise InputError(
+                "--bins, --order and, with --slot, --spec are for chains of states; drop them with "
+                "--grid and --slot"
+            )
+        if grid is not None and (columns.state is not None or self.group is not None):
+            raise InputError("--state and --group do not go with --grid; drop them")
+        if slot is not None and (self.group is not None or self.law["length"] is not None):
+            raise InputError("--group and --length do not go with --slot; drop them")
+        if grid is None and slot is None:
+            self._check_chains()
+
+    def _check_chains(self) -> None:
+        if self.columns.state is None:
+            raise InputError(
+                "no column of states is named; give --state COLUMN, or --grid for a map"
+            )
+        if self.order != 1 and self.group is not None:
+            raise InputError("--order does not go with --group; fit one group at a time (--where)")
+
+    def fitted(self, data: str, out: Path) -> None:
+        """Fits, stores and reports a map, a day or a chain."""
+        from shoal.cli.init import check_spec, write_map_spec, write_spec
+        from shoal.core.registry import only_hook
+
+        columns, law = self.columns, self.law
+        if self.maps["grid"] is not None:
+            if self.spec is not None:
+                check_output(self.spec, force=self.force)
+            own: dict[str, Any] = {"latitude": columns.latitude, "longitude": columns.longitude}
+            own |= {"series": columns.series, "time": columns.time, "gap": columns.gap}
+            own |= {**self.maps, **law, "rows": columns.raw}
+            only_hook("fit --grid")(data, out, own, **self.told)
+            if self.spec is not None:
+                write_map_spec(self.spec, out, columns, as_json=self.as_json)
+            return
+        if self.days["slot"] is not None:
+            own = {**self.days, "smoothing": law["smoothing"]}
+            only_hook("fit --slot")(data, out, columns, own, **self.told)
+            return
+        if self.spec is not None:
+            check_spec(self.spec, self.group, law["length"], force=self.force)
+        ordered = law if self.order == 1 else {**law, "order": self.order}
+        _fit_chains(data, out, columns, self.group, ordered, **self.told)
+        if self.spec is not None:
+            write_spec(self.spec, out, columns, as_json=self.as_json)
 
 
 # `shoal fit`: a Markov chain from data, checked in words, stored as a model.
@@ -208,58 +282,15 @@ def fit(
     contexts of a day.
     """
     from shoal.cli.sources import NamedColumns
-    from shoal.core.registry import only_hook
 
-    raw: dict[str, Any] = {
-        "missing": missing,
-        "bins": bins,
-        "unit": time_unit,
-        "where": where,
-        "sep": sep,
-    }
-    columns = NamedColumns(state, series, time, gap, tz=tz, **raw)
+    raw = {"missing": missing, "bins": bins, "unit": time_unit, "tz": tz, "where": where}
+    columns = NamedColumns(state, series, time, gap, None, latitude, longitude, sep=sep, **raw)
     law: dict[str, Any] = {"smoothing": smoothing, "length": length, "initial": initial}
-    maps = {"--lat": latitude, "--lon": longitude, "--box": box, "--personal": personal}
-    check_kind(grid=grid, slot=slot, maps=maps, days={"--hours": hours, "--spread": spread})
-    chains_only = (*raw.values(), order != 1, spec is not None)
-    if (grid is not None or slot is not None) and any(chains_only):
-        raise InputError(
-            "--missing, --bins, --time-unit, --where, --sep, --order and --spec are for chains of "
-            "states; drop them with --grid and --slot"
-        )
-    if grid is not None:
-        if state is not None or group is not None:
-            raise InputError("--state and --group do not go with --grid; drop them")
-        fit_map = only_hook("fit --grid")
-        own: dict[str, Any] = {
-            "grid": grid,
-            "latitude": latitude,
-            "longitude": longitude,
-            "box": box,
-        }
-        own |= {"series": series, "time": time, "gap": gap, "personal": personal, **law}
-        fit_map(data, out, own, as_json=as_json, force=force)
-        return
-    if slot is not None:
-        if group is not None or length is not None:
-            raise InputError("--group and --length do not go with --slot; drop them")
-        fit_day = only_hook("fit --slot")
-        own = {"slot": slot, "hours": hours, "smoothing": smoothing, "spread": spread}
-        fit_day(data, out, columns, own, as_json=as_json, force=force)
-        return
-    if state is None:
-        raise InputError("no column of states is named; give --state COLUMN, or --grid for a map")
-    if order != 1:
-        if group is not None:
-            raise InputError("--order does not go with --group; fit one group at a time (--where)")
-        law["order"] = order
-    if spec is not None:
-        from shoal.cli.init import check_spec, write_spec
-
-        check_spec(spec, group, length, force=force)
-    _fit_chains(data, out, columns, group, law, as_json=as_json, force=force)
-    if spec is not None:
-        write_spec(spec, out, columns, as_json=as_json)
+    maps = {"grid": grid, "box": box, "personal": personal}
+    days = {"slot": slot, "hours": hours, "spread": spread}
+    wish = FitWish(columns, law, maps, days, order, group, spec, as_json, force)
+    wish.check()
+    wish.fitted(data, out)
 
 
 def _fit_chains(
@@ -316,29 +347,14 @@ def _parts(
         return {"": dataset.sequences()}
     from shoal.cli.sources import NamedColumns, read_data
     from shoal.core.errors import DataError
-    from shoal.data.table import Dataset
+    from shoal.data.entries import split_by
 
     try:
         own = NamedColumns(group, columns.series, where=columns.where, sep=columns.sep)
         labels = read_data(data, own)
     except DataError as error:
         raise DataError(str(error).replace("named as the state", "named as the group")) from None
-    members: dict[str, list[str]] = {}
-    for name, chains in zip(labels.names, labels.chains, strict=True):
-        values = sorted({labels.states[int(i)] for chain in chains for i in set(chain.tolist())})
-        if len(values) != 1:
-            raise DataError(
-                f"series {name!r} has the values {', '.join(map(repr, values))} in column "
-                f"{group!r}; a series must belong to one group"
-            )
-        members.setdefault(values[0], []).append(name)
-    chains_of = dict(zip(dataset.names, dataset.chains, strict=True))
-    return {
-        value: Dataset(
-            dataset.states, tuple(names), tuple(chains_of[name] for name in names)
-        ).sequences()
-        for value, names in sorted(members.items())
-    }
+    return split_by(dataset, labels, group)
 
 
 def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
@@ -357,7 +373,7 @@ def _paths(out: Path, names: list[str], *, grouped: bool) -> dict[str, Path]:
 
 def _write(paths: dict[str, Path], chains: dict[str, Any]) -> None:
     from shoal.core.registry import dumps
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     for name, path in paths.items():
         atomic_write(path, dumps(chains[name]) + "\n")

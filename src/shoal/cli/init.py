@@ -43,7 +43,7 @@ def init(
 
     Without --kind it describes a day of minutes in three activities; change it to your own data.
     """
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     words = template(kind)
     check_output(path, force=force)
@@ -77,16 +77,42 @@ def check_spec(path: Path, group: str | None, length: int | None, *, force: bool
     check_output(path, force=force)
 
 
+def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+    """The spec of a location stream that uses a fitted map, from the same columns."""
+    from shoal.data.write import atomic_write
+
+    text = template("location").replace("{name}", path.name)
+    start, end = text.index("[data]"), text.index("[secrets]")
+    names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
+    names |= {"time": columns.time, "gap": columns.gap, **_said(columns)}
+    data = "\n".join(f"{name} = {_quoted(v)}" for name, v in names.items() if v is not None)
+    own = f"[data]\n{data}\n\n[[model]]\nfile = {_quoted(_beside(path, model))}\n\n"
+    atomic_write(path, text[:start] + own + text[end:])
+    if not as_json:
+        typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")
+
+
+def _said(columns: NamedColumns) -> dict[str, str | None]:
+    """What is done to raw rows, by the keys of a spec."""
+    named = {name: getattr(columns, name) for name in ("missing", "tz", "where", "sep")}
+    return {**named, "time_unit": columns.unit}
+
+
+def _beside(path: Path, model: Path) -> str:
+    """The model as a spec at `path` names it: alone when it lies beside it."""
+    where = model.resolve()
+    return where.name if where.parent == path.resolve().parent else str(where)
+
+
 def write_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
     """A spec that releases how often each state occurs under the model, from the same columns."""
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
-    names = ("state", "series", "time", "gap", "missing", "tz", "where", "sep")
-    said = {name: getattr(columns, name) for name in names} | {"time_unit": columns.unit}
+    said = {name: getattr(columns, name) for name in ("state", "series", "time", "gap")}
+    said |= _said(columns)
     data = [f"{name} = {_quoted(value)}" for name, value in said.items() if value is not None]
-    where = model.resolve()
-    file = where.name if where.parent == path.resolve().parent else str(where)
-    text = FITTED.format(name=path.name, data="\n".join(data), model=_quoted(file))
+    model_file = _quoted(_beside(path, model))
+    text = FITTED.format(name=path.name, data="\n".join(data), model=model_file)
     atomic_write(path, text)
     if not as_json:
         typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")

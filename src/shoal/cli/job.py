@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,11 +17,13 @@ from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
+    from shoal.cli.sources import NamedColumns
     from shoal.core.plan import Plan
     from shoal.jobs.inputs import Layout
     from shoal.jobs.job import Job
     from shoal.jobs.report import JobReport
     from shoal.jobs.rows import Notify
+    from shoal.spec.document import DataSection
 
 app = new_app()
 
@@ -103,12 +106,19 @@ class JobWish(NamedTuple):
 
 def start(wish: ReleaseWish, own: JobWish) -> None:
     """What `shoal release --by` does: one release for each value of a column."""
+    from shoal.cli.sources import NamedColumns
     from shoal.jobs.job import Job, job_plans
 
     _check(wish, own)
+    columns = replace(wish.columns, every=wish.every)
+
+    def parts(data: DataSection | None) -> bool:
+        said = columns.over(NamedColumns.of(data))
+        return said.parts or (own.period_column is not None and said.periods == "parts")
+
     with show.working("calibrating"):
-        plans, section = job_plans(wish.source)
-    layout = _layout(wish, own, section, plans)
+        plans, section = job_plans(wish.source, parts=parts)
+    layout = _layout(columns.over(NamedColumns.of(section)), own, plans)
     with _no_empty_folder(wish.out):
         made = Job.of(
             plans[""] if own.group is None and "" in plans else plans,
@@ -142,13 +152,10 @@ def _check(wish: ReleaseWish, own: JobWish) -> None:
         )
     if wish.columns.together is not None:
         raise InputError("--together and --each do not go with --by: each subject gets a release")
-    if wish.every or wish.plot or wish.workers > 1:
-        raise InputError("--every, --plot and --workers do not go with --by; drop them")
-    if wish.columns.raw:
-        raise InputError(
-            f"--{next(iter(wish.columns.raw))} does not go with --by; make the files tidy first "
-            "(shoal.read), or release one file"
-        )
+    if wish.plot or wish.workers > 1:
+        raise InputError("--plot and --workers do not go with --by; drop them")
+    if wish.every and own.period_column:
+        raise InputError("--every and --period-column both name periods; drop one of them")
     if wish.ledger is None and (wish.key or wish.period or wish.requester):
         raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
     if own.group is not None and not wish.source.is_dir():
@@ -188,18 +195,11 @@ def _run(made: Job, engine: str) -> JobReport:
         return run(made, notify=notify)
 
 
-def _layout(wish: ReleaseWish, own: JobWish, section: Any, plans: Mapping[str, Plan]) -> Layout:
-    from shoal.cli.sources import NamedColumns
+def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> Layout:
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
     from shoal.jobs.job import by_days
 
-    columns = wish.columns
-    if section is not None:
-        named = NamedColumns(
-            section.state, section.series, section.time, section.gap, None, section.lat, section.lon
-        )
-        columns = columns.over(named)
     # K-means asks about columns of numbers, which the query itself names
     numbers = getattr(next(iter(plans.values())).task.query, "columns", ())
     if columns.state is None and columns.latitude is None and not numbers:
@@ -219,6 +219,8 @@ def _layout(wish: ReleaseWish, own: JobWish, section: Any, plans: Mapping[str, P
         group=own.group,
         period=own.period_column,
         daily=by_days(plans) and own.period_column is None and columns.time is not None,
+        periods=columns.periods,
+        **columns.raw,
     )
 
 
@@ -302,6 +304,8 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
         f"{report.rows_refused:,} refused, {report.rows_without_subject:,} of no subject; "
         f"{report.files:,} file(s), {len(report.bad_files):,} bad"
     )
+    if report.rows_left_out:
+        yield f"Left out: {report.rows_left_out:,} row(s), by a condition or for what they lack"
     if report.rows_off_map:
         yield (
             f"Off the map: {report.rows_off_map:,} of {report.rows:,} positions, taken as the "

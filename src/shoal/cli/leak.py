@@ -20,7 +20,7 @@ from shoal.cli.options import (
     new_app,
     write_chart,
 )
-from shoal.cli.watch import limited
+from shoal.cli.show import limited
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task

@@ -99,7 +99,7 @@ def show(
         for name in idle:
             typer.echo(f"\nThe limit for {name!r} has never met a charge: is the name right?")
     if plot is not None and drawn is not None:
-        from shoal.data.files import atomic_write
+        from shoal.data.write import atomic_write
 
         atomic_write(plot, drawn)
         if not as_json:
@@ -259,7 +259,7 @@ def export(
                 typer.echo(piece, nl=False)
             return
         head = opened.head()
-        from shoal.data.files import atomic_fill
+        from shoal.data.write import atomic_fill
 
         with screen.working("writing"), atomic_fill(out) as scratch:
             if out.suffix.lower() == ".parquet":

@@ -75,7 +75,21 @@ Separator = Annotated[
 ]
 Every = Annotated[
     str | None,
-    typer.Option(metavar="DURATION", help="For places: length of a step, such as 60s."),
+    typer.Option(
+        metavar="UNIT", help="A release per hour, day, week, month, …; places: a step, 60s."
+    ),
+]
+Periods = Annotated[
+    str | None,
+    typer.Option(metavar="parts|independent", help="What periods of a series are to each other."),
+]
+SecretsOf = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        metavar="SPEC",
+        help="Ask what the plan tells about the events this spec names, which it may not hide.",
+    ),
 ]
 Start = Annotated[
     str | None,
@@ -109,7 +123,7 @@ def new_app() -> typer.Typer:
 
 def check_output(path: Path, *, force: bool) -> None:
     """Refuse a path that cannot be written, or that exists unless `force`."""
-    from shoal.data.files import check_writable
+    from shoal.data.write import check_writable
 
     if path.exists() and not path.is_dir() and not force:
         raise DataError(f"{str(path)!r} exists; choose another name, or replace it with --force")
@@ -145,7 +159,7 @@ def write_chart(path: Path | None, drawn: bytes | None, *, as_json: bool) -> Non
     """The chart in its file, and a line that says so unless only JSON may be printed."""
     if path is None or drawn is None:
         return
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     atomic_write(path, drawn)
     if not as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from shoal.cli.options import (
     check_output,
     new_app,
 )
-from shoal.cli.watch import CTRL_C, STOPPED, limited
+from shoal.cli.show import CTRL_C, STOPPED, limited
 
 if TYPE_CHECKING:
     from shoal.cli.charts import RowComparison
@@ -73,6 +74,7 @@ def plan(
     the one it names.
     """
     from shoal.cli.charts import as_json as comparison_json, compare
+    from shoal.cli.sources import NamedColumns
     from shoal.spec.request import read_request
 
     if save is not None:
@@ -86,6 +88,10 @@ def plan(
         request.limited(time_limit),
     ):
         comparison = compare(request.task, request.epsilon(), request.mechanism)
+        if NamedColumns.of(request.data).parts:
+            own = request.plan(parts=True)
+            rows = {**comparison.alternatives, own.mechanism: own}
+            comparison = replace(comparison, plan=own, alternatives=rows)
     if as_json:
         view = _view_of(comparison.plan)
         more = {} if view is None else view.more(comparison.plan)
@@ -177,12 +183,14 @@ def _chart(comparison: RowComparison) -> bytes:
 
 def _write(comparison: RowComparison, save: Path | None, plot: Path | None, *, quiet: bool) -> None:
     from shoal.core.registry import dumps
-    from shoal.data.files import atomic_write
 
-    if save is not None:
-        atomic_write(save, dumps(comparison.plan) + "\n")
-    if plot is not None:
-        atomic_write(plot, _chart(comparison))
+    if save is not None or plot is not None:
+        from shoal.data.write import atomic_write
+
+        if save is not None:
+            atomic_write(save, dumps(comparison.plan) + "\n")
+        if plot is not None:
+            atomic_write(plot, _chart(comparison))
     if not quiet:
         for path, what in ((save, "plan"), (plot, "chart")):
             if path is not None:

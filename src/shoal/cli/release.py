@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from shoal.cli.options import (
     Longitude,
     Missing,
     Period,
+    Periods,
     PlanSource,
     PlotPath,
     Requester,
@@ -39,6 +40,7 @@ from shoal.cli.options import (
     write_chart,
 )
 from shoal.core.errors import DataError, InputError
+from shoal.data.times import CALENDAR
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -147,6 +149,7 @@ def release(
     tz: Zone = None,
     where: Where = None,
     sep: Separator = None,
+    periods: Periods = None,
     together: Together = None,
     ledger: LedgerPath = None,
     subject: Subject = "",
@@ -174,33 +177,32 @@ def release(
     from shoal.cli.sources import NamedColumns
 
     raw: dict[str, Any] = {"missing": missing, "bins": bins, "unit": time_unit, "tz": tz}
-    raw |= {"where": where, "sep": sep}
+    raw |= {"where": where, "sep": sep, "periods": periods}
     columns = NamedColumns(state, series, time, gap, together, latitude, longitude, **raw)
     if key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
-    wish = ReleaseWish(
-        source=source,
-        data=data,
-        out=out,
-        columns=columns,
-        ledger=ledger,
-        subject=subject,
-        period=period,
-        requester=requester,
-        key=key,
-        seed=seed,
-        every=every,
-        workers=workers,
-        plot=plot,
-        as_json=as_json,
-        force=force,
-    )
+    charged: dict[str, Any] = {"ledger": ledger, "subject": subject, "period": period}
+    charged |= {"requester": requester, "key": key, "seed": seed}
+    how: dict[str, Any] = {"every": every, "workers": workers, "plot": plot}
+    how |= {"as_json": as_json, "force": force}
+    wish = ReleaseWish(source=source, data=data, out=out, columns=columns, **charged, **how)
+    _started(wish, by, (engine, bad_files), group, period_column)
+
+
+def _started(
+    wish: ReleaseWish,
+    by: str | None,
+    engine: tuple[str, str],
+    group: str | None,
+    period_column: str | None,
+) -> None:
+    """A job where one is asked for; else one release, of what no option of a job was given for."""
     if by is not None:
         from shoal.cli.job import JobWish, start
 
-        start(wish, JobWish(by, engine, group, period_column, bad_files))
+        start(wish, JobWish(by, engine[0], group, period_column, engine[1]))
         return
-    if group or period_column or (engine, bad_files) != DEFAULTS:
+    if group or period_column or engine != DEFAULTS:
         raise InputError(
             "--group, --period-column, --engine and --bad-files are for jobs; name --by too"
         )
@@ -242,13 +244,19 @@ def _released(wish: ReleaseWish) -> None:
     from shoal.cli.sources import load_plan
     from shoal.core.plan import Machine
 
-    plan, own = load_plan(wish.source)
-    columns = wish.columns.over(own)
+    calendar = wish.every in CALENDAR
+    asked = replace(wish.columns, every=wish.every) if calendar else wish.columns
+    plan, columns = load_plan(wish.source, asked)
     if not isinstance(plan.body, Machine):
         _check_suffix(wish.out, SUFFIXES, "releases")
-        if wish.every or wish.workers > 1 or wish.columns.latitude:
+        if wish.every and not calendar:
             raise InputError(
-                "--lat, --lon, --every and --workers are for streams of places, and "
+                f"--every is {wish.every!r}; for {plan.mechanism} it is one of "
+                f"{', '.join(CALENDAR)}: a release for each"
+            )
+        if wish.workers > 1 or wish.columns.latitude:
+            raise InputError(
+                "--lat, --lon and --workers are for streams of places, and "
                 f"{plan.mechanism} is none; drop them"
             )
         _release_once(plan, columns, wish)
@@ -270,23 +278,24 @@ def _released(wish: ReleaseWish) -> None:
 def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     """All of a file released at once: read, checked, charged, drawn, written, told."""
     from shoal.cli.pauses import note_pauses
-    from shoal.cli.sources import Account, series_in, view_of
+    from shoal.cli.sources import ChargedTo, series_in, view_of
 
     view = view_of(plan)
     try:
-        records = {name: read() for name, read in series_in(plan, wish.data, columns).items()}
+        reads, parts = series_in(plan, wish.data, columns)
+        records = {name: read() for name, read in reads.items()}
     except DataError as error:
         hint = "" if view.hint is None else view.hint(plan, columns)
         raise DataError(f"{error}{hint}") from None
     note_pauses(wish.data, columns)
-    account = Account.of(wish)
+    account = ChargedTo.of(wish, columns, parts)
     account.check(list(records), together=view.whole or bool(columns.together))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # told below, in the words of a command
         releases = account.draw(plan, records, _rng(wish.seed))
     account.write(wish.out, releases)
     try:
-        _report(plan, releases, wish, account.key)
+        _report(plan, releases, wish, account.key, parts=bool(parts) and columns.parts)
         if view.tell is not None and not wish.as_json:
             view.tell(plan, releases)
         if wish.plot is not None:
@@ -309,7 +318,9 @@ def _rng(seed: int | None) -> Rng | None:
     return SeededRng(seed)
 
 
-def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str) -> None:
+def _report(
+    plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: str, *, parts: bool
+) -> None:
     """What came of it; with a ledger also the key under which it was charged."""
     from shoal.additive.usefulness import cautions
 
@@ -329,6 +340,8 @@ def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: st
     ]
     if error is not None:
         lines.append(f"Error: each value is {error.describe()}.")
+    if parts:
+        lines += _together(plan)
     for sentence in cautions(plan):
         typer.echo(f"WARNING: {sentence}", err=True)
     if key:
@@ -336,6 +349,22 @@ def _report(plan: Plan, releases: dict[str, Release], wish: ReleaseWish, key: st
     if len(releases) == 1:
         lines[1:1] = _values(next(iter(releases.values())))
     show.console().print(show.paragraphs("\n".join(lines)))
+
+
+def _together(plan: Plan) -> list[str]:
+    """What all parts of a series come to, where a theorem adds them."""
+    from shoal.core.errors import CannotCompose
+    from shoal.core.numbers import significant
+    from shoal.ledger.budget import promise_of_parts
+
+    try:
+        amount = significant(promise_of_parts(plan))
+    except CannotCompose:
+        return []
+    return [
+        f"Together: all parts of a series promise epsilon = {amount} about any entry of it, "
+        "however many there are."
+    ]
 
 
 def _values(release: Release) -> list[str]:

@@ -112,7 +112,7 @@ def _write(folder: Path, report: Report) -> None:
 
     from matplotlib.figure import Figure as Canvas
 
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     shown = folder.name if folder.is_absolute() else folder.as_posix()
     command = f"shoal reproduce {report.name} --out {shown}"

@@ -15,6 +15,6 @@ def spec_schema() -> None:
 
     Editors that know JSON Schema for TOML check and complete a spec with it.
     """
-    from shoal.spec.schema import schema_text
+    from shoal.spec.document import schema_text
 
     typer.echo(schema_text(), nl=False)

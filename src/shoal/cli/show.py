@@ -1,26 +1,31 @@
-"""A line for whoever waits: the first run on a computer compiles loops, later ones load them."""
+"""What commands show: tables, bars and progress, a line while loops compile, a limit of time."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import math
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from shoal.cli.watch import running
+from shoal.core.errors import Refused
 from shoal.core.numbers import significant
 from shoal.core.progress import heard
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 EVENTS = "numba.core.event"
 COMPILED = "numba:compile"  # begins when a loop was not found on the disk
@@ -249,3 +254,76 @@ def _progress() -> Any:
         transient=True,
         disable=not screen.is_terminal,
     )
+
+
+GRACE = 1.0  # seconds for each piece of work after the time is over: group noise takes some ms
+SMALLEST = 1e-3  # seconds: a timer of 0 would never ring
+
+
+STOPPED = 130  # the exit code of whatever Ctrl-C ended
+CTRL_C = "stopped with Ctrl-C"
+
+
+class OutOfTime(Refused):
+    """A piece of work that was not over in time."""
+
+
+class Watch:
+    """When the time of a command is over, and whether it was cut short."""
+
+    def __init__(self, seconds: float | None, words: str) -> None:
+        self.ends = None if seconds is None else time.monotonic() + seconds
+        self.words = words
+        self.cut = ""  # why the work was cut short; empty when it was not
+
+    def ring(self, signum: int, frame: FrameType | None) -> None:
+        """What both signals do: refuse what is being worked on."""
+        if signum == signal.SIGINT:
+            if self.cut:
+                raise KeyboardInterrupt  # twice: it is meant
+            signal.setitimer(signal.ITIMER_REAL, GRACE, GRACE)
+        self.cut = self.cut or (CTRL_C if signum == signal.SIGINT else self.words)
+        raise OutOfTime(f"not over in time ({self.cut}); give it longer with --time-limit")
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def limited(time_limit: str | None) -> Iterator[Watch]:
+    """Inside, work under a bar ends with the limit, such as "30s"; Ctrl-C ends it too.
+
+    Without a limit only Ctrl-C does: the first keeps what is known, the second stops.
+    """
+    seconds = None
+    if time_limit is not None:
+        from shoal.data.times import parse_duration
+
+        seconds = parse_duration(time_limit, "--time-limit").total_seconds()
+    watch = Watch(seconds, f"--time-limit {time_limit}")
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Inside, the clock of `limited` runs, if there is one and this is the main thread."""
+    watch = _WATCH.get()
+    if watch is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, watch.ring) for number in (signal.SIGALRM, signal.SIGINT)
+    }
+    if watch.ends is not None:
+        left = max(SMALLEST, watch.ends - time.monotonic())
+        signal.setitimer(signal.ITIMER_REAL, left, GRACE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)

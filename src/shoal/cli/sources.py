@@ -1,17 +1,19 @@
-"""How releases are charged: to no ledger, or to one, series by series."""
+"""Where commands take plans and data from, and how releases are charged."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
+
 from shoal.cli import show
-from shoal.core.charge import Ledger
+from shoal.core.charge import Ledger, PartOf, check_periods
 from shoal.core.errors import BudgetError, DataError, InputError
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import plan_hook
@@ -20,12 +22,13 @@ from shoal.core.rng import Rng
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
     from shoal.data.table import Dataset
+    from shoal.spec.document import DataSection
 
 Records = dict[str, Any]  # name of a series to its checked records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class ChargedTo:
     """Where a ledger is, if there is one, and what every charge of this command says.
 
     With a ledger there is always a key: when something fails after a charge, repeating the command
@@ -37,18 +40,25 @@ class Account:
     period: str = ""
     requester: str = ""
     key: str = ""
+    periods: str = "parts"
+    parts: Mapping[str, PartOf] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wish: ReleaseWish) -> Account:
+    def of(cls, wish: ReleaseWish, columns: NamedColumns, parts: Mapping[str, PartOf]) -> ChargedTo:
         """The account the options name; without a ledger nothing is charged."""
         if wish.ledger is None:
             return cls(where=None)
+        if wish.period and parts:
+            raise InputError("--period and --every both name periods; drop one of them")
+        periods = columns.periods or ("parts" if parts else None)
         return cls(
             where=wish.ledger,
             key=wish.key or secrets.token_hex(8),
             subject=wish.subject,
             period=wish.period,
             requester=wish.requester,
+            periods=check_periods(periods, "--period") if wish.period or parts else "parts",
+            parts=parts,
         )
 
     def check(self, names: list[str], *, together: bool) -> None:
@@ -60,9 +70,10 @@ class Account:
             raise InputError(
                 "a release of all series together needs --subject, under which it is charged"
             )
-        if self.subject and len(names) > 1:
+        owners = {self.parts[name].subject if name in self.parts else name for name in names}
+        if self.subject and len(owners) > 1:
             raise InputError(
-                f"--subject is {self.subject!r}, but the data holds {len(names)} series; drop it, "
+                f"--subject is {self.subject!r}, but the data holds {len(owners)} series; drop it, "
                 "and each series is charged under its own name"
             )
 
@@ -107,16 +118,23 @@ class Account:
                 releases[name] = plan.release(
                     records[name],
                     ledger=ledger,
-                    subject=self.subject or name,
-                    period=self.period,
                     requester=self.requester,
                     key=self.key if len(records) == 1 else f"{self.key}/{name}",
+                    **self._whose(name),
                 )
             except (BudgetError, InputError) as error:
                 before = self._kept(f"{len(releases)} series before it") if releases else ""
                 error.args = (f"series {name!r}: {error}{before}",)
                 raise
         return releases
+
+    def _whose(self, name: str) -> dict[str, Any]:
+        """Whose data a release is about, and which part or period of it."""
+        if name in self.parts:
+            part = self.parts[name]
+            return {"subject": self.subject or part.subject, **part.charged(self.periods)}
+        own = "part" if self.periods == "parts" and self.period else "period"
+        return {"subject": self.subject or name, own: self.period}
 
     def _told_on_stop(self) -> AbstractContextManager[None]:
         """A made-up key would be lost with the command, and what was charged with it."""
@@ -157,12 +175,38 @@ class NamedColumns:
     tz: str | None = None
     where: str | None = None
     sep: str | None = None
+    every: str | None = None
+    periods: str | None = None
+
+    @classmethod
+    def of(cls, data: DataSection | None) -> NamedColumns:
+        """What the section of a spec says."""
+        if data is None:
+            return cls()
+        together = data.release == "together"
+        names = ("missing", "bins", "tz", "where", "sep", "every", "periods")
+        rest = {name: getattr(data, name) for name in names}
+        return cls(
+            data.state, data.series, data.time, data.gap, together, data.lat, data.lon,
+            unit=data.time_unit, **rest,
+        )  # fmt: skip
+
+    @property
+    def parts(self) -> bool:
+        """Whether series are cut by the calendar into parts that may depend on each other."""
+        return self.every is not None and self.periods != "independent"
 
     @property
     def raw(self) -> dict[str, str]:
         """What is done to raw rows, as `shoal.data.read` takes it; only what is said."""
-        names = ("missing", "bins", "unit", "tz", "where", "sep")
+        names = ("missing", "bins", "unit", "tz", "where", "sep", "every")
         return {name: said for name in names if (said := getattr(self, name)) is not None}
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Columns and ways with rows, as `shoal.read` takes them."""
+        columns = {"state": self.state, "series": self.series, "time": self.time}
+        return {**columns, **self.raw}
 
     def over(self, other: NamedColumns) -> NamedColumns:
         """These columns, and those of `other` where these say nothing.
@@ -175,8 +219,18 @@ class NamedColumns:
         return replace(self, **{name: getattr(other, name) for name in missing})
 
 
-def load_plan(path: Path) -> tuple[Plan, NamedColumns]:
-    """The plan in `path`: stored by `shoal plan --save`, or calibrated from a spec."""
+def secrets_of(spec: Path) -> Any:
+    """The secrets that another spec names, to ask a plan about."""
+    from shoal.spec.request import read_request
+
+    return read_request(spec).task.secrets
+
+
+def load_plan(path: Path, columns: NamedColumns | None = None) -> tuple[Plan, NamedColumns]:
+    """The plan in `path`, stored or calibrated from a spec, and `columns` over what that says.
+
+    Where series are cut into parts, the spec's epsilon is for all parts together.
+    """
     from shoal.spec.fields import parse_stored, read_text
     from shoal.spec.request import parse_request
 
@@ -186,21 +240,11 @@ def load_plan(path: Path) -> tuple[Plan, NamedColumns]:
 
         stored = parse_stored(text, path, "plan")
         with show.working("checking the plan"):
-            return rechecked(stored, path), NamedColumns()
+            return rechecked(stored, path), columns or NamedColumns()
     request = parse_request(text, folder=path.parent, name=str(path))
-    from shoal.additive.choice import choose
-
+    said = (columns or NamedColumns()).over(NamedColumns.of(request.data))
     with show.working("calibrating"), request.limited():
-        plan = choose(request.task, request.epsilon(), request.mechanism, every=False).plan
-    data = request.data
-    if data is None:
-        return plan, NamedColumns()
-    together = data.release == "together"
-    raw = {name: getattr(data, name) for name in ("missing", "bins", "tz", "where", "sep")}
-    return plan, NamedColumns(
-        data.state, data.series, data.time, data.gap, together, data.lat, data.lon,
-        unit=data.time_unit, **raw,
-    )  # fmt: skip
+        return request.plan(parts=said.parts), said
 
 
 class ReleaseView(NamedTuple):
@@ -234,17 +278,34 @@ def rows_hint(series: str) -> str:
 TOGETHER = "all"  # the name of the one release of all series together
 
 
-def series_in(plan: Plan, data: str, columns: NamedColumns) -> dict[str, Callable[[], Any]]:
-    """Name to what reads and checks its records, in the form that the plan's query asks for."""
+class Series(NamedTuple):
+    """Name to what reads and checks its records, and which names are parts of a series."""
+
+    reads: Mapping[str, Callable[[], Any]]
+    parts: Mapping[str, PartOf]
+
+
+def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
+    """The records of a file, in the form that the plan's query asks for."""
+    from shoal.data.entries import note_small
+
     view = view_of(plan)
     found = None if view.read is None else view.read(plan, data, columns)
     if found is not None:
-        return {name: partial(_same, records) for name, records in found.items()}
+        if columns.every is not None:
+            raise InputError(
+                f"every is {columns.every!r}, but the rows are not entries of series; drop it"
+            )
+        return Series({name: partial(_same, records) for name, records in found.items()}, {})
     states = plan.task.query.states
     dataset = read_data(data, columns, states)
     if columns.together:
-        return {TOGETHER: lambda: plan.task.read(dataset.sequences(states))}
-    return {name: partial(_one_series, plan, dataset, name) for name in dataset.names}
+        if dataset.parts:
+            raise InputError("--every makes a release of each part; drop --together")
+        return Series({TOGETHER: lambda: plan.task.read(dataset.sequences(states))}, {})
+    names = note_small(dataset, lambda told: typer.echo(f"NOTE: {told}.", err=True))
+    reads = {name: partial(_one_series, plan, dataset, name) for name in names}
+    return Series(reads, dataset.parts)
 
 
 def _same(records: Any) -> Any:

@@ -226,7 +226,7 @@ def _check_options(
     resume: bool,
 ) -> None:
     """Refuses, before anything is drawn, a state that cannot be kept and charges to no ledger."""
-    from shoal.data.files import check_writable
+    from shoal.data.write import check_writable
 
     if sys.stdout is None:
         raise InputError("standard output is closed; what is shown must go somewhere")
@@ -296,7 +296,7 @@ def _store(state: Path, runner: Any, last: dict[str, Any]) -> None:
     Before the line goes out: a second draw of a slot that was shown would tell more.
     """
     from shoal.core.registry import dumps
-    from shoal.data.files import atomic_write
+    from shoal.data.write import atomic_write
 
     atomic_write(state, f"{dumps(runner, indent=None)}\n{json.dumps(last)}\n", private=True)
 

@@ -13,6 +13,7 @@ import typer
 from shoal.cli.options import new_app
 
 app = new_app()
+PORT = 8471  # tried first, so that a page that is open goes on after the studio was started again
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +28,10 @@ def studio(
     data: Annotated[
         Path | None, typer.Argument(metavar="[DATA]", help="A table that the Leak room opens.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help=f"0: any that is free.  [default: {PORT}, if free]"),
+    ] = None,
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address and open no browser.")
     ] = False,
@@ -52,9 +56,11 @@ def studio(
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            door.bind(("127.0.0.1", port))
+            door.bind(("127.0.0.1", PORT if port is None else port))
         except OSError:
-            raise InputError(f"port {port} is taken; name another one, or none") from None
+            if port is not None:
+                raise InputError(f"port {port} is taken; name another one, or none") from None
+            door.bind(("127.0.0.1", 0))
         free = int(door.getsockname()[1])
         token = secrets.token_urlsafe(24)
         page = make_app(token=token, port=free, data=data)

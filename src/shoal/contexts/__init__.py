@@ -74,6 +74,7 @@ FAMILY = Family(
         "leak": "shoal.contexts.views.leak:leak_of_contexts",
         "fit --slot": "shoal.contexts.views.fit:fit_contexts",
         "time_limit": "shoal.contexts.spec:limited",
+        "audit events": "shoal.contexts.audit.events:asked_audit",
     },
 )
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from shoal.attacks.bayes import attack
-from shoal.attacks.seen import suppressed
-from shoal.chains.model import MarkovChain
 from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
 from shoal.contexts.audit.tables import Tables, tables_of
 from shoal.contexts.checks import online, rows as checks
@@ -101,10 +98,18 @@ class ContextCurves:
         return float((self.naive - self.before).max()), float((self.after - self.before).max())
 
 
-def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0) -> ContextCurves:
+def attack_contexts(
+    plan: Plan,
+    contexts: Output,
+    rng: Rng,
+    *,
+    adversary: int = 0,
+    events: Sequence[TimeEvent] | None = None,
+) -> ContextCurves:
     """One day run through the plan and through naive masking, and what each gives away.
 
-    `adversary` is the chain of the family that is held.
+    `adversary` is the chain of the family that is held. `events` are asked about beside the single
+    slots: by default having been in each sensitive context at all.
     """
     secrets = parts(plan.task)[1]
     day = members_in(plan.task, plan.task.query.states)[adversary]
@@ -116,6 +121,7 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 
     after = context_beliefs(plan, seen, adversary)
     weak = _weak(plan, seen, adversary)
     visits = [visit(name) for name in secrets.contexts if name in day.states]
+    asked = visits if events is None else events
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
         tuple(day.clock(slot) for slot in range(day.slots)),
@@ -128,12 +134,22 @@ def attack_contexts(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 
         after[:, columns],
         None if weak is None else weak[:, columns],
         _labelled(day, secrets, after),
-        _event_curves(plan, naive, visits, (seen, naive_seen), adversary),
+        _event_curves(plan, naive, asked, (seen, naive_seen), adversary),
     )
 
 
-def attack_events(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0) -> EventCurves:
-    """One day run through an online plan, and through one that hides just the contexts it names."""
+def attack_events(
+    plan: Plan,
+    contexts: Output,
+    rng: Rng,
+    *,
+    adversary: int = 0,
+    events: Sequence[TimeEvent] = (),
+) -> EventCurves:
+    """One day run through an online plan, and through one that hides just the contexts it names.
+
+    `events` are asked about beside those of the plan.
+    """
     secrets, body = plan.task.secrets, plan.body
     if not (isinstance(secrets, Events) and isinstance(body, OnlineMask)):
         raise InputError(f"{plan.mechanism} does not hide events; use attack_contexts")
@@ -147,7 +163,7 @@ def attack_events(plan: Plan, contexts: Output, rng: Rng, *, adversary: int = 0)
         tuple(contexts),
         outputs,
         naive_outputs,
-        _event_curves(plan, naive, secrets.all_events(), (seen, naive_seen), adversary),
+        _event_curves(plan, naive, (*secrets.all_events(), *events), (seen, naive_seen), adversary),
     )
 
 
@@ -334,67 +350,7 @@ def tables(body: Any) -> Tables:
 # the outputs to learn from. Götz, Nath & Gehrke 2012, Section 6.
 
 
-STATES = ("home", "bus", "clinic", "work")
-TRANSITION = np.array(
-    [
-        [0.55, 0.40, 0.00, 0.05],
-        [0.30, 0.30, 0.20, 0.20],
-        [0.00, 0.90, 0.10, 0.00],
-        [0.1, 0.3, 0, 0.6],
-    ]
-)
-HIDDEN = {"clinic": 1.0, "home": 0.25, "bus": 0.25, "work": 0.25}
-MOMENT = ("bus", None, "bus")  # what the adversary looks at, somewhere in a day
-DAY = 48
-ROUNDS = 60  # of fitting
-
-
-def learning_curve(days: Sequence[int], seed: int) -> tuple[list[float], float, float]:
-    """Belief that the hidden moment was the clinic after each number of days, and when knowing.
-
-    The adversary starts from the frequencies alone (entries independent) and fits a chain to the
-    days watched so far; the third number is the belief before anything is seen.
-    """
-    chain = MarkovChain.of(TRANSITION, states=STATES)
-    law = chain.stationary_law()
-    rng, chance = SeededRng(seed), np.random.default_rng(seed)
-    hidden = np.array([HIDDEN[state] for state in STATES])
-    paths = np.array([chain.sample(DAY, rng) for _ in range(max(days, default=0))], np.int64)
-    shown = chance.random(paths.shape) >= hidden[paths]
-    likelihood = np.where(shown[..., None], paths[..., None] == np.arange(len(STATES)), hidden)
-    curve = [_belief(_fitted(likelihood[:count], law), law) for count in days]
-    return curve, _belief(chain.transition, law), float(law[STATES.index("clinic")])
-
-
-def _fitted(likelihood: Floats, law: Floats) -> Floats:
-    """The transitions that fit the days watched, by expectation and maximisation.
-
-    `likelihood` (days, entries, states) is that of what was shown. One day of independent entries
-    is counted in, so that no transition is ruled out for want of data.
-    """
-    independent = np.tile(law, (len(law), 1))
-    matrix = independent
-    prior = DAY * law[:, None] * independent
-    for _ in range(ROUNDS if len(likelihood) else 0):
-        counts = prior + _expected_moves(likelihood, law, matrix)
-        matrix = counts / counts.sum(axis=1, keepdims=True)
-    return matrix
-
-
-def _expected_moves(likelihood: Floats, law: Floats, matrix: Floats) -> Floats:
-    """Σ over days and entries of P(X_t = x, X_{t+1} = y | shown): forward and backward, scaled."""
-    entries = likelihood.shape[1]
-    forward = [_scaled(law * likelihood[:, 0])]
-    for t in range(1, entries):
-        forward.append(_scaled((forward[-1] @ matrix) * likelihood[:, t]))
-    backward = np.ones_like(forward[0])
-    total = np.zeros_like(matrix)
-    for t in range(entries - 2, -1, -1):
-        ahead = likelihood[:, t + 1] * backward
-        moves = forward[t][:, :, None] * matrix * ahead[:, None, :]
-        total += (moves / moves.sum(axis=(1, 2), keepdims=True)).sum(axis=0)
-        backward = _scaled(ahead @ matrix.T)
-    return total
+FIT_ROUNDS = 60  # of fitting
 
 
 def rises_while_learning(
@@ -438,7 +394,7 @@ def learned_day(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayCh
     prior = laws[:-1, :, None] * held.transition
     likelihood = np.array([_likelihood(plan, output) for output in outputs])
     matrices = held.transition
-    for _ in range(ROUNDS if len(likelihood) else 0):
+    for _ in range(FIT_ROUNDS if len(likelihood) else 0):
         counts = prior + expected_steps(likelihood, held.initial, matrices)
         total = counts.sum(axis=2, keepdims=True)
         matrices = np.where(total > 0, counts / np.where(total > 0, total, 1.0), matrices)
@@ -485,9 +441,3 @@ def _scaled(rows: Floats) -> Floats:
     if not (total > 0).all():
         raise InputError("a day that was shown is impossible under the chain to begin with")
     return np.asarray(rows / total)
-
-
-def _belief(transition: Floats, law: Floats) -> float:
-    held = MarkovChain.of(transition, states=STATES, initial=law)
-    found = attack(held, [suppressed(MOMENT, STATES, HIDDEN)], len(MOMENT))
-    return float(found.after[1, STATES.index("clinic")])

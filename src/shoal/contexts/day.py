@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,13 @@ from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.records import Sequences, checked_states, label
+from shoal.core.registry import load
 from shoal.core.rng import Rng, categorical, uniforms
-from shoal.core.task import Law
+from shoal.core.task import Law, Model
 from shoal.core.walk import Walk
+
+if TYPE_CHECKING:
+    from shoal.chains.hidden import Motion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,6 +182,11 @@ class DayChain(Law):
         matrices = self.transition if several else np.eye(self.size)[None]
         return Walk(self.states, self.initial, matrices, shown, (shown,), self.slots, several)
 
+    def motion(self) -> Motion:
+        from shoal.chains.hidden import first_order
+
+        return first_order(list(self.transition), self.initial, self.slots, homogeneous=False)
+
     def admit(self, records: Sequences) -> None:
         """Refuse days longer than the law covers."""
         admit_length(records, self.slots)
@@ -235,13 +244,16 @@ Trace = Sequence[Any]  # a context per slot; None where there is no reading
 
 
 def fit_day(
-    days: Sequence[Trace],
+    days: Any,
     *,
     states: Sequence[Any] | None = None,
     smoothing: Number | Literal["auto"] = 0,
     spread: int = 0,
     slot_minutes: int = 0,
     start_minute: int = 0,
+    slot: Any = None,
+    hours: str | None = None,
+    **columns: Any,
 ) -> DayChain:
     """The chain with P_t(x, y) = (n_t(x, y) + s·m(x, y)) / (n_t(x) + s): s = smoothing.
 
@@ -250,7 +262,14 @@ def fit_day(
     of what follows x at any slot and the uniform law, so that s > 0 gives every transition a
     chance. Rows never seen take m(x, ·), with s = 0 too: they cannot be reached then, unless a
     reading was missing. With "auto" s is what `likeliest_smoothing` finds.
+
+    `days` are lists with a context per slot, or a table or a file of timed rows whose `columns` are
+    named as in `shoal.read`, cut into slots of length `slot` ("30min") in the `hours`
+    ("08:00-20:00", or all day) of the rows' own clock.
     """
+    if slot is not None or columns:
+        start_minute, slot_minutes, _ = load("shoal.data.days:slots_of")(slot, hours)
+        days = load("shoal.data.days:day_traces")(days, slot, hours, **columns).days
     names, coded = _coded(days, states)
     if smoothing == "auto":
         smoothing = likeliest_smoothing(days, states=names, spread=spread)
@@ -376,3 +395,8 @@ def _rows(counts: Floats, prior: Floats, amount: float) -> Floats:
     total = counts.sum(axis=-1, keepdims=True)
     mixed = (counts + amount * prior) / np.where(total + amount > 0, total + amount, 1.0)
     return np.asarray(np.where(total + amount > 0, mixed, prior))
+
+
+def day_chains(family: Iterable[Model]) -> tuple[DayChain, ...]:
+    """The day chains among the models of a family."""
+    return tuple(model for model in family if isinstance(model, DayChain))

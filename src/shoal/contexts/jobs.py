@@ -24,7 +24,7 @@ from shoal.core.registry import dumps, loads
 from shoal.core.rng import Rng
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
-from shoal.jobs.live import UNUSABLE, Live, LiveRow, Reading
+from shoal.jobs.live import UNUSABLE, Live, LiveReading, LiveRow
 from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.report import guarantee_of
 from shoal.jobs.shard import Made, Recipe, StreamJob, all_rows
@@ -194,7 +194,7 @@ class LiveContexts:
     days = True
 
     def advance(
-        self, live: Live, subject: str, stored: str | None, rows: Sequence[Reading]
+        self, live: Live, subject: str, stored: str | None, rows: Sequence[LiveReading]
     ) -> tuple[str, list[LiveRow]]:
         plan = live.plan
         slots = day_of(plan).slots

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -358,6 +358,10 @@ class HistoryMask(Tabled):
     starts: Ints
     codes: FineCodes
 
+    @property
+    def states(self) -> tuple[str, ...]:
+        return self.tail.states
+
     def __post_init__(self) -> None:
         origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
         if not len(origins) == len(self.windows) == len(self.starts) - 1:
@@ -586,3 +590,8 @@ class LiveSimulatable(Mask):
         never = self.secrets.kept_back(self.day)
         arrays = prepare(self.day.initial, self.day.transition, shares, self.delta, never=never)
         return next_for_all((arrays,), (slot, context), earliest)
+
+
+def memoryless(body: object) -> TypeGuard[VectorMask]:
+    """Whether a machine suppresses by slot and context alone, whatever came before."""
+    return isinstance(body, VectorMask)

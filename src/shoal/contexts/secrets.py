@@ -13,7 +13,7 @@ from shoal.contexts.day import DayChain
 from shoal.core.codec import Bools, Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, exact
-from shoal.core.records import Sequences, checked_states, label, sequences
+from shoal.core.records import Sequences, checked_states, label, labels as labels_of, sequences
 from shoal.core.task import Model
 
 
@@ -72,24 +72,25 @@ class SensitiveContexts(Value):
     @classmethod
     def of(
         cls,
-        contexts: str | Iterable[str] = (),
+        contexts: str | int | Iterable[str | int] = (),
         *,
-        moments: Mapping[str, Sequence[int]] | None = None,
-        groups: Iterable[Iterable[str]] = (),
-        labels: Mapping[str, Sequence[str]] | None = None,
-        never: str | Iterable[str] = (),
+        moments: Mapping[Any, Sequence[int]] | None = None,
+        groups: Iterable[Iterable[str | int]] = (),
+        labels: Mapping[Any, Sequence[str | int]] | None = None,
+        never: str | int | Iterable[str | int] = (),
     ) -> Self:
         """From a name or several, contexts to slots, groups of names, and states to contexts.
 
         `never` names contexts that are sensitive, and that are not shown however likely they are.
+        A context that is a number is taken by its label, as the states of a chain are.
         """
-        least = (never,) if isinstance(never, str) else tuple(dict.fromkeys(never))
-        named = (contexts,) if isinstance(contexts, str) else tuple(contexts)
-        names = tuple(dict.fromkeys((*named, *least)))
-        at = tuple((name, tuple(sorted(set(s)))) for name, s in (moments or {}).items())
-        sets = tuple((state, tuple(dict.fromkeys(s))) for state, s in (labels or {}).items())
-        each = tuple(tuple(dict.fromkeys(group)) for group in groups)
-        return cls(names, at, each, sets, least)
+        least, names = (
+            _labelled(never),
+            tuple(dict.fromkeys((*_labelled(contexts), *_labelled(never)))),
+        )
+        at = tuple((label(name), tuple(sorted(set(s)))) for name, s in (moments or {}).items())
+        sets = tuple((label(state), _labelled(s)) for state, s in (labels or {}).items())
+        return cls(names, at, tuple(map(_labelled, groups)), sets, least)
 
     @property
     def notion(self) -> str:
@@ -183,6 +184,11 @@ class SensitiveContexts(Value):
             *(name for name, _ in self.moments),
             *(name for group in self.groups for name in group),
         }
+
+
+def _labelled(names: Any) -> tuple[str, ...]:
+    """One name or several, each once, as the states of a chain are labelled."""
+    return tuple(dict.fromkeys(labels_of(names)))
 
 
 def day_certain(day: DayChain, hidden: Bools) -> int | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shoal.core.errors import InputError
+from shoal.core.errors import DataError, InputError
 from shoal.core.registry import load
 from shoal.core.rng import Rng, SystemRng
 
@@ -74,6 +74,47 @@ class Part:
 
 WHOLE = Part()
 _PARTS = {"": WHOLE}
+
+PERIODS = ("parts", "independent")  # what periods of one series are to each other
+
+
+def check_periods(periods: str | None, named: str) -> str:
+    """`periods` itself; refused when nobody said what the periods `named` are to each other."""
+    if periods in PERIODS:
+        return str(periods)
+    said = "nothing says" if periods is None else f"periods is {periods!r}, which does not say"
+    raise InputError(
+        f"{named} cuts a series into periods, and {said} what they are to each other; say periods "
+        '= "parts" (of one series, however they depend on each other) or "independent" (a claim '
+        "that none tells of another), in [data] of the spec or with --periods"
+    )
+
+
+class PartOf(NamedTuple):
+    """A part of a series by the calendar: whose it is, its name, and the seconds it covers.
+
+    Seconds since 1970 stand for entries: days, weeks and months meet where they do.
+    """
+
+    subject: str
+    period: str
+    span: tuple[int, int]
+
+    def charged(self, periods: str) -> dict[str, Any]:
+        """What a charge says of it: a part of the series, or a period independent of the others."""
+        if check_periods(periods, "every") == "independent":
+            return {"period": self.period}
+        return {"part": Part(span=self.span)}
+
+
+def covered(first: int, last: int, subject: str) -> tuple[int, int]:
+    """The seconds from one time to another, in microseconds since 1970: the span of a part."""
+    if first < 0:
+        raise DataError(
+            f"series {subject!r} begins before 1970, and parts are counted in seconds from there; "
+            "shift its times, or release it without every"
+        )
+    return first // 1_000_000, last // 1_000_000 + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

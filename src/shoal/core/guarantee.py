@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
@@ -73,8 +74,31 @@ class Guarantee(Value):
 # from another one when whoever may believe that one may believe it too.
 
 
+class AddingRule(Value):
+    """One rule of composition. It follows from none of another kind.
+
+    `promises` are what all steps of one stream keep together, of a rule that says so.
+    """
+
+    __slots__ = ()
+
+    @property
+    def promises(self) -> tuple[Guarantee, ...]:
+        return ()
+
+    def follows(self, other: AddingRule) -> bool:
+        """Whether whoever may believe `other` may believe this."""
+        return type(other) is type(self) and self._weaker(other)
+
+    def _weaker(self, other: Self) -> bool:
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class AsEntryDP(Value):
+class AsEntryDP(AddingRule):
     """The release is `eta`-DP for one entry, whatever calibrated it.
 
     The etas of several releases add, adaptively, and their sum is converted once by the lift.
@@ -86,9 +110,9 @@ class AsEntryDP(Value):
         if self.eta <= 0:
             raise InputError(f"eta is {self.eta}; it must be greater than 0")
 
-    def follows(self, other: Composition) -> bool:
+    def _weaker(self, other: AsEntryDP) -> bool:
         """From a smaller eta."""
-        return isinstance(other, AsEntryDP) and self.eta >= other.eta
+        return self.eta >= other.eta
 
     def describe(self) -> str:
         return (
@@ -98,7 +122,7 @@ class AsEntryDP(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SameQuilts(Value):
+class SameQuilts(AddingRule):
     """Releases made from the same quilt sets (same `key`) add by max_i min_Q (|N|·Ση + e).
 
     Song, Wang & Chaudhuri 2017, Theorem 4.4, with the noise scales known: `eta` is L/scale.
@@ -107,30 +131,30 @@ class SameQuilts(Value):
     key: str
     eta: Fraction
 
-    def follows(self, other: Composition) -> bool:
+    def _weaker(self, other: SameQuilts) -> bool:
         """From a smaller eta with the same quilts."""
-        return isinstance(other, SameQuilts) and self.key == other.key and self.eta >= other.eta
+        return self.key == other.key and self.eta >= other.eta
 
     def describe(self) -> str:
         return "adds to other releases from the same Markov quilts (Theorem 4.4)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AsGroupDP(Value):
+class AsGroupDP(AddingRule):
     """The release is `epsilon`-DP for all tied entries together; epsilons add."""
 
     epsilon: Fraction
 
-    def follows(self, other: Composition) -> bool:
+    def _weaker(self, other: AsGroupDP) -> bool:
         """From a smaller epsilon."""
-        return isinstance(other, AsGroupDP) and self.epsilon >= other.epsilon
+        return self.epsilon >= other.epsilon
 
     def describe(self) -> str:
         return f"counts as group DP with epsilon = {significant(self.epsilon)}; epsilons add"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PerStep(Value):
+class PerStep(AddingRule):
     """A stream whose promise holds at each step given the past outputs.
 
     `eta` bounds what one output tells between any two states, joined or not, at every step of every
@@ -141,23 +165,22 @@ class PerStep(Value):
     epsilon: Fraction
     eta: Fraction | None = None
 
-    def follows(self, other: Composition) -> bool:
+    def _weaker(self, other: PerStep) -> bool:
         """From a smaller epsilon, and from a smaller eta when it names one."""
-        if not isinstance(other, PerStep) or self.epsilon < other.epsilon:
-            return False
-        return self.eta is None or (other.eta is not None and self.eta >= other.eta)
+        named = self.eta is None or (other.eta is not None and self.eta >= other.eta)
+        return named and self.epsilon >= other.epsilon
 
     def describe(self) -> str:
         return f"per step, given what was released before: epsilon = {significant(self.epsilon)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alone(Value):
+class Alone(AddingRule):
     """No theorem adds this release to another about the same data."""
 
     reason: str
 
-    def follows(self, other: Composition) -> bool:
+    def _weaker(self, other: Alone) -> bool:
         """From the same words: they may say what does not need adding."""
         return self == other
 
@@ -165,4 +188,22 @@ class Alone(Value):
         return f"does not add to any other release about the same data: {self.reason}"
 
 
-Composition = AsEntryDP | SameQuilts | AsGroupDP | PerStep | Alone
+@dataclass(frozen=True, slots=True, eq=False)
+class OneStream(AddingRule):
+    """All outputs of one stream together keep `promises`; nothing else about the same data adds.
+
+    Steps of the plan, each drawn once, are one charge about what is promised, however many.
+    """
+
+    promises: tuple[Guarantee, ...] = ()
+
+    def _weaker(self, other: OneStream) -> bool:
+        """From the same promises."""
+        return self == other
+
+    def describe(self) -> str:
+        told = " ".join(promise.describe() for promise in self.promises)
+        return f"all steps of one stream together, and nothing beside it: {told}"
+
+
+Composition = AsEntryDP | SameQuilts | AsGroupDP | PerStep | Alone | OneStream

@@ -1,4 +1,4 @@
-"""Exact numbers: what users type becomes a rational, and stays one."""
+"""Exact numbers: what users type becomes a rational and stays one."""
 
 from __future__ import annotations
 
@@ -76,6 +76,11 @@ def common_step(values: Iterable[Fraction]) -> Fraction:
 
     step = reduce(gcd, values, Fraction(0))
     return abs(step) if step else Fraction(1)
+
+
+def ratio(value: Fraction) -> str:
+    """The rational as "p/q", always with both parts."""
+    return f"{value.numerator}/{value.denominator}"
 
 
 def significant(value: float | Fraction, digits: int = 4) -> str:

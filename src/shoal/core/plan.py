@@ -11,17 +11,16 @@ import zlib
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 from shoal.core.charge import Charge, Ledger, Part, opened, source_for
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
-from shoal.core.guarantee import Composition, Guarantee
+from shoal.core.guarantee import AddingRule, Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences
-from shoal.core.registry import load
+from shoal.core.registry import Shown, load
 from shoal.core.rng import Rng
-from shoal.core.shown import Shown
 from shoal.core.task import Query, Task
 
 
@@ -134,6 +133,7 @@ class Releases(Shown, dict[str, Release]):
 
 
 CONFIDENCE = 0.95
+RuleKind = TypeVar("RuleKind", bound=AddingRule)
 
 
 @runtime_checkable
@@ -200,10 +200,19 @@ class Plan(Shown, Value):
         """How far one released value may be off; None when the sampler cannot say."""
         return self.body.error(confidence) if isinstance(self.body, Sampler) else None
 
+    def rules(self, kind: type[RuleKind]) -> list[RuleKind]:
+        """The rules of one kind by which it adds to others."""
+        return [rule for rule in self.composition if isinstance(rule, kind)]
+
+    @property
+    def additive(self) -> Additive | None:
+        """The body, where it adds noise to the answer of a query; None where it does not."""
+        return self.body if isinstance(self.body, Additive) else None
+
     @property
     def scale(self) -> float | None:
         """The scale of the noise in the query's own units; None where nothing is added."""
-        return float(self.body.noise.scale) if isinstance(self.body, Additive) else None
+        return None if self.additive is None else float(self.additive.noise.scale)
 
     def __repr__(self) -> str:
         noise = "" if self.scale is None else f", noise of scale {significant(self.scale)}"
@@ -259,28 +268,33 @@ class Plan(Shown, Value):
         self,
         data: Any,
         *,
-        series: Any,
+        series: Any = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
         period: str = "",
         requester: str = "",
         key: str | None = None,
         rng: Rng | int | None = None,
+        periods: str = "parts",
         **columns: Any,
     ) -> Releases:
         """One release for each series of a table or a file, each charged under its own name.
 
-        All data is read and checked before the first charge.
+        With `every` ("day", "week", …) one for each of its days: parts of the series, in which no
+        entry pays twice, unless `periods` are claimed to be "independent". All data is read and
+        checked before the first charge.
         """
         self._check_single()
         with opened(ledger) as account:
             source = source_for(account, rng)
-            found, library = load("shoal.data.entries:each_series")(
+            found, library, parts = load("shoal.data.entries:each_series")(
                 self.task, data, {**columns, "series": series}
             )
             releases = Releases()
             for name, records in found.items():
                 own = None if key is None else f"{key}/{name}"
                 who = {"subject": name, "period": period, "requester": requester, "key": own}
+                if name in parts:
+                    who |= {"subject": parts[name].subject, **parts[name].charged(periods)}
                 told = {"ledger": account, **who} if account is not None else {}
                 made = self.release(records, rng=source, **told)
                 releases[name] = made if library is None else replace(made, library=library)

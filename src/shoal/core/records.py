@@ -127,6 +127,11 @@ def _listed(data: Any) -> list[Any]:
 
 def _refuse_counts(data: Any) -> None:
     """Refuse a table of states and how often they occur: its keys would be taken for the data."""
+    if hasattr(data, "columns"):
+        raise DataError(
+            f"the data is a {type(data).__name__}, a table with columns; hand over one of them, or "
+            "name them: plan.release(table, state=…), shoal.fit_chain(table, state=…)"
+        )
     tallied = getattr(data, "name", None) in ("count", "proportion") and hasattr(data, "index")
     if isinstance(data, Mapping) or tallied:
         kind = "value_counts" if tallied else f"a {type(data).__name__}"

@@ -43,7 +43,9 @@ class Model(Protocol):
     def quilts(self, reach: int | None = None) -> Quilts | str: ...
     def mixing(self) -> Quilts | str: ...
     def influences(self) -> Influences | str: ...
+    def noise_bound(self, query: Query, noise: object) -> float: ...
     def walk(self) -> Walk | str: ...
+    def motion(self) -> Any: ...
     def members(self, states: tuple[str, ...]) -> tuple[Model, ...]: ...
     def written_out(self) -> Any: ...
     def adversary(self, entries: int | Sequence[int]) -> Adversary: ...
@@ -362,9 +364,20 @@ class Law(Value):
         """The influence matrix."""
         return f"the influence matrix needs a Markov chain or a network, not {self.describe()}"
 
+    def noise_bound(self, query: Query, noise: object) -> float:
+        """A bound on what this very noise on `query` tells about an entry; inf where none is."""
+        return math.inf
+
     def walk(self) -> Walk | str:
         """The law as one walk in time."""
         return f"{self.describe()} does not move in time"
+
+    def motion(self) -> Any:
+        """How beliefs about a hidden state move, as `chains.hidden.Motion`, or a sentence."""
+        return (
+            f"the model is {self.describe()}; a stream of beliefs needs one Markov chain with a "
+            "given first law"
+        )
 
     def members(self, states: tuple[str, ...]) -> tuple[Model, ...]:
         """Laws on `states` that stand for a family of laws; the model itself when it is one."""
@@ -417,6 +430,12 @@ class EachEntry(Value):
 def each_entry(secrets: Secrets) -> bool:
     """Whether the secrets are the values of single entries, all of them."""
     return isinstance(secrets, EachEntry)
+
+
+def as_events(secrets: Secrets) -> Any:
+    """Secrets as `Events` over the slots of a series where they are or can be said so, or None."""
+    said = getattr(secrets, "over_time", None)
+    return None if said is None else said()
 
 
 def as_family(*members: Model | Sequence[Model]) -> tuple[Model, ...]:

@@ -21,6 +21,7 @@ from shoal.core.errors import InputError, Refused
 Powers = npt.NDArray[np.int64]
 LEAST = sys.float_info.min  # the least double with all its digits
 NEVER = -(2**60)  # the power of 0: below any other, and two of them can be added
+LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
 FARTHEST = 2100  # halvings after which any double is 0
 
 

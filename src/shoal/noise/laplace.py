@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.core.rng import Rng
-from shoal.noise.digits import Integers, laplace_batch
 from shoal.noise.lattice import WIDEST_RATIO, check_positive
 from shoal.noise.primitives import bernoulli_exp, discrete_laplace, exp_bounds
 
@@ -248,6 +247,232 @@ def _one_bar(rate: Fraction, dimension: int) -> tuple[NDArray[np.float64], NDArr
     return np.abs(z).astype(np.float64), law / law.sum()
 
 
+def is_laplace(noise: object) -> TypeGuard[LatticeLaplace]:
+    """Whether it is independent Laplace noise on every coordinate."""
+    return isinstance(noise, LatticeLaplace)
+
+
 def is_zero_sum(noise: object) -> TypeGuard[ZeroSumLaplace]:
     """Whether noise adds up to 0 over its coordinates, so that a public total stays what it is."""
     return isinstance(noise, ZeroSumLaplace)
+
+
+# Geometric draws in batches, digit by digit: one random word and one table look-up a digit.
+#
+# G with P(G = k) proportional to exp(-k r) is written as G = d_0 + d_1 2^s_1 + ... with digits d_i
+# of a few bits each and an unbounded last digit. exp(-G r) is a product over the digits, so the
+# digits are independent, each with its own truncated geometric law. A digit is drawn by inversion:
+# the word is the beginning of a uniform real U, and the digit is the number of break points F(j) of
+# its law at or below U. Break points are transcendental; the table holds their first 62 bits, which
+# are certified, and only a word that equals a table entry (probability below 2^-49) needs more of U
+# and more of F(j) to decide. No probability is ever rounded. The proof is in PROOF.md.
+
+WORD_BITS = 62  # bits of a word that a digit uses; the sign uses the lowest of the other two
+DIGIT_BITS = 12  # a table of 4096 entries stays in the processor's cache
+
+# At the widest ratio all digits together have 56 bits, so drawing on adds at most 2^56 to at most
+# 2^61: int64 magnitudes stay below 2^62.
+WIDEN_ABOVE = 2**61
+
+Integers = NDArray[np.int64] | NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Digit:
+    """One digit d of a geometric draw: 0 <= d < size, or d = size, meaning "size or more".
+
+    P(U < F(j)) with F(j) = (1 - x^j) / (1 - x^size), x = exp(-rate), is the chance of d < j;
+    for the last digit, which has no upper end, F(j) = 1 - x^j.
+    breaks[j-1] = floor(2^62 F(j)), and at the end the sentinel 2^62, above every word;
+    start[i] counts the breaks at or below the smallest word with leading bits i.
+    """
+
+    rate: Fraction
+    shift: int
+    size: int
+    last: bool
+    breaks: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+    def look_up(self, words: NDArray[np.int64], rng: Rng) -> NDArray[np.int64]:
+        """The digit of each 62-bit word; rng is asked for more only where a word is a break."""
+        leading: NDArray[np.int64] = words >> (WORD_BITS - self.start.size.bit_length() + 1)
+        digits: NDArray[np.int64] = self.start[leading]
+        behind = np.flatnonzero(self.breaks[digits] <= words)
+        while behind.size:
+            digits[behind] += 1
+            behind = behind[self.breaks[digits[behind]] <= words[behind]]
+        # for digit 0 this compares with the sentinel, which no word equals
+        for index in np.flatnonzero(self.breaks[digits - 1] == words):
+            digits[index] = self._resolve(int(words[index]), rng)
+        return digits
+
+    def _resolve(self, word: int, rng: Rng) -> int:
+        """The exact digit when the word equals one or more breaks: reads more of U, and of F."""
+        uniform = LazyUniform(word, WORD_BITS)
+        low, high = (int(np.searchsorted(self.breaks, word, side)) for side in ("left", "right"))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if uniform.reaches(self, middle, rng):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def break_bounds(self, j: int, precision: int) -> tuple[int, int]:
+        """Integers (low, high) with low <= 2^precision F(j) < high + 1, for 1 <= j <= size."""
+        working = precision + self.size.bit_length() + self.rate.denominator.bit_length() + 8
+        one = 1 << working
+        low_power, high_power = exp_bounds(self.rate * j, working)
+        low, high = one - high_power, one - low_power
+        if self.last:
+            return low >> working - precision, high >> working - precision
+        low_end, high_end = exp_bounds(self.rate * self.size, working)
+        return (low << precision) // (one - low_end), (high << precision) // (one - high_end)
+
+
+class LazyUniform:
+    """A uniform real U of which only the first bits have been drawn yet."""
+
+    __slots__ = ("bits", "prefix")
+
+    def __init__(self, prefix: int, bits: int) -> None:
+        self.prefix = prefix
+        self.bits = bits
+
+    def reaches(self, digit: Digit, j: int, rng: Rng) -> bool:
+        """Whether U >= F(j), drawing 64 more bits of U for as long as it is undecided.
+
+        U = F(j) has probability 0, and each round decides except with probability below 2^-60.
+        """
+        while True:
+            low, high = digit.break_bounds(j, self.bits)
+            if self.prefix < low:
+                return False
+            if self.prefix > high:
+                return True
+            self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+            self.bits += 64
+
+
+def geometric_batch(first: NDArray[np.int64], digits: tuple[Digit, ...], rng: Rng) -> Integers:
+    """One geometric draw for each 62-bit word of `first`, which the lowest digit uses up.
+
+    A last digit of "size or more" is kept and drawn on: what is above it is geometric again
+    (no memory). So a draw that needs more words goes on where it is and is never started again.
+    int64, or Python integers when 62 bits are not enough.
+    """
+    wide = digits[0].rate * WIDEST_RATIO < 1
+    total: Integers = np.zeros(first.size, dtype=object if wide else np.int64)
+    drawn = first
+    for place, digit in enumerate(digits):
+        words = first if place == 0 else _fresh(first.size, rng)
+        drawn = digit.look_up(words, rng)
+        total += _scaled(drawn, digit, wide=wide)
+    top = digits[-1]
+    unfinished = np.flatnonzero(drawn == top.size)
+    while unfinished.size:
+        if not wide and total[unfinished].max() > WIDEN_ABOVE:
+            wide, total = True, total.astype(object)
+        drawn = top.look_up(_fresh(unfinished.size, rng), rng)
+        total[unfinished] += _scaled(drawn, top, wide=wide)
+        unfinished = unfinished[drawn == top.size]
+    return total
+
+
+def laplace_batch(rate: Fraction, count: int, rng: Rng) -> Integers:
+    """`count` draws with P(Z = z) proportional to exp(-|z| rate): a fair sign on a geometric draw.
+
+    The sign is the lowest bit of the word whose upper 62 bits the lowest digit uses. Minus zero is
+    drawn again from fresh words, or 0 would come out twice as often as it should.
+    """
+    digits = digits_of(rate)
+    values, again = _signed_batch(digits, count, rng)
+    while again.size:
+        redrawn, still = _signed_batch(digits, again.size, rng)
+        if redrawn.dtype == object:
+            values = values.astype(object)
+        values[again] = redrawn
+        again = again[still]
+    return values
+
+
+def _signed_batch(
+    digits: tuple[Digit, ...], count: int, rng: Rng
+) -> tuple[Integers, NDArray[np.intp]]:
+    """`count` signed draws, and where they came out as minus zero."""
+    words = rng.words(count)
+    magnitude = geometric_batch((words >> np.uint64(2)).astype(np.int64), digits, rng)
+    sign = 1 - 2 * (words & np.uint64(1)).astype(np.int64)
+    return sign * magnitude, np.flatnonzero((sign < 0) & (magnitude == 0))
+
+
+@lru_cache(maxsize=32)
+def digits_of(rate: Fraction) -> tuple[Digit, ...]:
+    """The digits of a geometric draw with P(G = k) proportional to exp(-k rate), lowest first.
+
+    All digits together reach 2^bits, between 2/rate and 4/rate: going beyond the last one has
+    probability exp(-2) at most (below rate 2; for larger rates exp(-rate), with no digit but the
+    last). The bits are shared out evenly over as few tables as hold them.
+    """
+    bits = int(2 / rate).bit_length()
+    count = max(1, -(-bits // DIGIT_BITS))
+    widths = [bits // count + (place < bits % count) for place in range(count)]
+    shifts = [sum(widths[:place]) for place in range(count)]
+    return tuple(
+        make_digit(rate, shift, width, last=place == count - 1)
+        for place, (shift, width) in enumerate(zip(shifts, widths, strict=True))
+    )
+
+
+def make_digit(rate: Fraction, shift: int, width: int, *, last: bool) -> Digit:
+    """The digit of `width` bits that counts units of 2^shift, with its certified table."""
+    unit, size = rate * 2**shift, 1 << width
+    certified = None
+    precision = WORD_BITS + 64
+    while certified is None:
+        certified = _breaks(unit, size, last=last, precision=precision)
+        precision *= 2
+    breaks = np.array([*certified, 1 << WORD_BITS], dtype=np.int64)
+    cells = np.arange(size, dtype=np.int64) << (WORD_BITS - width)
+    start = np.searchsorted(breaks, cells, side="right").astype(np.int64)
+    for table in (breaks, start):
+        table.setflags(write=False)
+    return Digit(rate=unit, shift=shift, size=size, last=last, breaks=breaks, start=start)
+
+
+def _breaks(rate: Fraction, size: int, *, last: bool, precision: int) -> list[int] | None:
+    """floor(2^62 F(j)) for j = 1, 2, ... below size (at size too if last), or None: unsure.
+
+    power is x^j rounded down at each of j products: x^j lies in [power, power + j (gap + 1)],
+    in units of 2^-working, when x lies in [low, low + gap].
+    """
+    working = precision + 2 * size.bit_length() + rate.denominator.bit_length()
+    one = 1 << working
+    low, high = exp_bounds(rate, working)
+    slack = high - low + 1
+    powers = [one]
+    for _ in range(size):
+        powers.append(powers[-1] * low >> working)
+    # bounds on 2^precision / (1 - x^size); F(j) is below 1 whatever the bounds say
+    least = most = 1 << precision
+    if not last:
+        least = (one << precision) // (one - powers[size])
+        most = (one << precision) // (one - powers[size] - size * slack) + 1
+    drop = working + precision - WORD_BITS
+    breaks = []
+    for j in range(1, size + last):
+        lower = max(0, one - powers[j] - j * slack) * least >> drop
+        upper = (one - powers[j]) * most >> drop
+        if min(upper, (1 << WORD_BITS) - 1) != lower:
+            return None
+        breaks.append(lower)
+    return breaks
+
+
+def _scaled(drawn: NDArray[np.int64], digit: Digit, *, wide: bool) -> Integers:
+    return drawn.astype(object) << digit.shift if wide else drawn << digit.shift
+
+
+def _fresh(count: int, rng: Rng) -> NDArray[np.int64]:
+    return (rng.words(count) >> np.uint64(2)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a location stream asks of noise, and sums over the lattice it lives on."""
+"""Lattices that noise lives on: their steps, sums over them, and what a location stream asks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.rng import Rng
-from shoal.geometry.body import Body
+
+if TYPE_CHECKING:
+    from shoal.geometry.body import Body
 
 # What a location stream asks of noise: a public law of the output given the hidden state.
 #

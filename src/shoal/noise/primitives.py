@@ -1,4 +1,4 @@
-"""Where the random words come from: the operating system, or a seed for tests and demos."""
+"""Random words, of the operating system or a seed, and exact draws made of them."""
 
 from __future__ import annotations
 

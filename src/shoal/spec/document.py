@@ -6,6 +6,8 @@ only the kinds it holds.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from operator import or_
@@ -29,6 +31,7 @@ from shoal.core.errors import SpecError
 from shoal.core.registry import Family, families, load
 from shoal.spec.fields import (
     ModelSection,
+    NumberRow,
     Positive,
     QuerySection,
     SecretsSection,
@@ -67,6 +70,13 @@ class DataSection(Section):
     tz: Text | None = Field(None, description='zone of times that name none, "Europe/Berlin"')
     where: Text | None = Field(None, description='rows that count: "watts > 0 and user != x"')
     sep: Text | None = Field(None, description='what separates the columns of a CSV, such as ";"')
+    every: Literal["hour", "day", "week", "month", "quarter", "year"] | None = Field(
+        None, description="a release for each part of a series by the calendar"
+    )
+    periods: Literal["parts", "independent"] | None = Field(
+        None,
+        description='what periods of a series are: "parts" of it, however dependent; "independent"',
+    )
     release: Literal["each", "together"] = Field(
         "each", description="one release per series, or one for all series together"
     )
@@ -84,10 +94,11 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _gap_needs_time(self) -> DataSection:
-        if self.gap is not None and self.time is None:
-            raise PydanticCustomError(
-                "together", "has gap without time; name the time column, or drop gap"
-            )
+        for name in ("gap", "every"):
+            if getattr(self, name) is not None and self.time is None:
+                raise PydanticCustomError(
+                    "together", f"has {name} without time; name the time column, or drop {name}"
+                )
         return self
 
 
@@ -154,6 +165,10 @@ class PrivacySection(Section):
     )
     belief_delta: Positive | None = Field(
         None, description="for contexts: the most any output may raise a belief, below 1"
+    )
+    event_epsilon: NumberRow | None = Field(
+        None,
+        description="for places: most change of the log-odds of each event, over a whole stream",
     )
     confidence: Share | None = Field(
         None, description="probability with which each value is within error (default 0.95)"
@@ -284,3 +299,25 @@ class SpecBase(Section):
         secrets: SecretsSection
         query: QuerySection
         privacy: PrivacySection
+
+
+TITLE = "Shoal spec"
+
+
+def spec_schema() -> dict[str, Any]:
+    """JSON Schema, draft 2020-12, of a spec as a parsed TOML document."""
+    schema = spec_class().model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": TITLE,
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is published in docs/spec.schema.json."""
+    return json.dumps(spec_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

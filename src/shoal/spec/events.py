@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,11 +11,20 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from shoal.core.errors import SpecError
 from shoal.core.task import Model, Query, Secrets
 from shoal.events.event import TimeEvent, at_least, sequence, stay, visit
-from shoal.events.secrets import Events
-from shoal.spec.fields import SecretsSection, Section, States, Whole
+from shoal.events.secrets import Events, MaskOptions
+from shoal.spec.fields import (
+    NumberRow,
+    PrivacyAmounts,
+    SecretsSection,
+    Section,
+    States,
+    Whole,
+)
 
+Named = Callable[[tuple[str, ...]], tuple[str, ...]]  # names in a spec to states of the model
 KINDS = ("visit", "at_least", "stay", "sequence", "all", "any")
 
 
@@ -66,22 +77,28 @@ class EventSection(Section):
             raise PydanticCustomError("together", "has between; put it into the events inside")
         return self
 
-    def event(self) -> TimeEvent:
-        """The event these words stand for."""
-        found = self._plain()
+    def event(self, states: Named = tuple) -> TimeEvent:
+        """The event these words stand for; `states` are those that names stand for."""
+        found = self._plain(states)
         return ~found if self.negated else found
 
-    def _plain(self) -> TimeEvent:
+    def _plain(self, states: Named) -> TimeEvent:
         if self.visit is not None:
-            return visit(self.visit, between=self.between)
+            return visit(states(self.visit), between=self.between)
         if self.at_least is not None:
-            return at_least(self.at_least, self.times or 1, between=self.between)
+            return at_least(states(self.at_least), self.times or 1, between=self.between)
         if self.stay is not None:
-            return stay(self.stay, self.times or 1, between=self.between)
+            return stay(states(self.stay), self.times or 1, between=self.between)
         if self.sequence is not None:
-            return sequence(*self.sequence, between=self.between)
-        parts = [section.event() for section in self.all or self.any or ()]
+            return sequence(*map(states, self.sequence), between=self.between)
+        parts = [section.event(states) for section in self.all or self.any or ()]
         return reduce(and_ if self.all is not None else or_, parts)
+
+
+def events_of(sections: Sequence[EventSection], states: Named = tuple) -> Events:
+    """The secrets that [[secrets.event]] name; `states` are those that names stand for."""
+    named = [(section.event(states), section.against) for section in sections]
+    return Events.of(*(e if other is None else (e, other.event(states)) for e, other in named))
 
 
 class EventSecrets(SecretsSection):
@@ -95,12 +112,32 @@ class EventSecrets(SecretsSection):
         False, description="with belief_delta: beliefs may not fall by more than it either"
     )
 
-    def secrets(self, query: Query, family: tuple[Model, ...]) -> Events:
-        named = [(section.event(), section.against) for section in self.event]
-        return Events.of(*(e if other is None else (e, other.event()) for e, other in named))
+    memory: Literal["events", "none"] | None = Field(
+        None,
+        description="for contexts: what is shown depends on how far each event has come, or on "
+        "the context alone",
+    )
+    mixture: NumberRow | None = Field(
+        None,
+        description="for contexts: a weight for each model, for somebody unsure which one holds",
+    )
+    ahead: bool | None = Field(
+        None, description="for contexts: look ahead to the end of the day; else if it shows more"
+    )
 
-    def held_to(self, secrets: Secrets, amount: str) -> Secrets:
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> Events:
+        keys = ("memory", "mixture", "ahead")
+        given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        if given and not all(hasattr(model, "slots") for model in family):
+            raise SpecError(
+                f"secrets.{next(iter(given))} is for masks of the contexts of a day, and the model "
+                "is no day-chain; drop it"
+            )
+        found = events_of(self.event)
+        return replace(found, options=MaskOptions(**given)) if given else found
+
+    def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
         """The events, held to a rise of belief where that is the amount."""
-        if amount == "belief_delta" and isinstance(secrets, Events):
+        if privacy.belief_delta is not None and isinstance(secrets, Events):
             return secrets.as_rise(lower=self.lower)
-        return secrets
+        return super().held_to(secrets, privacy)

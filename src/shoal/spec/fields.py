@@ -1,6 +1,7 @@
 """What every section of a spec is: exactly its own keys, of exactly their own types.
 
-A section makes what it describes: a model, secrets or a query. Families add their own.
+A section makes what it describes: a model, secrets or a query. The queries every family has are
+here; families add their own.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
 from shoal.core.errors import InputError, SpecError, StoredError
+from shoal.core.task import EachEntry, Model, Query
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Query, Secrets
@@ -43,6 +46,15 @@ class ModelSection(Section):
         return model.states
 
 
+class PrivacyAmounts(Protocol):
+    """What secrets are held to, as [privacy] says it."""
+
+    @property
+    def belief_delta(self) -> Fraction | None: ...
+    @property
+    def event_epsilon(self) -> tuple[Fraction, ...] | None: ...
+
+
 class SecretsSection(Section):
     """A [secrets]. `amount` names the keys of [privacy] that say how much may be told."""
 
@@ -51,8 +63,13 @@ class SecretsSection(Section):
     def secrets(self, query: Query, family: tuple[Model, ...]) -> Secrets:
         raise NotImplementedError
 
-    def held_to(self, secrets: Secrets, amount: str) -> Secrets:
-        """The secrets when [privacy] gives this amount, where they can take more than one."""
+    def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
+        """The secrets when [privacy] gives these amounts, where they can take more than one."""
+        if privacy.event_epsilon is not None:
+            raise SpecError(
+                "privacy.event_epsilon is given, but no stream of places names events; add "
+                "[[secrets.event]] to a policy-graph or location-set, or drop it"
+            )
         return secrets
 
 
@@ -94,6 +111,15 @@ def number(value: object) -> Fraction:
     if len(written.as_tuple().digits) > DIGITS:
         raise PydanticCustomError("number", "it must have at most 300 digits")
     return Fraction(written)
+
+
+def number_row(value: object) -> tuple[Fraction, ...]:
+    """A number, or a list of numbers that is not empty."""
+    if isinstance(value, list):
+        if not value:
+            raise PydanticCustomError("number", "it must hold at least one number")
+        return tuple(number(item) for item in value)
+    return (number(value),)
 
 
 def positive(value: object) -> Fraction:
@@ -202,6 +228,11 @@ _LABEL: dict[str, Any] = {"type": ["string", "integer"]}
 _NESTED = {"type": "array", "items": {"type": ["number", "array"]}, "minItems": 1}
 
 Number = Annotated[Fraction, PlainValidator(number), WithJsonSchema(_NUMBER)]
+NumberRow = Annotated[
+    tuple[Fraction, ...],
+    PlainValidator(number_row),
+    WithJsonSchema({"anyOf": [_NUMBER, {"type": "array", "items": _NUMBER, "minItems": 1}]}),
+]
 Positive = Annotated[
     Fraction, PlainValidator(positive), WithJsonSchema({**_NUMBER, "exclusiveMinimum": 0})
 ]
@@ -285,3 +316,89 @@ def parse_stored(text: str, path: Path, what: str) -> Any:
             f"{what} {str(path)!r} was edited or damaged ({error}); "
             "make it again instead of changing it by hand"
         ) from None
+
+
+class EachEntrySecrets(SecretsSection):
+    """The value of every single entry."""
+
+    kind: Literal["each-entry"]
+
+    def secrets(self, query: Query, family: tuple[Model, ...]) -> EachEntry:
+        return EachEntry()
+
+
+class CountQuery(QuerySection):
+    """How many entries are in one of some states."""
+
+    kind: Literal["count"]
+    states: States = Field(description="the states to count")
+    unit: Text = Field("entries", description="what one entry stands for, in reports")
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+        return count(states, self.states, unit=self.unit)
+
+    def named_states(self) -> tuple[str, tuple[str, ...]]:
+        return "states", self.states
+
+
+class SumQuery(QuerySection):
+    """The sum of a weight per entry."""
+
+    kind: Literal["sum"]
+    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    unit: Text = Field("units", description="the unit of the weights, in reports")
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+        return weighted_sum(states, self.weights, unit=self.unit)
+
+    def named_states(self) -> tuple[str, tuple[str, ...]]:
+        return "weights", tuple(self.weights)
+
+
+class MeanQuery(QuerySection):
+    """The mean of a weight per entry."""
+
+    kind: Literal["mean"]
+    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    length: Whole | None = Field(None, description="public number of entries; else the model's")
+    unit: Text = Field("units", description="the unit of the weights, in reports")
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+        length = _public_length(self.length, family)
+        return mean(states, self.weights, length=length, unit=self.unit)
+
+    def named_states(self) -> tuple[str, tuple[str, ...]]:
+        return "weights", tuple(self.weights)
+
+
+class HistogramQuery(QuerySection):
+    """How often each state occurs."""
+
+    kind: Literal["histogram"]
+    relative: bool = Field(False, description="as a share of length instead of a count")
+    length: Whole | None = Field(None, description="public number of entries; else the model's")
+    unit: Text | None = Field(None, description="the unit in reports")
+
+    @model_validator(mode="after")
+    def _length_is_for_shares(self) -> HistogramQuery:
+        if self.length is not None and not self.relative:
+            raise PydanticCustomError(
+                "together", "has length without relative = true; add that line, or drop length"
+            )
+        return self
+
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+        length = _public_length(self.length, family) if self.relative else None
+        return histogram(states, relative=self.relative, length=length, unit=self.unit)
+
+
+def _public_length(given: int | None, family: tuple[Model, ...]) -> int:
+    """The public number of entries: the query's own, else that of the only model."""
+    if given is not None:
+        return given
+    if len(family) == 1 and family[0].tied is not None:
+        return int(getattr(family[0], "records", family[0].tied))
+    raise SpecError(
+        "query.length is missing; give the public number of entries to divide by "
+        "(it is taken from the model only when there is one model, with a length)"
+    )

@@ -11,69 +11,24 @@ treated as sensitive (Theorem 7). Götz, Nath & Gehrke 2012, Section 6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from shoal.audit.result import (
+    CHAIN,
+    FREQUENCIES,
+    LABELS_LC1,
+    LABELS_LC2,
+    PUBLISHED,
+    LesserAdversary,
+)
 from shoal.contexts.audit.sweep import Highest
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
-from shoal.core.codec import Floats, Value
-from shoal.core.numbers import significant
+from shoal.core.codec import Floats
 
 Output = tuple[str | None, ...]
 Tables = Mapping[Output, Floats]  # output -> P(X_t = j, output), (slots, states)
-
-CHAIN = "knows the chain"
-PUBLISHED = "knows how frequent contexts are; the chain is published with the output"
-FREQUENCIES = "knows how frequent contexts are and never learns how they follow each other"
-LABELS_LC2 = "knows sets of contexts, each label of a state alike"
-LABELS_LC1 = "knows sets of contexts, and learns any of the labels from anywhere"
-BRIEFLY = {
-    CHAIN: "the chain",
-    PUBLISHED: "told the chain",
-    FREQUENCIES: "frequencies",
-    LABELS_LC2: "labels, LC2",
-    LABELS_LC1: "labels, LC1",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LesserAdversary(Value):
-    """One kind of adversary: what is known, which challenge that is, and the largest rise.
-
-    `before` and `after` are the belief in `fact` where it rises most, at `output`; None where
-    only a bound is known, which `rise` then is. `covered` says that the promise is made to this
-    adversary too, and `why` on what ground, or why not.
-    """
-
-    knows: str
-    challenge: str
-    rise: float
-    covered: bool
-    why: str
-    fact: str = ""
-    before: float | None = None
-    after: float | None = None
-    output: Output | None = None
-
-    @property
-    def exact(self) -> bool:
-        """Whether `rise` is reached, and not only a bound."""
-        return self.after is not None
-
-    def describe(self) -> str:
-        """One sentence."""
-        seen = (
-            f"belief in {self.fact} goes from {self.before:.3f} to {self.after:.3f}"
-            if self.before is not None and self.after is not None
-            else "no belief rises by more"
-        )
-        held = "covered" if self.covered else "not covered"
-        return (
-            f"an adversary who {self.knows} ({self.challenge}): rise {significant(self.rise, 4)}, "
-            f"{seen}; {held}: {self.why}"
-        )
 
 
 def enumerated(

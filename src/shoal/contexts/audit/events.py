@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,30 @@ from shoal.contexts.search.beliefs import decoded
 from shoal.contexts.search.missing import AfterGaps
 from shoal.contexts.stream import advance
 from shoal.core.codec import Floats, Ints
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, Refused
+from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.task import Secrets, as_events
 from shoal.events.automaton import compile_events
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
 from shoal.events.filter import GRAIN, Held, chances
 from shoal.events.law import PathLaw, beliefs, law_of
 from shoal.events.secrets import Events
 from shoal.events.window import window
+from shoal.noise.primitives import SeededRng
 
 Output = Sequence[str | None]
 NOWHERE = "\0nowhere"  # a context no model knows: suppressed like any other
 UNREAD = "\0unread"  # stands for a slot that was not read, in a list of outputs
 MOST_WORK = 400_000  # paths times outputs, written out one by one
+MOST_LISTED = 1000  # outputs of a day of any mask, followed one by one
 SAMPLED = 600  # slots of random days behind a calendar
 HISTORIES = 24  # of outputs that a long day is followed along
 ASSUMED = (
     "the path follows the chain",
     "the adversary knows the chain, the machine and which slots were read, and sees one stream",
 )
+DRAWN = f"outputs other than the {HISTORIES} drawn"
 NOT_CHECKED = ("events that are not named, and combinations of those that are",)
 
 
@@ -224,24 +230,54 @@ def event_audit(plan: Plan, curve: bool) -> Audit:
     assert isinstance(secrets, Events)
     assert isinstance(body, OnlineMask)
     amount = float(plan.guarantee.amount)
-    short = body.slots * math.log(body.days[0].size * (body.days[0].size + 1))
-    if short <= math.log(MOST_WORK):
+    if body.slots * math.log(body.days[0].size * (body.days[0].size + 1)) <= math.log(MOST_WORK):
         found = max((_written_out(plan, i) for i in range(len(body.days))), key=_height)
-        lower = upper = max(found[0], 0.0)
-        notes: tuple[str, ...] = ()
-    else:
-        found = max((_along(plan, i) for i in range(len(body.days))), key=_height)
-        lower, upper = max(found[0], 0.0), amount
-        notes = (
-            f"outputs other than the {HISTORIES} drawn: the upper bound is the certificate that "
-            "the machine asks of every slot",
+        return _audited(plan, secrets, found, max(found[0], 0.0), (), promised=amount)
+    found = max((_along(plan, i, secrets) for i in range(len(body.days))), key=_height)
+    note = "the upper bound is the certificate that the machine asks of every slot"
+    return _audited(plan, secrets, found, amount, (f"{DRAWN}: {note}",), promised=amount)
+
+
+def asked_audit(plan: Plan, asked: Secrets) -> Audit:
+    """How far the outputs of any mask move a belief in events it was not made for, or their odds.
+
+    Exact on days short enough to list every output; else a lower bound, along histories drawn
+    from the model, and no upper one: nothing is promised.
+    """
+    secrets = as_events(asked)
+    if secrets is None:
+        raise Refused(
+            f"what {plan.mechanism} tells about {asked.subject} is not computed; ask about events"
         )
+    secrets.check(plan.task.family)
+    day = plan.task.family[0]
+    assert isinstance(day, DayChain)
+    members = range(len(plan.task.family))
+    if (day.size + 1) ** day.slots <= MOST_LISTED:
+        found = max((_listed(plan, i, secrets) for i in members), key=_height)
+        return _audited(plan, secrets, found, max(found[0], 0.0), ())
+    found = max((_along(plan, i, secrets) for i in members), key=_height)
+    upper = math.inf if secrets.change == "odds" else 1.0
+    return _audited(plan, secrets, found, upper, (f"{DRAWN}: nothing is promised about these",))
+
+
+def _audited(
+    plan: Plan,
+    secrets: Events,
+    found: Found,
+    upper: float,
+    notes: tuple[str, ...],
+    *,
+    promised: float | None = None,
+) -> Audit:
+    lower, amount = max(found[0], 0.0), significant(plan.guarantee.amount)
+    made = f"; the mask was made for {plan.task.secrets.subject}, at {amount}"
     return Audit(
         mechanism=plan.mechanism,
-        asked=plan.task.query.describe(),
+        asked=plan.task.query.describe() + ("" if promised is not None else made),
         protected=secrets.describe(),
-        notion=plan.guarantee.notion,
-        promised=amount,
+        notion=None if promised is None else plan.guarantee.notion,
+        promised=promised,
         claim=(lower, upper),
         lower=lower,
         upper=upper,
@@ -262,6 +298,8 @@ def _height(found: Found) -> float:
 def _change(secrets: Events, before: Floats, after: Floats) -> float:
     """How far one pair (E, E') is moved: a rise, a rise or fall, or a change of log-odds."""
     if secrets.change == "odds":
+        if not after.any():
+            return 0.0  # neither of the pair: nothing to tell apart
         with np.errstate(divide="ignore"):
             odds = np.log(after) - np.log(before)
         return float(abs(odds[0] - odds[1]))
@@ -295,7 +333,7 @@ def _written_out(plan: Plan, number: int) -> Found:
         for i in range(len(facts)):
             value = _change(secrets, before[i], after[i])
             if value > best[0]:
-                best = value, _witness(plan, number, i, outputs, before[i], after[i])
+                best = value, _witness(plan, number, secrets, i, outputs, before[i], after[i])
     return best
 
 
@@ -337,30 +375,53 @@ def _outputs(
             waiting.append((after, (*outputs, name), likely * chance, memory))
 
 
-def _along(plan: Plan, number: int) -> Found:
-    """By beliefs along histories of outputs drawn from the model."""
-    body, secrets = plan.body, plan.task.secrets
-    assert isinstance(body, OnlineMask)
-    assert isinstance(secrets, Events)
-    day, rng = body.days[number], np.random.default_rng(number)
-    named = [event for event, _ in secrets.pairs]
-    others = list(secrets.against())
+def _listed(plan: Plan, number: int, secrets: Events) -> Found:
+    """By the beliefs after every output that is possible, of any mask on a short day."""
     best: Found = (-math.inf, None)
-    for _ in range(HISTORIES):
-        outputs = drawn_outputs(body, day, rng)
-        curve = event_beliefs(plan, outputs, [*named, *others], number)
-        for slot, i in np.ndindex(len(curve) - 1, len(named)):
-            pair = [i, len(named) + i]
-            value = _change(secrets, curve[0, pair], curve[slot + 1, pair])
-            if value > best[0]:
-                seen = tuple(outputs[: slot + 1])
-                best = value, _witness(plan, number, i, seen, curve[0, pair], curve[slot + 1, pair])
+    day = plan.task.family[number]
+    assert isinstance(day, DayChain)
+    for outputs in product((None, *day.states), repeat=day.slots):
+        try:
+            best = max(best, _moved(plan, number, secrets, outputs), key=_height)
+        except InputError:  # the outputs cannot occur
+            continue
     return best
 
 
-def drawn_outputs(body: OnlineMask, day: DayChain, rng: np.random.Generator) -> list[str | None]:
-    """What one random day of the model shows."""
-    return drawn_day(body, day, rng)[0]
+def _along(plan: Plan, number: int, secrets: Events) -> Found:
+    """By beliefs along histories of outputs drawn from the model."""
+    day, rng = plan.task.family[number], np.random.default_rng(number)
+    assert isinstance(day, DayChain)
+    best: Found = (-math.inf, None)
+    for _ in range(HISTORIES):
+        best = max(best, _moved(plan, number, secrets, _drawn(plan, day, rng)), key=_height)
+    return best
+
+
+def _moved(plan: Plan, number: int, secrets: Events, outputs: Output) -> Found:
+    """The most that some prefix of these outputs moves a pair, and where."""
+    named, best = [event for event, _ in secrets.pairs], (-math.inf, None)
+    curve = event_beliefs(plan, outputs, [*named, *secrets.against()], number)
+    found: Found = best
+    for slot, i in np.ndindex(len(curve) - 1, len(named)):
+        pair = [i, len(named) + i]
+        value = _change(secrets, curve[0, pair], curve[slot + 1, pair])
+        if value > found[0]:
+            before, after = curve[0, pair], curve[slot + 1, pair]
+            told = _witness(plan, number, secrets, i, outputs[: slot + 1], before, after)
+            found = value, told
+    return found
+
+
+def _drawn(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[str | None]:
+    """What one random day of the model shows under any plan."""
+    source = SeededRng(int(rng.integers(2**62)))
+    machine: Any = plan.body
+    state, outputs = machine.init(), list[str | None]()
+    for x in day.sample(source):
+        state, shown = advance(plan, state, day.states[x], source)
+        outputs.append(shown)
+    return outputs
 
 
 def drawn_day(
@@ -403,10 +464,14 @@ def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
 
 
 def _witness(
-    plan: Plan, number: int, pair: int, output: Any, before: Floats, after: Floats
+    plan: Plan,
+    number: int,
+    secrets: Events,
+    pair: int,
+    output: Any,
+    before: Floats,
+    after: Floats,
 ) -> StreamWitness:
-    secrets = plan.task.secrets
-    assert isinstance(secrets, Events)
     event, other = secrets.pairs[pair][0], secrets.against()[pair]
     return StreamWitness(
         model=number,

@@ -27,7 +27,7 @@ THIN = 1e-100  # below it a plain product of law, probability and move might los
 WIDE = 4096  # columns moved on together in logarithms
 
 
-class Moved(NamedTuple):
+class MovedLaw(NamedTuple):
     """Laws and beliefs one slot later, and the relative error this added for each release."""
 
     law: Floats
@@ -35,7 +35,9 @@ class Moved(NamedTuple):
     error: Floats
 
 
-def plain_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> Moved:
+def plain_step(
+    law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats
+) -> MovedLaw:
     """In plain numbers: right as long as no possible entry of law and moves is below THIN.
 
     Laws come back with their largest entry in [1/2, 1); all zero where suppression is impossible.
@@ -48,10 +50,10 @@ def plain_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves:
     carried *= np.take(inverse, owner, axis=1)
     power = np.frexp(after.max(axis=0, initial=0.0))[1]
     added = np.full(law.shape[1], rounding(1, len(law)))
-    return Moved(np.ldexp(after, -power), carried, added)
+    return MovedLaw(np.ldexp(after, -power), carried, added)
 
 
-def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> Moved:
+def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: Floats) -> MovedLaw:
     """The same with laws as logarithms, of any size; -inf is impossible. No factor is taken out."""
     with np.errstate(divide="ignore"):
         parts = law, np.log(hidden), np.log(moves)
@@ -65,7 +67,7 @@ def log_step(law: Floats, hidden: Floats, beliefs: Floats, owner: Ints, moves: F
         carried[:, some] = np.einsum("kjp,kp->jp", weight[:, :, owner[some]], beliefs[:, some])
     digits = sum(np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in parts)
     added = np.full(law.shape[1], rounding(1, len(law)) + 8 * (digits + 1) * HALF_ULP)
-    return Moved(after, carried, added)
+    return MovedLaw(after, carried, added)
 
 
 def log_sum(terms: Floats) -> Floats:

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.additive.choice import loss_as_drawn
-from shoal.audit.result import Audit, StreamWitness
-from shoal.contexts.audit.adversaries import LesserAdversary, bounded, enumerated, measured
+from shoal.audit.result import Audit, LesserAdversary, StreamWitness
+from shoal.contexts.audit.adversaries import bounded, enumerated, measured
 from shoal.contexts.audit.facts import part
 from shoal.contexts.audit.sweep import Highest, followed, frequencies
 from shoal.contexts.audit.tables import FINE, OneWord, Tables, tables_of
 from shoal.contexts.audit.witness import hide_chance
 from shoal.contexts.checks.task import in_order
-from shoal.contexts.day import DayChain
-from shoal.contexts.machine import VectorMask
+from shoal.contexts.day import DayChain, day_chains
+from shoal.contexts.machine import memoryless
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
@@ -76,7 +76,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     secrets = plan.task.secrets
     assert isinstance(secrets, SensitiveContexts)
     assert isinstance(plan.body, Machine)
-    days = [day for day in plan.task.family if isinstance(day, DayChain)]
+    days = list(day_chains(plan.task.family))
     tables = tables_of(plan.body)
     if all(_short(day) for day in days):
         found = _written_out(days, secrets, plan.body)
@@ -116,7 +116,7 @@ def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Mach
     which = max(range(len(days)), key=lambda place: found[place].value)
     day, worst, value = days[which], found[which], max(found[which].value, 0.0)
     alone = outputs_of(day.without_memory(), machine)
-    others = enumerated(day, secrets, tables[which], alone, isinstance(machine, VectorMask))
+    others = enumerated(day, secrets, tables[which], alone, memoryless(machine))
     return FoundRise(value, value, _witness(day, which, worst), others)
 
 
@@ -130,8 +130,8 @@ def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) 
     day, worst = days[which], found[which]
     with part(len(days), len(days) + 1):
         alone = None if secrets.labels else frequencies(day, secrets, tables)
-    memoryless = isinstance(tables.body, VectorMask)
-    others = measured(day, secrets, worst.promise, worst.labels, alone, memoryless)
+    alike = memoryless(tables.body)
+    others = measured(day, secrets, worst.promise, worst.labels, alone, alike)
     upper = max(one.promise.upper for one in found)
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
     witness = _stream_witness(day, which, worst.promise) if worst.promise.output else None

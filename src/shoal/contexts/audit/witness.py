@@ -21,7 +21,7 @@ from shoal.core.plan import Machine
 Output = tuple[str | None, ...]
 
 
-class Slot(NamedTuple):
+class OutputSlot(NamedTuple):
     """One slot of an output: log P(output | machine state, context), and the state after it.
 
     Rows are the states the machine may be in; `after` counts those of the next slot, -1 where the
@@ -79,7 +79,7 @@ def _onward(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
     return np.asarray(law - law.max())
 
 
-def _backward(forward: list[Floats], slots: list[Slot], moves: Floats) -> Floats:
+def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
     beliefs = np.zeros((len(slots), forward[0].shape[1]))
     onward = slots[-1].chance
     for t in range(len(slots) - 1, -1, -1):
@@ -106,7 +106,7 @@ class _Asked:
         for m, j in self.pairs:
             self.hidden[m, j] = hide_chance(machine, states[m], names[j])
 
-    def slot(self, shown: str | None, names: tuple[str, ...]) -> tuple[Slot, list[Any]]:
+    def slot(self, shown: str | None, names: tuple[str, ...]) -> tuple[OutputSlot, list[Any]]:
         """The slot for one output, and the states the machine may be in afterwards."""
         chance = np.full(self.hidden.shape, -np.inf)
         after = np.full(self.hidden.shape, -1, dtype=np.int64)
@@ -118,7 +118,7 @@ class _Asked:
                 state = self.machine.step(self.states[m], names[j], OneWord(word))[0]
                 chance[m, j] = np.log(likely)
                 after[m, j] = found.setdefault(state, len(found))
-        return Slot(chance, after), list(found)
+        return OutputSlot(chance, after), list(found)
 
 
 def _likeliest(asked: _Asked, law: Floats, names: tuple[str, ...]) -> str | None:

@@ -26,7 +26,7 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from shoal.events.secrets import Events
+from shoal.events.secrets import Events, MaskOptions
 
 
 def shown_rates(plan: Plan) -> Floats:
@@ -145,8 +145,12 @@ def mask(
     query = CurrentState(days[0].states)
     if isinstance(secrets, Events):
         amount, hidden = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
+        unknown = sorted(set(events) - {"memory", "mixture", "ahead"})
+        if unknown:
+            raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
+        hidden = replace(hidden, options=MaskOptions(**events)) if events else hidden
         task = Task(query=query, secrets=hidden, family=days)
-        return _event_mask(task, amount, check, events)
+        return _event_mask(task, amount, check)
     if delta is None or epsilon is not None or events:
         given = ["epsilon"] if epsilon is not None else list(events)
         raise InputError(
@@ -175,16 +179,13 @@ def _event_amount(
     return positive(epsilon, "epsilon"), replace(secrets, change="odds")
 
 
-def _event_mask(task: Task, amount: Fraction, check: str, options: dict[str, Any]) -> Plan:
-    unknown = sorted(set(options) - {"memory", "mixture", "ahead"})
-    if unknown:
-        raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
+def _event_mask(task: Task, amount: Fraction, check: str) -> Plan:
     if check != "best":
         _rows(task, check)  # refuses the rows for single slots in their own words
     reason = online.refuse(task)
     if reason is not None:
         raise Refused(f"{online.NAME} does not apply: {reason}")
-    return online.calibrate(task, amount, **options)
+    return online.calibrate(task, amount)
 
 
 def masks(

@@ -6,7 +6,6 @@ Proof: mask_online.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,14 +14,13 @@ import numpy as np
 
 from shoal.additive.plans import Mechanism
 from shoal.contexts.checks.task import ALONE, in_order
-from shoal.contexts.day import DayChain
+from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.online import OnlineMask, output_chances
 from shoal.contexts.secrets import CurrentState
-from shoal.core.codec import Value
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Proof
 from shoal.core.task import Task
 from shoal.events.cuts import improved
 from shoal.events.filter import Program, chances
@@ -31,14 +29,14 @@ from shoal.events.secrets import Events
 NAME = "mask-online"
 BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
 STEPS = 1000  # slots of sampled histories otherwise: a second or two
-ROUNDS = (2, 16)  # fewest and most rounds of cuts
+CUT_ROUNDS = (2, 16)  # fewest and most rounds of cuts
 STAGES = 900  # linear programs the cuts of a plan may take, beyond the fewest rounds
 LONGEST = 200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
 SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OnlineCertificate(Value):
+class OnlineCertificate(Proof):
     """The numbers of an online plan: what it shows on average, and what anything could.
 
     `releases` is exact when `histories` is 0, and otherwise the mean over that many histories drawn
@@ -85,7 +83,7 @@ def refuse(task: Task) -> str | None:
         return "the secrets are not events (shoal.visit, at_least, stay, sequence)"
     if not isinstance(task.query, CurrentState):
         return "the query asks for a number, and the online check shows contexts or suppresses them"
-    days = [model for model in task.family if isinstance(model, DayChain)]
+    days = day_chains(task.family)
     if len(days) < len(task.family):
         return "the models are not all day chains (shoal.DayChain)"
     if len({day.slots for day in days}) > 1:
@@ -93,19 +91,14 @@ def refuse(task: Task) -> str | None:
     return None
 
 
-def calibrate(
-    task: Task,
-    amount: Fraction,
-    *,
-    memory: str = "events",
-    mixture: Sequence[float] = (),
-    ahead: bool | None = None,
-) -> Plan:
+def calibrate(task: Task, amount: Fraction) -> Plan:
     """The plan of the online check: greedy in each slot, or looking ahead where that shows more.
 
-    `ahead` says whether to look ahead; by default both are tried where the day is short enough.
+    The events' `options.ahead` says which; by default both are tried where the day is short enough.
     """
-    mask = OnlineMask(_days(task), _events(task, amount), amount, memory, tuple(mixture))
+    events = _events(task, amount)
+    memory, ahead = events.options.memory, events.options.ahead
+    mask = OnlineMask(_days(task), events, amount, memory, events.options.mixture)
     cuts, most = _cuts(mask)
     candidates = [mask]
     looking = OnlineMask(mask.days, mask.secrets, amount, memory, mask.mixture, cuts)
@@ -129,6 +122,9 @@ def promise(task: Task, amount: Fraction) -> Guarantee:
     """What the online check promises about the events of a task."""
     secrets = task.secrets
     known = "the chain" if len(task.family) == 1 else f"any of the {len(task.family)} chains"
+    assert isinstance(secrets, Events)
+    if secrets.options.mixture:
+        known += ", or is unsure which of them holds as `mixture` says,"
     notion = secrets.notion
     over = f"{secrets.subject}, for an adversary who knows {known} and the plan"
     return Guarantee(notion=notion, amount=amount, over=over)
@@ -148,7 +144,10 @@ def loss(plan: Plan) -> float:
     body, certificate, amount = plan.body, plan.certificate, plan.guarantee.amount
     if not isinstance(body, OnlineMask) or not isinstance(certificate, OnlineCertificate):
         return math.inf
-    if (body.days, body.secrets) != (_days(plan.task), _events(plan.task, amount)):
+    events = _events(plan.task, amount)
+    if (body.days, body.secrets) != (_days(plan.task), events):
+        return math.inf
+    if (body.memory_kind, body.mixture) != (events.options.memory, events.options.mixture):
         return math.inf
     said = certificate.releases, certificate.slots
     if body.amount > amount or said != (-plan.cost, body.slots) or plan.composition != (ALONE,):
@@ -160,7 +159,7 @@ def loss(plan: Plan) -> float:
 def _days(task: Task) -> tuple[DayChain, ...]:
     """The day chains, contexts by name: the order of writing then changes no plan."""
     names = sorted(task.query.states)
-    return tuple(in_order(day, names) for day in task.family if isinstance(day, DayChain))
+    return tuple(in_order(day, names) for day in day_chains(task.family))
 
 
 def _events(task: Task, amount: Fraction) -> Events:
@@ -179,7 +178,7 @@ def _cuts(mask: OnlineMask) -> tuple[tuple[Any, ...], float]:
     seeing = mask
     if mask.memory_kind != "events":
         seeing = OnlineMask(mask.days, mask.secrets, mask.amount)
-    fewest, most = ROUNDS
+    fewest, most = CUT_ROUNDS
     rounds = max(fewest, min(most, STAGES // mask.slots))
     return improved(seeing.program(), rounds)
 

@@ -28,7 +28,7 @@ from shoal.contexts.search.beliefs import (
 )
 from shoal.contexts.search.families import family_occurring, family_search
 from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
-from shoal.contexts.search.pacing import LOOKS, SPEED, Effort, OutOfTime, look_costs
+from shoal.contexts.search.pacing import LOOKS, SPEED, Effort, SearchEnded, look_costs
 from shoal.contexts.search.window import affordable, windowed
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
@@ -199,7 +199,7 @@ def or_more(fallback: Plan, find: Callable[[], Plan], name: str) -> Plan:
     """
     try:
         plan = find()
-    except OutOfTime:
+    except SearchEnded:
         return replace(fallback, mechanism=name)
     return replace(fallback, mechanism=name) if fallback.cost < plan.cost else plan
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.contexts.checks.search_budget import shared
-from shoal.contexts.day import DayChain
-from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
+from shoal.contexts.day import DayChain, day_chains
+from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask, memoryless
 from shoal.contexts.search.adaptive import (
     expected_releases,
     next_releases,
@@ -40,11 +40,11 @@ from shoal.contexts.search.greedy import private
 from shoal.contexts.search.memory import fine_decoded, histories_rise, histories_value
 from shoal.contexts.search.pacing import Effort
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Alone, Composition, Guarantee
 from shoal.core.numbers import significant
-from shoal.core.plan import Machine, Plan
+from shoal.core.plan import Machine, Plan, Proof
 from shoal.core.task import Task
 
 DIGITS = 9
@@ -91,7 +91,7 @@ def in_order(day: DayChain, states: Sequence[str]) -> DayChain:
 
 
 def _days(task: Task) -> tuple[DayChain, ...]:
-    days = tuple(model for model in task.family if isinstance(model, DayChain))
+    days = day_chains(task.family)
     if len(days) != len(task.family) or not isinstance(task.secrets, SensitiveContexts):
         raise TypeError("called on a task that the checks of contexts refuse")
     return days
@@ -121,7 +121,7 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MaskCertificate(Value):
+class MaskCertificate(Proof):
     """The numbers of a suppression plan: the highest rise of belief and the mean of releases.
 
     `most` is what no check whatever could exceed: the sum of the priors of releasable states.
@@ -143,9 +143,7 @@ class MaskCertificate(Value):
             f"shown on average (no check can show more than {significant(self.most)})"
         )
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        return ASSUMPTIONS
+    ASSUMED: ClassVar[tuple[str, ...]] = ASSUMPTIONS
 
 
 def refuse(task: Task) -> str | None:
@@ -154,7 +152,7 @@ def refuse(task: Task) -> str | None:
         return "the secrets are not sensitive contexts, so there is nothing to suppress"
     if not isinstance(task.query, CurrentState):
         return "the secrets are sensitive contexts, which a stream of states protects, not a number"
-    slots = sorted({model.slots for model in task.family if isinstance(model, DayChain)})
+    slots = sorted({day.slots for day in day_chains(task.family)})
     if len(slots) > 1:
         return f"the day chains of the family have {slots} slots, and a plan is for one number"
     return None
@@ -273,7 +271,7 @@ def loss(plan: Plan) -> float:
     rise, unread = _rises_of(plan.task, delta, body)
     if not honest(plan, rise) or _shows_what_it_never_may(plan.task, body):
         return float("inf")
-    if isinstance(body, VectorMask) and rise <= float(delta):
+    if memoryless(body) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
@@ -415,7 +413,7 @@ def machine_slots(body: Any) -> int:
 
 def machine_states(body: Any) -> tuple[str, ...]:
     """The contexts of a machine, in the order of its tables."""
-    names: tuple[str, ...] = body.tail.states if isinstance(body, HistoryMask) else body.states
+    names: tuple[str, ...] = body.states
     return names
 
 

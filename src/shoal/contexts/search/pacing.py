@@ -21,7 +21,7 @@ Clock = Callable[[], float]  # seconds since some moment, never going back
 SPEED = 1e9  # multiplications a nominal second stands for; a machine of 2024 does somewhat more
 
 
-class OutOfTime(Exception):
+class SearchEnded(Exception):
     """A search that the clock ended before there was anything to hand out."""
 
 
@@ -92,7 +92,7 @@ class Effort:
     def on_time(self) -> None:
         """Raises OutOfTime once the clock has ended it."""
         if self.late():
-            raise OutOfTime
+            raise SearchEnded
 
     def part(self, share: float) -> Effort:
         """A share of what is left, work and seconds. What it spends is not counted here."""

@@ -31,7 +31,7 @@ from shoal.contexts.search.memory import (
 from shoal.core.codec import Bools, Floats, Ints
 
 NOISE = 1e-10  # of the most a node can hold: less is rounding of the solver
-ROUNDS = 8  # of solving and adding broken bounds
+SOLVE_ROUNDS = 8  # of solving and adding broken bounds
 AT_ONCE = 60  # broken bounds added in a round, the worst first
 # tolerances of the solver, the least it takes first, and whether it may simplify: at the least
 # one it sometimes takes a program for infeasible that is not
@@ -87,7 +87,7 @@ class Solution:
     most: float
 
 
-class Program:
+class SegmentProgram:
     """One segment as a linear program in release fractions and suppressed fractions of arrivals.
 
     Variables are masses divided by the largest they can be (all suppressed before), so that the
@@ -143,7 +143,7 @@ class Program:
         """
         bound = self.day.bound if margin is None else self.bound * (1 - margin)
         solution = self._solution(bound)
-        for _ in range(ROUNDS):
+        for _ in range(SOLVE_ROUNDS):
             if solution is None:
                 return None
             broken = self.tail.broken(*self._entering(solution.x), bound)

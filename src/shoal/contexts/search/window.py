@@ -18,14 +18,26 @@ from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
     Day,
+    decoded,
+    encoded,
     future_beliefs,
     releasable,
     upper_bound,
 )
-from shoal.contexts.search.memory import Remembering, certified, digits_of, history_value
+from shoal.contexts.search.memory import (
+    FineCodes,
+    Remembering,
+    allowed,
+    certified,
+    digits_of,
+    fine_decoded,
+    fine_encoded,
+    history_value,
+)
 from shoal.contexts.search.pacing import Effort
-from shoal.contexts.search.program import Program
+from shoal.contexts.search.program import SegmentProgram
 from shoal.core.codec import Bools, Floats, Ints
+from shoal.events.simplex import maximise
 
 MOST_NODES = 1500  # (slot, history, state) nodes of one program
 NODES = (MOST_NODES, 700, 300, 140)
@@ -34,6 +46,10 @@ PER_NODE = 1e-3  # nominal seconds
 # parts of the policy itself for suppressing everything, which keeps them by more than rounding
 MARGINS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 MIXES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+LONGEST_SLOTWISE = 24  # slots of a day whose segments are also decided slot by slot
+SLOTWISE_NODES = 800  # (history, state) nodes of such a segment: some tens of milliseconds
+SLOTWISE_MARGINS = (1e-7, 1e-4)  # of each bound: above what the solver rounds, over little mass
+MOST_SHOWN = 1.0 - 2.0**-12  # silence is always possible, so that what follows it has a law
 NEAR = 1e-7  # releases: a policy as near to the optimum of its segment is not improved
 OPTIMAL = 1e-6  # releases of a day: as near to the optimum is called optimal
 
@@ -99,6 +115,10 @@ def windowed(
             most = most + found.most
             if found.plan is not None and found.value > best:
                 plan, best = found.plan, found.value
+            if most - best > NEAR and day.slots <= LONGEST_SLOTWISE:
+                other = slotwise(day, delta, origin, digits, value, shown)
+                if other.plan is not None and other.value > best:
+                    plan, best = other.plan, other.value
         lack = max(0.0, most - best) + _later(day, origin, short)
         if slot >= 0:
             value[origin], short[origin] = best, lack
@@ -106,6 +126,111 @@ def windowed(
             policies[origin] = plan
     lack = min(lack if complete else np.inf, upper_bound((day,)) - best)
     return Histories(policies, digits, best, lack)
+
+
+def slotwise(
+    day: Day, delta: float, origin: Origin, digits: Ints, value: Floats, shown: Bools
+) -> SolvedWindow:
+    """A policy that shows the most slot by slot: each secret is an event, decided by one filter.
+
+    At every slot after the release r(h, j) is chosen so that no output, shown or silent, leaves a
+    belief in a secret since the release above its bound (Theorem 1 of mask_online.md, with the
+    visits since the release for a memory, and none after the window). What is rounded is certified
+    like any other policy. Reaches further than a program of the whole segment fits.
+    """
+    window = fitting_window(day, origin[0], digits, SLOTWISE_NODES)
+    rows = (int(digits.max()) + 1) ** max(window - 1, 0)
+    bounds = allowed(day, delta, rows)
+    least = math.nextafter(delta, 0.0)
+    for margin in SLOTWISE_MARGINS:
+        plan = _slot_by_slot(day, origin, window, digits, value, shown, bounds * (1 - margin))
+        if plan.codes and certified(day, origin, plan, digits)[0] <= least:
+            return SolvedWindow(plan, history_value(day, origin, plan, digits, value), np.inf)
+    return SolvedWindow(None, -1.0, np.inf)
+
+
+def _slot_by_slot(
+    day: Day,
+    origin: Origin,
+    window: int,
+    digits: Ints,
+    value: Floats,
+    shown: Bools,
+    bounds: Floats,
+) -> Remembering:
+    slot, state = origin
+    ahead = _ahead(day)
+    mass = (day.initial if slot < 0 else day.moves[slot, state])[None, :]
+    joint = np.zeros((len(bounds), *mass.shape))  # mass together with each secret visited before
+    since = day.when > slot
+    codes: list[FineCodes] = []
+    tail = np.full((day.slots - 1 - slot, day.size), LEVELS - 1, dtype=np.uint16)
+    for t in range(slot + 1, day.slots):
+        told = np.where((day.when < t)[:, None, None], joint, mass * ahead[t][:, None, :])
+        chance = _shown_now(mass, told[since], bounds[since], shown[t], 1.0 + value[t])
+        if t - slot <= window:
+            codes.append(fine_encoded(1.0 - chance))
+            hidden = fine_decoded(codes[-1])
+        else:
+            tail[t - slot - 1] = encoded(1.0 - chance)[0]
+            hidden = decoded(tail[t - slot - 1])[None, :]
+        kept, together = mass * hidden, told * hidden
+        forget = t - slot >= window
+        base = np.zeros_like(digits) if forget else digits
+        if forget:
+            kept, together = kept.sum(axis=0)[None], together.sum(axis=1)[:, None]
+        mass = _spelled(kept, day.moves[t], base)
+        moved = [_spelled(one, day.moves[t], base) for one in together]
+        joint = np.array(moved).reshape(len(bounds), *mass.shape)
+        total = mass.sum()
+        if not total > 0:
+            break
+        mass, joint = mass / total, joint / total
+    return Remembering(tuple(codes), tail)
+
+
+def _shown_now(mass: Floats, told: Floats, bounds: Floats, open_to: Bools, gain: Floats) -> Floats:
+    """r(h, j) of one slot: the most that leaves every belief within its bound; 0 where closed."""
+    gaps = told - bounds[:, None, None] * mass
+    columns = np.flatnonzero((mass > 0) & open_to)
+    size = mass.shape[1]
+    own = columns % size
+    flat = gaps.reshape(len(gaps), mass.size)[:, columns]
+    states = np.unique(own)
+    shows = [flat * (own == j) for j in states]
+    rows = np.vstack([*shows, -flat]) if len(columns) else np.zeros((0, 0))
+    silent = np.maximum(-gaps.sum(axis=(1, 2)), 0.0)
+    limits = np.concatenate([np.zeros(len(rows) - len(gaps)), silent]) if len(rows) else silent
+    found = np.zeros(mass.size)
+    binding = (rows > 0).any(axis=1) if len(rows) else np.zeros(0, dtype=np.bool_)
+    if len(columns):
+        scales = np.abs(rows[binding]).max(axis=1, initial=0.0)
+        worth = (mass * gain).ravel()[columns]
+        scaled = rows[binding] / scales[:, None]
+        most = np.full(len(columns), MOST_SHOWN)
+        found[columns] = maximise(worth, scaled, limits[binding] / scales, most).point
+    return np.minimum(found, MOST_SHOWN).reshape(mass.shape)
+
+
+def _ahead(day: Day) -> list[Floats]:
+    """P(secret c | X_t = j) of secrets at slot t or later, for each t; 0 for earlier ones."""
+    found = [np.zeros((len(day.when), day.size))]
+    for t in range(day.slots - 1, -1, -1):
+        later = found[-1] @ day.moves[t].T if t + 1 < day.slots else found[-1].copy()
+        here = np.flatnonzero(day.when == t)
+        later[here] = 0.0
+        later[here, day.who[here]] = 1.0
+        found.append(later)
+    return found[:0:-1]
+
+
+def _spelled(kept: Floats, moves: Floats, digits: Ints) -> Floats:
+    """The masses one slot later; histories get the digit of the state that was left."""
+    base = int(digits.max()) + 1
+    fresh = np.zeros((len(kept) * base, kept.shape[1]))
+    for j in range(kept.shape[1]):
+        fresh[np.arange(len(kept)) * base + digits[j]] += kept[:, j : j + 1] * moves[j][None, :]
+    return fresh
 
 
 def _later(day: Day, origin: Origin, short: Floats) -> float:
@@ -164,7 +289,7 @@ def fitting_window(day: Day, slot: int, digits: Ints, nodes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
+class SolvedWindow:
     """A policy, if one passed, the releases it leads to, and what none whatever exceeds."""
 
     plan: Remembering | None
@@ -182,14 +307,14 @@ def solved(
     value: Floats,
     shown: Bools,
     seconds: float = np.inf,
-) -> Solved:
+) -> SolvedWindow:
     """The best policy of the linear program that, rounded, keeps its bounds for certain.
 
     `certified` decides, in directed rounding. More and more of the bounds and of the policy is
     given up, until one passes and no more than that could be gained.
     """
-    program = Program(day, origin, tail, window, digits, value, shown, delta, seconds)
-    best, most = Solved(None, -1.0, np.inf), np.inf
+    program = SegmentProgram(day, origin, tail, window, digits, value, shown, delta, seconds)
+    best, most = SolvedWindow(None, -1.0, np.inf), np.inf
     least = math.nextafter(delta, 0.0)
     for margin in MARGINS:
         solution = program.solve(margin)
@@ -201,11 +326,11 @@ def solved(
             if certified(day, origin, plan, digits)[0] <= least:
                 reached = history_value(day, origin, plan, digits, value)
                 if reached > best.value:
-                    best = Solved(plan, reached, most)
+                    best = SolvedWindow(plan, reached, most)
                 break
         if most - best.value <= max(NEAR, margin):
             break
     if most == np.inf:  # bounds that are met exactly leave nothing to give up
         exact = program.solve(None)
         most = np.inf if exact is None else exact.most
-    return Solved(best.plan, best.value, most)
+    return SolvedWindow(best.plan, best.value, most)

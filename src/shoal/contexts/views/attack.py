@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from shoal.contexts.attack import ContextCurves, EventCurve, EventCurves
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
-    from shoal.core.task import Model
+    from shoal.core.task import Model, Secrets
+    from shoal.events.event import TimeEvent
 
 Contexts = list[list[str | None]]  # a context per slot, day by day; None where it was not read
 MOST_ROWS = 24
@@ -23,7 +24,7 @@ MOST_ROWS = 24
 
 def view_of(plan: Plan, held: Model | None) -> AttackView:
     """How a day of contexts is attacked."""
-    return AttackView(_attack)
+    return AttackView(_attack, ("secrets",))
 
 
 def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
@@ -32,7 +33,25 @@ def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
     if days is None:
         _, records = chosen_records(plan, data, columns, wish.who)
         days = chained_days(plan, records)
-    attack_day(plan, days, wish.seed, as_json=wish.as_json, plot=wish.plot, adversary=wish.model)
+    attack_day(
+        plan,
+        days,
+        wish.seed,
+        as_json=wish.as_json,
+        plot=wish.plot,
+        adversary=wish.model,
+        events=asked_events(wish.secrets),
+    )
+
+
+def asked_events(secrets: Secrets | None) -> tuple[TimeEvent, ...] | None:
+    """The events that another spec asks about; None when none was named."""
+    from shoal.core.task import as_events
+
+    found = None if secrets is None else as_events(secrets)
+    if secrets is not None and found is None:
+        raise InputError("--secrets names no events; give a spec with [[secrets.event]]")
+    return None if found is None else found.all_events()
 
 
 def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) -> Contexts | None:
@@ -44,7 +63,7 @@ def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) ->
     import polars as pl
 
     from shoal.contexts.day import DayChain
-    from shoal.contexts.views.fit import Slots, timed_rows, traces_of
+    from shoal.data.days import Slots, timed_rows, traces_of
     from shoal.data.read import load, matching
     from shoal.data.times import holds_seconds
 
@@ -54,7 +73,7 @@ def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) ->
     first = load(matching(data)[0], state=state, series=columns.series, time=time)
     if not (isinstance(day, DayChain) and day.slot_minutes) or holds_seconds(first[time]):
         return None
-    rows = timed_rows(data, columns)
+    rows = timed_rows(data, **columns.named)
     people = rows["person"].unique(maintain_order=True).to_list()
     name = people[0] if who is None else who
     if name not in people:
@@ -91,6 +110,7 @@ def attack_day(
     as_json: bool,
     plot: Path | None,
     adversary: int = 0,
+    events: tuple[TimeEvent, ...] | None = None,
 ) -> None:
     """Runs one whole day of the data through the plan and prints what it gives away.
 
@@ -102,15 +122,17 @@ def attack_day(
     from shoal.contexts.views.calendar import hides_events
     from shoal.noise.primitives import SeededRng
 
-    sensitive = set(secret_names(plan))
+    sensitive = set(secret_names(plan)).union(*(event.states() for event in events or ()))
     names = next((day for day in days if sensitive & set(day)), days[0])
     if hides_events(plan):
-        found = attack_events(plan, names, SeededRng(seed), adversary=adversary)
+        found = attack_events(
+            plan, names, SeededRng(seed), adversary=adversary, events=events or ()
+        )
         print_events(plan, found, as_json=as_json)
         if plot is not None:
             write_chart(plot, events_chart(plan, found), as_json=as_json)
         return
-    curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary)
+    curves = attack_contexts(plan, names, SeededRng(seed), adversary=adversary, events=events)
     if as_json:
         show.print_json(curves_object(curves))
     else:

@@ -17,9 +17,9 @@ from shoal.additive.queries import weighted_sum
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Task
 from shoal.records.coefficients import printed_loss, ratio_loss
-from shoal.records.domain import RecordDomain
 from shoal.records.field import field_reach, friend_field
 from shoal.records.sources import FriendModel
+from shoal.records.ties import RecordDomain
 
 TIES, SIZE, BLOCK, LOOPED = 1_000_000, 20, 50_000, 40
 SCALE = 3.0

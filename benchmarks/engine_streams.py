@@ -21,10 +21,10 @@ from shoal.core.plan import Plan
 from shoal.jobs import local
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
-from shoal.jobs.live import Live, Reading
+from shoal.jobs.live import Live, LiveReading
 from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.spark_streams import advanced
-from shoal.places.jobs.traces import grid_in_km
+from shoal.places.jobs import grid_in_km
 from shoal.places.packed import read_state
 from shoal.places.stream import LocationStream
 
@@ -135,8 +135,8 @@ def live(steps: int, rounds: int) -> None:
     made = town_plan()
     states = made.task.query.states
     cells = np.random.default_rng(2).integers(0, len(states), steps + 1)
-    rows = [Reading("", place, states[cell]) for place, cell in enumerate(cells.tolist())]
-    frames = [pd.DataFrame([row], columns=Reading._fields) for row in rows]
+    rows = [LiveReading("", place, states[cell]) for place, cell in enumerate(cells.tolist())]
+    frames = [pd.DataFrame([row], columns=LiveReading._fields) for row in rows]
     streams = Live.of(made, bytes(32))
     first, _ = streams.advance("ann", None, rows[:1])
     kept = read_state(first, len(states))
@@ -167,7 +167,7 @@ def live(steps: int, rounds: int) -> None:
     print(f"  with Spark's frames  {framed:>10,.0f} µs")
 
 
-def _json_step(streams: Live, text: str, row: Reading) -> str:
+def _json_step(streams: Live, text: str, row: LiveReading) -> str:
     """A step as it was when states were stored as JSON documents."""
     before = json.loads(text)
     stream = LocationStream(streams.plan, shoal.loads(before["state"]))

@@ -1,4 +1,5 @@
-"""Time and memory of the rows on chains against the number of states and the length.
+"""Time and memory of the rows on chains against the number of states and the length, and of
+`exact` on the networks that come with pgmpy (`--networks andes pigs`).
 
 Run as `python -m benchmarks.growth` (`--states 2 6 20 50`, `--lengths 100 10000`, `--rows exact
 lift`, `--seconds 120`). Every cell is a fresh process, so that one size leaves nothing to the next:
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +27,8 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import ShoalError
 from shoal.core.task import EachEntry, Task
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.queries import variable_sum
 
 ROWS = ("exact", "lift", "markov-quilt")
 STATES = (2, 6, 20, 50)
@@ -44,7 +48,10 @@ def cell(row: str, states: int, length: int, asked: str) -> dict[str, object]:
     """One calibration: processor seconds, megabytes beyond the imports, the scale or why not."""
     chain = MarkovChain.of(walk_like(states), length=length)
     query = histogram(chain.states) if asked == "histogram" else count(chain.states, "0")
-    task = Task(query=query, secrets=EachEntry(), family=(chain,))
+    return _calibrated(row, Task(query=query, secrets=EachEntry(), family=(chain,)))
+
+
+def _calibrated(row: str, task: Task) -> dict[str, object]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
     try:
@@ -57,18 +64,39 @@ def cell(row: str, states: int, length: int, asked: str) -> dict[str, object]:
     return {"seconds": seconds, "megabytes": (peak - before) / 1024, "found": found}
 
 
-def measured(row: str, states: int, length: int, asked: str, most: float) -> str:
+def network_cell(name: str, values: str) -> dict[str, object]:
+    """`exact` at ε = 1 on a network of pgmpy's: how many variables are not in their first value,
+    or in their last one."""
+    import pgmpy
+
+    net = BayesNet.from_bif(
+        Path(pgmpy.__file__).parent / "utils" / "example_models" / f"{name}.bif.gz"
+    )
+    counted = {
+        variable: dict.fromkeys(domain[-1:] if values == "last" else domain[1:], 1)
+        for variable, domain in zip(net.variables, net.domains, strict=True)
+    }
+    task = Task(query=variable_sum(net, counted), secrets=EachEntry(), family=(net,))
+    return {**_calibrated("exact", task), "group": net.tied}
+
+
+def measured(order: list[str], most: float) -> str:
     """The cell of a fresh process, as text; what took longer than `most` seconds is said so."""
-    order = [sys.executable, "-m", "benchmarks.growth", "--cell", row, str(states), str(length)]
+    start = [sys.executable, "-m", "benchmarks.growth"]
     try:
         done = subprocess.run(
-            [*order, asked], capture_output=True, text=True, timeout=most, check=True
+            [*start, *order], capture_output=True, text=True, timeout=most, check=True
         )
     except subprocess.TimeoutExpired:
         return f"> {most:g} s"
     told = json.loads(done.stdout)
     found = told["found"]
-    shown = f"scale {found:.4g}" if isinstance(found, float) else f"refused: {found[:60]}"
+    shown = (
+        f"scale {found:.4g}"
+        + (f", {found / told['group']:.3f} of group" if "group" in told else "")
+        if isinstance(found, float)
+        else f"refused: {found[:60]}"
+    )
     return f"{told['seconds']:.2f} s, {told['megabytes']:.0f} MB, {shown}"
 
 
@@ -81,7 +109,18 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS))
     parser.add_argument("--query", choices=("count", "histogram"), default="count")
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--networks", nargs="+", metavar="NAME", help="instead of chains")
+    parser.add_argument("--values", choices=("first", "last"), default="first")
+    parser.add_argument("--network-cell", metavar="NAME")
     chosen = parser.parse_args()
+    if chosen.network_cell:
+        print(json.dumps(network_cell(chosen.network_cell, chosen.values)))
+        return
+    for name in chosen.networks or ():
+        told = measured(["--network-cell", name, "--values", chosen.values], chosen.seconds)
+        print(f"{name:12} {told}", flush=True)
+    if chosen.networks:
+        return
     if chosen.cell:
         row, states, length, asked = chosen.cell
         print(json.dumps(cell(row, int(states), int(length), asked)))
@@ -89,10 +128,11 @@ def main() -> None:
     for row in chosen.rows:
         cell(row, 3, 50, chosen.query)  # compiles what is compiled, for all processes
         for states in chosen.states:
-            told = measured(row, states, 10_000, chosen.query, chosen.seconds)
+            told = measured(["--cell", row, str(states), "10000", chosen.query], chosen.seconds)
             print(f"{row:14} k = {states:5}  T = 10,000   {told}", flush=True)
         for length in chosen.lengths:
-            told = measured(row, REFERENCE, length, chosen.query, chosen.seconds)
+            order = ["--cell", row, str(REFERENCE), str(length), chosen.query]
+            told = measured(order, chosen.seconds)
             print(f"{row:14} k = {REFERENCE:5}  T = {length:,}   {told}", flush=True)
 
 

@@ -15,8 +15,7 @@ from statistics import median
 import numpy as np
 import opendp.prelude as dp
 
-from shoal.noise.digits import digits_of
-from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.laplace import LatticeLaplace, digits_of
 from shoal.noise.primitives import SystemRng
 
 BATCH = 100_000

@@ -10,7 +10,7 @@ from shoal.additive import quilt
 from shoal.additive.choice import calibrated, row_named
 from shoal.additive.queries import LinearQuery, count
 from shoal.chains.model import MarkovChain
-from shoal.chains.quilt.mixing import bound_scale, chain_constants
+from shoal.chains.quilt.scale import bound_scale, chain_constants
 from shoal.core.errors import Refused
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Model, Task

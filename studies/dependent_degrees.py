@@ -11,11 +11,10 @@ from shoal.additive.queries import LinearQuery, histogram
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Additive, Plan
 from shoal.noise.primitives import SeededRng
-from shoal.records.degrees import DegreeDistribution, degree_accuracy, degree_distribution, graph
-from shoal.records.domain import RecordDomain, RecordGroups
 from shoal.records.field import friend_field
+from shoal.records.queries import DegreeDistribution, degree_accuracy, degree_distribution, graph
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain, RecordGroups
 from studies.dependent_plans import (
     all_plans,
     curves_figure,

@@ -24,11 +24,11 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.lattice import round_up
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import ReleasedCentroids, locate
-from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField, field_of_pairs, friend_field
 from shoal.records.people import People
 from shoal.records.published import published_scale
 from shoal.records.sources import FriendModel
+from shoal.records.ties import RecordDomain
 from studies.dependent_attack import ROUNDS, adversaries, targets_of
 from studies.dependent_kmeans import models_for
 from studies.dependent_sources import people

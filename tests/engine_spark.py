@@ -29,7 +29,7 @@ def spark_session() -> Any:
     settings = {
         **PATIENT,
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

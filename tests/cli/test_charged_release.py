@@ -14,7 +14,11 @@ RELEASE = ("release", "spec.toml", "days.csv", "--ledger", "budget.db")
 
 
 def test_each_series_is_charged_under_its_own_name(run: Run, folder: Path) -> None:
-    result = run(*RELEASE, "-o", "a.json", "--period", "2024", "--requester", "anna")
+    named = ("--period", "2024", "--requester", "anna")
+    assert (
+        "nothing says what they are to each other" in run(*RELEASE, "-o", "a.json", *named).stderr
+    )
+    result = run(*RELEASE, "-o", "a.json", *named, "--periods", "independent")
     assert result.exit_code == 0, result.stderr
     with open_ledger(folder / "budget.db") as ledger:
         assert sorted(ledger.accounts()) == [("p0", "2024"), ("p1", "2024")]

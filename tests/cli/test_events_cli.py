@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 import shoal
 from shoal.cli import app
+from shoal.core.errors import SpecError
+from shoal.events.secrets import MaskOptions
 from shoal.spec.request import parse_request
 from tests.cli.conftest import Run
 
@@ -142,3 +144,18 @@ def test_stream_audit_and_leak_know_events(specs: Path, run: Run) -> None:
     assert "the claim is kept" in run("audit", "events.toml").output
     leak = json.loads(run("leak", "events.toml", "--json").output)
     assert leak["events"][0]["most"] > leak["events"][0]["before"] + 0.1
+
+
+def test_options_of_a_mask_are_keys_of_a_spec() -> None:
+    keys = 'memory = "none"\nahead = false\n'
+    text = MODEL + CLINIC.replace("[[", keys + "[[", 1) + AMOUNT
+    found = parse_request(text, folder=Path()).task
+    assert isinstance(found.secrets, shoal.Events)
+    assert found.secrets.options == MaskOptions("none", (), ahead=False)
+    both = MODEL.split("[query]", maxsplit=1)[0] * 2 + '[query]\nkind = "current"\n'
+    mixed = both + CLINIC.replace("[[", "mixture = [5, 2]\n[[", 1) + AMOUNT
+    weighed = parse_request(mixed, folder=Path()).task.secrets
+    assert isinstance(weighed, shoal.Events)
+    assert weighed.options.mixture == (5.0, 2.0)
+    with pytest.raises(SpecError, match="one weight for each of the 1 models"):
+        parse_request(mixed.replace(both, MODEL), folder=Path())

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 from shoal.core.errors import DataError, InputError
+from shoal.data import parquet
+from shoal.data.parquet import PIECE
 from shoal.jobs import local
 from shoal.jobs.inputs import InputFile, Layout, frames
 from shoal.jobs.job import load_job
-from shoal.jobs.rows import PIECE
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 from tests.engine_jobs import LAYOUT, days, job, spread
@@ -155,6 +158,51 @@ def test_a_small_file_of_many_rows_is_read_in_pieces(tmp_path: Path) -> None:
     sizes = [frame.height for frame in frames(file, LAYOUT, PIECE)]
     assert sum(sizes) == rows
     assert max(sizes) <= PIECE
+
+
+def test_a_small_file_of_many_rows_is_not_read_whole(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 3 * PIECE
+    table = pl.select(
+        person=pl.repeat("ann", rows), activity=pl.repeat("sit", rows), minute=pl.repeat(0, rows)
+    )
+    table.write_parquet(folder / "bomb.parquet", row_group_size=rows)
+    sizes: list[int] = []
+
+    def seen(*asked: Any) -> Any:
+        for frame in read(*asked):
+            sizes.append(frame.height)
+            yield frame
+
+    read = parquet.parquet_frames
+    monkeypatch.setattr(parquet, "parquet_frames", seen)
+    monkeypatch.setattr(parquet, "MOST_BYTES", 100 * PIECE)
+    command = ("release", "spec.toml", "bomb.parquet", "-o", "o.json")
+    assert "bytes when unpacked; release them as a job" in refused(run(*command))
+    assert sizes == [PIECE, PIECE]
+    assert not (folder / "o.json").exists()
+
+
+def test_a_text_is_looked_at_before_it_is_repeated_for_every_row(tmp_path: Path) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["a" * 2**20])
+    table = pa.table({"user": long, "activity": ["sit"] * 5000})  # 5 GB if every row held its own
+    pq.write_table(table, tmp_path / "bomb.parquet", store_schema=False)
+    file = InputFile.of(tmp_path / "bomb.parquet")
+    assert file.size < 2 * 2**20
+    with pytest.raises(DataError, match="unpacks to more than 268,435,456 bytes of text"):
+        list(frames(file, Layout(by="user", state="activity"), PIECE))
+
+
+@pytest.mark.parametrize("command", [("fit",), ("release", "spec.toml")])
+def test_text_that_is_not_utf8_in_a_parquet_file_is_a_sentence(
+    run: Run, folder: Path, command: tuple[str, ...]
+) -> None:
+    broken = pa.array([b"sit", b"\xc4("], pa.binary()).view(pa.string())
+    table = pa.table({"person": ["ann", "ann"], "activity": broken, "minute": [0, 1]})
+    pq.write_table(table, folder / "broken.parquet")
+    words = refused(run(*command, "broken.parquet", "-o", "o.json", "--state", "activity"))
+    assert "cannot be read as parquet" in words
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from shoal.cli.sources import load_plan
-from shoal.places.jobs.traces import names_at
+from shoal.places.jobs import names_at
 from tests.cli.conftest import SPEC, Run
 
 JOB = ("release", "walk.toml", "in/*.csv", "--by", "user", "--seed", "3")

@@ -15,7 +15,7 @@ from shoal.audit import audit
 from shoal.chains.families import OrderChain
 from shoal.contexts.day import DayChain
 from shoal.core.task import Model
-from shoal.places.views.leak import over_time
+from shoal.places.views.plan import over_time
 from shoal.spec.request import read_request
 from tests.cli.conftest import Run
 from tests.locations import SIX, running_task, walk

@@ -221,7 +221,7 @@ SLOW = MarkovChain.of(
 
 def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
     task = Task(query=count("abc", "b"), secrets=EachEntry(), family=(SLOW,))
-    quick, full = (choose(task, Fraction(1), every=every) for every in (False, True))
+    quick, full = (choose(task, Fraction(1), prune=prune) for prune in (True, False))
     assert quick.plan == full.plan
     assert quick.plan.mechanism == "exact"
     assert list(quick.alternatives) == list(full.alternatives)
@@ -242,4 +242,4 @@ def test_rows_that_cannot_do_better_are_left_out_with_a_sentence() -> None:
 def test_nothing_is_left_out_where_the_least_noise_is_not_known() -> None:
     assert exact.least_cost(TASK, Fraction(1)) is None
     assert exact.least_cost(replace(TASK, query=histogram("ab")), Fraction(1)) is None
-    assert choose(TASK, Fraction(1), every=False) == choose(TASK, Fraction(1))
+    assert choose(TASK, Fraction(1), prune=True) == choose(TASK, Fraction(1))

@@ -14,7 +14,7 @@ import pytest
 
 from shoal.additive.choice import calibrate, choose
 from shoal.additive.queries import count, weighted_sum
-from shoal.attacks.bayes import attack
+from shoal.attacks.beliefs import attack
 from shoal.attacks.seen import EntriesSeen
 from shoal.audit.case import finite_loss
 from shoal.audit.exact import audit, audit_noise
@@ -22,9 +22,8 @@ from shoal.core.codec import Floats
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
 from shoal.networks.table import JointTable
-from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 
 
 def xor_table() -> JointTable:

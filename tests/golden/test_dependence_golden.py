@@ -21,10 +21,9 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
 from shoal.records.coefficients import printed_losses, rho_exact, rho_printed
-from shoal.records.domain import RecordDomain
 from shoal.records.proved import contributions
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 from studies.dependent_separation import separations
 
 CASES: dict[str, dict[str, Any]] = {

@@ -13,12 +13,13 @@ import pytest
 
 import shoal
 from shoal.core.task import Task
-from shoal.events.filter import Table
-from shoal.places.events import Choice, Guard, ListedOutputs, watch_of
+from shoal.events.filter import TrackSums
+from shoal.places.events import EventGuard, ListedOutputs, StepChoice
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.rows import GRAPH_ROW
 from shoal.places.step import noises_of
+from shoal.places.watch import EventWatch
 from tests.event_oracle import worded
 
 CASES = json.loads((Path(__file__).parent / "data" / "events.json").read_text())["cases"]
@@ -26,7 +27,7 @@ STREAMS = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] =
 SKIP = -1
 
 
-def guard_of(given: dict[str, Any]) -> tuple[Guard, list[Choice]]:
+def guard_of(given: dict[str, Any]) -> tuple[EventGuard, list[StepChoice]]:
     """The guard of a case, and the noise of each ε among all cells, possible or not."""
     steps = given["transitions"]
     chain = shoal.MarkovChain.of(steps, initial=given["initial"], length=len(steps) + 1)
@@ -35,11 +36,11 @@ def guard_of(given: dict[str, Any]) -> tuple[Guard, list[Choice]]:
     grid = [Fraction(str(each)) for each in given["grid"]]
     plan = GRAPH_ROW.calibrate(Task(query=query, secrets=policy, family=(chain,)), grid[0])
     secrets = shoal.Events.of(*map(worded, given["events"]))
-    guard = Guard(plan, watch_of(plan, secrets, given["event_epsilon"], epsilons=grid))
+    guard = EventGuard(plan, EventWatch.of(secrets, given["event_epsilon"], epsilons=grid))
     everywhere = np.ones(len(chain.states), dtype=np.bool_)
     questions = [machine.runtime.question for machine in guard.machines.values()]
     noises = [noises_of(policy, everywhere, [question])[0] for question in questions]
-    return guard, [Choice(each, noise) for each, noise in zip(grid, noises, strict=True)]
+    return guard, [StepChoice(each, noise) for each, noise in zip(grid, noises, strict=True)]
 
 
 @pytest.mark.parametrize("case", STREAMS)
@@ -90,7 +91,7 @@ def test_looking_at_the_drawn_output_alone_is_not_enough() -> None:
 
     def fits(kernel: Any) -> bool:
         sides = np.stack([over, prior - over])
-        table = Table(
+        table = TrackSums(
             mass=prior[None],
             over=sides[:, None, :],
             under=np.stack([bound * odds * sides[1], bound / odds * sides[0]])[:, None, :],

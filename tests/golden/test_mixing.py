@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.chains.quilt.mixing import (
+from shoal.chains.quilt.scale import (
     ChainConstants,
     bound_loss,
     bound_scale,

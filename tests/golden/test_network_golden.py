@@ -14,9 +14,10 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
-from shoal.chains.closeness import closeness, max_divergence
+from shoal.chains.closeness import max_divergence
 from shoal.core.task import EachEntry, Task
 from shoal.networks.bayesnet import BayesNet
+from shoal.networks.closeness import closeness
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.influence import network_influence
 from shoal.networks.pairs import Event, SecretPairs

@@ -110,17 +110,12 @@ def test_places(journey: Journey) -> None:
     walk.select(user="series", t="time", lat="latitude", lon="longitude").write_csv("track.csv")
     where = ("--lat", "lat", "--lon", "lon", "--time", "t")
     fit = ("fit", "track.csv", "-o", "town.json", "--grid", "0.6", "--series", "user", *where)
-    journey.run(*fit, "--gap", "1h")
-    journey.run("init", "--kind", "location", "walk.toml")
-    text = Path("walk.toml").read_text()
-    start, end = text.index("[[model]]"), text.index("[secrets]")
-    Path("walk.toml").write_text(text[:start] + '[[model]]\nfile = "town.json"\n\n' + text[end:])
-    journey.edits += 1
-    release = ("release", "walk.toml", "track.csv", "-o", "out.csv", "--series", "user", *where)
+    journey.run(*fit, "--gap", "1h", "--spec", "walk.toml")
+    release = ("release", "walk.toml", "track.csv", "-o", "out.csv")
     journey.run(*release, "--every", "1h", "--plot", "walk.png")
     journey.picture("walk.png")
     assert pl.read_csv("out.csv").height >= 24
-    assert (journey.commands, journey.edits) == (3, 1)
+    assert (journey.commands, journey.edits) == (2, 0)
 
 
 def test_contexts(journey: Journey) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.attacks.bayes import attack, most_likely
+from shoal.attacks.beliefs import attack, most_likely
 from shoal.attacks.seen import EntriesSeen, Seen, laplace_variables
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain

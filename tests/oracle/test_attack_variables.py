@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.queries import count, histogram
-from shoal.attacks.bayes import attack, most_likely
+from shoal.attacks.beliefs import attack, most_likely
 from shoal.attacks.seen import EntriesSeen, Seen, laplace_sum, laplace_variables
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain

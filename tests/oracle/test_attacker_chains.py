@@ -260,7 +260,7 @@ def attack(seed: int) -> str:
     return plan.mechanism
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 12412])  # the last: windows end above the lift
 def test_no_chain_is_told_more_than_promised(seed: int) -> None:
     attack(seed)
 
@@ -288,11 +288,17 @@ def test_the_attacker_sees_noise_that_is_too_small() -> None:
 
 
 @pytest.mark.slow
+def test_tables_in_logarithms_count_for_what_they_cost() -> None:
+    """Nearly alternating, any length, ε = 5: windows grew for minutes, to spare a little noise."""
+    assert attack(11303) == "exact"
+
+
+@pytest.mark.slow
 def test_no_chain_is_told_more_than_promised_for_long() -> None:
-    end = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    end = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
     seed = 10_000
     came: dict[str, int] = {}
-    while time.monotonic() < end:
+    while time.process_time() < end:
         result = attack(seed)
         came[result] = came.get(result, 0) + 1
         seed += 1

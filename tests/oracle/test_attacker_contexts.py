@@ -277,8 +277,8 @@ def test_no_public_way_to_leave_slots_out_raises_a_belief_beyond_delta(seed: int
 @pytest.mark.slow
 def test_the_attacker_finds_nothing_in_ten_minutes() -> None:
     seconds = float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
-    ends, seed = time.monotonic() + seconds, 1000
-    while time.monotonic() < ends:
+    ends, seed = time.process_time() + seconds, 1000
+    while time.process_time() < ends:
         attacked(seed, LARGER)
         seed += 1
 

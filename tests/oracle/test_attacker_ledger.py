@@ -525,15 +525,15 @@ def outcomes(plans: Sequence[Any], data: Any, names: dict[str, Any], ledger: Any
         return [error] * len(plans)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", [*range(15), 1895])
 def test_no_total_is_below_the_truth(seed: int, tmp_path: Path) -> None:
     assert list(attack(seed, tmp_path)) == []
 
 
 @pytest.mark.slow
 def test_the_attacker_finds_nothing_for_long(tmp_path: Path) -> None:
-    end, seed = time.monotonic() + SECONDS, 1000
-    while time.monotonic() < end:
+    end, seed = time.process_time() + SECONDS, 1000
+    while time.process_time() < end:
         assert list(attack(seed, tmp_path)) == [], seed
         (tmp_path / f"{seed}.db").unlink()
         seed += 1

@@ -470,9 +470,9 @@ def test_a_few_attacks() -> None:
 @pytest.mark.slow
 def test_attacks_that_go_on() -> None:
     """Other seeds at every run of another length; the first failure names its seed."""
-    until = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    until = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
     seed = 1000
-    while time.monotonic() < until:
+    while time.process_time() < until:
         try:
             attack(seed)
         except Exception as error:

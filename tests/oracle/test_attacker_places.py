@@ -521,16 +521,16 @@ def attack(seed: int, where: Path) -> None:
     attack_forged(dice, case)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), 608477192])  # the last: two stand-ins for one state
 def test_random_maps_keep_their_promises(seed: int, tmp_path: Path) -> None:
     attack(seed, tmp_path)
 
 
 @pytest.mark.slow
 def test_random_maps_keep_their_promises_for_long(tmp_path: Path) -> None:
-    end = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    end = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
     seed = int(os.environ.get("SHOAL_ATTACK_SEED", str(time.time_ns() % 10**9)))
-    while time.monotonic() < end:
+    while time.process_time() < end:
         try:
             attack(seed, tmp_path)
         except Exception as error:

@@ -646,11 +646,11 @@ def test_what_has_no_shape_of_records_is_refused_by_its_shape() -> None:
 @pytest.mark.slow
 def test_records_withstand_a_long_attack() -> None:
     seen: Counter[str] = Counter()
-    end = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    end = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
     start = int(os.environ.get("SHOAL_ATTACK_SEED", "1000"))
     for seed in itertools.count(start):
         attack_tied(seed, seen)
         attack_neighbours(seed, seen)
-        if time.monotonic() > end:
+        if time.process_time() > end:
             break
     print(seed - start + 1, "instances", dict(seen))

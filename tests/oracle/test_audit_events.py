@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 import shoal
+from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.audit.case import AuditCase
 from shoal.audit.exact import audit_noise
 from shoal.audit.result import Witness
+from shoal.audit.statistical import audit_black_box
 from shoal.chains.audit.events import event_beliefs
+from shoal.contexts.secrets import CurrentState
 from shoal.core.errors import Refused
-from shoal.core.plan import Additive
+from shoal.core.plan import Additive, Plan
+from shoal.core.task import Task
+from shoal.events.secrets import MaskOptions
 from shoal.noise.laplace import LatticeLaplace
 from tests.event_oracle import happens
 from tests.oracle.test_event_noise import path_laws, random_cases, secrets_of, true_loss
+from tests.oracle.test_mask_online import KINDS, Instance, every_output, likelihood
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[0.8, 0.2], length=10)
 VISIT = shoal.visit("1", between=(3, 5))
 COUNT = shoal.count(CHAIN.states, "1")
+ROWS = ("mask-online",)
 
 
 def test_the_interval_is_the_loss_by_all_paths() -> None:
@@ -118,11 +127,157 @@ def test_a_chain_too_long_to_count_again_has_the_mechanisms_bound(
     assert any("too long" in note for note in found.not_checked)
 
 
-def test_a_plan_without_noise_is_not_asked_about_events() -> None:
-    day = shoal.DayChain.of(np.full((2, 2, 2), 0.5), initial=[0.5, 0.5])
-    plan = shoal.mask(day, shoal.SensitiveContexts.of(["1"]), delta=0.2)
-    with pytest.raises(Refused, match="adds no noise"):
-        shoal.audit(plan, secrets=shoal.Events.of(shoal.visit("1")))
+def mask_plans(wanted: int, seed: int) -> list[tuple[Instance, Plan]]:
+    """Plans of `mask-online` for random days and events, of every kind the oracle knows."""
+    kinds = [kind for kind in KINDS if kind != "missing"]
+    found = []
+    for number in range(wanted):
+        instance = Instance(seed + number, kinds[number % len(kinds)])
+        options = MaskOptions(instance.memory, instance.mixture)
+        task = Task(
+            query=CurrentState(instance.days[0].states),
+            secrets=replace(instance.secrets, options=options),
+            family=tuple(instance.days),
+        )
+        found.append((instance, calibrated(MECHANISMS["mask-online"], task, instance.amount)))
+    return found
+
+
+def check_masks(wanted: int, seed: int) -> None:
+    """Each audit is a point, the change by all paths and outputs, and within the promise."""
+    for instance, plan in mask_plans(wanted, seed):
+        found = shoal.audit(plan)
+        assert found.exact
+        assert found.holds
+        assert not found.violated
+        body: Any = plan.body
+        assert found.loss == pytest.approx(true_change(instance, body.program()), abs=1e-9)
+
+
+def true_change(instance: Instance, program: Any) -> float:
+    """The largest change that any output makes under a member, from all private paths."""
+    secrets, worst = instance.secrets, 0.0
+    names = instance.days[0].states
+    histories = every_output(program, [True] * program.slots)
+    for law in instance.laws()[: len(instance.days)]:
+        weights = np.array([chance for _, chance in law])
+        for event, other in secrets.pairs:
+            pair = (event, ~event if other is None else other)
+            facts = np.array([[happens(e, [names[x] for x in p]) for p, _ in law] for e in pair])
+            prior = facts @ weights
+            for outputs, policy in histories:
+                joint = weights * [likelihood(program, path, outputs, policy) for path, _ in law]
+                if joint.sum() <= 0:
+                    continue
+                after = facts @ joint / joint.sum()
+                if not after.any():
+                    continue  # neither of the pair: nothing to tell apart
+                with np.errstate(divide="ignore"):
+                    odds = np.log(after / prior)
+                change = {
+                    "odds": abs(odds[0] - odds[1]),
+                    "rise": after[0] - prior[0],
+                    "rise-and-fall": abs(after[0] - prior[0]),
+                }[secrets.change]
+                worst = max(worst, float(change))
+    return worst
+
+
+def test_no_random_audit_of_the_online_mask_breaks_a_promise() -> None:
+    check_masks(24, 500)
+
+
+@pytest.mark.slow
+def test_no_random_audit_of_the_online_mask_breaks_a_promise_in_many() -> None:
+    check_masks(400, 1000)
+
+
+def test_an_online_mask_made_for_more_is_found_out() -> None:
+    """Control: the machine of a larger delta breaks the smaller one's promise."""
+    broken = 0
+    for _, plan in mask_plans(16, 900):
+        if plan.guarantee.notion != "delta-privacy" or plan.guarantee.amount > Fraction(1, 4):
+            continue
+        louder: Any = replace(plan.body, amount=plan.guarantee.amount * 3, cuts=())  # type: ignore[type-var]
+        broken += shoal.audit(replace(plan, body=louder)).violated
+    assert broken >= 3
+
+
+def test_masks_for_single_slots_are_asked_about_events() -> None:
+    rng, visits = np.random.default_rng(4), shoal.Events.of(shoal.visit("1")).as_rise()
+    for _ in range(6):
+        rows = rng.dirichlet(np.ones(2), (3, 2))
+        day = shoal.DayChain.of(rows[1:], initial=rows[0, 0])
+        plan = shoal.mask(
+            day, shoal.SensitiveContexts.of(["1"]), delta=0.2, check="mask-probabilistic"
+        )
+        found = shoal.audit(plan, secrets=visits)
+        assert (found.verdict, found.exact) == ("no claim", True)
+        assert "the mask was made for" in found.asked
+        body: Any = plan.body
+        order = [body.states.index(name) for name in day.states]
+        hidden = body.codes[:, order] / 65536
+        hidden[body.codes[:, order] == 65535] = 1
+        listed = [
+            (path, float(np.prod([day.initial[path[0]], *moves(day, path)])))
+            for path in itertools.product(range(2), repeat=3)
+        ]
+        held = np.array([1 in path for path, _ in listed])
+        weights, worst = np.array([chance for _, chance in listed]), 0.0
+        for outputs in itertools.product((None, 0, 1), repeat=3):
+            likely = [
+                math.prod(
+                    hidden[t, x] if o is None else (1 - hidden[t, x]) * (o == x)
+                    for t, (x, o) in enumerate(zip(path, outputs, strict=True))
+                )
+                for path, _ in listed
+            ]
+            joint = weights * likely
+            if joint.sum() > 0:
+                worst = max(worst, float(joint[held].sum() / joint.sum() - weights[held].sum()))
+        assert found.loss == pytest.approx(worst, abs=1e-9)
+    with pytest.raises(Refused, match="ask about events"):
+        shoal.audit(plan, secrets=shoal.EachEntry())
+
+
+def moves(day: shoal.DayChain, path: tuple[int, ...]) -> list[float]:
+    return [float(day.transition[t, a, b]) for t, (a, b) in enumerate(itertools.pairwise(path))]
+
+
+def test_a_long_day_asked_about_events_has_a_lower_bound_and_no_upper_one() -> None:
+    day = shoal.DayChain.of(
+        [[0.9, 0.05, 0.05], [0.1, 0.85, 0.05], [0.2, 0.3, 0.5]], initial=[1, 0, 0], slots=12
+    )
+    plan = shoal.mask(day, shoal.SensitiveContexts.of(["2"]), delta=0.1, check="mask-hybrid")
+    found = shoal.audit(plan, secrets=shoal.Events.of(shoal.visit("2")))
+    assert found.lower > 0.1
+    assert math.isinf(found.upper)
+    assert any("nothing is promised" in note for note in found.not_checked)
+
+
+def test_a_black_box_is_sampled_about_events() -> None:
+    events = shoal.Events.of(VISIT)
+    noisy = shoal.calibrate(COUNT, events, CHAIN, epsilon=1, mechanism="exact")
+    found = audit_black_box(noisy, events, CHAIN, draws=4000)
+    assert not found.violated
+    assert found.lower <= 1
+    plain = audit_black_box(
+        lambda states: float(states.count("1")), events, CHAIN, draws=4000, claimed=1
+    )
+    assert plain.violated
+    pair = shoal.Events.of((shoal.visit("1", between=(0, 2)), shoal.visit("1", between=(7, 9))))
+    first = audit_black_box(
+        lambda states: float(states.index("1") if "1" in states else -1),
+        pair,
+        CHAIN,
+        draws=4000,
+        claimed="0.2",
+    )
+    assert first.violated
+    rare = shoal.Events.of(shoal.at_least("1", 14))
+    longer = shoal.MarkovChain.of(CHAIN.transition, initial=CHAIN.initial, length=14)
+    with pytest.raises(Refused, match="hardly ever hold it"):
+        audit_black_box(lambda states: 0.0, rare, longer, draws=4000, claimed=1)
 
 
 def test_beliefs_after_any_output_are_those_of_all_paths() -> None:

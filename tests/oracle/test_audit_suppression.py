@@ -5,6 +5,7 @@ Both are held against the mechanism's own evaluation, which shares no code with 
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
-from shoal.audit.report import as_html, as_json
+from shoal.audit.report import as_json
 from shoal.contexts.audit.witness import hide_chance
 from shoal.contexts.checks import search_budget
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
+from shoal.contexts.search import window
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
@@ -159,7 +161,6 @@ def test_the_witness_is_a_stream_in_words() -> None:
     assert "to 100 %" in text
     assert as_json(found)["worst_case"]["after"] == pytest.approx([1.0, 0.0])
     assert None in as_json(found)["worst_case"]["output"]
-    assert "Rise of a belief" in as_html(found)
 
 
 def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(
@@ -198,3 +199,27 @@ def test_a_machine_with_finer_chances_is_asked_too(code: int) -> None:
     machine: Machine = Fine()
     expected = 1.0 if code == 2**32 - 1 else code / 2**32
     assert hide_chance(machine, 0, "a") == expected
+
+
+def test_deciding_slot_by_slot_keeps_the_promise_and_comes_near_the_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The optimal check without its programs: segments are left to the filter over secrets."""
+    rng, shares, better = np.random.default_rng(40), [], 0
+    tasks = [random_task(rng) for _ in range(16)]
+    tasks = [task for task in tasks if task.family[0].tied != 1]
+    best = [MECHANISMS["mask-optimal"].calibrate(task, Fraction(1, 10)) for task in tasks]
+    base = [MECHANISMS["mask-adaptive"].calibrate(task, Fraction(1, 10)) for task in tasks]
+    monkeypatch.setattr(window, "solved", lambda *_: window.SolvedWindow(None, -1.0, math.inf))
+    for task, optimum, table in zip(tasks, best, base, strict=True):
+        plan = calibrated(MECHANISMS["mask-optimal"], task, Fraction(1, 10))
+        found = audit(plan)
+        assert found.exact
+        assert found.holds
+        assert -plan.cost <= -optimum.cost + 1e-6
+        assert -plan.cost >= -table.cost - 1e-9
+        better += -plan.cost > -table.cost + 1e-6
+        if optimum.cost < -1e-6:
+            shares.append(plan.cost / optimum.cost)
+    assert better >= 3
+    assert np.mean(shares) > 0.95  # measured: .965

@@ -22,9 +22,8 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry, Task
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
-from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 from shoal.testing import with_scale
 from tests.oracle.enumeration import Law, entry_loss, table_law
 

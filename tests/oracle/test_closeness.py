@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.chains.closeness import closeness, max_divergence
+from shoal.chains.closeness import max_divergence
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
+from shoal.networks.closeness import closeness
 
 LENGTH = 4
 

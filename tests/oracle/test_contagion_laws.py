@@ -12,6 +12,7 @@ import pytest
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
 from shoal.core.task import EachEntry, Task
+from shoal.core.wide import LOST
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup
@@ -19,7 +20,7 @@ from shoal.networks.exact import secret_loss
 from shoal.networks.laws import independent
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.queries import variable_sum
-from shoal.networks.secret_laws import LOST, table_laws
+from shoal.networks.secret_laws import table_laws
 from shoal.networks.table import JointTable
 
 STATES = ("well", "ill")

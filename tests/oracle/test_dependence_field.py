@@ -20,7 +20,6 @@ from shoal.additive.queries import count
 from shoal.audit.exact import audit
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.task import EachEntry
-from shoal.records.domain import RecordDomain
 from shoal.records.field import (
     PairwiseField,
     contractions,
@@ -29,6 +28,7 @@ from shoal.records.field import (
     friend_field,
 )
 from shoal.records.sources import FriendModel, pairs_of_table
+from shoal.records.ties import RecordDomain
 
 BITS = RecordDomain.named("01")
 GRAPHS = {

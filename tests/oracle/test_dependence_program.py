@@ -21,9 +21,8 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
 from shoal.records.audit import outcomes, worst_law
-from shoal.records.domain import RecordDomain
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 from shoal.testing import with_scale
 
 SOUND = ("dependent-means", "dependent-additive", "group")

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from shoal.additive.plans import Answered
 from shoal.records.classifier import LinearClassifier, linear_classifier
-from shoal.records.degrees import DegreeDistribution, capped_degrees, graph
 from shoal.records.kmeans import GRID, Centroids, Points, centroids
+from shoal.records.queries import DegreeDistribution, capped_degrees, graph
 
 
 def apart(one: tuple[int, ...], other: tuple[int, ...]) -> int:

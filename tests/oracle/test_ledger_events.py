@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import shoal
-from shoal.core.errors import CannotCompose
+from shoal.core.errors import CannotCompose, InputError
 from shoal.ledger.rules import EVENTS, compose
+from shoal.places.rows import KNORM_ROW
 from tests.event_oracle import happens
+from tests.locations import town_task
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], initial=[0.8, 0.2], length=6)
 VISIT = shoal.visit("1")
@@ -100,3 +104,33 @@ def test_a_mask_for_an_event_adds_to_nothing_and_says_the_way_out() -> None:
     with pytest.raises(CannotCompose) as refusal:
         compose([mask, mask])
     assert any("mask-online" in way for way in refusal.value.ways_out)
+
+
+def test_a_watched_stream_is_one_charge_about_the_event_and_adds_to_nothing_else(
+    tmp_path: Path,
+) -> None:
+    plan = KNORM_ROW.calibrate(town_task(3, 3), Fraction(1))
+    events = shoal.Events.of(shoal.visit("1,1", between=(0, 2)))
+    stream = shoal.LocationStream.begin(plan, events=events, event_epsilon=1)
+    total = compose([stream.plan] * 3)
+    assert total.rule == "per step"
+    assert total.amount == 3
+    assert "having been at '1,1'" in total.explanation
+    with pytest.raises(CannotCompose, match="does not add to anything else") as refusal:
+        compose([stream.plan, plan])
+    assert any("event_epsilon" in way for way in refusal.value.ways_out)
+    with shoal.open_ledger(tmp_path / "ledger.db") as ledger:
+        after, release = stream.read("1,1", ledger=ledger, subject="ann")
+        again, same = stream.read("0,0", ledger=ledger, subject="ann")  # drawn once, whoever asks
+        assert same == release
+        assert again == after
+        with pytest.raises(InputError, match="leave key and requester out"):
+            stream.read("1,1", ledger=ledger, subject="ann", key="mine")
+        with pytest.raises(InputError, match="leave key and requester out"):
+            stream.read("1,1", ledger=ledger, subject="ann", requester="shop")
+        with pytest.raises(CannotCompose):
+            shoal.LocationStream.begin(plan).read("1,1", ledger=ledger, subject="ann")
+        shoal.LocationStream.begin(plan).read("1,1", ledger=ledger, subject="bob")
+        found = ledger.spent("ann", "")
+        assert found is not None
+        assert "having been at '1,1'" in found.explanation

@@ -22,7 +22,7 @@ from shoal.ledger import Part, compose
 
 SEEDS = [
     *range(25),
-    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(25, 1000)),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(25, 2000)),
 ]
 ETAS = ("1/20", "1/8", "1/3", "1/2", "1")
 Span = tuple[int, int]

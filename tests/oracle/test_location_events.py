@@ -18,14 +18,15 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.task import Task
 from shoal.events.event import TimeEvent
-from shoal.events.filter import Table
+from shoal.events.filter import TrackSums
 from shoal.noise.primitives import SeededRng
-from shoal.places.events import Carried, check_of, guard_of
+from shoal.places.events import Carried, check_of, event_curve, guard_of
 from shoal.places.machine import EVENT_KEPT
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.rows import GRAPH_ROW, KNORM_ROW, LAPLACE_ROW, STAIRCASE_ROW
-from shoal.places.stream import LocationStream
+from shoal.places.stream import LocationStream, output_log_likelihoods
+from shoal.places.watch import EventWatch
 from tests.event_oracle import happens, paths, random_event
 from tests.locations import town_task
 
@@ -192,10 +193,10 @@ def test_the_control_is_caught() -> None:
     assert worst_change((rng, first, rows, chain.states), event, free, 9) > 0.6
 
 
-def table_of(over: Any, under: Any) -> Table:
+def table_of(over: Any, under: Any) -> TrackSums:
     shape = (1, 1, len(over))
     everywhere = np.ones((1, len(over)), dtype=np.bool_)
-    return Table(
+    return TrackSums(
         mass=np.ones((1, len(over))),
         over=np.reshape(over, shape),
         under=np.reshape(under, shape),
@@ -325,8 +326,48 @@ def test_wrong_watches_are_refused(options: dict[str, Any], words: str) -> None:
 
 def test_a_stream_with_events_is_asked_one_question_a_step() -> None:
     stream = watched()
-    with pytest.raises(InputError, match="ask one question a step"):
+    with pytest.raises(InputError, match="a step with several questions does not follow"):
         stream.ask("1,1", [stream.plan])
+
+
+def test_a_step_by_itself_does_not_pass_the_events_by() -> None:
+    plan = watched().plan
+    machine: Any = plan.body
+    with pytest.raises(InputError, match="a step by itself does not follow"):
+        machine.step(machine.init(), "1,1", SeededRng(1))
+    with pytest.raises(InputError, match="watches events already"):
+        LocationStream.begin(plan, events=shoal.Events.of(shoal.visit("1,1")), event_epsilon=1)
+    assert LocationStream.begin(plan) == watched()
+    assert loads(dumps(plan)) == plan
+
+
+@pytest.mark.parametrize("kind", ["graph", "knorm"])
+def test_beliefs_along_any_stream_are_those_of_all_paths(kind: str) -> None:
+    """Of streams that watch the event and of those that do not, by Bayes over all paths."""
+    for seed in range(6):
+        rng = np.random.default_rng([seed, 77])
+        first, rows, chain = chain_of(rng, 4)
+        plan, event = plan_of(rng, chain, kind, 1, None), event_of(rng, chain)
+        events = shoal.Events.of(event)
+        stream = LocationStream.begin(plan, events=events, event_epsilon=1)
+        listed = [(path, chance) for path, chance in paths(first, rows)]
+        held = np.array([happens(event, [chain.states[x] for x in path]) for path, _ in listed])
+        walk = listed[int(rng.integers(len(listed)))][0]
+        for begun in (stream, LocationStream.begin(plan)):
+            outputs, here = [], begun
+            for t in range(SLOTS):
+                reading = None if rng.random() < 0.2 else chain.states[walk[t]]
+                here, release = here.read(reading, rng=SeededRng(seed))
+                outputs.append(release.z)
+            logs = output_log_likelihoods(begun.plan, outputs)
+            curve = event_curve(begun.plan, outputs, EventWatch.of(events, 1))[:, 0]
+            weights = np.array([chance for _, chance in listed])
+            for t in range(SLOTS + 1):
+                told = np.array([sum(logs[k, path[k]] for k in range(t)) for path, _ in listed])
+                after = weights * np.exp(told - told.max())
+                assert curve[t] == pytest.approx(after[held].sum() / after.sum(), abs=1e-12)
+            if begun is stream:
+                assert here.event_beliefs() == pytest.approx([curve[-1]], abs=1e-12)
 
 
 def test_an_output_beyond_the_bound_is_caught_when_it_is_drawn() -> None:

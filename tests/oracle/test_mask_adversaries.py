@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
+from shoal.audit import result
 from shoal.audit.exact import audit
-from shoal.contexts.audit import adversaries as who
-from shoal.contexts.audit.adversaries import LesserAdversary
+from shoal.audit.result import LesserAdversary
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
@@ -69,8 +69,8 @@ def test_whoever_is_unsure_of_labels_learns_no_more_than_delta(check: str) -> No
                 worst = max(worst, float(np.array(certain) @ change))
             fair = max(fair, float(np.array([1 / 2, 1 / 2, 1 / 3]) @ change))
         assert worst <= float(DELTA) * (1 + 1e-9)
-        assert adversary(plan, who.LABELS_LC1).rise == pytest.approx(worst, abs=1e-10)
-        assert adversary(plan, who.LABELS_LC2).rise == pytest.approx(fair, abs=1e-10)
+        assert adversary(plan, result.LABELS_LC1).rise == pytest.approx(worst, abs=1e-10)
+        assert adversary(plan, result.LABELS_LC2).rise == pytest.approx(fair, abs=1e-10)
 
 
 def test_without_its_share_a_state_tells_too_much() -> None:
@@ -82,7 +82,7 @@ def test_without_its_share_a_state_tells_too_much() -> None:
         told = replace(
             plan, task=replace(plan.task, secrets=SensitiveContexts.of("s", labels=LABELS))
         )
-        broken += adversary(told, who.LABELS_LC1).rise > float(DELTA) * 1.01
+        broken += adversary(told, result.LABELS_LC1).rise > float(DELTA) * 1.01
     assert broken >= 4
 
 
@@ -105,7 +105,7 @@ def test_a_published_chain_makes_frequencies_as_good_as_the_chain(check: str) ->
             float((after - frequencies)[slot, 0])
             for after, slot in product(beliefs(plan, day), range(day.slots))
         )
-        found = adversary(plan, who.PUBLISHED)
+        found = adversary(plan, result.PUBLISHED)
         assert found.rise == pytest.approx(max(worst, 0.0), abs=1e-10)
         assert found.covered
         assert found.rise <= float(DELTA) * (1 + 1e-9)
@@ -119,7 +119,7 @@ def test_frequencies_alone_are_measured_by_their_own_law() -> None:
             float((after - alone.marginals())[slot, 0])
             for after, slot in product(beliefs(plan, alone), range(day.slots))
         )
-        found = adversary(plan, who.FREQUENCIES)
+        found = adversary(plan, result.FREQUENCIES)
         assert found.rise == pytest.approx(max(worst, 0.0), abs=1e-10)
         assert found.covered
         assert found.rise <= float(DELTA) * (1 + 1e-9)
@@ -130,7 +130,7 @@ def test_frequencies_alone_may_mislead_beyond_delta_where_the_past_counts() -> N
     rises = []
     for day in random_days(12, slots=4):
         plan = plan_of(day, SensitiveContexts.of("0"), "mask-adaptive")
-        found = adversary(plan, who.FREQUENCIES)
+        found = adversary(plan, result.FREQUENCIES)
         assert not found.covered
         rises.append(found.rise)
     assert max(rises) > float(DELTA) * 1.01
@@ -142,12 +142,12 @@ def test_example_6_is_covered_with_its_labels_and_broken_without() -> None:
     secrets = SensitiveContexts.of("s", labels={"first": ["s", "y", "z"]})
     task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
     plan = calibrated(MECHANISMS["mask-probabilistic"], task, Fraction(1, 4))
-    found = adversary(plan, who.LABELS_LC2)
+    found = adversary(plan, result.LABELS_LC2)
     assert found.before == pytest.approx(1 / 6)
     assert found.after is not None
     assert found.after <= 1 / 6 + 1 / 4
     # in every world the same states are suppressed alike, so a gap tells nothing about the label
-    assert adversary(plan, who.LABELS_LC1).rise <= 0.25 * (1 + 1e-9)
+    assert adversary(plan, result.LABELS_LC1).rise <= 0.25 * (1 + 1e-9)
 
 
 def test_long_days_name_the_output_that_tells_each_of_them_most() -> None:

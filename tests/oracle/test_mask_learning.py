@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import MECHANISMS
+from shoal.audit import result
 from shoal.audit.exact import audit
 from shoal.contexts.attack import expected_steps, learned_day, rises_while_learning, run
-from shoal.contexts.audit import adversaries as who
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
@@ -57,7 +57,7 @@ def test_nothing_watched_is_frequencies_alone(check: str) -> None:
     day = day_of(2)
     plan = plan_of(day, check)
     ((believed, known),) = rises_while_learning(plan, [0], 1)
-    alone = next(one for one in audit(plan).adversaries if one.knows == who.FREQUENCIES)
+    alone = next(one for one in audit(plan).adversaries if one.knows == result.FREQUENCIES)
     assert believed == pytest.approx(max(alone.rise, 0.0), abs=1e-10)
     assert known <= float(DELTA) * (1 + 1e-9)
 

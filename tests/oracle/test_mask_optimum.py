@@ -203,8 +203,8 @@ def test_extreme_probabilities_are_neither_lost_nor_a_crash() -> None:
 @pytest.mark.slow
 def test_extreme_probabilities_are_neither_lost_nor_a_crash_for_long() -> None:
     rng = np.random.default_rng(18)
-    ends = time.monotonic() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
-    while time.monotonic() < ends:
+    ends = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
+    while time.process_time() < ends:
         attack_extremes(rng)
 
 

@@ -18,9 +18,9 @@ from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.attack import (
     FRIENDSHIP,
-    Crowd,
     FriendAdversary,
     ReleasedCentroids,
+    UnknownCrowd,
     bits_allowed,
     entropy_bits,
     gain_bits,
@@ -28,7 +28,6 @@ from shoal.records.attack import (
     locate,
     weighted_median,
 )
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import Centroids, Points
 from shoal.records.people import (
     City,
@@ -38,6 +37,7 @@ from shoal.records.people import (
     location_vector,
     pattern_km,
 )
+from shoal.records.ties import RecordGroups
 
 CITY = City(south=0.0, west=0.0, north=1.0, east=1.0, cells=4)
 
@@ -218,7 +218,7 @@ def test_unknown_people_widen_the_sums_and_unknown_friends_move_with_the_target(
     gaps = seen.output - parts.sum(axis=0) - 4 * parts.mean(axis=0) - parts
     expected = [-0.5 * gap @ np.linalg.solve(full, gap) for gap in gaps]
     assert untied - untied[0] == pytest.approx(np.array(expected) - expected[0], abs=1e-7)
-    crowd = Crowd.of(parts, np.eye(len(parts)), 4)
+    crowd = UnknownCrowd.of(parts, np.eye(len(parts)), 4)
     assert crowd.friends == pytest.approx(crowd.own)
 
 

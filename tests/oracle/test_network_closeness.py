@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from shoal.chains.closeness import closeness
 from shoal.core.errors import InputError
-from shoal.networks.closeness import SecretCloseness
+from shoal.networks.closeness import SecretCloseness, closeness
 from shoal.networks.contagion import Contagion, exponential_law
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable

@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from shoal.chains.quilt.influence import max_influence
-from shoal.chains.quilt.matrix import influence_matrix_loss, influence_matrix_scale
-from shoal.chains.quilt.mixing import MixingInfluence, chain_constants
-from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence
+from shoal.chains.quilt.nodes import ChainNodes, NodeInfluence, max_influence
+from shoal.chains.quilt.row import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.scale import (
+    MixingInfluence,
     QuiltResult,
     any_initial_loss,
     any_initial_scale,
+    chain_constants,
     quilt_loss,
     quilt_scale,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ def test_chains_and_counts_are_those_of_the_reader(
     frame = pl.DataFrame(rows, schema=["who", "at", "what"], orient="row")
     pause = None if gap is None else timedelta(seconds=gap)
     layout = Layout(by="who", state="what", time="at", gap=pause)
-    part, unowned, _, _ = tidy(frame, layout, STATES, "the table")
+    part, unowned, *_ = tidy(frame, layout, STATES, "the table")
     census = take_census(part, layout, len(STATES))
     assert unowned == 0
     assert census.rows.sum() == len(rows)
@@ -50,6 +51,56 @@ def test_chains_and_counts_are_those_of_the_reader(
         found = census.sequences(unit, STATES)
         assert [c.tolist() for c in found.chains] == [c.tolist() for c in wanted.chains[0]]
         assert census.counts[unit].tolist() == found.counts().tolist()
+
+
+RAW = st.lists(
+    st.tuples(
+        st.sampled_from(["x", "y"]),
+        st.integers(0, 200_000),
+        st.sampled_from([*STATES, None, "NaN"]),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=40,
+    unique_by=lambda row: row[:2],
+)
+
+
+@given(
+    rows=RAW,
+    missing=st.sampled_from(["drop", "gap", "state"]),
+    every=st.sampled_from([None, "hour", "day"]),
+    where=st.sampled_from([None, "good = true"]),
+)
+def test_raw_rows_become_the_chains_and_parts_of_the_reader(
+    rows: list[tuple[str, int, str | None, bool]],
+    missing: str,
+    every: str | None,
+    where: str | None,
+) -> None:
+    frame = pl.DataFrame(rows, schema=["who", "at", "what", "good"], orient="row")
+    raw: dict[str, Any] = {"missing": missing, "every": every, "where": where, "unit": "s"}
+    states = (*STATES, "missing")
+    layout = Layout(by="who", state="what", time="at", gap=timedelta(hours=2), **raw)
+    found = tidy(frame, layout, states, "the table")
+    census = take_census(found.rows, layout, len(states))
+    assert int(census.read.sum()) + found.left_out == len(rows)
+    try:
+        wanted = from_table(frame, state="what", series="who", time="at", gap="2h", **raw)
+    except DataError:
+        return
+    chains = dict(zip(wanted.names, wanted.on(states).chains, strict=True))
+    for unit, subject in enumerate(census.subjects):
+        name = subject if every is None else f"{subject} {census.periods[unit]}"
+        if unit in census.problems:  # nothing but rows without a state
+            assert not chains[name]
+            continue
+        own = [c.tolist() for c in chains[name]]
+        if sum(map(len, own)) >= 2:
+            assert [c.tolist() for c in census.sequences(unit, states).chains] == own
+        if every is not None:
+            (first, last), seen = census.part(unit).span, wanted.parts[name].span
+            assert seen[0] <= first < last <= seen[1]  # the reader counts rows without a state too
 
 
 @given(names=st.lists(st.text(max_size=5), min_size=1, max_size=30), shards=st.integers(1, 9))

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
-from shoal.jobs.live import Live, Reading
+from shoal.jobs.live import Live, LiveReading
 from shoal.jobs.replayable_rng import KeyedRng
 from shoal.places.machine import LocationState
 from shoal.places.packed import (
@@ -124,7 +124,7 @@ def test_a_stream_stored_as_json_goes_on_as_if_nothing_had_happened(
 ) -> None:
     plan = calibrated(MECHANISMS["location-knorm"], running_task(delta=delta), Fraction(1))
     live = Live.of(plan, SECRET)
-    rows = [Reading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(8)]
+    rows = [LiveReading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(8)]
     stored, _ = live.advance("ann", None, rows[:4])
     kept = read_state(stored, 6)
     old = json.dumps({"state": dumps(kept.state), "last": kept.last})
@@ -134,7 +134,7 @@ def test_a_stream_stored_as_json_goes_on_as_if_nothing_had_happened(
 def test_replayed_rows_draw_what_earlier_versions_drew() -> None:
     # a batch that was seen and is run again after an upgrade must show the same values
     plan = calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
-    rows = [Reading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(5)]
+    rows = [LiveReading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(5)]
     _, told = Live.of(plan, SECRET).advance("ann", None, rows)
     stream = LocationStream.begin(plan)
     for row, shown in zip(rows, told, strict=True):
@@ -181,7 +181,7 @@ def test_other_versions_models_and_damage_are_told_apart() -> None:
 def test_a_stream_on_a_map_is_stored_and_taken_up_again() -> None:
     plan = calibrated(MECHANISMS["location-knorm"], town_task(4, 4), Fraction(1))
     live = Live.of(plan, SECRET)
-    stored, _ = live.advance("ann", None, [Reading("", 1, "1,1"), Reading("", 2, None)])
+    stored, _ = live.advance("ann", None, [LiveReading("", 1, "1,1"), LiveReading("", 2, None)])
     kept = read_state(stored, 16)
     assert (kept.state.time, kept.last) == (2, 2)
     stream = LocationStream(plan, kept.state)

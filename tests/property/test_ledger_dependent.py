@@ -21,10 +21,9 @@ from shoal.core.plan import Additive, Plan
 from shoal.core.task import EachEntry
 from shoal.ledger.rules import compose, parallel_records
 from shoal.networks.table import JointTable
-from shoal.records.domain import RecordDomain
 from shoal.records.field import PairwiseField
 from shoal.records.sources import pairs_of_table
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 
 BITS = RecordDomain.named("01")
 COUNT = count("01", "1")

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from hypothesis import given, settings, strategies as st
 
-from shoal.noise.digits import WORD_BITS, make_digit
-from shoal.noise.laplace import LatticeLaplace
+from shoal.noise.laplace import WORD_BITS, LatticeLaplace, make_digit
 from shoal.noise.lattice import STEPS_PER_SCALE, WIDEST_RATIO, lattice_step, round_up, snap
 from shoal.noise.primitives import SeededRng, exp_bounds
 

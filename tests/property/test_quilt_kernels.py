@@ -10,12 +10,15 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from shoal.chains.model import stationary_law
-from shoal.chains.quilt.influence import future_log_ratio
-from shoal.chains.quilt.matrix import influence_matrix_loss, influence_matrix_scale
-from shoal.chains.quilt.mixing import bound_loss, bound_scale, chain_constants, interval_constants
+from shoal.chains.quilt.nodes import future_log_ratio
+from shoal.chains.quilt.row import influence_matrix_loss, influence_matrix_scale
 from shoal.chains.quilt.scale import (
     any_initial_loss,
     any_initial_scale,
+    bound_loss,
+    bound_scale,
+    chain_constants,
+    interval_constants,
     interval_loss,
     interval_scale,
     quilt_loss,

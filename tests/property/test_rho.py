@@ -23,8 +23,7 @@ from shoal.records.coefficients import (
     rho_exact,
     rho_printed,
 )
-from shoal.records.domain import RecordDomain
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 
 
 @st.composite

@@ -20,7 +20,7 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count, histogram
-from shoal.audit.lengths import SHORT
+from shoal.audit.fact_pairs import SHORT
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats

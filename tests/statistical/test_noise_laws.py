@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.noise.digits import digits_of, geometric_batch
-from shoal.noise.laplace import ONE_BY_ONE, LatticeLaplace
+from shoal.noise.laplace import ONE_BY_ONE, LatticeLaplace, digits_of, geometric_batch
 from shoal.noise.primitives import SeededRng, bernoulli_exp, geometric
 
 ERROR_RATE = 1e-6

@@ -14,8 +14,7 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.attacks.bayes import attack, belief_over_time, most_likely
-from shoal.attacks.beliefs import Beliefs, entropy
+from shoal.attacks.beliefs import Beliefs, attack, belief_over_time, entropy, most_likely
 from shoal.attacks.seen import (
     EntriesSeen,
     Seen,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.attacks.scenarios import (
+from studies.scenarios import (
     SCENARIOS,
     Scenario,
     day_of_minutes,

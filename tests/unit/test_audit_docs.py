@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.attacks.scenarios import SCENARIOS, kinds_of_adversary, wrong_model
+from studies.scenarios import SCENARIOS, kinds_of_adversary, wrong_model
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("audit", "attacks", "audit-other-software")
@@ -21,8 +22,14 @@ def test_the_examples_of_a_page_run(name: str, tmp_path: Path) -> None:
     if name == "audit-other-software":
         pytest.importorskip("opendp")
     code = "\n".join(BLOCK.findall((DOCS / f"{name}.md").read_text(encoding="utf-8")))
+    path = os.pathsep.join(filter(None, [str(DOCS.parent), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},  # the scenarios are in the checkout's studies
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

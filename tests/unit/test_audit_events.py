@@ -7,8 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from shoal.audit.statistics import LARGEST, Score, at_least, at_most, log_ratio_at_least, scores
-from shoal.audit.telling_events import TellingEvent, best_event
+from shoal.audit.telling_events import (
+    LARGEST,
+    Score,
+    TellingEvent,
+    at_least,
+    at_most,
+    best_event,
+    log_ratio_at_least,
+    scores,
+)
 from shoal.core.codec import Floats
 
 

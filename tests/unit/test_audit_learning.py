@@ -14,15 +14,14 @@ from shoal.additive.choice import MECHANISMS, calibrate, calibrated
 from shoal.additive.plans import Rounds
 from shoal.additive.queries import count, histogram
 from shoal.audit.exact import audit, audit_noise
-from shoal.audit.neighbours import audit_neighbours
-from shoal.audit.statistical import audit_black_box
+from shoal.audit.statistical import audit_black_box, audit_neighbours
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry
 from shoal.networks.table import JointTable
 from shoal.records.classifier import linear_classifier
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import centroids
+from shoal.records.ties import RecordGroups
 from tests.contract.tasks import TASKS
 
 ROWS = np.random.default_rng(0).random((30, 1))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shoal.audit.adaptive_testing import LEAST_TESTS, Looked, trials
-from shoal.audit.lengths import FEWEST, SHORT, Budget, default_budget, ladder, places
+from shoal.audit.fact_pairs import FEWEST, SHORT, DrawBudget, default_budget, ladder, places
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
@@ -39,7 +39,7 @@ def counted(data: list[str], rng: Rng) -> float:
     st.lists(st.integers(1, 5000), min_size=1, max_size=60),
 )
 def test_a_budget_is_shared_and_kept(draws: int, entries: int, lengths: list[int]) -> None:
-    counts = Budget(draws, float(entries)).each(lengths)
+    counts = DrawBudget(draws, float(entries)).each(lengths)
     few = draws // len(lengths)
     assert sum(counts) <= draws
     least = min(few, FEWEST)
@@ -52,8 +52,8 @@ def test_a_budget_is_shared_and_kept(draws: int, entries: int, lengths: list[int
 
 
 def test_without_a_limit_every_law_gets_as_much() -> None:
-    assert Budget(1000).each([1, 10_000]) == [500, 500]
-    assert Budget(1000, 10_100.0).each([1, 100]) == [500, 96]
+    assert DrawBudget(1000).each([1, 10_000]) == [500, 500]
+    assert DrawBudget(1000, 10_100.0).each([1, 100]) == [500, 96]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_few_draws_look_less_closely_but_as_far(draws: int) -> None:
 
 def test_tests_of_long_data_are_fewer_but_never_few() -> None:
     budget = default_budget(100_000)
-    assert trials(budget, 100) == trials(Budget(100_000), 10_000) == 25_000
+    assert trials(budget, 100) == trials(DrawBudget(100_000), 10_000) == 25_000
     assert LEAST_TESTS < trials(budget, 1440) < 10_000
     assert trials(budget, 10**6) == LEAST_TESTS
     assert trials(default_budget(2000), 10**6) == 500

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from shoal.core.errors import DataError
-from shoal.data.files import atomic_write, check_writable
+from shoal.data.write import atomic_write, check_writable
 
 
 def no_room(*_: Any) -> NoReturn:
@@ -111,3 +111,27 @@ def test_links_are_followed_and_permissions_kept(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert real.read_text() == "after"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+def test_what_is_private_can_be_read_by_nobody_else_from_the_first_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, modes = tmp_path / "state.json", []
+    state.write_text("before")
+    state.chmod(0o644)
+
+    def renamed(scratch: Path, target: Path) -> None:
+        modes.append(stat.S_IMODE(scratch.stat().st_mode))
+        scratch.rename(target)
+
+    opened, real = [], os.open
+
+    def noted(path: Any, flags: int, mode: int = 0o777) -> int:
+        opened.append(mode)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "open", noted)
+    atomic_write(state, "after", private=True, durable=False)
+    assert (opened, modes) == ([0o600], [0o600])
+    assert state.read_text() == "after"

@@ -13,7 +13,6 @@ from shoal.core.records import sequences
 from shoal.core.registry import dumps, loads
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.table import JointTable
-from shoal.records.domain import RecordDomain
 from shoal.records.field import (
     PairwiseField,
     as_network,
@@ -30,7 +29,7 @@ from shoal.records.sources import (
     pairs_of_network,
     pairs_of_table,
 )
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 
 LINE = RecordDomain.points([0, 1, 3])
 SKEW = np.array([[4, 1, 0], [2, 3, 1], [0, 1, 8]]) / 20

@@ -18,11 +18,10 @@ from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.task import EachEntry, Task
-from shoal.records.domain import RecordDomain
 from shoal.records.field import friend_field
 from shoal.records.published import published_scale
 from shoal.records.sources import FriendModel
-from shoal.records.ties import Dependence
+from shoal.records.ties import Dependence, RecordDomain
 from tests.contract.tasks import TASKS, friends, weak_tree
 
 ONE = Fraction(1)

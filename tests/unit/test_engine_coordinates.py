@@ -21,7 +21,7 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job, load_job
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
-from shoal.places.jobs.traces import degrees, grid_in_km, names_at
+from shoal.places.jobs import degrees, grid_in_km, names_at
 from shoal.places.map import HexGrid, SquareGrid
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain, StateLocator

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import InputError
-from shoal.jobs.live import NO_DAY, NO_ORDER, NO_SUBJECT, UNUSABLE, Live, Reading
+from shoal.jobs.live import NO_DAY, NO_ORDER, NO_SUBJECT, UNUSABLE, Live, LiveReading
 from shoal.jobs.replayable_rng import stream_key
 from shoal.jobs.spark_streams import KEY, checkpoint_key
 from tests.locations import running_task
@@ -118,13 +118,13 @@ def test_bad_rows_of_places_are_answered_and_the_stream_goes_on(tmp_path: Path) 
     plan = calibrated(MECHANISMS["location-laplace"], running_task(), 1)  # type: ignore[arg-type]
     states = plan.task.query.states
     live = Live.of(plan, SECRET, ledger=str(tmp_path / "b.db"))
-    good = [Reading("", 1, states[0]), Reading("", 3, states[1])]
-    state, told = live.advance("ann", None, [good[0], Reading("", 2, "nowhere"), good[1]])
+    good = [LiveReading("", 1, states[0]), LiveReading("", 3, states[1])]
+    state, told = live.advance("ann", None, [good[0], LiveReading("", 2, "nowhere"), good[1]])
     assert [row.error for row in told] == [None, UNUSABLE, None]
     assert [bool(row.cells) for row in told] == [True, False, True]
     _, alone = live.advance("ann", None, good)
     assert [row.cells for row in alone] == [told[0].cells, told[2].cells]
-    again, late = live.advance("ann", state, [Reading("", None, states[0])])
+    again, late = live.advance("ann", state, [LiveReading("", None, states[0])])
     assert (again, late[0].error) == (state, NO_ORDER)
     assert live.advance("", None, good)[1][0].error == NO_SUBJECT
     nobody, starred = live.advance("*", None, good)
@@ -134,7 +134,11 @@ def test_bad_rows_of_places_are_answered_and_the_stream_goes_on(tmp_path: Path) 
 
 def test_bad_rows_of_contexts_are_answered_and_the_day_goes_on(masked: Any) -> None:  # noqa: F811
     live = Live.of(masked, SECRET)
-    rows = [Reading("2024-03-01", 0, "home"), Reading(None, 1, "clinic"), Reading("", 2, "clinic")]
+    rows = [
+        LiveReading("2024-03-01", 0, "home"),
+        LiveReading(None, 1, "clinic"),
+        LiveReading("", 2, "clinic"),
+    ]
     _, told = live.advance("ann", None, rows)
     assert sorted(row.error or "" for row in told) == ["", NO_DAY, NO_DAY]
     assert "clinic" not in str(told)

@@ -16,11 +16,11 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.jobs.live import Live, Reading
+from shoal.jobs.live import Live, LiveReading
 from shoal.jobs.replayable_rng import KeyedRng, stream_key
 from shoal.jobs.spark_streams import STATE, advanced
 from shoal.ledger import open_ledger
-from shoal.places.jobs.traces import grid_in_km
+from shoal.places.jobs import grid_in_km
 from tests.engine_jobs import plan as histogram_plan
 from tests.locations import running_task, town_task
 
@@ -42,16 +42,16 @@ def located() -> Plan:
     return calibrated(MECHANISMS["location-knorm"], running_task(), Fraction(1))
 
 
-def readings(days: int = 2) -> list[Reading]:
+def readings(days: int = 2) -> list[LiveReading]:
     return [
-        Reading(f"2024-03-0{day + 1}", slot, CONTEXTS[(slot * 7 + day) % 3])
+        LiveReading(f"2024-03-0{day + 1}", slot, CONTEXTS[(slot * 7 + day) % 3])
         for day in range(days)
         for slot in range(SLOTS)
     ]
 
 
-def walk() -> list[Reading]:
-    return [Reading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(12)]
+def walk() -> list[LiveReading]:
+    return [LiveReading("", 10 * step, f"s{step * 5 % 6 + 1}") for step in range(12)]
 
 
 @pytest.mark.parametrize("kind", ["contexts", "locations"])
@@ -71,8 +71,8 @@ def test_batches_and_replays_show_the_same(kind: str, masked: Plan, located: Pla
 def test_another_reading_draws_other_noise(located: Plan) -> None:
     # were the words the same, two outputs of one step would differ by the readings alone
     live = Live.of(located, SECRET)
-    _, one = live.advance("ann", None, [Reading("", 0, "s1")])
-    _, two = live.advance("ann", None, [Reading("", 0, "s2")])
+    _, one = live.advance("ann", None, [LiveReading("", 0, "s1")])
+    _, two = live.advance("ann", None, [LiveReading("", 0, "s2")])
     assert one[0].cells.get("multiples") is not None
     assert two[0].cells.get("multiples") is not None
     noise = [
@@ -86,7 +86,7 @@ def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) ->
     live = Live.of(masked, SECRET)
     rows = readings(1)
     state, _ = live.advance("ann", None, rows[:6])
-    after, told = live.advance("ann", state, [rows[2], Reading("2024-02-28", 3, "home")])
+    after, told = live.advance("ann", state, [rows[2], LiveReading("2024-02-28", 3, "home")])
     assert after == state
     assert all(row.late and row.cells.get("shown") is None for row in told)
     _, again = live.advance("ann", state, [rows[5]])  # the slot asked for again
@@ -101,7 +101,7 @@ def test_late_rows_show_nothing_and_move_nothing(masked: Plan, located: Plan) ->
 
 def test_numbers_in_names_of_days_are_compared_as_numbers(masked: Plan) -> None:
     live = Live.of(masked, SECRET)
-    rows = [Reading(day, slot, "home") for day in ("day 10", "day 9") for slot in range(2)]
+    rows = [LiveReading(day, slot, "home") for day in ("day 10", "day 9") for slot in range(2)]
     state, told = live.advance("ann", None, rows)
     assert [(one.day, one.late) for one in told] == [
         ("day 9", False),
@@ -109,7 +109,9 @@ def test_numbers_in_names_of_days_are_compared_as_numbers(masked: Plan) -> None:
         ("day 10", False),
         ("day 10", False),
     ]
-    _, late = live.advance("ann", state, [Reading(day, 0, "home") for day in ("day 9", "day 010")])
+    _, late = live.advance(
+        "ann", state, [LiveReading(day, 0, "home") for day in ("day 9", "day 010")]
+    )
     assert all(one.late for one in late)  # gone by, and another name of the same day
 
 
@@ -181,7 +183,7 @@ def test_coordinates_show_what_their_cells_show() -> None:
         (6, 39.001, 116.001),
     ]
     names = ["1,1", None, "3,3", None, None, "0,0"]
-    readings = [Reading("", at, name) for at, name in enumerate(names, 1)]
+    readings = [LiveReading("", at, name) for at, name in enumerate(names, 1)]
     document, told = live.advance("ann", None, readings)
     found, table = advanced(live, "ann", None, [frame_of(rows[:4]), frame_of(rows[4:])])
     assert found == document

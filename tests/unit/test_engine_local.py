@@ -266,7 +266,9 @@ def test_a_release_per_period_and_an_aggregate_over_series(tmp_path: Path) -> No
         pl.when(pl.col("minute").dt.minute() < 10).then(1).otherwise(2).alias("week")
     )
     write(frame, tmp_path / "in.parquet")
-    layout = Layout(by="user", state="activity", time="minute", period="week")
+    layout = Layout(
+        by="user", state="activity", time="minute", period="week", periods="independent"
+    )
     report = local.run(job(tmp_path / "in.parquet", tmp_path / "o1", layout=layout))
     assert (report.subjects, report.units, report.releases) == (4, 8, 8)
     assert set(released(tmp_path / "o1")["period"]) == {"1", "2"}

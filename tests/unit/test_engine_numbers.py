@@ -18,8 +18,8 @@ from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
 from shoal.ledger import open_ledger
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import centroids
+from shoal.records.ties import RecordGroups
 from tests.engine_jobs import refused, released
 
 LAYOUT = Layout(by="region", numbers=("x", "y"))

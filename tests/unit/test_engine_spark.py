@@ -23,8 +23,8 @@ from shoal.jobs.inputs import Layout
 from shoal.jobs.job import load_job
 from shoal.jobs.spark import check_java, check_reach
 from shoal.ledger import open_ledger
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import centroids
+from shoal.records.ties import RecordGroups
 from tests.engine_jobs import LAYOUT, days, job, plan, refused, released, spread, write
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.ledger_servers import KINDS, fresh_ledger
@@ -171,7 +171,7 @@ def test_tasks_that_fail_after_sampling_return_the_stored_values(
         context = TaskContext.get()
         assert context is not None
         (marks / f"{shard}-{context.attemptNumber()}").touch()
-        if context.attemptNumber() < 2:
+        if shard == 1 and context.attemptNumber() < 2:  # each failure costs a Python of its own
             raise RuntimeError("lost after sampling")
 
     report = engine.run(
@@ -179,7 +179,7 @@ def test_tasks_that_fail_after_sampling_return_the_stored_values(
     )
     assert report.adds_up
     assert report.releases == 19
-    assert {mark.name[-1] for mark in marks.iterdir()} == {"0", "1", "2"}
+    assert {"0-0", "1-0", "1-1", "1-2"} <= {mark.name for mark in marks.iterdir()}
     with open_ledger(where) as ledger:
         assert ledger.verify().charges == 19
         stored = {e.subject: ledger.release(e).answer.multiples for e in ledger.charges()}

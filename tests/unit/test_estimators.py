@@ -9,8 +9,8 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shoal.core.errors import InputError, Refused
-from shoal.records.domain import RecordGroups
 from shoal.records.estimators import PrivateKMeans, PrivateLinearSVC, PrivateLogisticRegression
+from shoal.records.ties import RecordGroups
 
 # the checks ask for near perfect answers on a few dozen rows, so noise is next to none here
 PLENTY = 10**6

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
 import shoal
+from shoal.core.errors import InputError
 from shoal.events.automaton import compile_events
 from shoal.events.event import TimeEvent
 from shoal.events.law import beliefs, law_of, possible, priors, reached
@@ -174,3 +176,30 @@ def test_a_sparse_chain_has_the_same_priors() -> None:
     for a, b in zip(reached(automaton, law), reached(automaton, own), strict=True):
         assert (a == b).all()
     assert event.prior(dense, length=3) < event.prior(dense)
+
+
+def test_contexts_that_are_numbers_are_taken_by_their_labels() -> None:
+    day = shoal.DayChain.of(np.full((2, 2, 2), 0.5), initial=[0.5, 0.5])
+    named = shoal.SensitiveContexts.of("1", moments={"0": [2]}, groups=[["0", "1"]])
+    assert shoal.SensitiveContexts.of([1], moments={0: [2]}, groups=[[0, 1]]) == named
+    assert shoal.SensitiveContexts.of(1, never=0) == shoal.SensitiveContexts.of("1", never=["0"])
+    shoal.SensitiveContexts.of([0]).check((day,))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"memory": "all"}, "must be 'events' or 'none'"),
+        ({"mixture": (1,)}, "one weight for each of the 2 models"),
+        ({"mixture": (0, 0)}, "a weight of 0 or more"),
+        ({"ahead": "yes"}, "true or false"),
+        ({"memory": "none", "ahead": True}, "ahead needs memory"),
+        ({"looking": True}, "is not an option of mask"),
+    ],
+)
+def test_wrong_options_of_a_mask_for_events_are_one_sentence(
+    options: dict[str, Any], words: str
+) -> None:
+    day = shoal.DayChain.of(np.full((2, 2, 2), 0.5), initial=[0.5, 0.5])
+    with pytest.raises(InputError, match=words):
+        shoal.mask([day, day], shoal.Events.of(shoal.visit("1")), delta=0.2, **options)

@@ -41,7 +41,6 @@ ROOMS = {
     "audit": "audit",
     "attack": "attacks",
     "people": "attacks",
-    "stories": "attacks",
     "spec": "spec",
     "jobs": "jobs",
     "views": "edges",
@@ -57,17 +56,7 @@ NEIGHBOURS = {
 HEAVY = ("numba", "scipy", "polars", "pyarrow", "sqlalchemy", "networkx", "matplotlib", "pandas")
 
 # common modules that know a family by name, and may: each is to reach it through the registry
-DOORS = frozenset(
-    (
-        "attacks.scenarios",
-        "audit.bounded",
-        "audit.report",
-        "audit.result",
-        "chains.closeness",
-        "chains.hidden",
-        "networks.laws",
-    )
-)
+DOORS = frozenset(("networks.laws",))
 
 Place = tuple[str, str]  # the folder at the top, and the storey
 

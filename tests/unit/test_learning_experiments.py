@@ -37,8 +37,8 @@ def test_bins_double() -> None:
 def test_a_star_stands_for_all_ties_of_the_published_rows() -> None:
     """The coefficients look at the record with most ties only."""
     from shoal.core.task import EachEntry, Task
-    from shoal.records.domain import RecordDomain
-    from shoal.records.numbers import number_mean
+    from shoal.records.queries import number_mean
+    from shoal.records.ties import RecordDomain
     from studies.dependent_svm import FRIENDSHIP
 
     domain = RecordDomain.interval(0, 1, cells=20)

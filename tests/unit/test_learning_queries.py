@@ -21,9 +21,9 @@ from shoal.core.registry import dumps, loads
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import LOSSES, Objective, linear_classifier, minimise, root_above
-from shoal.records.degrees import degree_accuracy, degree_distribution, graph, non_increasing
-from shoal.records.domain import RecordGroups
 from shoal.records.kmeans import GRID, centroids, spread
+from shoal.records.queries import degree_accuracy, degree_distribution, graph, non_increasing
+from shoal.records.ties import RecordGroups
 
 ALONE = RecordGroups(1)
 

@@ -28,7 +28,7 @@ from shoal.core.plan import Plan, Release
 from shoal.core.task import Model
 from shoal.ledger import EVERYBODY, Limit, Part, Session, SqlLedger, open_ledger
 from shoal.ledger.schema import TABLES
-from shoal.ledger.totals import BEATEN, Conversions
+from shoal.ledger.totals import RETRIES, Conversions
 from shoal.noise.primitives import SeededRng
 from tests.ledger_plans import (
     DATA,
@@ -247,7 +247,7 @@ def test_a_conversion_that_others_keep_outrunning_is_done_under_the_lock(url: st
 
     def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
         calls.append(eta)
-        if len(calls) <= BEATEN:
+        if len(calls) <= RETRIES:
             spend(other)  # so that the number just computed is of no use
         return float(eta)
 
@@ -256,7 +256,7 @@ def test_a_conversion_that_others_keep_outrunning_is_done_under_the_lock(url: st
         with open_ledger(url, conversions=slow) as ledger:
             ledger.limit("5", unit="epsilon")
             spend(ledger)
-        assert calls == [Fraction(n, 10) for n in range(1, BEATEN + 2)]
+        assert calls == [Fraction(n, 10) for n in range(1, RETRIES + 2)]
 
 
 def test_a_family_the_lift_refuses_is_a_reason_not_a_crash(url: str) -> None:

@@ -16,7 +16,7 @@ from shoal.core.charge import Charge
 from shoal.core.errors import CannotCompose, LedgerError, OverBudget
 from shoal.core.plan import Release
 from shoal.ledger import SqlLedger, open_ledger
-from shoal.ledger.accounts import CROWD, USUAL
+from shoal.ledger.accounts import SPARE, USUAL
 from shoal.ledger.settle import Till
 from tests.ledger_plans import DATA, alone, conversions, laplace
 from tests.ledger_servers import KINDS, fresh_ledger
@@ -148,7 +148,7 @@ def test_a_limit_reached_in_between_refuses_and_changes_nothing(
     assert ledger.head("u").seq == 2
 
 
-@pytest.mark.parametrize("room", [1, USUAL, CROWD, CROWD + USUAL + 1, CROWD + USUAL + 2])
+@pytest.mark.parametrize("room", [1, USUAL, SPARE, SPARE + USUAL + 1, SPARE + USUAL + 2])
 def test_a_budget_is_used_up_to_the_last(url: str, room: int) -> None:
     with open_ledger(url, conversions=conversions()) as ledger:
         ledger.limit(Fraction(room, 10), subject="u")
@@ -208,6 +208,35 @@ def test_threads_share_a_ledger_and_a_limit_exactly(url: str) -> None:
             thread.join()
         assert len(taken) == 30
         assert ledger.head("u").seq == 30
+        assert ledger.verify().intact
+
+
+def test_every_thread_hears_that_the_ledger_is_stalled(url: str) -> None:
+    """More threads than there are connections, and a writer that does not let go."""
+    told: list[str] = []
+
+    def work(ledger: SqlLedger, number: int) -> None:
+        try:
+            spend(ledger, subject=f"own {number % 2}")
+        except LedgerError as error:
+            told.append(str(error))
+
+    with open_ledger(url, timeout=0.5) as ledger, open_ledger(url) as other:
+        steady = ledger.database.dialect.words.steady
+
+        def stall(connection: Connection) -> None:
+            if steady is not None:
+                connection.exec_driver_sql(steady)
+            threads = [threading.Thread(target=work, args=(ledger, n)) for n in range(24)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        other.database.write(stall)
+        assert len(told) == 24
+        assert {sentence.count("let it finish, then repeat") for sentence in told} == {1}
+        spend(ledger)
         assert ledger.verify().intact
 
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings, strategies as st
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.chains.families import AnyInitialLaw
-from shoal.chains.hidden import baum_welch, motion_of, posterior
+from shoal.chains.hidden import motion_of, posterior
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
+from shoal.places.learned import baum_welch
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.stream import LocationStream, output_log_likelihoods

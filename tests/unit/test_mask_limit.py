@@ -22,7 +22,7 @@ from shoal.contexts.search.adaptive import (
 )
 from shoal.contexts.search.beliefs import prepare, segment_rise
 from shoal.contexts.search.greedy import greedy, prior_order, private
-from shoal.contexts.search.pacing import SPEED, Effort, OutOfTime, Pacing, affordable, likeliest
+from shoal.contexts.search.pacing import SPEED, Effort, Pacing, SearchEnded, affordable, likeliest
 from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
@@ -165,7 +165,7 @@ def test_an_effort_counts_work_and_seconds() -> None:
     time[0] = 10.0
     assert effort.over()
     assert effort.late()
-    with pytest.raises(OutOfTime):
+    with pytest.raises(SearchEnded):
         effort.on_time()
     assert Effort(5.0).seconds() == np.inf
     assert not Effort(0.0).late()
@@ -203,7 +203,7 @@ def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
         effort.gauge.note = lambda work, seconds: None  # type: ignore[method-assign]
         try:
             found = search(day, 0.1, work=effort)
-        except OutOfTime:
+        except SearchEnded:
             continue
         reached = reachable_origins(day, found)
         first = min((slot for slot, _ in found if slot >= 0), default=day.slots)
@@ -228,7 +228,7 @@ def test_checks_whose_turn_comes_too_late_say_so() -> None:
 
 def test_a_search_that_is_late_says_so_and_a_greedy_one_keeps_what_it_has() -> None:
     day = arrays(sticky())
-    with pytest.raises(OutOfTime):
+    with pytest.raises(SearchEnded):
         search(day, 0.1, work=Effort(1e9, clock=Turned(1.0), ends=20.0))
     hidden = greedy(day, prior_order(day), TENTHS, work=Effort(1e12, clock=Turned(1.0), ends=30.0))
     whole = greedy(day, prior_order(day), TENTHS)

@@ -12,7 +12,7 @@ import pytest
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from tests.oracle.enumeration import Law, chain_law, conditional
+from tests.oracle.enumeration import Law, chain_law
 
 TWO = [[0.9, 0.1], [0.4, 0.6]]
 THREE = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6], [0.7, 0.0, 0.3]]
@@ -42,22 +42,6 @@ def test_marginals_are_those_of_the_joint_law(chain: MarkovChain) -> None:
         assert rows[t] == pytest.approx(expected, abs=1e-14)
         assert chain.marginal(t) == pytest.approx(expected, abs=1e-14)
         assert chain.support(t).tolist() == [p > 0 for p in expected]
-
-
-@BRUTE
-def test_the_reversed_law_is_that_of_the_joint_law(chain: MarkovChain) -> None:
-    length = chain.length or 0
-    law = chain_law(chain, length)
-    for t in range(1, length):
-        for lag in range(1, t + 1):
-            rows = chain.reversed_law(t, lag)
-            for x in range(chain.size):
-                if not chain.support(t)[x]:
-                    assert (rows[x] == 0).all()
-                    continue
-                given = conditional(law, lambda path, t=t, x=x: path[t] == x)  # type: ignore[misc]
-                expected = marginal(given, t - lag, chain.size)
-                assert rows[x] == pytest.approx(expected, abs=1e-13)
 
 
 def test_powers_are_laws_several_steps_later() -> None:
@@ -194,14 +178,6 @@ def test_what_needs_one_matrix_refuses_one_per_step(asked: str) -> None:
         call = operator.methodcaller(asked, 1)
     with pytest.raises(InputError, match=f"{asked} needs one matrix for all steps"):
         call(chain)
-
-
-@pytest.mark.parametrize(("t", "lag"), [(0, 1), (2, 0), (2, 3), (2, -1)])
-def test_a_lag_must_stay_inside_the_sequence(t: int, lag: int) -> None:
-    with pytest.raises(
-        InputError, match=f"lag is {lag} at entry {t}; it must be between 1 and {t}"
-    ):
-        CHAINS["two"].reversed_law(t, lag)
 
 
 def test_an_entry_before_the_first_has_no_law() -> None:

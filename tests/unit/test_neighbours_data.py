@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from shoal.core.errors import DataError
+from shoal.data.entries import people_of, read_table
 from shoal.data.generate import friends_places
-from shoal.data.places import people_of, read_table
 from shoal.records.people import City, distances_of_pairs
 
 CITY = City(south=0, west=0, north=10, east=10)

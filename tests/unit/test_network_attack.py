@@ -11,7 +11,7 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count, histogram
-from shoal.attacks.bayes import attack, most_likely
+from shoal.attacks.beliefs import attack, most_likely
 from shoal.attacks.seen import (
     EntriesSeen,
     Seen,

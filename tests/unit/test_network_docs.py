@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.additive.choice import choose
+from shoal.additive.choice import calibrated, choose, row_named
 from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
@@ -80,13 +80,25 @@ def test_the_tree_table(stay: str) -> None:
 def test_the_table_of_walks(strength: str) -> None:
     net = lattice(14, float(strength))
     task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
-    choice = choose(task, Fraction(1))
-    assert choice.plan.mechanism == "lift"
     _, lift, matrix, group = row(strength)
-    assert lift == scale(choice.plan)
-    found = choice.alternatives["influence-matrix"]
-    assert matrix == ("does not apply" if isinstance(found, str) else scale(found))
-    assert group == f"{float(scale(choice.alternatives['group'])):g}"
+    assert lift == scale(calibrated(row_named("lift"), task, Fraction(1)))
+    try:
+        found = scale(calibrated(row_named("influence-matrix"), task, Fraction(1)))
+    except shoal.Refused:
+        found = "does not apply"
+    assert matrix == found
+    assert group == f"{float(scale(calibrated(row_named('group'), task, Fraction(1)))):g}"
+
+
+@pytest.mark.parametrize(
+    ("strength", "chosen", "least"), [(0.1, "lift", 1.6691), (0.2, "exact", 3.9758)]
+)
+def test_what_is_chosen_for_a_square(strength: float, chosen: str, least: float) -> None:
+    net = lattice(14, strength)
+    task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
+    plan = choose(task, Fraction(1)).plan
+    assert plan.mechanism == chosen
+    assert float(scale(plan)) == pytest.approx(least, abs=1e-3)
 
 
 def test_the_asia_rows() -> None:

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 import shoal.noise
 from shoal.core.rng import Rng
-from shoal.noise import digits as digits_module
-from shoal.noise.digits import (
+from shoal.noise import laplace as digits_module
+from shoal.noise.laplace import (
     WORD_BITS,
     Digit,
+    LatticeLaplace,
     digits_of,
     geometric_batch,
     laplace_batch,
     make_digit,
 )
-from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng
 
 RATES = [

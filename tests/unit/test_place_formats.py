@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -57,7 +58,8 @@ COLUMNS = TrackColumns(user="user", time="time", latitude="lat", longitude="lon"
 
 def released(plan: Plan, **rest: Any) -> pl.DataFrame:
     columns = TrackColumns(user="user", time="time", latitude="lat", longitude="lon", **rest)
-    return release_tracks(plan, readings(), columns, seed=3)
+    rows: pl.DataFrame = release_tracks(plan, readings(), columns, seed=3)
+    return rows
 
 
 def test_steps_keep_their_times_and_have_degrees_beside_km(plan: Plan) -> None:
@@ -330,3 +332,34 @@ def test_ends_and_names_of_roads_are_checked() -> None:
         RoadMap(ends=np.zeros((1, 3)), names=("a",))
     with pytest.raises(InputError, match="name each once"):
         RoadMap(ends=np.zeros((2, 4)), names=("a", "a"))
+
+
+EXTRACT = """<?xml version="1.0" encoding="UTF-8"?>
+<osm version="0.6" generator="by hand">
+ <node id="1" lat="52.0" lon="13.0"/>
+ <node id="2" lat="52.0" lon="13.01"/>
+ <node id="3" lat="52.01" lon="13.01"/>
+ <node id="4" lat="52.02" lon="13.01"/>
+ <way id="10"><nd ref="1"/><nd ref="2"/><tag k="highway" v="residential"/></way>
+ <way id="11"><nd ref="2"/><nd ref="3"/><nd ref="4"/><tag k="highway" v="primary"/></way>
+</osm>
+"""
+
+
+def test_a_map_of_roads_comes_from_an_extract(tmp_path: Path) -> None:
+    pytest.importorskip("osmnx")
+    (tmp_path / "town.osm").write_text(EXTRACT)
+    road = RoadMap.of_extract(str(tmp_path / "town.osm"))
+    assert [road.name_of(k) for k in range(road.size)] == ["1-2", "2-3", "3-4"]  # every bend
+    assert road.cell_of([52.0], [13.004]).tolist() == [0]
+    chain = free_walk(road)
+    query = coordinates(chain)
+    made = calibrate(query, PolicyGraph.complete(chain.states), chain, epsilon=1)
+    assert made.guarantee.proved
+    assert loads(dumps(chain)) == chain
+
+
+def test_an_extract_without_osmnx_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "osmnx", None)
+    with pytest.raises(InputError, match=r"need osmnx; install it with"):
+        RoadMap.of_extract("town.osm")

@@ -14,8 +14,7 @@ import pytest
 
 import shoal
 from shoal.core.errors import DataError, InputError
-from shoal.data.bins import Bins
-from shoal.data.rows import parse_where
+from shoal.data.rows import Bins, parse_where
 from shoal.data.table import MOST_STATES, Dataset, from_table
 from shoal.data.times import clock, duration, microseconds
 

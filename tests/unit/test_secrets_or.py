@@ -88,11 +88,9 @@ def test_facts_a_series_does_not_have_are_refused(where: dict[str, str], said: s
         shoal.calibrate(shoal.count(CHAIN.states, "1"), secrets, CHAIN, epsilon=1)
 
 
-def test_a_black_box_is_not_tried_on_events() -> None:
+def test_a_black_box_is_not_tried_on_one_of_several_facts() -> None:
     from shoal.audit.fact_pairs import laws
 
-    with pytest.raises(Refused, match="says nothing about having been at '1'"):
-        laws((CHAIN,), shoal.Events.of(shoal.visit("1")), CHAIN.states)
     either = shoal.SecretPairs.of([(ANN | BOB, NOBODY)])
     with pytest.raises(Refused, match="is not drawn"):
         laws((TABLE,), either, ("well", "ill"))

@@ -132,6 +132,19 @@ def test_a_step_that_was_charged_and_never_told_is_recovered(town: Plan, ledger:
     assert stream.recovered(ledger, **names(7)) is None  # nothing is charged by asking
 
 
+def test_a_step_is_charged_in_one_statement(
+    town: Plan, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, _ = LocationStream.begin(town).read("1,1", ledger=ledger, **names(0))
+    monkeypatch.setattr(ledger.database, "read", None)
+    monkeypatch.setattr(ledger.database, "glance", None)
+    monkeypatch.setattr(ledger.database, "write", None)
+    stream, release = stream.read("1,2", ledger=ledger, **names(1))
+    monkeypatch.undo()
+    assert ledger.release(ledger.charges()[-1]).answer.multiples == release.z
+    assert ledger.verify().intact
+
+
 class OwnTransaction:
     """A service's ledger: charge, output and state in a transaction that the service began."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from itertools import pairwise, product
 from typing import Any
@@ -114,3 +115,65 @@ def test_centres_that_noise_put_on_the_edge_are_told() -> None:
     with pytest.warns(UselessRelease, match="coordinates of the centres lie on the edge"):
         found = PrivateKMeans(3, epsilon=0.05, random_state=1).fit(rows)
     assert found.clamped_ == int(np.isin(found.cluster_centers_, (0.0, 1.0)).sum()) > 0
+
+
+WARNED = r"(says less than the public model|as wide as the answer)"
+
+
+def _network(epsilon: float) -> Any:
+    ill = [[0.6, 0.4], [0.2, 0.8]]
+    people = [f"p{k}" for k in range(8)]
+    net = shoal.BayesNet.of(
+        {"season": [0.5, 0.5], **dict.fromkeys(people, ill)},
+        parents={key: ["season"] for key in people},
+        domains={"season": ["cold", "warm"], **{key: ["ill", "well"] for key in people}},
+    )
+    weights = {name: {"ill": 1, "well": 0} for name in people}
+    return shoal.calibrate(
+        shoal.variable_sum(net, weights), shoal.EachEntry(), net, epsilon=epsilon
+    )
+
+
+def _contagion(epsilon: float) -> Any:
+    crowd = shoal.Contagion.cliques([4] * 30, shoal.networks.exponential_law(1))
+    query = shoal.count(crowd.states, crowd.states[-1])
+    return shoal.calibrate(query, shoal.EachEntry(), crowd, epsilon=epsilon)
+
+
+def _ties(epsilon: float) -> Any:
+    domain = shoal.records.RecordDomain.named(["no", "yes"])
+    law = [[0.4, 0.1], [0.1, 0.4]]
+    pairs = [[2 * k, 2 * k + 1] for k in range(50)]
+    model = shoal.Dependence.of(domain, 100, pairs, law)
+    query = shoal.count(["no", "yes"], "yes")
+    return shoal.calibrate(query, shoal.EachEntry(), model, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("made", [_network, _contagion, _ties])
+def test_every_family_compares_its_noise_with_range_and_model(made: Any) -> None:
+    poor, good = usefulness(made(0.01)), usefulness(made(10))
+    for found in (poor, good):
+        assert found.spread is not None
+        assert found.prior_error is not None
+        assert 0 < found.prior_error <= found.spread / 2
+    assert not poor.tells
+    assert re.search(WARNED, " ".join(poor.warnings))
+    assert good.tells
+    assert not good.warnings
+    assert "who guesses from the public model alone is off by" in made(10).explain()
+
+
+def test_the_variance_of_tied_records_is_that_of_their_joint_law() -> None:
+    plan = _ties(1)
+    found = plan.task.family[0].answer_variance(plan.task.query)
+    # a pair of friends adds 0, 1 or 2 with probabilities .4, .2 and .4
+    assert found == pytest.approx([50 * 0.8])
+
+
+def test_numbers_in_bins_and_boxes_have_a_range() -> None:
+    groups = shoal.records.RecordGroups(largest=1)
+    query = shoal.records.number_mean(low=0, high=4, records=10)
+    plan = shoal.calibrate(query, shoal.EachEntry(), groups, epsilon=1)
+    assert usefulness(plan).spread == 4
+    tiny = shoal.calibrate(query, shoal.EachEntry(), groups, epsilon="0.1")
+    assert re.search(WARNED, " ".join(usefulness(tiny).warnings))

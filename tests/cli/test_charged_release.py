@@ -83,3 +83,60 @@ def test_one_series_may_be_charged_under_another_name(run: Run, folder: Path) ->
     assert run(*RELEASE, "-o", "a.json", "--subject", "anna").exit_code == 0
     with open_ledger(folder / "budget.db") as ledger:
         assert ledger.accounts() == [("anna", "")]
+
+
+def test_a_release_of_all_charges_everybody_in_it(run: Run, folder: Path) -> None:
+    """A release per person and then one over all: the second is about each person too."""
+    with open_ledger(folder / "budget.db") as ledger:
+        ledger.limit("0.01", unit="epsilon", subject="p1")
+        ledger.limit("99", unit="epsilon", subject="p0")
+    town = (*RELEASE, "-o", "a.json", "--together", "--subject", "town")
+    refused = run(*town)
+    assert refused.exit_code == 3
+    assert "subject 'p1'" in refused.stderr
+    with open_ledger(folder / "budget.db") as ledger:
+        assert not ledger.charges()
+    assert run(*town, "--members", "nobody").exit_code == 0
+    with open_ledger(folder / "budget.db") as ledger:
+        assert [entry.subject for entry in ledger.charges()] == ["town"]
+        ledger.limit("99", unit="epsilon", subject="p1")
+    assert run(*town, "--force").exit_code == 0
+    with open_ledger(folder / "budget.db") as ledger:
+        charged = sorted(entry.subject for entry in ledger.charges())
+        assert charged == ["p0", "p1", "town", "town"]
+        assert str(ledger.charges("town")[-1].members).startswith("2 ")
+
+
+def test_members_are_a_column_or_everybody(run: Run, folder: Path) -> None:
+    rows = ["person,minute,activity,ward\n"]
+    rows += [f"p{n % 2},{n},{'sit' if n % 3 else 'walk'},w{n % 4}\n" for n in range(20)]
+    (folder / "days.csv").write_text("".join(rows))
+    town = (*RELEASE, "--together", "--subject", "town")
+    assert run(*town, "-o", "a.json", "--members", "ward").exit_code == 0
+    assert run(*town, "-o", "b.json", "--members", "everybody").exit_code == 0
+    with open_ledger(folder / "budget.db") as ledger:
+        charged = {entry.subject for entry in ledger.charges()}
+        assert charged == {"*", "town", "w0", "w1", "w2", "w3"}
+        assert ledger.charges("town")[-1].members == "*"
+        assert ledger.spent("somebody new") is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--members", "everybody"), "--members are those of one release about many people"),
+        (("--together", "--subject", "t", "--members", "ward"), "has no column 'ward'"),
+        (("--together", "--subject", "p0"), ""),  # the aggregate is one of its series: charged once
+    ],
+)
+def test_members_that_fit_nothing(
+    run: Run, folder: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = run(*RELEASE, "-o", "a.json", *options)
+    assert words in done.stderr
+    assert (done.exit_code == 0) == (not words)
+
+
+def test_members_need_a_ledger(run: Run) -> None:
+    done = run("release", "spec.toml", "days.csv", "-o", "a.json", "--members", "everybody")
+    assert "--members is 'everybody' without --ledger" in done.stderr

@@ -138,3 +138,39 @@ def test_a_folder_without_a_job_is_refused(run: Run) -> None:
     done = run("job", "status", "in")
     assert done.exit_code == 2
     assert "holds no job" in done.output
+
+
+def test_a_job_over_regions_charges_the_people_in_them(folder: Path, run: Run) -> None:
+    rows = ["region,person,minute,activity\n"]
+    for number in range(6):
+        rows += [
+            f"r{number % 2},p{number},{minute},{'sit' if minute % 3 else 'walk'}\n"
+            for minute in range(20)
+        ]
+    (folder / "regions.csv").write_text("".join(rows))
+    job = ("release", "week.toml", "regions.csv", "--by", "region", "--series", "person")
+    ledger = ("--ledger", "budget.db", "--members", "person")
+    with open_ledger(folder / "budget.db") as account:
+        account.limit("0.01", unit="epsilon", subject="p3")
+    done = run(*job, "-o", "out", *ledger)
+    assert "1 release(s)" in done.stdout, done.output
+    with open_ledger(folder / "budget.db") as account:
+        charged = sorted(entry.subject for entry in account.charges())
+    assert charged == ["p0", "p2", "p4", "r0"]  # r1 holds p3, whose limit is too small
+    assert run(*job, "-o", "all", "--ledger", "b.db", "--members", "everybody").exit_code == 0
+    with open_ledger(folder / "b.db") as account:
+        assert [account.charges(name)[0].members for name in ("r0", "r1")] == ["*", "*"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--members", "everybody"), "--members are the ledger's; name --ledger too"),
+        (("--members", "minute", "--ledger", "b.db"), "the column of --series"),
+        (("--members", "person", "--ledger", "b.db"), "no column of series is named beside"),
+    ],
+)
+def test_members_of_a_job_that_fit_nothing(run: Run, options: tuple[str, ...], words: str) -> None:
+    done = run("release", *WEEK, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr

@@ -104,6 +104,7 @@ def test_a_limit_makes_the_ledger_and_holds(ledger: Run, tmp_path: Path) -> None
     done = ledger("limit", budget, "--eta", "0.3", "--subject", "u", "--requester", "*")
     assert done.exit_code == 0, done.output
     assert "0.3 for eta of subject 'u' in each period for each requester" in done.output
+    assert "'u' has never been charged so far: is the name right?" in done.output
     told = json.loads(ledger("limit", budget, "--epsilon", "1/3", "--json").output)
     assert told == {
         "unit": "epsilon",
@@ -112,6 +113,7 @@ def test_a_limit_makes_the_ledger_and_holds(ledger: Run, tmp_path: Path) -> None
         "subject": "*",
         "period": "*",
         "requester": None,
+        "never_charged": False,
     }
     with open_ledger(budget) as opened:
         assert [str(limit.amount) for limit in opened.limits()] == ["3/10", "1/3"]

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from sqlalchemy import select
 
@@ -627,3 +628,20 @@ def test_a_plan_that_says_what_is_not_so_is_not_charged(url: str) -> None:
                 spend(ledger, plan)
         assert content(ledger) == before
         spend(ledger, TENTH)
+
+
+def test_all_series_in_one_release_are_its_members(ledger: SqlLedger) -> None:
+    """Whoever releases many together charges each of them, and may say otherwise."""
+    table = pl.DataFrame({"user": ["ann"] * 4 + ["bob"] * 4, "state": ["0", "1"] * 4})
+    plan = laplace("0.1")
+    named: dict[str, Any] = {"state": "state", "series": "user", "together": True, "ledger": ledger}
+    plan.release(table, subject="town", **named)
+    assert ledger.accounts() == [("ann", ""), ("bob", ""), ("town", "")]
+    plan.release(table, subject="ann", **named)  # one of them: charged once
+    plan.release(table, subject="county", members=[], **named)
+    plan.release(table, subject="land", members="everybody", **named)
+    counts = [len(ledger.charges(name)) for name in ("ann", "bob", "county")]
+    assert counts == [2, 2, 1]
+    assert ledger.charges("land")[0].members == "*"
+    with pytest.raises(InputError, match="members is 'ann'; give a list of names"):
+        plan.release(table, subject="town", members="ann", **named)

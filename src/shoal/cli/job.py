@@ -118,7 +118,8 @@ def start(wish: ReleaseWish, own: JobWish) -> None:
 
     with show.working("calibrating"):
         plans, section = job_plans(wish.source, parts=parts)
-    layout = _layout(columns.over(NamedColumns.of(section)), own, plans)
+    named = columns.over(NamedColumns.of(section))
+    layout = replace(_layout(named, own, plans), members=_members(wish.members, named.series))
     with _no_empty_folder(wish.out):
         made = Job.of(
             plans[""] if own.group is None and "" in plans else plans,
@@ -156,13 +157,26 @@ def _check(wish: ReleaseWish, own: JobWish) -> None:
         raise InputError("--plot and --workers do not go with --by; drop them")
     if wish.every and own.period_column:
         raise InputError("--every and --period-column both name periods; drop one of them")
-    if wish.ledger is None and (wish.key or wish.period or wish.requester):
-        raise InputError("--key, --period and --requester are the ledger's; name --ledger too")
+    if wish.ledger is None and (wish.key or wish.period or wish.requester or wish.members):
+        raise InputError(
+            "--key, --period, --requester and --members are the ledger's; name --ledger too"
+        )
     if own.group is not None and not wish.source.is_dir():
         raise InputError(
             f"--group is {own.group!r}, so SPEC must be a folder with a spec for each group, "
             f"named after it; {str(wish.source)!r} is none"
         )
+
+
+def _members(who: str | None, series: str | None) -> str | None:
+    """Whom a job charges beside its subjects: the people its series are of, or everybody."""
+    if who is None or who in ("everybody", "nobody"):
+        return who if who == "everybody" else None
+    if who != series:
+        raise InputError(
+            f"--members is {who!r}; in a job it is everybody, nobody or the column of --series"
+        )
+    return "series"
 
 
 @contextmanager

@@ -166,10 +166,13 @@ def limit(
             period=None if lifetime else period,
             requester=requester,
         )
+        idle = _never_charged(opened, (made,))
     if as_json:
-        screen.print_json(limit_object(made))
-    else:
-        typer.echo(f"Limit set: {_number(made.amount)} for {made.describe()}")
+        screen.print_json({**limit_object(made), "never_charged": bool(idle)})
+        return
+    typer.echo(f"Limit set: {_number(made.amount)} for {made.describe()}")
+    if idle:
+        typer.echo(f"{subject!r} has never been charged so far: is the name right?")
 
 
 @app.command()

@@ -80,6 +80,12 @@ Key = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Repeat a command with its key without paying twice."),
 ]
+Members = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHO", help="Whom an aggregate charges too: everybody, nobody, or a COLUMN."
+    ),
+]
 By = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="A job over many files: one release per value of it."),
@@ -113,6 +119,7 @@ class ReleaseWish:
     period: str
     requester: str
     key: str | None
+    members: str | None
     seed: int | None
     every: str | None
     workers: int
@@ -155,6 +162,7 @@ def release(
     subject: Subject = "",
     period: Period = "",
     requester: Requester = "",
+    members: Members = None,
     key: Key = None,
     seed: DemoSeed = None,
     by: By = None,
@@ -182,7 +190,7 @@ def release(
     if key == "":
         raise InputError("--key is empty; name the release, or drop --key and one is made up")
     charged: dict[str, Any] = {"ledger": ledger, "subject": subject, "period": period}
-    charged |= {"requester": requester, "key": key, "seed": seed}
+    charged |= {"requester": requester, "key": key, "members": members, "seed": seed}
     how: dict[str, Any] = {"every": every, "workers": workers, "plot": plot}
     how |= {"as_json": as_json, "force": force}
     wish = ReleaseWish(source=source, data=data, out=out, columns=columns, **charged, **how)
@@ -215,11 +223,9 @@ def _check_wish(wish: ReleaseWish) -> None:
     from shoal.core.charge import refuse_seed
 
     if wish.ledger is None:
-        said = {"subject": wish.subject, "period": wish.period, "requester": wish.requester}
-        given = [name for name, value in {**said, "key": wish.key}.items() if value]
-        if given:
-            value = {**said, "key": wish.key}[given[0]]
-            raise InputError(f"--{given[0]} is {value!r} without --ledger; name the ledger too")
+        for name in ("subject", "period", "requester", "members", "key"):
+            if value := getattr(wish, name):
+                raise InputError(f"--{name} is {value!r} without --ledger; name the ledger too")
     refuse_seed(wish.seed is not None and wish.ledger is not None, "--seed is given with --ledger")
     if wish.out.suffix.lower() not in (*SUFFIXES, *TABLES):
         raise InputError(
@@ -267,10 +273,11 @@ def _released(wish: ReleaseWish) -> None:
     if steps is None:
         raise InputError(f"{plan.mechanism} answers step by step, not once; use `shoal stream`")
     _check_suffix(wish.out, TABLES, "tables")
-    if wish.subject or wish.requester or wish.key or wish.columns.together is not None:
+    single = (wish.subject, wish.requester, wish.key, wish.members)
+    if any(single) or wish.columns.together is not None:
         raise InputError(
-            "--subject, --requester, --key, --together and --each are for single releases, and "
-            f"{plan.mechanism} answers step by step; drop them"
+            "--subject, --requester, --key, --members, --together and --each are for single "
+            f"releases, and {plan.mechanism} answers step by step; drop them"
         )
     steps(plan, columns, wish)
 
@@ -282,13 +289,13 @@ def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
 
     view = view_of(plan)
     try:
-        reads, parts = series_in(plan, wish.data, columns)
+        reads, parts, together = series_in(plan, wish.data, columns)
         records = {name: read() for name, read in reads.items()}
     except DataError as error:
         hint = "" if view.hint is None else view.hint(plan, columns)
         raise DataError(f"{error}{hint}") from None
     note_pauses(wish.data, columns)
-    account = ChargedTo.of(wish, columns, parts)
+    account = ChargedTo.of(wish, columns, parts, together)
     account.check(list(records), together=view.whole or bool(columns.together))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # told below, in the words of a command

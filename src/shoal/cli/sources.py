@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from shoal.cli import show
-from shoal.core.charge import Ledger, PartOf, check_periods
+from shoal.core.charge import EVERYBODY, Ledger, PartOf, check_periods, members_of
 from shoal.core.errors import BudgetError, DataError, InputError
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import plan_hook
@@ -40,12 +40,22 @@ class ChargedTo:
     period: str = ""
     requester: str = ""
     key: str = ""
+    members: tuple[str, ...] = ()
     periods: str = "parts"
     parts: Mapping[str, PartOf] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wish: ReleaseWish, columns: NamedColumns, parts: Mapping[str, PartOf]) -> ChargedTo:
-        """The account the options name; without a ledger nothing is charged."""
+    def of(
+        cls,
+        wish: ReleaseWish,
+        columns: NamedColumns,
+        parts: Mapping[str, PartOf],
+        together: tuple[str, ...] = (),
+    ) -> ChargedTo:
+        """The account the options name; without a ledger nothing is charged.
+
+        `together` are the series of an aggregate, each of which is charged unless others are named.
+        """
         if wish.ledger is None:
             return cls(where=None)
         if wish.period and parts:
@@ -57,6 +67,7 @@ class ChargedTo:
             subject=wish.subject,
             period=wish.period,
             requester=wish.requester,
+            members=members_of(_members(wish, columns), wish.subject, together),
             periods=check_periods(periods, "--period") if wish.period or parts else "parts",
             parts=parts,
         )
@@ -70,6 +81,10 @@ class ChargedTo:
             raise InputError(
                 "a release of all series together needs --subject, under which it is charged"
             )
+        if self.members and not together:
+            raise InputError(
+                "--members are those of one release about many people; name --together too"
+            )
         owners = {self.parts[name].subject if name in self.parts else name for name in names}
         if self.subject and len(owners) > 1:
             raise InputError(
@@ -82,7 +97,9 @@ class ChargedTo:
         from shoal.ledger.entries import can_hold
 
         said = {"--subject": self.subject, "--period": self.period, "--requester": self.requester}
-        said |= {"--key": self.key, **({} if self.subject else {f"series {n!r}": n for n in names})}
+        own = self.members if self.members != EVERYBODY else ()
+        people = [*own, *([] if self.subject else names)]
+        said |= {"--key": self.key, **{f"series {name!r}": name for name in people}}
         for what, name in said.items():
             if not can_hold(name) or (what.startswith("series") and not name):
                 raise DataError(
@@ -120,6 +137,7 @@ class ChargedTo:
                     ledger=ledger,
                     requester=self.requester,
                     key=self.key if len(records) == 1 else f"{self.key}/{name}",
+                    members=self.members,
                     **self._whose(name),
                 )
             except (BudgetError, InputError) as error:
@@ -150,6 +168,17 @@ class ChargedTo:
             f"; {what} were charged and are kept in the ledger: repeat the command with "
             f"--key {self.key} and they cost nothing more"
         )
+
+
+def _members(wish: ReleaseWish, columns: NamedColumns) -> tuple[str, ...] | str | None:
+    """Whom `--members` names: everybody, nobody, or the values of a column in rows that count."""
+    if wish.members in (None, "everybody"):
+        return wish.members
+    if wish.members == "nobody":
+        return ()
+    from shoal.data.entries import values_in
+
+    return values_in(wish.data, wish.members, columns.where, columns.sep)
 
 
 # What a release is made from: a plan, stored or calibrated from a spec, and columns of a file.
@@ -279,10 +308,13 @@ TOGETHER = "all"  # the name of the one release of all series together
 
 
 class Series(NamedTuple):
-    """Name to what reads and checks its records, and which names are parts of a series."""
+    """Name to what reads and checks its records, which names are parts of a series, and the
+    series in a release of all of them together.
+    """
 
     reads: Mapping[str, Callable[[], Any]]
     parts: Mapping[str, PartOf]
+    together: tuple[str, ...] = ()
 
 
 def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
@@ -302,7 +334,9 @@ def series_in(plan: Plan, data: str, columns: NamedColumns) -> Series:
     if columns.together:
         if dataset.parts:
             raise InputError("--every makes a release of each part; drop --together")
-        return Series({TOGETHER: lambda: plan.task.read(dataset.sequences(states))}, {})
+        everyone = dataset.names if columns.series is not None else ()
+        reads = {TOGETHER: lambda: plan.task.read(dataset.sequences(states))}
+        return Series(reads, {}, tuple(everyone))
     names = note_small(dataset, lambda told: typer.echo(f"NOTE: {told}.", err=True))
     reads = {name: partial(_one_series, plan, dataset, name) for name in names}
     return Series(reads, dataset.parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shoal.core.errors import DataError, InputError
+from shoal.core.records import label
 from shoal.core.registry import load
 from shoal.core.rng import Rng, SystemRng
 
@@ -141,6 +142,17 @@ class Charge:
     def __post_init__(self) -> None:
         if not self.subject:
             raise InputError("subject is empty; a ledger needs to know whose data is released")
+
+
+def members_of(said: Any, subject: str, series: Sequence[str] = ()) -> tuple[str, ...]:
+    """Who is charged beside the subject: those named, or else every series of an aggregate."""
+    if said is None:
+        return tuple(name for name in series if name != subject)
+    if isinstance(said, str):
+        if said == "everybody":
+            return EVERYBODY
+        raise InputError(f"members is {said!r}; give a list of names, or shoal.ledger.EVERYBODY")
+    return tuple(label(name) for name in said)
 
 
 def source_for(ledger: Ledger | None, rng: Rng | int | None) -> Rng:

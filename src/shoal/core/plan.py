@@ -8,12 +8,13 @@ import math
 import os
 import warnings
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from shoal.core.charge import Charge, Ledger, Part, opened, source_for
+from shoal.core.charge import Charge, Ledger, Part, members_of, opened, source_for
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
 from shoal.core.guarantee import AddingRule, Composition, Guarantee
@@ -231,7 +232,7 @@ class Plan(Shown, Value):
         requester: str = "",
         key: str | None = None,
         part: Part | str | tuple[int, int] | None = None,
-        members: tuple[str, ...] = (),
+        members: Sequence[Any] | str | None = None,
         rng: Rng | int | None = None,
         together: bool = False,
         **columns: Any,
@@ -242,13 +243,14 @@ class Plan(Shown, Value):
         file; then `columns` name where its entries are (`state=`, `series=`, `time=`, `gap=`,
         `missing=`, `bins=`, … of `shoal.read`). Several series are released `together` only when
         asked; see `release_each`. `ledger` may be a path; a number as `rng` seeds a demo. The other
-        names are those of a `Charge`; `part` may be a span (from, to) or a name.
+        names are those of a `Charge`; `part` may be a span (from, to) or a name, and `members` of
+        a release of all series together are these series, unless others are named.
         """
         self._check_single()
         _warn(self)
         with opened(ledger) as account:
             source = source_for(account, rng)
-            records, library = self._read(data, columns, together=together)
+            records, library, series = self._read(data, columns, together=together)
             if account is None:
                 made = self._draw(records, source)
             else:
@@ -259,7 +261,7 @@ class Plan(Shown, Value):
                     requester=requester,
                     key=key,
                     part=Part.of(part),
-                    members=members,
+                    members=members_of(members, subject, series),
                 )
                 made = account.settle(charge, lambda: self._draw(records, source))
         return made if library is None else replace(made, library=library)
@@ -306,11 +308,11 @@ class Plan(Shown, Value):
 
     def _read(
         self, data: Any, columns: dict[str, Any], *, together: bool
-    ) -> tuple[Any, str | None]:
-        """The records of `data`, checked, and the library of the table they came in."""
+    ) -> tuple[Any, str | None, tuple[str, ...]]:
+        """The records of `data`, checked, the library of its table, and the series in it."""
         if isinstance(data, Sequences | list | tuple) and not columns:
-            return self.task.read(data), None
-        found: tuple[Any, str | None] = load("shoal.data.entries:records_for")(
+            return self.task.read(data), None, ()
+        found: tuple[Any, str | None, tuple[str, ...]] = load("shoal.data.entries:records_for")(
             self.task, data, columns, together=together
         )
         return found

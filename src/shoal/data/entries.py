@@ -15,11 +15,11 @@ from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.charge import PartOf
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label, labels, sequences, shown_names
+from shoal.core.records import Sequences, label, labels, missing, sequences, shown_names
 from shoal.core.task import Task
 from shoal.data.frames import is_frame, library_of, to_polars
 from shoal.data.parquet import parquet_whole
-from shoal.data.read import SUFFIXES, load_columns, matching, read, reason_of
+from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
 from shoal.data.rows import MISSING, Bins
 from shoal.data.table import Columns, Dataset, check_columns, from_table
 from shoal.data.times import parse_duration
@@ -57,24 +57,28 @@ class EachSeries(NamedTuple):
 
 def records_for(
     task: Task, data: Any, columns: dict[str, Any], *, together: bool = False
-) -> tuple[Any, str | None]:
-    """The records a task takes, from a table, a file or plain values, and the table's library."""
+) -> tuple[Any, str | None, tuple[str, ...]]:
+    """The records a task takes, from a table, a file or plain values, and the table's library.
+
+    Third come the series of a table that are released `together`, by name.
+    """
     if not is_source(data):
         if columns:
             _dataset(data, None, columns)  # refuses columns of what has none
-        return task.read(data), None
+        return task.read(data), None, ()
     if not _of_states(task.query):
-        return task.read(_rows(task.query, data, columns)), library_of(data)
+        return task.read(_rows(task.query, data, columns)), library_of(data), ()
     found, library, _ = each_series(task, data, columns)
+    names = tuple(found) if together and columns.get("series") is not None else ()
     if len(found) == 1:
-        return next(iter(found.values())), library
+        return next(iter(found.values())), library, names
     if not together:
         raise InputError(
             f"the data holds {len(found)} series; release each by itself with plan.release_each("
             "data, series=…), or all in one release with together=True"
         )
     chains = tuple(chain for records in found.values() for chain in records.chains)
-    return task.read(Sequences(task.query.states, chains)), library
+    return task.read(Sequences(task.query.states, chains)), library, names
 
 
 def each_series(task: Task, data: Any, columns: dict[str, Any]) -> EachSeries:
@@ -127,6 +131,16 @@ def split_by(dataset: Dataset, labelled: Dataset, group: str) -> dict[str, Seque
         ).sequences()
         for value, names in sorted(members.items())
     }
+
+
+def values_in(path: str, column: str, where: str | None, sep: str | None) -> tuple[str, ...]:
+    """The values of a column in the rows that count, each once, sorted."""
+    wanted = Columns(state=column, where=where)
+    tables = raw_tables(path, wanted, sep=sep or ",", role="members")
+    found = {value for table, _, _ in tables for value in table[column].unique()}
+    if any(missing(value) for value in found):
+        raise DataError(f"column {column!r} is empty in some rows; name somebody in every row")
+    return tuple(sorted(map(label, found)))
 
 
 def note_small(dataset: Dataset, tell: Callable[[str], None]) -> list[str]:

@@ -34,7 +34,8 @@ class Census:
     are in `values`, `times` and `numbers`, ordered by unit, series and time: unit u has
     values[bounds[u]:bounds[u + 1]], and its chains begin at `starts`, of which
     first_chain[u]:first_chain[u + 1] are its own. `problems` says why a unit cannot be released;
-    `gaps` are its rows without a state that only cut its chains.
+    `gaps` are its rows without a state that only cut its chains. `members` are the series of each
+    unit, where they are people; else empty.
     """
 
     subjects: list[str]
@@ -50,6 +51,7 @@ class Census:
     first_chain: Ints
     problems: dict[int, str]
     gaps: Ints
+    members: list[tuple[str, ...]]
 
     @property
     def units(self) -> int:
@@ -123,7 +125,19 @@ def take_census(rows: pl.DataFrame, layout: Layout, size: int, *, lenient: bool 
         first_chain=np.searchsorted(starts, bounds),
         problems=problems,
         gaps=gaps if gaps is not None else np.zeros(total, dtype=np.int64),
+        members=_members(rows, total) if layout.members == "series" else [()] * total,
     )
+
+
+def _members(rows: pl.DataFrame, total: int) -> list[tuple[str, ...]]:
+    """The names of the series of each unit, each once."""
+    unit = _units(rows)[0]
+    series, names = coded(rows["series"])
+    found: list[list[str]] = [[] for _ in range(total)]
+    for both in np.unique(unit * len(names) + series).tolist():
+        owner, name = divmod(both, len(names))
+        found[owner].append(names[name])
+    return [tuple(own) for own in found]
 
 
 def _uncut(rows: pl.DataFrame) -> tuple[pl.DataFrame, Ints | None, Ints | None]:

@@ -18,7 +18,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
-from shoal.core.charge import Charge, Part, refuse_seed
+from shoal.core.charge import Charge, Part, members_of, refuse_seed
 from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
@@ -117,11 +117,12 @@ class Charging:
     period: str = ""
     requester: str = ""
 
-    def can_name(self, subject: str, period: str) -> bool:
+    def can_name(self, subject: str, period: str, members: Sequence[str] = ()) -> bool:
         """Whether the ledger can hold these names."""
         from shoal.ledger.entries import can_hold
 
-        return bool(subject) and can_hold(subject) and can_hold(period or self.period)
+        people = (subject, *members)
+        return all(people) and all(map(can_hold, people)) and can_hold(period or self.period)
 
     def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
         """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""
@@ -132,6 +133,9 @@ class Charging:
     def charge_unit(self, plan: Plan, census: Census, unit: int, layout: Layout | None) -> Charge:
         """The charge of a unit: a part of its subject's series where the layout says so."""
         charge = self.charge(plan, census.subjects[unit], census.periods[unit])
+        told = "everybody" if layout is not None and layout.members == "everybody" else None
+        members = members_of(told, charge.subject, census.members[unit])
+        charge = replace(charge, members=members)
         if layout is None or layout.periods != "parts":
             return charge
         if layout.every is None:  # a column names the parts

@@ -39,6 +39,7 @@ def release_files(
     name: str | None = None,
     period: str = "",
     requester: str = "",
+    members: str | None = None,
     skip_bad: bool = False,
     memory: int = MEMORY,
     seed: int | None = None,
@@ -59,15 +60,17 @@ def release_files(
     `rows` are `missing`, `bins`, `unit`, `tz`, `where` and `sep`, as in `shoal.read`.
 
     With a ledger each release is charged before it is drawn, under the key (name, subject, period,
-    plan): the same `name` brings stored values back. A job that was stopped is taken up again by
-    `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the report.
+    plan): the same `name` brings stored values back. Where a subject is an aggregate, `members`
+    says whom it charges too: its "series", or "everybody". A job that was stopped is taken up
+    again by `shoal job resume OUT`. Bad files stop the job, or with `skip_bad` are named in the
+    report.
     """
     pause = parse_duration(gap) if isinstance(gap, str) else gap
     daily = by_days(plans) and period_column is None and time is not None
     layout = Layout(
         by=by, state=state, latitude=latitude, longitude=longitude, numbers=numbers,
         series=series, time=time, gap=pause, group=group, period=period_column, daily=daily,
-        every=every, periods=periods, **_known(rows),
+        every=every, periods=periods, members=members, **_known(rows),
     )  # fmt: skip
     rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
     rest |= {"skip_bad": skip_bad, "seed": seed}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MICROSECOND = timedelta(microseconds=1)
+MEMBERS = ("series", "everybody")  # whom a job charges beside the subject of an aggregate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class Layout:
     periods are to each other: "parts" of a series (those of `every` unless said otherwise), or
     "independent", which is a claim. Plans about numbers (K-means) have no `state` but `numbers`,
     the columns of each record; location plans on a map may have `latitude` and `longitude` instead.
+    `members` says whom a ledger charges beside the subject, when it is an aggregate: its "series"
+    (people of a region), or "everybody".
     `missing`, `bins`, `unit`, `tz`, `where` and `sep` are those of `shoal.read`.
     """
 
@@ -60,6 +63,7 @@ class Layout:
     tz: str | None = None
     where: str | None = None
     sep: str = ","
+    members: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", tuple(self.numbers))
@@ -78,6 +82,7 @@ class Layout:
         if (self.daily or self.every) and (self.time is None or self.period is not None):
             asked = "daily" if self.daily else "every"
             raise InputError(f"{asked} needs a time column, and no column of periods beside it")
+        self._check_members()
         if self.series == self.by:
             object.__setattr__(self, "series", None)
         single = (self.state, self.series, self.time, self.latitude, self.longitude)
@@ -103,6 +108,17 @@ class Layout:
             )
         if self.where is not None:
             parse_where(self.where)
+
+    def _check_members(self) -> None:
+        if self.members not in (None, *MEMBERS):
+            raise InputError(
+                f"members is {self.members!r}; in a job it is {' or '.join(map(repr, MEMBERS))}"
+            )
+        if self.members == "series" and self.series in (None, self.by):
+            raise InputError(
+                "members is 'series', and no column of series is named beside that of the subject; "
+                "name the column of people with series (--series)"
+            )
 
     @property
     def edges(self) -> Bins | None:

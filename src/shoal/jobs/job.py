@@ -201,6 +201,7 @@ class Job:
         if len(streams) > 1:
             raise InputError("some plans are for streams and some for single releases; split them")
         self._check_periods()
+        self._check_members()
         self._check_rows()
         self.maps()
 
@@ -222,6 +223,15 @@ class Job:
             raise InputError(
                 'periods is "parts", but steps of a stream add over all of it; name no column of '
                 'periods, or say "independent"'
+            )
+
+    def _check_members(self) -> None:
+        members = self.layout.members
+        if members is not None and (self.stream or self.ledger is None):
+            lack = "the plans answer row by row" if self.stream else "there is no ledger"
+            raise InputError(
+                f"members is {members!r}, for single releases that a ledger charges, and {lack}; "
+                "drop it"
             )
 
     def _check_rows(self) -> None:
@@ -274,7 +284,7 @@ class Job:
 
     def store(self) -> None:
         """Write the definition and the plans into the notes; refused when a job is there."""
-        taken = _taken(self.out)  # looked at first: what a rival writes meanwhile comes with its job
+        taken = _taken(self.out)  # looked at first: a rival's files come with its job
         if (self.notes / "job.json").exists():
             raise DataError(
                 f"{str(self.out)!r} holds a job already; go on with `shoal job resume "

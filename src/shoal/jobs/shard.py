@@ -94,7 +94,7 @@ def _unnamable(census: Census, charging: Charging) -> dict[int, str]:
     return {
         unit: NO_NAME
         for unit in range(census.units)
-        if not charging.can_name(census.subjects[unit], census.periods[unit])
+        if not charging.can_name(census.subjects[unit], census.periods[unit], census.members[unit])
     }
 
 

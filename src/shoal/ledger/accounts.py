@@ -181,15 +181,17 @@ class Judge:
     def __call__(self, account: Account, charge: Charge, subject: str) -> BudgetError | None:
         """Why the charge is refused for a subject; None when it is allowed."""
         kind = Kind.of(charge)
-        moment = (kind, self.moment, self.everybody.head.seq)
+        # within a batch ends have no hash yet: what is known there is known of nothing else
+        moment = (kind, self.moment, self.everybody.head)
         if account.room[1] > 0 and account.room[0] == moment:
             return None
         limits = tuple(self._matching(charge, subject))
-        key = (frozenset(account.counts.items()), self.everybody.head.seq, kind, limits)
+        key = (frozenset(account.counts.items()), self.everybody.head, kind, limits)
         if key not in self._known:
             counts = account.counts + self.everybody.counts
             self._known[key] = self._verdict(counts, charge, limits)
-            usual = self._known[key] is None and account.counts[kind] >= USUAL
+            stored = bool(self.everybody.head.hash) or self.everybody.head == NO_LINK
+            usual = self._known[key] is None and stored and account.counts[kind] >= USUAL
             if usual and self._has_room(counts, charge, limits):
                 account.room = (moment, SPARE)
         return self._known[key]

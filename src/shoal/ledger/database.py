@@ -43,8 +43,9 @@ class Dialect:
     `explain` is a sentence about one; `passing` is whether the same transaction, begun again, may
     succeed; `lost` is whether the connection broke, so that nobody knows how a commit ended. `lock`
     makes the other writers of a subject wait until the transaction ends, `free` is whether none
-    does, `guard` is for those of the house chain; None where there is one writer anyway. `user`
-    asks the server who is connected.
+    does, `guard` is for those of the house chain; None where there is one writer anyway. `newest`
+    is whether a statement sees all that was committed before it, not only before its transaction;
+    None where a writer always does. `user` asks the server who is connected.
     """
 
     words: Words
@@ -59,6 +60,7 @@ class Dialect:
     lock: str | None = None
     free: str | None = None
     guard: str | None = None
+    newest: str | None = None
     user: str | None = None
 
 

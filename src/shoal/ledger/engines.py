@@ -280,6 +280,7 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         lock="SELECT pg_advisory_xact_lock(hashtextextended(:subject, 0))",
         free="pg_try_advisory_xact_lock(hashtextextended(:subject, 0))",
         guard=HOUSE_LOCK,
+        newest="current_setting('transaction_isolation') = 'read committed'",
         user="SELECT current_user",
     )
     return Database(shown(str(url)), engine, dialect, secret_of(url))

@@ -361,7 +361,9 @@ _HOUSE_END = (
     "(SELECT max(seq) FROM (SELECT max(seq) AS seq FROM shoal_house UNION ALL "
     "SELECT max(seq) FROM shoal_versions) AS ends)"
 )
-_EVERYBODY_END = "coalesce((SELECT max(place) FROM shoal_entries WHERE subject = '*'), 0)"
+_EVERYBODY_END = (
+    "coalesce((SELECT hash FROM shoal_entries WHERE subject = '*' ORDER BY place DESC LIMIT 1), '')"
+)
 _ADD = (
     f"INSERT INTO shoal_entries ({', '.join(_COLUMNS)}) SELECT "
     + ", ".join(f"CAST(:{name} AS {_TYPES.get(name, 'TEXT')})" for name in _COLUMNS)
@@ -373,11 +375,11 @@ _ADD = (
 
 
 @cache
-def adding(free: str | None) -> TextClause:
-    """The statement that adds a charge if nothing changed since it was judged, and, where `free`
-    is a condition for it, nobody asked the other writers of its subject to wait."""
-    waiting = "" if free is None else f"AND {free} "
-    return text(f"{_ADD}{waiting}ON CONFLICT DO NOTHING")
+def adding(*conditions: str | None) -> TextClause:
+    """The statement that adds a charge if nothing changed since it was judged and, where there
+    are any, under conditions of the database's own."""
+    more = "".join(f"AND {condition} " for condition in conditions if condition is not None)
+    return text(f"{_ADD}{more}ON CONFLICT DO NOTHING")
 
 
 ENDS = text(f"SELECT {_HOUSE_END}, {_EVERYBODY_END}")
@@ -402,7 +404,7 @@ _SINCE = text(
 _NONE = "CAST(NULL AS TEXT)"
 GLANCE = text(  # all that a charge about a known subject depends on, in one statement
     f"SELECT 'house' AS what, {_HOUSE_END} AS number, {', '.join([_NONE] * 5)} UNION ALL "
-    f"SELECT 'everybody', {_EVERYBODY_END}, {', '.join([_NONE] * 5)} UNION ALL "
+    f"SELECT 'everybody', 0, {_EVERYBODY_END}, {', '.join([_NONE] * 4)} UNION ALL "
     f"SELECT 'key', place, {', '.join([_NONE] * 5)} FROM shoal_entries "
     "WHERE requester = :requester AND key = :key UNION ALL "
     f"SELECT 'charge', place, hash, {_KIND} FROM shoal_entries "

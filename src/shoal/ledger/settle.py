@@ -157,7 +157,8 @@ class Till:
         self.database = database
         self.memory = memory
         self.books = Books()
-        self._add = adding(database.dialect.free)
+        self._add = adding(database.dialect.newest, database.dialect.free)
+        self._add_many = adding(database.dialect.newest)
 
     def settle(
         self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
@@ -238,7 +239,7 @@ class Till:
         self.keep(documents)
         value = pack(charge.plan, release)
         row = row_of(charge, charge.subject, value, account.head, seen.house.seq)
-        given = {**row, "previous": account.head.hash, "everybody": seen.everybody.head.seq}
+        given = {**row, "previous": account.head.hash, "everybody": seen.everybody.head.hash}
         head = Head(row["place"], row["hash"])
         if not (self.database.write_one(self._add, given) or self._is_there(charge.subject, head)):
             self.books.forget([charge.subject])
@@ -262,9 +263,9 @@ class Till:
         found: dict[str, list[Any]] = {}
         for what, *row in self.database.glance(GLANCE, names):
             found.setdefault(what, []).append(row)
-        ends = (found["house"][0][0], found["everybody"][0][0])
+        ends = (found["house"][0][0], found["everybody"][0][1])
         account = continued(known, sorted(found.get("charge", [])))
-        if account is None or "key" in found or ends != (seen.house.seq, seen.everybody.head.seq):
+        if account is None or "key" in found or ends != (seen.house.seq, seen.everybody.head.hash):
             return None
         return seen._replace(accounts={charge.subject: account})
 
@@ -310,6 +311,8 @@ class Till:
             outcomes = self._tried(batch, seen, guessed=True)
             if outcomes is not None:
                 return outcomes
+        if guess:
+            self._check_sight(connection)
         self._lock(connection, subjects)
         for _ in range(ATTEMPTS):
             outcomes = self._tried(batch, self._refreshed(connection, subjects), guessed=False)
@@ -343,7 +346,7 @@ class Till:
             _store_plans(connection, batch.documents)
         rows = list(_rows([(charges[place], drawn[place]) for place in allowed], seen, after))
         # a lock for each of very many subjects would be more than a server holds
-        add = self._add if len(batch.subjects) <= MANY else adding(None)
+        add = self._add if len(batch.subjects) <= MANY else self._add_many
         if not _all_added(connection, add, rows):
             return None
         for name, account in after.items():
@@ -360,6 +363,16 @@ class Till:
         if not all(name in known for name in subjects):
             return None
         return LedgerView(house, self.books.everybody, {name: known[name] for name in subjects})
+
+    def _check_sight(self, connection: Connection) -> None:
+        """Refuse a transaction that would not see what others commit while it lasts."""
+        newest = self.database.dialect.newest
+        if newest is None or connection.exec_driver_sql(f"SELECT {newest}").scalar():
+            return
+        raise InputError(
+            "connection is in a transaction that sees one moment only, so charges that others "
+            "commit meanwhile would not count; begin it with isolation_level READ COMMITTED"
+        )
 
     def _lock(self, connection: Connection, subjects: list[str]) -> None:
         dialect = self.database.dialect
@@ -416,11 +429,11 @@ class Till:
 
     def _refreshed(self, connection: Connection, subjects: Sequence[str]) -> LedgerView:
         """The books brought up to date: the house, everybody's charges, and these subjects."""
-        seq, everybody_place = connection.execute(ENDS).one()
+        seq, everybody_hash = connection.execute(ENDS).one()
         house, everybody = self.books.house, self.books.everybody
         if house is None or house.seq != seq:
             house = self.books.house = self._read_house(connection, seq)
-        if everybody_place != everybody.head.seq:
+        if everybody_hash != everybody.head.hash:
             everybody = self.books.everybody = loaded(connection, [EACH])[EACH]
         seen = {EACH: everybody} if EACH in subjects else {}
         absent = []
@@ -498,10 +511,10 @@ def _rows(
             row = row_of(charge, name, own, ends[name], seen.house.seq)
             rows.append({**row, "previous": ends[name].hash})
             ends[name] = Head(row["place"], row["hash"])
-    everybody = seen.everybody.head.seq
+    everybody = seen.everybody.head.hash
     for row in sorted(rows, key=lambda row: str(row["subject"])):  # so that no two batches wait
         yield {**row, "everybody": everybody}
-        everybody += row["subject"] == EACH
+        everybody = row["hash"] if row["subject"] == EACH else everybody
     for name, end in ends.items():
         after[name].head = end
 

@@ -253,7 +253,7 @@ class SqlLedger(Shown):
             tallies = [self._tally(connection, counts, one, requester) for one in periods]
             steps = not each and any(is_step(plan) for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
-            etas = _etas(connection, subject, period or "", requester) if steps else none
+            etas = _etas(connection, subject, period, requester) if steps else none
             return tallies, etas
 
         tallies, etas = self.database.read(work)
@@ -492,16 +492,17 @@ def _counted(
     return counted
 
 
-def _etas(connection: Connection, subject: str, period: str, requester: str | None) -> Etas:
-    """The etas charged about one subject in one period, by one requester if named; how often."""
+def _etas(connection: Connection, subject: str, period: str | None, requester: str | None) -> Etas:
+    """The etas charged about one subject and about everybody, and how often: in one period and by
+    one requester, where they are named."""
+    named = {"period": period, "requester": requester}
+    given = {name: value for name, value in named.items() if value is not None}
     asked = text(
-        "SELECT eta, count(*) FROM shoal_entries WHERE subject = :subject AND period = :period "
-        + ("" if requester is None else "AND requester = :requester ")
+        "SELECT eta, count(*) FROM shoal_entries WHERE subject IN (:subject, '*') "
+        + "".join(f"AND {name} = :{name} " for name in given)
         + "GROUP BY eta"
     )
-    given = {"subject": subject, "period": period}
-    given |= {} if requester is None else {"requester": requester}
-    rows = connection.execute(asked, given)
+    rows = connection.execute(asked, {"subject": subject, **given})
     return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
 
 

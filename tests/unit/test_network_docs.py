@@ -91,10 +91,15 @@ def test_the_table_of_walks(strength: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strength", "chosen", "least"), [(0.1, "lift", 1.6691), (0.2, "exact", 3.9758)]
+    ("side", "strength", "chosen", "least"),
+    [
+        (6, 0.2, "exact", 2.349),
+        pytest.param(14, 0.1, "lift", 1.6691, marks=pytest.mark.slow),
+        pytest.param(14, 0.2, "exact", 3.9758, marks=pytest.mark.slow),
+    ],
 )
-def test_what_is_chosen_for_a_square(strength: float, chosen: str, least: float) -> None:
-    net = lattice(14, strength)
+def test_what_is_chosen_for_a_square(side: int, strength: float, chosen: str, least: float) -> None:
+    net = lattice(side, strength)
     task = Task(query=shoal.count("01", "1"), secrets=shoal.EachEntry(), family=(net,))
     plan = choose(task, Fraction(1)).plan
     assert plan.mechanism == chosen

@@ -80,7 +80,9 @@ states = ["a"]
 epsilon = 1.0
 mechanism = "group"
 """
-SPECS = {"day": DAY, "walk": WALK, "count": COUNT}
+STEPS = COUNT.replace("length = 10\n", "").replace("[privacy]", "every = 4\n[privacy]")
+STEPS = STEPS.replace('"group"', '"lift"')
+SPECS = {"day": DAY, "walk": WALK, "count": COUNT, "steps": STEPS}
 
 
 @cache
@@ -145,10 +147,7 @@ def fill(connection: Any, spaces: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Spaces with two people, a device each, and an application; all plans in each."""
     found: dict[str, dict[str, str]] = {}
     for space in spaces:
-        tokens = {"operator": first_key(connection, space).token}
-        for person in ("ada", "ben"):
-            tokens[person] = make_key(connection, space, PERSON, person).token
-            tokens[f"{person}-phone"] = make_key(connection, space, DEVICE, person).token
+        tokens = {"operator": first_key(connection, space).token, **people_keys(connection, space)}
         tokens["viewer"] = make_key(connection, space, APPLICATION, "viewer").token
         tokens["stranger"] = make_key(connection, space, APPLICATION, "stranger").token
         for name in SPECS:
@@ -159,8 +158,19 @@ def fill(connection: Any, spaces: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return found
 
 
+def people_keys(connection: Any, space: str) -> dict[str, str]:
+    """Two people's own keys, and one of a device of each."""
+    tokens = {}
+    for person in ("ada", "ben"):
+        tokens[person] = make_key(connection, space, PERSON, person).token
+        tokens[f"{person}-phone"] = make_key(connection, space, DEVICE, person).token
+    return tokens
+
+
 def settings_in(folder: Path, **more: Any) -> Settings:
-    """Settings of a gateway in a folder, with a key for states."""
+    """Settings of a gateway in a folder, with a key for states; what it serves is made before."""
+    for name in SPECS:
+        plan(name)
     key = folder / "states.key"
     if not key.exists():
         write_key(key)

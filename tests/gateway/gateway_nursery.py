@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from functools import cache
 from importlib import import_module
@@ -22,6 +23,7 @@ import httpx
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
+SAID = Path(tempfile.gettempdir()) / f"shoal-nursery-{os.getpid()}.log"  # what workers said last
 
 
 class Nursery:
@@ -53,7 +55,11 @@ class Nursery:
 
     def kill(self, port: int) -> None:
         """kill -9; fails when the worker had ended by itself, which none may."""
-        os.kill(self.pids.pop(port), signal.SIGKILL)
+        try:
+            os.kill(self.pids.pop(port), signal.SIGKILL)
+        except ProcessLookupError:
+            said = SAID.read_text(errors="replace")[-4000:]
+            raise AssertionError(f"a worker ended by itself:\n{said}") from None
 
     def stop(self) -> None:
         """Kill all that are left; the process that forks serves the next one."""
@@ -69,10 +75,11 @@ def _forking() -> subprocess.Popen[str]:
         [sys.executable, __file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=SAID.open("w"),
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
     )
+    atexit.register(SAID.unlink, missing_ok=True)
     atexit.register(found.kill)
     return found
 
@@ -99,7 +106,7 @@ def _serve(settings: dict[str, Any]) -> None:
     if given is not None:  # a file that says what time it is
         streams.CLOCK = lambda: float(Path(given).read_text())
     found = load_settings(**settings)
-    uvicorn.run(create(found), host="127.0.0.1", port=found.port, log_level="critical")
+    uvicorn.run(create(found), host="127.0.0.1", port=found.port, log_level="error")
 
 
 NEEDED = (

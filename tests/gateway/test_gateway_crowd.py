@@ -132,7 +132,7 @@ def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> N
 
 
 def test_a_worker_is_warm_before_its_first_slot_and_charges_nobody_for_it(rooms: Rooms) -> None:
-    assert rooms.store.read(ALL, lambda c: warm_up(rooms.house, c)) == 1
+    assert warm_up(rooms.house) == 1
     assert rooms.subjects() == []
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
         non_negative as non_negative,
         simplex as simplex,
     )
+    from shoal.additive.running import (
+        RunningStream as RunningStream,
+        in_steps as in_steps,
+    )
 
 FAMILY = Family(
     name="additive",
@@ -61,6 +65,10 @@ FAMILY = Family(
         "shoal.additive.plans:Measured",
         "shoal.additive.lift:Leakage",
         "shoal.additive.queries:ExternalQuery",
+        "shoal.additive.running:InSteps",
+        "shoal.additive.running:Running",
+        "shoal.additive.running:RunningState",
+        "shoal.additive.running:RunningStream",
     ),
     rows={
         "laplace": "shoal.additive.laplace:ROW",
@@ -76,6 +84,7 @@ FAMILY = Family(
     bodies={
         "additive": "shoal.audit.exact:additive_audit",
         "measured": "shoal.audit.bounds:measured_audit",
+        "running": "shoal.audit.exact:running_audit",
     },
     secrets_sections={
         "each-entry": "shoal.spec.fields:EachEntrySecrets",
@@ -85,6 +94,9 @@ FAMILY = Family(
         "sum": "shoal.spec.fields:SumQuery",
         "mean": "shoal.spec.fields:MeanQuery",
         "histogram": "shoal.spec.fields:HistogramQuery",
+    },
+    hooks={
+        "stream": "shoal.cli.stream:CountLines",
     },
 )
 
@@ -98,6 +110,7 @@ NAMES = {
         "non_negative",
         "simplex",
     ),
+    "additive.running": ("RunningStream", "in_steps"),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

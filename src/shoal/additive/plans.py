@@ -122,7 +122,10 @@ class Rounds(Additive):
 
 
 def sampler_for(query: Query, noise: Noise) -> Additive:
-    """What draws `query` plus `noise`: round by round where the query is asked in rounds."""
+    """What draws `query` plus `noise`: in rounds or in steps where the query is asked so."""
+    own: Callable[[Noise], Additive] | None = getattr(query, "sampler", None)
+    if own is not None:
+        return own(noise)
     return Rounds(query, noise) if isinstance(query, InRounds) else Additive(query, noise)
 
 

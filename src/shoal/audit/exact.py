@@ -10,6 +10,7 @@ from typing import TypeVar
 from shoal.additive.choice import MECHANISMS, loss_as_drawn
 from shoal.additive.plans import eta_above, keeps_total
 from shoal.additive.queries import LinearQuery, linear
+from shoal.additive.running import Running
 from shoal.audit.bounds import learning_audit, least_upper
 from shoal.audit.case import AuditCase
 from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
@@ -139,6 +140,22 @@ def additive_audit(plan: Plan, curve: bool) -> Audit:
         assumptions=ASSUMED,
         not_checked=(*_notes(found), *NOT_CHECKED),
     )
+
+
+def running_audit(plan: Plan, curve: bool) -> Audit:
+    """What a series in steps leaks: at least what one step does, at most the lift of all.
+
+    One step is a sum over a chain of its entries, which is followed exactly.
+    """
+    body = plan.body
+    assert isinstance(body, Running)
+    whole = learning_audit(plan, curve)
+    one, inner = Additive(body.query.query, body.noise), body.query.query
+    family = tuple(replace(model, length=body.query.every) for model in plan.task.family)  # type: ignore[type-var]
+    task = Task(query=inner, secrets=plan.task.secrets, family=family)
+    lower, _, worst = _largest(_findings(task, one, whole.upper, None, curve))
+    claim = whole.claim if plan.guarantee.notion == "entry-dp" else (lower, whole.claim[1])
+    return replace(whole, lower=lower, claim=claim, witness=worst.witness)
 
 
 def _own_bound(plan: Plan) -> float:

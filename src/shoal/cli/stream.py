@@ -25,6 +25,7 @@ from shoal.cli.show import escaped, unicode_out
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from shoal.additive.running import RunningStream
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
@@ -45,6 +46,7 @@ Examples:
 A line in:  {"context": "home"}, or {"day": "2024-03-04", "slot": 36, "context": "work"}
   with --clock: {"time": "2024-03-04T18:05", "context": "work"}
 A line out: {"slot": 36, "shown": "work"}; null stands for suppressed
+Of counts:  {"state": "walk"} or {"skip": 2}; out: {"entries": 60, "shown": {"walk": 12.0}, …}
 Of places:  {"lat": 39.91, "lon": 116.41}, {"state": "3,4"} or {"skip": 2}
        out: {"time": 1, "z": [1.5, 2], "estimate": [1.4, 1.6], …}
 \b
@@ -132,6 +134,61 @@ class PlainLines:
         return ""
 
 
+class CountLines:
+    """Lines of entries for `shoal stream`: a state each, null or {"skip": 3} where none was read.
+
+    A line out says which entry it was, and at the end of a step its noisy answer.
+    """
+
+    charged = True
+
+    def __init__(self, plan: Plan, wish: StreamWish) -> None:
+        from shoal.additive.running import running
+
+        self._plan, self._wish = plan, wish
+        self._every = running(plan).query.every
+        if wish.clock is not None:
+            raise InputError("--clock is for the contexts of a day; drop it for other streams")
+
+    def begin(self) -> RunningStream:
+        from shoal.additive.running import RunningStream
+
+        start = "0" if self._wish.start is None else self._wish.start
+        if not start.isdecimal():
+            raise InputError(f"--start is {start!r}; give the number of the first entry")
+        return RunningStream.begin(self._plan, int(start))
+
+    def goes_on(self, stored: Plan) -> bool:
+        return stored == self._plan
+
+    def step(
+        self, runner: RunningStream, reading: dict[str, Any], rng: Rng
+    ) -> tuple[RunningStream, dict[str, Any]]:
+        """The stream after a line, and the line to write; skipped steps show their answers too."""
+        wish = self._wish
+        skipped = reading.get("skip", 1)
+        if type(skipped) is not int or not 1 <= skipped <= self._every:
+            raise InputError("skip is no whole number from 1 to the entries of a step")
+        observed = None if "skip" in reading else reading.get(wish.field, reading.get("state"))
+        shown = None
+        for _ in range(skipped):
+            runner, release = runner.read(
+                observed,
+                rng=rng if wish.ledger is None else None,
+                ledger=wish.ledger,
+                subject=wish.subject,
+                period=wish.period,
+            )
+            shown = release or shown
+        told: dict[str, Any] = {"entries": runner.state.first + runner.state.over}
+        if shown is not None:
+            told |= {"shown": shown.as_dict(), "read": shown.answer.entries}
+        return runner, told
+
+    def doubt(self, runner: RunningStream, reading: dict[str, Any]) -> str:
+        return ""
+
+
 @app.command(epilog=EXAMPLES)
 def stream(
     source: PlanSource,
@@ -169,7 +226,7 @@ def stream(
     free = StreamWish(field=field, clock=clock, start=start, subject=subject, period=period)
     lines: Lines = family(plan, free)
     if ledger is not None and not lines.charged:
-        raise InputError("--ledger charges streams of places and of contexts, not this one")
+        raise InputError("--ledger charges streams of places, contexts and counts, not this one")
     texts = _lines_in()
     with _charged(free, ledger) as wish:
         lines = family(plan, wish)

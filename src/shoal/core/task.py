@@ -140,6 +140,9 @@ class Task(Value):
                     f"{list(model.states)}; they must be the same, in the same order"
                 )
         self.secrets.check(self.family)
+        check = getattr(self.query, "check", None)  # a series in steps needs laws without an end
+        if check is not None:
+            check(self.family)
 
     @property
     def tied(self) -> int | None:

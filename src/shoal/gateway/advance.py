@@ -19,7 +19,16 @@ from typing import Any, NamedTuple
 from shoal.core.errors import CannotCompose, InputError, OverBudget
 from shoal.core.plan import Plan
 from shoal.gateway.clock import Clock, Slot
-from shoal.gateway.machines import PAUSED, REFUSED, SILENT, SUPPRESSED, Payer, ShownSlot, StreamKind
+from shoal.gateway.machines import (
+    HIDDEN,
+    PAUSED,
+    REFUSED,
+    SILENT,
+    SUPPRESSED,
+    Payer,
+    ShownSlot,
+    StreamKind,
+)
 
 CLOSED, EARLY, PAUSE, UNREADABLE, BUDGET, OUTSIDE = (
     "closed",
@@ -175,20 +184,18 @@ def begun(stream: LiveStream) -> LiveStream:
     """
     state = stream.kind.begin(stream.plan)
     for _ in range(stream.clock.slot(stream.closed).number if stream.clock.slots else 0):
-        state, _ = stream.kind.skip(stream.plan, state, SILENT)
+        state, _ = stream.kind.skip(stream.plan, state, None, status=SILENT)
     return replace(stream, standing=Standing(stream.closed, state))
 
 
 def _silent_until(stream: LiveStream, ordinal: int, account: AccountOf) -> LiveStream:
     """The stream with every slot before `ordinal` drawn: those without a reading as silent."""
+    unread = HIDDEN if stream.silence == "hide" else SILENT
     while stream.standing.decided < ordinal:
         slot = stream.standing.decided
-        if stream.paused(slot):
-            stream = _skipped(stream, slot, PAUSED)
-        elif stream.silence == "hide":
-            stream, _ = _drawn(stream, slot, partial(stream.kind.hidden, stream.plan), account)
-        else:
-            stream = _skipped(stream, slot, SILENT)
+        status = PAUSED if stream.paused(slot) else unread
+        skip = partial(stream.kind.skip, stream.plan, status=status)
+        stream, _ = _drawn(stream, slot, skip, account)
     return stream
 
 
@@ -199,29 +206,22 @@ def _drawn(
     account: AccountOf,
 ) -> tuple[LiveStream, bool]:
     """The stream after a slot that was charged and drawn, or refused by the ledger, which shows."""
-    period = stream.clock.slot(ordinal).day
+    before, payer = _state_at(stream, ordinal), account(stream.clock.slot(ordinal).day, ordinal)
     try:
-        state, shown = step(_state_at(stream, ordinal), account(period, ordinal))
+        state, shown, refused = *step(before, payer), False
     except (OverBudget, CannotCompose):
-        return _skipped(stream, ordinal, REFUSED), True
-    return _after(stream, ordinal, state, shown), False
-
-
-def _skipped(stream: LiveStream, ordinal: int, status: str) -> LiveStream:
-    state, shown = stream.kind.skip(stream.plan, _state_at(stream, ordinal), status)
-    return _after(stream, ordinal, state, shown)
+        skipped = stream.kind.skip(stream.plan, before, payer, status=REFUSED)
+        state, shown, refused = *skipped, True
+    drawn = (ordinal, shown.status, shown.value, state)
+    pending = (*stream.standing.pending, drawn)
+    standing = replace(stream.standing, decided=ordinal + 1, pending=pending)
+    return replace(stream, standing=standing), refused
 
 
 def _state_at(stream: LiveStream, ordinal: int) -> bytes:
     """The machine before a slot: a fresh one at the beginning of a day."""
     fresh = stream.clock.slots > 0 and stream.clock.first_of_day(ordinal)
     return stream.kind.begin(stream.plan) if fresh else stream.standing.state
-
-
-def _after(stream: LiveStream, ordinal: int, state: bytes, shown: ShownSlot) -> LiveStream:
-    drawn = (ordinal, shown.status, shown.value, state)
-    pending = (*stream.standing.pending, drawn)
-    return replace(stream, standing=replace(stream.standing, decided=ordinal + 1, pending=pending))
 
 
 def _swapped_before(stream: LiveStream, ordinal: int) -> bool:

@@ -42,10 +42,9 @@ def lay_anchor(store: Store, path: Path) -> None:
 
 
 def hold_still(house: House, connection: Connection, now: float) -> int:
-    """How many streams of contexts pause until their day is over, because it is known in part."""
-    rows = connection.execute(
-        select(STREAMS).where(STREAMS.c.forgotten.is_(None), STREAMS.c.kind == "contexts")
-    ).all()
+    """How many streams pause until their day or step is over, because it is known in part."""
+    days = STREAMS.c.kind.in_(("contexts", "counts"))
+    rows = connection.execute(select(STREAMS).where(STREAMS.c.forgotten.is_(None), days)).all()
     for row in rows:
         stream = loaded(house, connection, row)
         first = max(row.closed, stream.standing.decided)

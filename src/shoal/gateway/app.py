@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from shoal import __version__
@@ -81,13 +82,17 @@ class Gateway:
     async def start(self) -> None:
         """Bring the schema up to date and start the clock."""
         sys.setswitchinterval(SWITCH)
-        await asyncio.to_thread(patiently, self.store.migrate)
-        await asyncio.to_thread(check_anchor, self.store, self.settings.head_file)
-        await asyncio.to_thread(self.store.read, ALL, partial(warm_up, self.rooms))
+        await asyncio.to_thread(patiently, self._made_ready)
         parts = [self.ticker.run, self.jobs.run]
         if self.store.postgres:
             parts.append(Listener(self.store, self.hub).run)
         self._tasks = [asyncio.create_task(kept_going(part)) for part in parts]
+
+    def _made_ready(self) -> None:
+        """The schema is the newest, the database no older copy, plans are built."""
+        self.store.migrate()
+        check_anchor(self.store, self.settings.head_file)
+        warm_up(self.rooms)
 
     async def stop(self) -> None:
         """End gracefully: connections first, then the clock, then the store."""
@@ -182,12 +187,23 @@ def patiently(work: Callable[[], T]) -> T:
     while True:
         try:
             return work()
-        except (LedgerError, Problem) as error:
-            away = error.status == 503 if isinstance(error, Problem) else UNREACHABLE in str(error)
-            if not away or time.monotonic() > end:
+        except Exception as error:
+            if not _away(error) or time.monotonic() > end:
                 raise
             log.warning("the database is away", error=type(error).__name__)
             time.sleep(RESTART)
+
+
+def _away(error: Exception) -> bool:
+    """Whether a database could not be reached, or ended under the work: nothing is wrong with it.
+
+    A connection that breaks while it is prepared raises the driver's own error, which has a state.
+    """
+    if isinstance(error, Problem):
+        return error.status == 503
+    if isinstance(error, LedgerError):
+        return UNREACHABLE in str(error)
+    return isinstance(error, DBAPIError) or hasattr(error, "sqlstate")
 
 
 def create(settings: Settings | None = None) -> FastAPI:

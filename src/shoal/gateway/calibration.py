@@ -179,10 +179,18 @@ def _dry_run(plan: Any) -> list[Any] | None:
     kind, model, rng = kind_of(plan), plan.task.family[0], SystemRng()
     if kind is None:
         return None
-    walk = model.sample(rng) if kind.name == "contexts" else model.sample(STEPS, rng)
+    steps = plan.task.query.every if kind.name == "counts" else STEPS
+    walk = model.sample(rng) if kind.name == "contexts" else model.sample(steps, rng)
     state, shown = plan.body.init(), []
-    for place in list(walk)[:STEPS]:
+    for place in list(walk)[:steps]:
         name = model.states[int(place)]
         state, told = plan.body.step(state, name, rng)
-        shown.append({"made_up": name, "shown": told if kind.name == "contexts" else told.point})
-    return shown
+        shown.append({"made_up": name, "shown": _told(kind.name, told)})
+    return shown[-STEPS:]
+
+
+def _told(kind: str, shown: Any) -> Any:
+    """What a machine shows, as JSON has it."""
+    if kind == "places":
+        return shown.point
+    return shown if kind == "contexts" or shown is None else list(shown.values)

@@ -1,5 +1,5 @@
-"""The one place where the gateway meets the families: contexts and places as bytes and plain
-values.
+"""The one place where the gateway meets the families: contexts, places and counts as bytes and
+plain values.
 
 A kind turns stored bytes and a reading into new bytes and what may be seen. A step charges first,
 then draws; both happen in the transaction of the account it is given.
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.additive.running import Running, RunningState, RunningStream, running
 from shoal.contexts.day import DayChain
 from shoal.contexts.stream import advance as mask_step, open_day
 from shoal.core.charge import Ledger
@@ -26,9 +27,17 @@ from shoal.places.machine import LocationMachine
 from shoal.places.packed import HEADER, Kept, from_bytes, to_bytes
 from shoal.places.stream import LocationStream
 
-SHOWN, SUPPRESSED, SILENT, PAUSED, REFUSED = "shown", "suppressed", "silent", "paused", "refused"
+SHOWN, SUPPRESSED, COUNTING = "shown", "suppressed", "counting"
+SILENT, PAUSED, REFUSED = "silent", "paused", "refused"  # why a slot was not read, for everybody
+HIDDEN = "hidden"  # a slot that was not read and must look like one that was
 PLACE_ROOM = 192  # bytes that an output of places takes on the wire, whatever it says
+COUNT_ROOM = 32  # bytes of one number of a count
 DIGITS = 6  # of degrees and kilometres on the wire: a tenth of a metre
+
+OTHER_MODEL = (
+    "the new plan is for another model; applications remember what was shown under the old one, so "
+    "give a plan on the same model, or begin a stream of another name"
+)
 
 
 class ShownSlot(NamedTuple):
@@ -40,18 +49,23 @@ class ShownSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Who is charged for a step, in which transaction."""
+    """Who is charged for a slot, in which transaction."""
 
     ledger: Ledger
     subject: str
     period: str
     key: str
+    ordinal: int
 
 
 class StreamKind(Protocol):
     """A family as the gateway sees it."""
 
     name: str
+
+    def slots(self, plan: Plan) -> int:
+        """Slots of a day, after which a machine begins anew; 0 for a stream without days."""
+        ...
 
     def begin(self, plan: Plan) -> bytes:
         """The state before the first slot of a day, or the first step."""
@@ -67,12 +81,13 @@ class StreamKind(Protocol):
         """The state after a reading that was charged, and what it shows."""
         ...
 
-    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
-        """The same for a slot without a reading that must look like one that has it."""
-        ...
+    def skip(
+        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
+    ) -> tuple[bytes, ShownSlot]:
+        """The state after a slot without a reading, of which everybody may know the `status`.
 
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
-        """The state after a slot without a reading, which everybody may know."""
+        With HIDDEN it is charged, and shows what one with a reading might.
+        """
         ...
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
@@ -92,6 +107,9 @@ class Contexts:
     """Days of contexts, shown or suppressed; a day is charged before its first reading."""
 
     name = "contexts"
+
+    def slots(self, plan: Plan) -> int:
+        return day_of(plan).slots
 
     def begin(self, plan: Plan) -> bytes:
         assert isinstance(plan.body, Machine)
@@ -113,14 +131,16 @@ class Contexts:
         status = SUPPRESSED if shown is None else SHOWN
         return _packed(after, charged=True), ShownSlot(status, {"context": shown})
 
-    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
-        after, _ = self.step(plan, state, None, account)
-        return after, ShownSlot(SUPPRESSED, {"context": None})
-
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
+    def skip(
+        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
+    ) -> tuple[bytes, ShownSlot]:
+        nothing = {"context": None}
+        if status == HIDDEN:
+            assert account is not None
+            return self.step(plan, state, None, account)[0], ShownSlot(SUPPRESSED, nothing)
         before, charged = _unpacked(state)
         after, _ = mask_step(plan, before, None, SystemRng())
-        return _packed(after, charged=charged), ShownSlot(status, {"context": None})
+        return _packed(after, charged=charged), ShownSlot(status, nothing)
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         return self.begin(new)  # days are independent, and plans are swapped between two of them
@@ -137,6 +157,9 @@ class Places:
     """Streams of places: a noisy point at every step, each charged by itself."""
 
     name = "places"
+
+    def slots(self, plan: Plan) -> int:
+        return 0
 
     def begin(self, plan: Plan) -> bytes:
         _machine(plan).refuse_events("the gateway")
@@ -166,24 +189,25 @@ class Places:
         status = SUPPRESSED if release.z is None else SHOWN
         return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
 
-    def hidden(self, plan: Plan, state: bytes, account: Payer) -> tuple[bytes, ShownSlot]:
-        """A step from a state that is made up: nothing of it depends on where the person is."""
-        prior = _machine(plan).prior(self._stream(plan, state).state)
-        members = np.flatnonzero(prior.noise.members)
-        word = int(SystemRng().words(1)[0])
-        made_up = _machine(plan).query.states[int(members[word % len(members)])]
-        return self.step(plan, state, made_up, account)
-
-    def skip(self, plan: Plan, state: bytes, status: str) -> tuple[bytes, ShownSlot]:
+    def skip(
+        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
+    ) -> tuple[bytes, ShownSlot]:
+        if status == HIDDEN:
+            assert account is not None
+            return self.step(plan, state, self._made_up(plan, state), account)
         stream, release = self._stream(plan, state).skip()
         return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
 
+    def _made_up(self, plan: Plan, state: bytes) -> str:
+        """A place that the step protects: nothing of it depends on where the person is."""
+        prior = _machine(plan).prior(self._stream(plan, state).state)
+        members = np.flatnonzero(prior.noise.members)
+        word = int(SystemRng().words(1)[0])
+        return _machine(plan).query.states[int(members[word % len(members)])]
+
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if _machine(new).chain != _machine(plan).chain:
-            raise InputError(
-                "the new plan is for another model; applications remember what was shown under the "
-                "old one, so give a plan on the same model, or begin a stream of another name"
-            )
+            raise InputError(OTHER_MODEL)
         return state
 
     def room(self, plan: Plan) -> int:
@@ -197,14 +221,75 @@ class Places:
         return LocationStream(plan, from_bytes(state).state)
 
 
-CONTEXTS, PLACES = Contexts(), Places()
-KINDS: dict[str, StreamKind] = {kind.name: kind for kind in (CONTEXTS, PLACES)}
+class Counts:
+    """Sums in steps of a series: a slot is an entry, and the last one of a step shows its sum.
+
+    A step is charged, as a part of the series, when it is drawn. Entries that were not read add
+    nothing; a pause over the end of a step drops it.
+    """
+
+    name = "counts"
+
+    def slots(self, plan: Plan) -> int:
+        return running(plan).query.every
+
+    def begin(self, plan: Plan) -> bytes:
+        return self._bytes(running(plan).init())
+
+    def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
+        given = reading.get("state")
+        if given not in running(plan).query.states:
+            raise InputError("a reading of a count needs `state`, a state of the model")
+        return given
+
+    def step(
+        self, plan: Plan, state: bytes, observed: Any, account: Payer
+    ) -> tuple[bytes, ShownSlot]:
+        over, read, sums = json.loads(state)
+        before = RunningState(account.ordinal - over, over, read, tuple(sums))
+        after, release = RunningStream(plan, before).read(
+            observed, ledger=account.ledger, subject=account.subject
+        )
+        shown = None if release is None else release.as_dict()
+        status = COUNTING if release is None else SHOWN
+        return self._bytes(after.state), ShownSlot(status, {"counts": shown})
+
+    def skip(
+        self, plan: Plan, state: bytes, account: Payer | None, *, status: str
+    ) -> tuple[bytes, ShownSlot]:
+        over, read, sums = json.loads(state)
+        ends = over + 1 == self.slots(plan)
+        if ends and status in (HIDDEN, SILENT):
+            assert account is not None
+            return self.step(plan, state, None, account)
+        told = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
+        return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), told
+
+    def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
+        if new.task.family != plan.task.family:
+            raise InputError(OTHER_MODEL)
+        return self.begin(new)  # plans are swapped between two steps
+
+    def room(self, plan: Plan) -> int:
+        return 64 + COUNT_ROOM * len(plan.task.query.labels)
+
+    def width(self, plan: Plan) -> int:
+        return sum(COUNT_ROOM + len(json.dumps(name)) for name in plan.task.query.labels)
+
+    def _bytes(self, state: RunningState) -> bytes:
+        return json.dumps([state.over, state.read, state.sums]).encode()
+
+
+CONTEXTS, PLACES, COUNTS = Contexts(), Places(), Counts()
+KINDS: dict[str, StreamKind] = {kind.name: kind for kind in (CONTEXTS, PLACES, COUNTS)}
 
 
 def kind_of(plan: Plan) -> StreamKind | None:
     """The kind of a stream plan; None for plans that make single releases."""
     if isinstance(plan.body, LocationMachine):
         return PLACES
+    if isinstance(plan.body, Running):
+        return COUNTS
     return CONTEXTS if isinstance(plan.body, Machine) else None
 
 

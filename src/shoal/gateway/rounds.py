@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     Connection,
     Row,
+    and_,
     bindparam,
     delete,
     func,
@@ -27,10 +28,11 @@ from shoal.core.errors import ShoalError
 from shoal.core.plan import Release
 from shoal.gateway.advance import AccountOf, LiveStream, Output, Reading, advance, close
 from shoal.gateway.crowd import Spoiled, side_by_side
-from shoal.gateway.machines import SILENT, Payer, stream_kind
+from shoal.gateway.machines import SILENT, Payer, plan_of, stream_kind
 from shoal.gateway.problems import Problem, missing
-from shoal.gateway.streams import Address, House, loaded, sealed, stored_plan
-from shoal.gateway.tables import DEAD, OUTPUTS, STREAMS
+from shoal.gateway.store import ALL
+from shoal.gateway.streams import Address, House, loaded, sealed
+from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, STREAMS
 
 AT_ONCE = 200  # slots of one stream closed in one transaction, when a server was away
 WARM = 16  # plans made ready when a worker starts
@@ -168,19 +170,23 @@ class _Unpaid:
         return sample()
 
 
-def warm_up(house: House, connection: Connection) -> int:
+def warm_up(house: House) -> int:
     """How many plans are ready: loaded, and stepped once on made-up readings that nobody sees.
 
-    What is compiled or built at a first step would keep everybody waiting at the first slot.
+    What is compiled or built at a first step would keep everybody waiting at the first slot; it may
+    take a minute, so no transaction is open meanwhile.
     """
-    wanted = select(STREAMS.c.space, STREAMS.c.plan).where(STREAMS.c.forgotten.is_(None))
-    rows = connection.execute(wanted.distinct().limit(WARM)).all()
-    for space, name in rows:
-        plan = stored_plan(house, connection, space, name)
-        kind, account = stream_kind(plan), Payer(_Unpaid(), "nobody", "never", "none")
-        state, _ = kind.step(plan, kind.begin(plan), plan.task.query.states[0], account)
-        state, _ = kind.step(plan, state, plan.task.query.states[0], account)
-        kind.skip(plan, state, SILENT)
+    kept = and_(PLANS.c.space == STREAMS.c.space, PLANS.c.plan == STREAMS.c.plan)
+    wanted = select(PLANS.c.document).join(STREAMS, kept).where(STREAMS.c.forgotten.is_(None))
+    rows = house.store.read(ALL, lambda c: c.execute(wanted.distinct().limit(WARM)).all())
+    for (document,) in rows:
+        plan = plan_of(document)
+        kind = stream_kind(plan)
+        state, anywhere = kind.begin(plan), plan.task.query.states[0]
+        for slot in range(2):
+            unpaid = Payer(_Unpaid(), "nobody", "never", "none", slot)
+            state, _ = kind.step(plan, state, anywhere, unpaid)
+        kind.skip(plan, kind.begin(plan), None, status=SILENT)
     return len(rows)
 
 
@@ -214,7 +220,7 @@ def _closed(
 
 def _account(ledger: Ledger, row: Row[Any]) -> AccountOf:
     subject, uid = _address(row).subject, row.uid
-    return lambda period, ordinal: Payer(ledger, subject, period, f"{uid}/{ordinal}")
+    return lambda period, ordinal: Payer(ledger, subject, period, f"{uid}/{ordinal}", ordinal)
 
 
 def _address(row: Row[Any]) -> Address:

@@ -20,7 +20,15 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, selec
 from shoal.core.plan import Plan
 from shoal.gateway.advance import LiveStream, Standing, begun
 from shoal.gateway.clock import Clock, checked_zone, day_clock, steady_clock
-from shoal.gateway.machines import KINDS, day_of, kind_of, plan_of, stream_kind
+from shoal.gateway.machines import (
+    CONTEXTS,
+    COUNTS,
+    KINDS,
+    day_of,
+    kind_of,
+    plan_of,
+    stream_kind,
+)
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.store import Store
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS
@@ -174,14 +182,18 @@ def clock_of(
     `after` is the ordinal its first slot has; `like` is the clock it replaces.
     """
     kind = stream_kind(plan)
-    slots = day_of(plan).slots if kind.name == "contexts" else 0
+    slots = kind.slots(plan)
     every, grace = asked.get("every"), float(asked.get("grace") or (like.grace if like else 0.0))
     if every is None and like is not None and like.kind == "every":
         every = like.seconds
-    if every is None and not slots:
-        raise not_understood("clock.every is missing; say how many seconds a step of places takes")
+    if every is None and kind is not CONTEXTS:
+        raise not_understood("clock.every is missing; say how many seconds a slot lasts")
     if every is not None:
-        begins = now + 1e-6 if like else (now // every + 1) * every
+        begins = (now // every + 1) * every
+        if kind is COUNTS:  # steps of whole hours are those of the wall clock
+            whole, offset = every * slots, _offset(zone, now)
+            begins = (now + offset) // whole * whole - offset
+        begins = now + 1e-6 if like else begins
         clock = steady_clock(seconds=every, slots=slots, begins=begins, zone=zone, grace=grace)
     else:
         model = day_of(plan)
@@ -196,6 +208,12 @@ def clock_of(
             grace=grace,
         )
     return replace(clock, first=after)
+
+
+def _offset(zone: str, now: float) -> float:
+    """Seconds that the wall clock of a zone is ahead of UTC."""
+    ahead = datetime.fromtimestamp(now, ZoneInfo(checked_zone(zone))).utcoffset()
+    return 0.0 if ahead is None else ahead.total_seconds()
 
 
 def _new(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
+from shoal.additive.running import in_steps
 from shoal.core.errors import InputError, SpecError, StoredError
 from shoal.core.task import EachEntry, Model, Query
 
@@ -327,29 +328,38 @@ class EachEntrySecrets(SecretsSection):
         return EachEntry()
 
 
-class CountQuery(QuerySection):
+class SteppedQuery(QuerySection):
+    """A sum that may be asked of each so many entries of a series that goes on."""
+
+    every: Whole | None = Field(None, description="entries of a step: one answer for each step")
+
+    def stepped(self, query: LinearQuery) -> Query:
+        return query if self.every is None else in_steps(query, self.every)
+
+
+class CountQuery(SteppedQuery):
     """How many entries are in one of some states."""
 
     kind: Literal["count"]
     states: States = Field(description="the states to count")
     unit: Text = Field("entries", description="what one entry stands for, in reports")
 
-    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
-        return count(states, self.states, unit=self.unit)
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+        return self.stepped(count(states, self.states, unit=self.unit))
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
         return "states", self.states
 
 
-class SumQuery(QuerySection):
+class SumQuery(SteppedQuery):
     """The sum of a weight per entry."""
 
     kind: Literal["sum"]
     weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
-    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
-        return weighted_sum(states, self.weights, unit=self.unit)
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
+        return self.stepped(weighted_sum(states, self.weights, unit=self.unit))
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
         return "weights", tuple(self.weights)
@@ -371,7 +381,7 @@ class MeanQuery(QuerySection):
         return "weights", tuple(self.weights)
 
 
-class HistogramQuery(QuerySection):
+class HistogramQuery(SteppedQuery):
     """How often each state occurs."""
 
     kind: Literal["histogram"]
@@ -387,9 +397,11 @@ class HistogramQuery(QuerySection):
             )
         return self
 
-    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> LinearQuery:
+    def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
         length = _public_length(self.length, family) if self.relative else None
-        return histogram(states, relative=self.relative, length=length, unit=self.unit)
+        return self.stepped(
+            histogram(states, relative=self.relative, length=length, unit=self.unit)
+        )
 
 
 def _public_length(given: int | None, family: tuple[Model, ...]) -> int:

@@ -31,7 +31,9 @@ class Pushed(Answer):
 
 
 class Output(BaseModel):
-    """A closed slot. With `context`, or `point`, `estimate`, `spread` and on maps `lat`, `lon`."""
+    """A closed slot. With `context`, or `point`, `estimate`, `spread` and on maps `lat`, `lon`, or
+    `counts`, of a step that ended.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,7 +42,7 @@ class Output(BaseModel):
     slot: int
     opens: str
     ends: str
-    status: Literal["shown", "suppressed", "silent", "paused", "refused"]
+    status: Literal["shown", "suppressed", "counting", "silent", "paused", "refused"]
     plan: str
     guarantee: dict[str, str]
 

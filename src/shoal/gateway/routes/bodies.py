@@ -80,7 +80,9 @@ class GrantBody(RequestBody):
 
 
 class ReadingBody(RequestBody):
-    """A context, or a place by its state's name or its coordinates; `at` is now when left out."""
+    """A context, a place by its state's name or its coordinates, or the state of an entry that is
+    counted; `at` is now when left out.
+    """
 
     at: When | None = None
     context: Annotated[str, Field(max_length=200), AfterValidator(_plain)] | None = None

@@ -5,6 +5,7 @@ where streams stand; and, for the person alone, what may be believed by now.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from sqlalchemy import select
 from shoal.gateway.beliefs import context_curves, heat_map
 from shoal.gateway.keys import OPERATOR, PERSON
 from shoal.gateway.machines import SHOWN, SUPPRESSED
-from shoal.gateway.problems import missing
+from shoal.gateway.problems import Problem, missing
 from shoal.gateway.routes import answers
 from shoal.gateway.routes.bodies import House, PersonPath, Stream, Who, finite
 from shoal.gateway.sight import overview, refusals, totals
@@ -47,6 +48,12 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
         stream = loaded(house.rooms, connection, row)
         if stream.kind.name == "places":
             return {"kind": "places", "places": heat_map(stream.plan, stream.standing.seen)}
+        if stream.kind.name == "counts":
+            raise Problem(
+                409,
+                "what may be believed of an entry that was counted is not drawn here; its plan "
+                "bounds it, and `shoal attack` looks at single releases",
+            )
         told = _day_so_far(connection, row, stream)
         return {"kind": "contexts", **context_curves(stream.plan, told)}
 
@@ -169,9 +176,10 @@ async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str,
     """One stream's account. What was drawn for a slot that is open is not told before it closes."""
     where = Address(row.space, row.person, row.stream)
     slot = stream.clock.slot(max(0, stream.closed - 1))
-    total = await house.store.spent(where.subject, slot.day)
+    period = slot.day if row.kind == "contexts" else ""  # steps of places and counts are of one
+    total = await house.store.spent(where.subject, period)
     waiting = sum(status in (SHOWN, SUPPRESSED) for _, status, _, _ in stream.standing.pending)
-    told: dict[str, Any] = {"stream": row.stream, "kind": row.kind, "period": slot.day}
+    told: dict[str, Any] = {"stream": row.stream, "kind": row.kind, "period": period}
     promise = stream.plan.guarantee
     if row.kind == "contexts":
         return told | {
@@ -181,13 +189,17 @@ async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str,
         }
     count = 0 if total is None else max(0, total.charges - waiting)
     amount = 0.0 if total is None else float(total.amount) * count / total.charges
+    if row.kind == "counts" and count:  # all steps together are one promise
+        assert total is not None
+        amount = float(total.amount)
     told |= {"notion": promise.notion, "steps": count, "spent": finite(amount)}
     own = [
         each for each in limits if each.subject in ("*", where.subject) and each.unit == "epsilon"
     ]
     if own:
         most = min(float(each.amount) for each in own)
-        told |= _until(most, amount, now_seconds() - row.made)
+        lived = math.inf if row.kind == "counts" else now_seconds() - row.made
+        told |= _until(most, amount, lived)
     return told
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import shoal
+from shoal.cli import app
 from shoal.core.charge import Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Additive, UselessRelease
@@ -159,3 +162,65 @@ def test_the_eta_of_a_budget_is_one_the_ledger_adds_whatever_the_weights() -> No
     assert found.plan.scale > alone.scale
     assert all(pace.epsilon <= 1 + 1e-9 for pace in found.paces)
     assert shoal.verify_promise(found.plan) <= 1
+
+
+def test_spending_after_each_charge_is_what_the_rules_make_of_them() -> None:
+    """Against the ledger's own sum, recomputed from the beginning for every prefix."""
+    from dataclasses import dataclass
+    from random import Random
+
+    from shoal.ledger.budget import running_eta
+    from shoal.ledger.totals import sum_eta, tallied
+
+    @dataclass
+    class Entry:
+        eta: str
+        part: str
+
+    draw, plan = Random(4), budget(releases=1).plan
+    eta = sum_eta(tallied([plan]))
+    assert eta is not None
+    for _ in range(40):
+        parts = []
+        for _ in range(draw.randint(1, 12)):
+            first = draw.randint(0, 20)
+            span = Part(span=(first, first + draw.randint(1, 9)))
+            parts.append(draw.choice([span, span, Part(name=draw.choice("ab")), Part()]))
+        found = running_eta([Entry(str(eta), part.text) for part in parts])
+        wanted = [sum_eta(tallied([plan] * n, parts[:n])) for n in range(1, len(parts) + 1)]
+        assert found == wanted
+
+
+def test_days_at_their_pace_never_use_a_limit_up_and_whole_releases_do(tmp_path: Path) -> None:
+    """Parts cost nothing more after the first, so what is left lasts."""
+    plan = budget(releases=1).plan
+    days: list[Any] = [None, *[(24 * d, 24 * d + 24) for d in range(4)]]
+    with shoal.open_ledger(tmp_path / "b.db") as ledger, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UselessRelease)
+        ledger.limit(1.5, unit="epsilon", subject="days")
+        for part in days[1:]:
+            plan.release(["on"] * 24, ledger=ledger, subject="days", part=part)
+        left = left_of(ledger, "days")
+        assert left.amount is not None
+        assert float(left.amount) == pytest.approx(0.5, abs=0.01)
+        assert left.until is None
+        assert "at this pace it is not used up" in left.describe()
+        ledger.limit(1, unit="eta", subject="whole")
+        for _ in range(3):
+            plan.release(["on"] * 24, ledger=ledger, subject="whole")
+        times = sorted(entry.at for entry in ledger.charges("whole"))
+        until = left_of(ledger, "whole").until
+        assert until is not None
+        eta = float(plan.body.eta)
+        first, last = (datetime.fromisoformat(times[place]) for place in (0, -1))
+        wanted = (last - first).total_seconds() * (1 - 3 * eta) / (2 * eta)
+        assert (until - last).total_seconds() == pytest.approx(wanted, rel=1e-3)
+
+
+def test_the_first_lines_of_a_budget_are_sentences(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(SPEC)
+    done = CliRunner().invoke(app, ["budget", str(tmp_path / "s.toml"), "--releases", "365"])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "each of a part of its own: entry-level eta = " in said
+    assert "If every release read all entries instead: off by" in said

@@ -143,3 +143,20 @@ def test_days_that_follow_each_other_are_attacked_by_the_clock(
         assert found["slots"][0] == "09:00"
     assert "The chart is in day.png" in run(*attack[:-1], "--plot", "day.png").stdout
     assert "--who is 'zed'; it must be one of p" in told(run(*attack, "--who", "zed"))
+
+
+@pytest.mark.usefixtures("traces")
+def test_a_day_brings_a_spec_that_runs(run: Run, folder: Path) -> None:
+    """From timed rows to a plan without opening an editor; the rarest context is hidden."""
+    fit = ("fit", "phone.csv", "-o", "day.json", *NAMES, "--slot", "2h", "--hours", "9:00-21:00")
+    result = run(*fit, "--spec", "mask.toml")
+    assert result.exit_code == 0, result.output
+    chain = loads((folder / "day.json").read_text())
+    rarest = chain.states[int(chain.marginals().sum(axis=0).argmin())]
+    assert f"It hides {rarest!r}, the rarest context" in result.output
+    plan = run("plan", "mask.toml", "--json")
+    assert plan.exit_code == 0, plan.output
+    assert json.loads(plan.stdout)["guarantee"]["proved"]
+    attack = run("attack", "mask.toml", "phone.csv", "--json")  # the spec names the columns
+    assert attack.exit_code == 0, attack.output
+    assert "exists" in told(run(*fit, "--spec", "mask.toml"))

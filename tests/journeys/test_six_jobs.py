@@ -125,23 +125,20 @@ def test_contexts(journey: Journey) -> None:
         "p.csv"
     )
     fit = ("fit", "p.csv", "-o", "day.json", "--slot", "3h", "--hours", "06:00-24:00")
-    journey.run(*fit, "--state", "state", "--series", "series", "--time", "time")
-    journey.run("init", "--kind", "contexts", "mask.toml")
-    text = Path("mask.toml").read_text()
-    start, end = text.index("[[model]]"), text.index("[secrets]")
-    spec = text[:start] + '[[model]]\nfile = "day.json"\n\n' + text[end:]
-    spec = spec.replace('["clinic"]', '["gym"]').replace('"best"', '"mask-adaptive"')
-    Path("mask.toml").write_text(spec)
+    columns = ("--state", "state", "--series", "series", "--time", "time")
+    journey.run(*fit, *columns, "--spec", "mask.toml")
+    spec = Path("mask.toml").read_text()
+    assert 'sensitive = ["gym"]' in spec  # the rarest
+    Path("mask.toml").write_text(spec.replace('"best"', '"mask-adaptive"'))  # the quickest
     journey.edits += 1
     plan = journey.run("plan", "mask.toml", "--save", "plan.json", "--json")
     assert plan["guarantee"]["proved"]
     lines = "\n".join(json.dumps({"context": context}) for context in ["home"] * 2 + ["work"] * 4)
     shown = journey.run("stream", "plan.json", feed=lines + "\n")
     assert len(shown.strip().splitlines()) >= 6
-    attack = ("--state", "state", "--series", "series", "--time", "time", "--plot", "belief.png")
-    journey.run("attack", "plan.json", "p.csv", *attack)
+    journey.run("attack", "mask.toml", "p.csv", "--plot", "belief.png")
     journey.picture("belief.png")
-    assert (journey.commands, journey.edits) == (5, 1)
+    assert (journey.commands, journey.edits) == (4, 1)
 
 
 def test_friends(journey: Journey) -> None:

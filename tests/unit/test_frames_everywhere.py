@@ -75,7 +75,7 @@ def test_a_file_and_a_ledger_may_be_paths(tmp_path: Path) -> None:
     with shoal.open_ledger(tmp_path / "b.db") as ledger:
         assert ledger.to_frame()["subject"].to_list() == ["anna", "ben", "all"]
         assert "<table>" in ledger._repr_html_()
-        assert ledger.plot().get_xlabel() == "charge"
+        assert ledger.plot().get_ylabel() == "entry-level eta spent"
     assert one.secure
     with pytest.raises(InputError, match="rng is seeded; a ledger takes only real releases"):
         PLAN.release(["sit", "walk"], ledger=str(tmp_path / "b.db"), subject="x", rng=1)
@@ -247,3 +247,20 @@ def test_every_table_gives_the_chains_plain_python_finds(
         if own
     }
     assert chains == {n: c for n, c in expected(rows, missing, gap).items() if c}
+
+
+def test_charts_of_many_series_stay_readable() -> None:
+    """A line with its interval for very many single values, a picture of colours for histograms."""
+    pytest.importorskip("matplotlib")
+    from shoal.core.plan import Releases
+
+    one = PLAN.release(["sit", "walk"] * 20, rng=1)
+    some = Releases({f"person-{number}": one for number in range(5)})
+    assert [text.get_text() for text in some.plot().get_xticklabels()] == list(some)
+    many = Releases({f"person-{number}": one for number in range(300)})
+    axes = many.plot()
+    assert len(axes.get_xticklabels()) <= 25
+    assert len(axes.patches) <= 2  # no thousands of bars
+    assert repr(many) == "<300 releases: " + ", ".join(list(many)[:6]) + ", …>"
+    assert repr(one).startswith("<Release by ")
+    assert repr(one).endswith("seeded, protects nothing>")

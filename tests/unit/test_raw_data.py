@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,19 @@ def test_a_table_that_cannot_be_read_is_refused_in_a_sentence() -> None:
     mixed = pd.DataFrame({"s": [object(), "x"]})
     with pytest.raises(DataError, match=r"cannot be read as a table|holds Object values"):
         from_table(mixed, state="s")
+
+
+def test_bins_and_numbers_stand_for_themselves_in_sums_and_means() -> None:
+    """Nobody has to write fifty weights: the middle of each bin, outer ones as wide as the next."""
+    names = ("below 200", "200 to 400", "400 to 1000", "1000 or more")
+    query = shoal.mean(names, length=10, unit="W")
+    assert [weight * 10 for (weight,) in query.weights] == [100, 300, 700, 1300]
+    low = shoal.weighted_sum(("below 100", "100 to 500", "500 or more"))
+    assert [weight for (weight,) in low.weights] == [50, 300, 700]  # nothing below zero
+    cold = shoal.weighted_sum(("below -10", "-10 to 0", "0 or more"))
+    assert [weight for (weight,) in cold.weights] == [-15, -5, 5]
+    assert [weight for (weight,) in shoal.weighted_sum([0, 1.5]).weights] == [0, Fraction(3, 2)]
+    with pytest.raises(InputError, match="are neither numbers nor bins; say what each stands for"):
+        shoal.mean(("sit", "walk"), length=10)
+    with pytest.raises(InputError, match="two bins have no middles"):
+        shoal.mean(("below 5", "5 or more"), length=10)

@@ -372,3 +372,13 @@ def _widest(noise: Noise, confidence: float, wanted: float) -> Fraction:
         wider = replace(noise, scale=middle)  # type: ignore[type-var]
         low, high = (middle, high) if wider.quantile(confidence) <= wanted else (low, middle)
     return low
+
+
+def standing(plan: Plan) -> str:
+    """What a row's promise is worth for the task it was calibrated on."""
+    wanted = plan.task.secrets.notion
+    if not plan.guarantee.proved:
+        return "claimed, not proved"
+    if not plan.guarantee.gives(wanted):
+        return f"{plan.guarantee.notion} only"
+    return "proved"

@@ -14,6 +14,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, common_step, exact, whole
 from shoal.core.plan import Release
 from shoal.core.records import Sequences, checked_states, label, sequences
+from shoal.core.registry import load
 from shoal.core.task import Query
 
 SUMS_ONLY = "the exact loss is computed for sums over entries only"
@@ -138,9 +139,12 @@ def count(states: Sequence[Any], which: Any, *, unit: str = "entries") -> Linear
 
 
 def weighted_sum(
-    states: Sequence[Any], weights: Mapping[Any, Number], *, unit: str = "units"
+    states: Sequence[Any], weights: Mapping[Any, Number] | None = None, *, unit: str = "units"
 ) -> LinearQuery:
-    """Σ of a weight per entry; states without a weight count 0."""
+    """Σ of a weight per entry; states without a weight count 0.
+
+    Without `weights` states that are numbers stand for themselves and bins for their middles.
+    """
     names = _labels(states)
     table = _weights(weights, names)
     rows = tuple((table.get(name, Fraction(0)),) for name in names)
@@ -148,9 +152,13 @@ def weighted_sum(
 
 
 def mean(
-    states: Sequence[Any], weights: Mapping[Any, Number], *, length: int, unit: str = "units"
+    states: Sequence[Any],
+    weights: Mapping[Any, Number] | None = None,
+    *,
+    length: int,
+    unit: str = "units",
 ) -> LinearQuery:
-    """The mean weight over `length` entries, a public number."""
+    """The mean weight over `length` entries, a public number; weights are those of a sum."""
     total = whole(length, "length")
     names = _labels(states)
     table = _weights(weights, names)
@@ -204,7 +212,10 @@ def _known(chosen: Sequence[str], names: tuple[str, ...]) -> None:
             raise InputError(f"the query names state {name!r}; the states are {list(names)}")
 
 
-def _weights(weights: Mapping[Any, Number], names: tuple[str, ...]) -> dict[str, Fraction]:
+def _weights(weights: Mapping[Any, Number] | None, names: tuple[str, ...]) -> dict[str, Fraction]:
+    if weights is None:
+        found: dict[str, Fraction] = load("shoal.data.rows:stand_ins")(names)
+        return found
     table = {label(k): exact(v, f"weight of {label(k)!r}") for k, v in weights.items()}
     _known(list(table), names)
     return table

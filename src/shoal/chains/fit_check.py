@@ -92,7 +92,7 @@ class FitCheck:
         if test.noticeable(self.bits_per_step):
             return (
                 f"Order: order 2 predicts noticeably better {numbers}; "
-                "consider fit_order(data, 2), or finer states." + _doubt(test)
+                "consider fit_order(data, 2), --order 2, or finer states." + _doubt(test)
             )
         if test.p_value < SIGNIFICANT:
             return (

@@ -10,7 +10,7 @@ from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
 
-from shoal.additive.choice import MECHANISMS, choose, verify_promise
+from shoal.additive.choice import MECHANISMS, choose, standing, verify_promise
 from shoal.additive.usefulness import usefulness
 from shoal.core.codec import encode, kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
@@ -90,16 +90,6 @@ def error_of(plan: Plan) -> float | None:
     """The mean error of one value, which compares noise of different kinds."""
     error = plan.error()
     return None if error is None else error.expected
-
-
-def standing(plan: Plan) -> str:
-    """What a row's promise is worth for the task it was calibrated on."""
-    wanted = plan.task.secrets.notion
-    if not plan.guarantee.proved:
-        return "claimed, not proved"
-    if not plan.guarantee.gives(wanted):
-        return f"{plan.guarantee.notion} only"
-    return "proved"
 
 
 def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:

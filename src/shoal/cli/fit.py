@@ -119,11 +119,9 @@ class FitWish(NamedTuple):
         only_maps |= {f"--{name}": self.maps[name] for name in ("box", "personal")}
         only_days = {f"--{name}": self.days[name] for name in ("hours", "spread")}
         check_kind(grid=grid, slot=slot, maps=only_maps, days=only_days)
-        states = (columns.bins, self.order != 1, slot is not None and self.spec is not None)
-        if (grid is not None or slot is not None) and any(states):
+        if (grid is not None or slot is not None) and (columns.bins or self.order != 1):
             raise InputError(
-                "--bins, --order and, with --slot, --spec are for chains of states; drop them with "
-                "--grid and --slot"
+                "--bins and --order are for chains of states; drop them with --grid and --slot"
             )
         if grid is not None and (columns.state is not None or self.group is not None):
             raise InputError("--state and --group do not go with --grid; drop them")
@@ -142,13 +140,13 @@ class FitWish(NamedTuple):
 
     def fitted(self, data: str, out: Path) -> None:
         """Fits, stores and reports a map, a day or a chain."""
-        from shoal.cli.init import check_spec, write_map_spec, write_spec
+        from shoal.cli.init import check_spec, write_day_spec, write_map_spec, write_spec
         from shoal.core.registry import only_hook
 
         columns, law = self.columns, self.law
+        if self.spec is not None:
+            check_output(self.spec, force=self.force)
         if self.maps["grid"] is not None:
-            if self.spec is not None:
-                check_output(self.spec, force=self.force)
             own: dict[str, Any] = {"latitude": columns.latitude, "longitude": columns.longitude}
             own |= {"series": columns.series, "time": columns.time, "gap": columns.gap}
             own |= {**self.maps, **law, "rows": columns.raw}
@@ -159,9 +157,11 @@ class FitWish(NamedTuple):
         if self.days["slot"] is not None:
             own = {**self.days, "smoothing": law["smoothing"]}
             only_hook("fit --slot")(data, out, columns, own, **self.told)
+            if self.spec is not None:
+                write_day_spec(self.spec, out, columns, as_json=self.as_json)
             return
         if self.spec is not None:
-            check_spec(self.spec, self.group, law["length"], force=self.force)
+            check_spec(self.group, law["length"])
         ordered = law if self.order == 1 else {**law, "order": self.order}
         _fit_chains(data, out, columns, self.group, ordered, **self.told)
         if self.spec is not None:

@@ -68,13 +68,12 @@ def template(kind: str) -> str:
 # A spec for a model that was just fitted, from what its fit was told about the data.
 
 
-def check_spec(path: Path, group: str | None, length: int | None, *, force: bool) -> None:
-    """Refuse, before a long fit, a spec that could not be written or would not run."""
+def check_spec(group: str | None, length: int | None) -> None:
+    """Refuse, before a long fit, a spec that would not run."""
     if group is not None:
         raise InputError("--spec does not go with --group; name the models in a spec of your own")
     if length is None:
         raise InputError("--spec needs --length: the most entries that one release is about")
-    check_output(path, force=force)
 
 
 def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
@@ -90,6 +89,27 @@ def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: b
     atomic_write(path, text[:start] + own + text[end:])
     if not as_json:
         typer.echo(f"The spec is in {path}. Try:\n  shoal plan {path}")
+
+
+def write_day_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: bool) -> None:
+    """The spec of a stream of contexts under a fitted day; it hides the rarest context."""
+    from shoal.core.registry import loads
+    from shoal.data.write import atomic_write
+
+    day = loads(model.read_text(encoding="utf-8"))
+    rarest = day.states[int(sum(day.marginals()).argmin())]
+    text = template("contexts").replace("{name}", path.name)
+    start, end = text.index("[[model]]"), text.index("[secrets]")
+    names = {name: getattr(columns, name) for name in ("state", "series", "time")} | _said(columns)
+    data = "\n".join(f"{name} = {_quoted(v)}" for name, v in names.items() if v is not None)
+    own = f"[data]\n{data}\n\n[[model]]\nfile = {_quoted(_beside(path, model))}\n\n"
+    text = text[:start] + own + text[end:]
+    atomic_write(path, text.replace('["clinic"]', f"[{_quoted(rarest)}]", 1))
+    if not as_json:
+        typer.echo(
+            f"The spec is in {path}. It hides {rarest!r}, the rarest context: name under "
+            f"[secrets] what must stay hidden. Try:\n  shoal plan {path}"
+        )
 
 
 def _said(columns: NamedColumns) -> dict[str, str | None]:
@@ -140,7 +160,7 @@ file = {model}
 kind = "each-entry"          # hide the value of every single entry
 
 [query]
-kind = "histogram"           # or "count", "sum", "mean"
+kind = "histogram"           # or "count", "sum", "mean" (of numbers, or the middles of bins)
 
 [privacy]
 epsilon = 1.0                # odds between two values of an entry change by e^epsilon at most

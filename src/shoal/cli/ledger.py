@@ -399,32 +399,19 @@ def _chart(
 ) -> bytes:
     """A PNG: the entry-level spending of every account over time, in steps."""
     import io
-    from datetime import datetime
-    from fractions import Fraction
 
     from matplotlib.figure import Figure
 
-    lines: dict[tuple[str, str], list[tuple[datetime, Fraction]]] = {}
-    for entry in opened.charges():
-        names = (entry.subject, entry.period)
-        wanted = zip((subject, period, requester), (*names, entry.requester), strict=True)
-        if entry.eta is not None and all(want in (None, have) for want, have in wanted):
-            line = lines.setdefault(names, [])
-            before = line[-1][1] if line else Fraction(0)
-            line.append((datetime.fromisoformat(entry.at), before + Fraction(entry.eta)))
+    from shoal.data.display import draw_spending
+
+    wanted = {"subject": subject, "period": period, "requester": requester}
+    charges = [
+        entry
+        for entry in opened.charges()
+        if all(want in (None, getattr(entry, name)) for name, want in wanted.items())
+    ]
     figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    for names, line in lines.items():
-        times, totals = zip(*line, strict=True)
-        label = " / ".join(filter(None, names))
-        axes.step(times, [float(total) for total in totals], where="post", marker=".", label=label)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("eta spent")
-    axes.set_title("Entry-level spending over time")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.autofmt_xdate()
-    if 0 < len(lines) <= 12:
-        axes.legend(frameon=False)
+    draw_spending(charges, figure.subplots())
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     return buffer.getvalue()

@@ -154,7 +154,8 @@ def _reasons(refused: dict[str, str]) -> list[str]:
 
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
-    from shoal.cli.charts import error_of, scale_of, standing
+    from shoal.additive.choice import standing
+    from shoal.cli.charts import error_of, scale_of
     from shoal.core.numbers import significant
 
     errors = [error_of(plan) or 0.0 for plan in plans]

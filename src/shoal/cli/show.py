@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+LONGEST_TITLE = 24  # characters before a colon that make a title
 EVENTS = "numba.core.event"
 COMPILED = "numba:compile"  # begins when a loop was not found on the disk
 NOTE = "Compiling fast loops, once on this computer; this may take half a minute."
@@ -194,16 +195,26 @@ def _blocks(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
 
 
 def paragraphs(text: str) -> Any:
-    """`Title: text` lines as two columns, so that long texts hang under their own beginning."""
-    from rich.table import Table
+    """`Title: text` lines as two columns, so that long texts hang under their own beginning.
 
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="bold")
-    grid.add_column()
+    A line whose beginning is no title stands by itself.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    shown: list[Any] = []
     for line in text.splitlines():
         title, _, rest = line.partition(":")
-        grid.add_row(title, rest.strip())
-    return grid
+        if len(title) > LONGEST_TITLE:
+            shown.append(Text(line))
+            continue
+        if not shown or isinstance(shown[-1], Text):
+            shown.append(Table.grid(padding=(0, 2)))
+            shown[-1].add_column(no_wrap=True, style="bold")
+            shown[-1].add_column()
+        shown[-1].add_row(title, rest.strip())
+    return Group(*shown)
 
 
 @contextmanager

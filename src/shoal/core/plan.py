@@ -72,6 +72,9 @@ class Answer(Value):
         return tuple(float(value) for value in self.exact)
 
 
+MOST_TOLD = 6  # values and names in a line
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release(Shown, Value):
     """An answer that may be published, and the promise it was made under.
@@ -89,6 +92,14 @@ class Release(Shown, Value):
     secure: bool
     processed: tuple[str, ...] = ()
     library: str | None = field(default=None, metadata={"stored": False})  # of the data's table
+
+    def __repr__(self) -> str:
+        told = [f"{name} {significant(value)}" for name, value in self.as_dict().items()]
+        more = f", … {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
+        off = "" if self.error is None else f"; {self.error.describe()}"
+        seeded = "" if self.secure else "; seeded, protects nothing"
+        values = ", ".join(told[:MOST_TOLD])
+        return f"<Release by {self.mechanism}: {values}{more} {self.answer.unit}{off}{seeded}>"
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -123,6 +134,10 @@ class Release(Shown, Value):
 
 class Releases(Shown, dict[str, Release]):
     """Name of each series to its release, all by one plan."""
+
+    def __repr__(self) -> str:
+        more = ", …" if len(self) > MOST_TOLD else ""
+        return f"<{len(self)} releases: {', '.join(list(self)[:MOST_TOLD])}{more}>"
 
     @property
     def library(self) -> str | None:

@@ -73,7 +73,9 @@ def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
 
     used = next((name for name in OTHERS if columns.pop(name, None) is not None), None)
     if used is not None:
-        raise InputError(f"{used} does not go with slots: one without a reading is left out")
+        raise InputError(
+            f"{used} does not go with slots: a slot without a reading is left out; drop {used}"
+        )
     if columns.get("state") is None or columns.get("time") is None:
         raise InputError("days need the columns of contexts and times; name state and time")
     told = Columns(**columns)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shoal.additive.choice import Choice
+from shoal.additive.choice import Choice, standing
 from shoal.additive.lift import Leakage
 from shoal.audit.result import Audit
 from shoal.contexts.stream import ContextStream
@@ -17,7 +18,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Release, Releases, Stream
 from shoal.data.frames import like
-from shoal.ledger.budget import Budget
+from shoal.ledger.budget import Budget, running_eta
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
 MOST_ROWS = 20  # of a table in HTML
+MOST_NAMES, MOST_BARS, MOST_LINES = 25, 120, 12  # that a chart of 6.4 inches holds
+CHARACTERS = 84  # of names side by side under such a chart
 
 
 def frame_of(value: Any, library: str | None = None) -> Any:
@@ -123,6 +126,7 @@ def _choice_rows(choice: Choice) -> Rows:
                 "scale": row.scale if isinstance(row, Plan) else None,
                 "error": None if error is None else error.expected,
                 "cost": row.cost if isinstance(row, Plan) else None,
+                "promise": standing(row) if isinstance(row, Plan) else None,
                 "proved": row.guarantee.proved if isinstance(row, Plan) else None,
                 "refused": row if isinstance(row, str) else None,
             }
@@ -213,33 +217,77 @@ def _budget_rows(found: Budget) -> Rows:
 
 def _release_chart(release: Release, ax: Any) -> None:
     bound = None if release.error is None else release.error.bound
-    spread = None if bound is None else [bound] * len(release.values)
-    ax.bar(release.answer.labels, release.values, color=CHOSEN, yerr=spread, capsize=4)
+    places = range(len(release.values))
+    ax.bar(places, release.values, color=CHOSEN)
+    if bound is not None:
+        ax.errorbar(places, release.values, yerr=bound, fmt="none", ecolor="#555555", capsize=3)
     ax.axhline(0, color="black", linewidth=0.6)
+    _name_places(ax, release.answer.labels)
     ax.set_ylabel(release.answer.unit)
     ax.set_title(f"{release.mechanism}, {_interval(release)}", fontsize=9)
-    if len(release.answer.labels) > 6:
-        ax.tick_params(axis="x", rotation=45)
+
+
+def _name_places(ax: Any, names: Sequence[str], first: float = 0.0) -> None:
+    """Names under their places: turned where they would meet, and only some of very many."""
+    every = -(-len(names) // MOST_NAMES)
+    places = range(0, len(names), every)
+    ax.set_xticks([first + place for place in places], [names[place] for place in places])
+    if sum(len(names[place]) + 2 for place in places) > CHARACTERS:
+        ax.tick_params(axis="x", labelsize=7)
+        for name in ax.get_xticklabels():
+            name.set(rotation=45, ha="right", rotation_mode="anchor")
 
 
 def _releases_chart(releases: Releases, ax: Any) -> None:
+    first, names = next(iter(releases.values())), list(releases)
     if len(releases) == 1:
-        _release_chart(next(iter(releases.values())), ax)
+        _release_chart(first, ax)
         return
-    labels = next(iter(releases.values())).answer.labels
-    width = 0.8 / max(len(labels), 1)
+    labels = first.answer.labels
+    if len(labels) * len(names) > MOST_BARS:
+        _many_chart(releases, ax)
+        return
+    width = 0.8 / len(labels)
     for place, label in enumerate(labels):
-        at = [number + place * width for number in range(len(releases))]
-        ax.bar(at, [one.values[place] for one in releases.values()], width, label=label)
-    ax.set_xticks([number + 0.4 - width / 2 for number in range(len(releases))], list(releases))
-    ax.set_ylabel(next(iter(releases.values())).answer.unit)
-    ax.legend(fontsize=8)
+        at = [number + place * width for number in range(len(names))]
+        heights = [one.values[place] for one in releases.values()]
+        bounds = [0.0 if one.error is None else one.error.bound for one in releases.values()]
+        colour = CHOSEN if len(labels) == 1 else None
+        bars = {"width": width, "label": label, "yerr": bounds, "ecolor": "#999999"}
+        bars["color"] = colour
+        ax.bar(at, heights, **bars, error_kw={"elinewidth": 0.8})
+    ax.axhline(0, color="black", linewidth=0.6)
+    _name_places(ax, names, 0.4 - width / 2)
+    ax.set_ylabel(first.answer.unit)
+    ax.set_title(f"{first.mechanism}, {_interval(first)}", fontsize=9)
+    if len(labels) > 1:
+        ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _many_chart(releases: Releases, ax: Any) -> None:
+    """One value each: a line with its interval. Several: a row a value, darker where it is more."""
+    first, names = next(iter(releases.values())), list(releases)
+    values = [[one.values[row] for one in releases.values()] for row in range(len(first.values))]
+    ax.set_title(f"{first.mechanism}, {_interval(first)}", fontsize=9)
+    _name_places(ax, names)
+    if len(values) == 1:
+        bounds = [0.0 if one.error is None else one.error.bound for one in releases.values()]
+        low, high = ([v + s * b for v, b in zip(values[0], bounds, strict=True)] for s in (-1, 1))
+        ax.plot(values[0], color=CHOSEN, marker=".", linewidth=0.8)
+        ax.fill_between(range(len(names)), low, high, color=CHOSEN, alpha=0.2, linewidth=0)
+        ax.set_ylabel(first.answer.unit)
+        return
+    drawn = ax.imshow(values, aspect="auto", cmap="viridis", interpolation="nearest")
+    every = -(-len(values) // MOST_NAMES)
+    ax.set_yticks(range(0, len(values), every), first.answer.labels[::every], fontsize=7)
+    ax.figure.colorbar(drawn, ax=ax, label=first.answer.unit)
 
 
 def _choice_chart(choice: Choice, ax: Any) -> None:
     rows = [row for row in _choice_rows(choice) if row["error"] is not None]
     colours = [CHOSEN if row["chosen"] else OTHER for row in rows]
-    ax.barh([row["mechanism"] for row in rows], [row["error"] for row in rows], color=colours)
+    names = [f"{row['mechanism']}\n{row['promise']}" for row in rows]
+    ax.barh(names, [row["error"] for row in rows], color=colours)
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.set_xlabel(f"mean error of a value, {choice.plan.task.query.unit}")
@@ -275,19 +323,29 @@ def _leakage_chart(found: Leakage, ax: Any) -> None:
 
 
 def _ledger_chart(ledger: Any, ax: Any) -> None:
-    """What was charged, added up along the charges, for each subject."""
-    from itertools import accumulate
+    draw_spending(ledger.charges(), ax)
 
-    rows = _ledger_rows(ledger)
-    unit = "eta" if all(row["eta"] is not None for row in rows) else "amount"
-    for subject in dict.fromkeys(row["subject"] for row in rows):
-        own = [row for row in rows if row["subject"] == subject]
-        spent = list(accumulate(row[unit] or 0.0 for row in own))
-        ax.step([row["seq"] for row in own], spent, where="post", label=subject)
-    ax.set_xlabel("charge")
-    ax.set_ylabel("entry-level eta, added" if unit == "eta" else "amounts, added")
-    if rows:
-        ax.legend(fontsize=8)
+
+def draw_spending(charges: Sequence[Any], ax: Any) -> None:
+    """What every account has spent after each of its charges: the largest Σ η over any entry."""
+    accounts: dict[tuple[str, str], list[Any]] = {}
+    for entry in charges:
+        if entry.eta is not None:
+            accounts.setdefault((entry.subject, entry.period), []).append(entry)
+    for names, own in accounts.items():
+        times = [datetime.fromisoformat(entry.at) for entry in own]
+        spent = [float(eta) for eta in running_eta(own)]
+        label = " / ".join(filter(None, names))
+        ax.step(times, spent, where="post", marker=".", label=label)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("time of the charge")
+    ax.set_ylabel("entry-level eta spent")
+    ax.tick_params(axis="x", rotation=20, labelsize=8)
+    if 0 < len(accounts) <= MOST_LINES:
+        ax.legend(fontsize=8, frameon=False)
+    else:
+        none = "no charge has an entry-level eta"
+        ax.set_title(f"{len(accounts):,} accounts" if accounts else none, fontsize=9)
 
 
 def _stream_chart(stream: Stream, ax: Any) -> None:
@@ -305,11 +363,15 @@ def _stream_chart(stream: Stream, ax: Any) -> None:
 
 def _budget_chart(found: Budget, ax: Any) -> None:
     rows = _budget_rows(found)
-    ax.bar([row["every"] for row in rows], [row["error"] or 0.0 for row in rows], color=CHOSEN)
+    names = [f"{row['every']} ({row['releases']:,})" for row in rows]
+    errors = [row["error"] or 0.0 for row in rows]
+    bars = ax.bar(names, errors, color=CHOSEN)
+    ax.bar_label(bars, labels=[significant(error, 3) for error in errors], fontsize=8)
     ax.set_yscale("log")
+    ax.margins(y=0.12)
+    ax.set_xlabel("one release every … (how many)")
     ax.set_ylabel(f"mean error of a value, {rows[0]['unit']}")
-    total = significant(found.epsilon)
-    ax.set_title(f"{rows[0]['releases']:,} releases, {total} for all of them", fontsize=9)
+    ax.set_title(f"epsilon = {significant(found.epsilon)} for all releases together", fontsize=9)
 
 
 # The words around a table in HTML.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
+from shoal.core.records import shown_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -193,6 +194,20 @@ class Bins:
         middle = [f"{low} to {high}" for low, high in pairwise(texts)]
         return (f"below {texts[0]}", *middle, f"{texts[-1]} or more")
 
+    @property
+    def middles(self) -> dict[str, Fraction]:
+        """The number that stands for each range: its middle; an outer one is as wide as the next.
+
+        Below a positive first edge nothing is taken to be negative.
+        """
+        if len(self.edges) < 2:
+            raise InputError("two bins have no middles; say what each stands for with weights")
+        low, high = self.edges[0], self.edges[-1]
+        first = 2 * low - self.edges[1]
+        first = max(first, Fraction(0)) if low > 0 else first
+        ends = (first, *self.edges, 2 * high - self.edges[-2])
+        return {name: (a + b) / 2 for name, (a, b) in zip(self.labels, pairwise(ends), strict=True)}
+
     def cut(self, numbers: pl.Series) -> pl.Series:
         """The name of each number's range; an edge belongs to the range above it."""
         import numpy as np
@@ -202,6 +217,20 @@ class Bins:
         place = np.searchsorted(edges, numbers.fill_null(float("nan")).to_numpy(), side="right")
         names = pl.Series(self.labels)[place].alias(numbers.name)
         return names.set(numbers.is_null(), None)
+
+
+def stand_ins(states: Sequence[str]) -> dict[str, Fraction]:
+    """The number each state stands for: states that are numbers, or middles of bins."""
+    try:
+        return {state: Fraction(state) for state in states}
+    except (ValueError, ZeroDivisionError):
+        bins = Bins.named_by(states)
+    if bins is None:
+        raise InputError(
+            f"weights are missing, and the states ({shown_names(states)}) are neither numbers nor "
+            "bins; say what each stands for, such as weights = { sit = 1.3, walk = 3.5 }"
+        )
+    return bins.middles
 
 
 def numbers_of(column: pl.Series, source: str) -> pl.Series:

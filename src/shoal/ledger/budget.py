@@ -8,7 +8,8 @@ Releases about disjoint parts of one series (its days) touch every entry once, s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -20,7 +21,7 @@ from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import noisy_plan, task_guarantee
 from shoal.additive.queries import linear
 from shoal.core.charge import Part
-from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
 from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import CONFIDENCE, Error, Plan
@@ -65,6 +66,9 @@ class Budget(Shown):
     paces: tuple[Pace, ...]
     added: Error | None
     left: Left | None = None
+
+    def __repr__(self) -> str:
+        return f"<Budget epsilon = {significant(self.epsilon)}: {_words(self.paces[0])}>"
 
     @property
     def plan(self) -> Plan:
@@ -175,9 +179,9 @@ def promise_of_parts(plan: Plan) -> float:
 def left_of(ledger: Any, subject: str, period: str = "") -> Left:
     """What the limits of `ledger` leave `subject` in `period`, and until when at the pace so far.
 
-    The tightest limit counts, in its own unit. The pace is what was spent from the first charge to
-    the last, over that time; one charge has none. Releases about new parts of a series cost nothing
-    more, so a pace of such releases never ends.
+    The tightest limit counts, in its own unit. The pace is what was spent after the first charge,
+    over the time from there to the last; one charge has none. Releases about new parts of a series
+    cost nothing more, so a pace of such releases never ends.
     """
     if not subject:
         raise InputError("subject is empty; say whose budget is asked about")
@@ -188,26 +192,72 @@ def left_of(ledger: Any, subject: str, period: str = "") -> Left:
         if limit.requester is None and limit.matches(subject, period, ""):
             over = None if limit.period is None else period
             mine = [entry for entry in charges if over in (None, entry.period)]
-            found.append(_left(limit, totals[over], mine))
+            found.append(_left(ledger, limit, totals[over], mine))
     if not found:
-        found = [_left(None, totals[period], [one for one in charges if one.period == period])]
+        mine = [one for one in charges if one.period == period]
+        found = [_left(ledger, None, totals[period], mine)]
     return min(found, key=lambda one: one.amount if one.amount is not None else math.inf)
 
 
-def _left(limit: Any, total: Any, charges: list[Any]) -> Left:
+def _left(ledger: Any, limit: Any, total: Any, charges: list[Any]) -> Left:
     unit = "eta" if limit is not None and limit.unit == "eta" else "epsilon"
     spent = Fraction(0)
     if total is not None:
         spent = total.eta if unit == "eta" and total.eta is not None else total.amount
     amount = None if limit is None else limit.amount
     until = None
-    times = sorted(datetime.fromisoformat(entry.at) for entry in charges)
-    if amount is not None and len(times) > 1 and spent > 0 and times[-1] > times[0]:
-        used = (times[-1] - times[0]).total_seconds() * len(times) / (len(times) - 1)
-        seconds = float((amount - spent) / spent) * used
-        if 0 <= seconds < 1e10:
-            until = times[-1] + timedelta(seconds=seconds)
+    own = sorted(charges, key=lambda entry: str(entry.at))
+    times = [datetime.fromisoformat(entry.at) for entry in own]
+    if amount is not None and len(times) > 1 and times[-1] > times[0]:
+        grown = spent - _first(ledger, own[0], unit)
+        seconds = (times[-1] - times[0]).total_seconds()
+        rest = float((amount - spent) / grown) * seconds if grown > 0 else math.inf
+        if 0 <= rest < 1e10:
+            until = times[-1] + timedelta(seconds=rest)
     return Left(unit=unit, limit=amount, spent=spent, charges=len(charges), until=until)
+
+
+def _first(ledger: Any, entry: Any, unit: str) -> Fraction:
+    """What one charge comes to by itself; 0 where no rule says, so that the pace is no slower."""
+    if unit == "eta":
+        return Fraction(entry.eta or 0)
+    try:
+        return compose([ledger.plan(entry.plan)], parts=[Part.stored(entry.part)]).amount
+    except ShoalError:
+        return Fraction(0)
+
+
+def running_eta(charges: Iterable[Any]) -> list[Fraction]:
+    """The largest Σ η over any entry after each charge: whole + the largest name + deepest span.
+
+    rules.md, section 10. A charge without η adds nothing.
+    """
+    whole, names = Fraction(0), {"": Fraction(0)}
+    starts, depths, deepest = [0], [Fraction(0)], Fraction(0)  # depth of entries from each start on
+    found = []
+    for entry in charges:
+        eta, part = Fraction(entry.eta or 0), Part.stored(entry.part)
+        if part.span is not None:
+            first, last = (_cut(starts, depths, at) for at in part.span)
+            for place in range(first, last):
+                depths[place] += eta
+            deepest = max(deepest, *depths[first:last])
+        elif part.name:
+            names[part.name] = names.get(part.name, Fraction(0)) + eta
+            names[""] = max(names[""], names[part.name])
+        else:
+            whole += eta
+        found.append(whole + names[""] + deepest)
+    return found
+
+
+def _cut(starts: list[int], depths: list[Fraction], at: int) -> int:
+    """The place of the stretch that begins at `at`, which is made where there is none."""
+    place = bisect_left(starts, at)
+    if place == len(starts) or starts[place] != at:
+        starts.insert(place, at)
+        depths.insert(place, depths[place - 1])
+    return place
 
 
 def _coarser(every: str, count: int, task: Task) -> list[tuple[str, int]]:

@@ -351,25 +351,28 @@ class CountQuery(SteppedQuery):
         return "states", self.states
 
 
+WEIGHTS = "state to weight, others count 0; left out: numbers as they are, bins by their middles"
+
+
 class SumQuery(SteppedQuery):
     """The sum of a weight per entry."""
 
     kind: Literal["sum"]
-    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    weights: dict[str, Number] | None = Field(None, min_length=1, description=WEIGHTS)
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Query:
         return self.stepped(weighted_sum(states, self.weights, unit=self.unit))
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
-        return "weights", tuple(self.weights)
+        return "weights", tuple(self.weights or ())
 
 
 class MeanQuery(QuerySection):
     """The mean of a weight per entry."""
 
     kind: Literal["mean"]
-    weights: dict[str, Number] = Field(min_length=1, description="state to weight; others count 0")
+    weights: dict[str, Number] | None = Field(None, min_length=1, description=WEIGHTS)
     length: Whole | None = Field(None, description="public number of entries; else the model's")
     unit: Text = Field("units", description="the unit of the weights, in reports")
 
@@ -378,7 +381,7 @@ class MeanQuery(QuerySection):
         return mean(states, self.weights, length=length, unit=self.unit)
 
     def named_states(self) -> tuple[str, tuple[str, ...]]:
-        return "weights", tuple(self.weights)
+        return "weights", tuple(self.weights or ())
 
 
 class HistogramQuery(SteppedQuery):

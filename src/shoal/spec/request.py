@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +19,7 @@ from shoal.additive.choice import MECHANISMS, choose, epsilon_for
 from shoal.additive.lift import NAME as LIFT
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE, Plan
+from shoal.core.records import shown_names
 from shoal.core.registry import hook
 from shoal.core.task import Model, Query, Task
 from shoal.spec.document import (
@@ -86,8 +88,9 @@ class Request:
         return choose(self.task, self.epsilon(), self.mechanism, prune=True).plan
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: str | os.PathLike[str]) -> Request:
     """What the spec in `path` asks for; files it names are found beside it."""
+    path = Path(path)
     return parse_request(read_text(path, "spec"), folder=path.parent, name=str(path))
 
 
@@ -189,8 +192,8 @@ def _query(section: QuerySection, states: tuple[str, ...], family: tuple[Model, 
     unknown = [name for name in named if name not in states]
     if unknown:
         raise SpecError(
-            f"query.{key} names {unknown[0]!r}, which is not a state of the model; its states are "
-            f"{', '.join(map(repr, states))}"
+            f"query.{key} names {unknown[0]!r}, which is not a state of the model; "
+            f"{_near(unknown[0], states)}its states are {shown_names(list(map(repr, states)))}"
         )
     try:
         return section.query(states, family)
@@ -287,10 +290,14 @@ def _worded(problem: Any, document: Mapping[str, Any]) -> str:
             return f"{path} is {shown(value)}; {_TYPES.get(kind, problem['msg'])}"
 
 
+def _near(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
 def _unknown_key(place: Place, path: str) -> str:
     keys = list(_section_class(place).model_fields)
-    close = get_close_matches(str(place[-1]), keys, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = _near(str(place[-1]), keys)
     return (
         f"{path} is not a key of {_section_title(place)}; {hint}its keys are "
         f"{', '.join(keys)} (correct the key or remove it)"

@@ -116,14 +116,15 @@ def attack_day(
 
     `adversary` is the chain of the family that the adversary holds.
 
-    The first day with a sensitive context, where naive masking shows its worst; else the first.
+    The first day with a sensitive context, where naive masking shows its worst; else the fullest.
     """
     from shoal.contexts.attack import attack_contexts, attack_events
     from shoal.contexts.views.calendar import hides_events
     from shoal.noise.primitives import SeededRng
 
     sensitive = set(secret_names(plan)).union(*(event.states() for event in events or ()))
-    names = next((day for day in days if sensitive & set(day)), days[0])
+    fullest = max(days, key=lambda day: sum(context is not None for context in day))
+    names = next((day for day in days if sensitive & set(day)), fullest)
     if hides_events(plan):
         found = attack_events(
             plan, names, SeededRng(seed), adversary=adversary, events=events or ()

@@ -149,7 +149,7 @@ def _largest(shares: dict[str, float]) -> list[tuple[str, float]]:
 def _checks(
     comparison: RowComparison, slots: int, *, wide: bool, ascii_only: bool
 ) -> list[tuple[str, ...]]:
-    from shoal.cli.charts import standing
+    from shoal.additive.choice import standing
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
 
@@ -201,8 +201,12 @@ def day_chart(plan: Plan) -> bytes:
         heights = [row["contexts"].get(name, 0.0) for row in rows]
         panels[0].bar(places, heights, bottom=bottom, width=1.0, label=name)
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
-    panels[0].set_ylim(0, 1)
-    panels[0].set_ylabel("shown")
+    rest = [max(row["shown"] - drawn, 0.0) for row, drawn in zip(rows, bottom, strict=True)]
+    if max(rest) > 0.005:
+        panels[0].bar(places, rest, bottom=bottom, width=1.0, color="#b7c4cc", label="others")
+    panels[0].set_ylim(0, 1.15)
+    panels[0].set_ylabel("share of days shown")
+    panels[-1].set_xlabel("slot of the day that begins at")
     for number, (words, prior) in enumerate(events):
         spans = [row["beliefs"][number] for row in rows]
         mean = panels[1].plot(places, [span["mean"] for span in spans], label=words)[0]

@@ -271,7 +271,7 @@ def _parts(plan: Plan) -> tuple[LocationMachine, StepNoise]:
 
 
 def _rows(comparison: RowComparison) -> list[tuple[str, ...]]:
-    from shoal.cli.charts import standing
+    from shoal.additive.choice import standing
     from shoal.core.numbers import significant
     from shoal.core.plan import Plan
 

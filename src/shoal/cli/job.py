@@ -212,7 +212,7 @@ def _run(made: Job, engine: str) -> JobReport:
 def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> Layout:
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
-    from shoal.jobs.job import by_days
+    from shoal.jobs.job import calendar
 
     # K-means asks about columns of numbers, which the query itself names
     numbers = getattr(next(iter(plans.values())).task.query, "columns", ())
@@ -221,6 +221,7 @@ def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> L
             "no column of states is named; give [data] state (on a map: lat and lon) in the spec, "
             "or --state COLUMN (--lat and --lon)"
         )
+    told: dict[str, Any] = {**columns.raw, **calendar(plans, columns.time, own.period_column)}
     return Layout(
         by=own.by,
         state=None if numbers else columns.state,
@@ -232,9 +233,8 @@ def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> L
         gap=None if columns.gap is None else parse_duration(columns.gap),
         group=own.group,
         period=own.period_column,
-        daily=by_days(plans) and own.period_column is None and columns.time is not None,
         periods=columns.periods,
-        **columns.raw,
+        **told,
     )
 
 

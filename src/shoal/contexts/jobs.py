@@ -22,6 +22,7 @@ from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
 from shoal.core.plan import Answer, Machine, Plan, Release
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import Rng
+from shoal.events.window import SlotClock
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
 from shoal.jobs.live import UNUSABLE, Live, LiveReading, LiveRow
@@ -50,8 +51,9 @@ def release_days(
 ) -> tuple[pl.DataFrame, list[int], dict[int, str]]:
     """One row per day, the units released, and the units refused with the reason.
 
-    `by_clock`: times are of the calendar, and the model says how long a slot is; else a time is
-    the number of its slot. The first reading of a slot counts, as in a live stream.
+    `by_clock`: times are of the calendar, and the model says how long a slot is (one of more than
+    a day is of a week, from Monday); else a time is the number of its slot. The first reading of a
+    slot counts, as in a live stream.
     """
     model = day_of(plan)
     slots = _slots(census, model, by_clock=by_clock)
@@ -111,8 +113,8 @@ def _slots(census: Census, model: DayChain, *, by_clock: bool) -> Ints:
             "the model does not say how many minutes a slot has; give slot_minutes, or number "
             "the slots and name the column of the day"
         )
-    minutes = census.times % (24 * 60 * MINUTE) // MINUTE
-    return np.asarray((minutes - model.start_minute) // model.slot_minutes)
+    clock = SlotClock(model.slot_minutes, model.start_minute)
+    return clock.slots_at(census.times // MINUTE, model.slots)
 
 
 def _outside(census: Census, slots: Ints, most: int) -> set[int]:
@@ -175,14 +177,20 @@ def _release(
         census,
         units,
         recipe.states,
-        by_clock=recipe.layout.daily,
+        by_clock=recipe.layout.on_the_wall,
         seed=recipe.seed,
         charging=charging,
     )
     return Made(days, all_rows(census, kept), refused)
 
 
-JOB = StreamJob(_release, by_days=True)
+def _calendar(plan: Plan) -> str | None:
+    """A day; a week where the model is of one."""
+    day = day_of(plan)
+    return SlotClock(day.slot_minutes, day.start_minute).calendar(day.slots)
+
+
+JOB = StreamJob(_release, by_days=True, calendar=_calendar)
 
 
 # Live, a person's rows at a time: days only go forward, and each is charged when it begins.

@@ -17,7 +17,7 @@ from shoal.core.errors import InputError
 from shoal.core.rng import Rng
 from shoal.events.bounds import program_of
 from shoal.events.cuts import future_of
-from shoal.events.filter import Held, Program, chances
+from shoal.events.filter import GRAIN, Held, Program, chances
 from shoal.events.law import law_of
 from shoal.events.secrets import Events
 
@@ -102,6 +102,13 @@ class OnlineMask(Mask):
         shown = context >= 0 and word > WORD - int(codes[memory, context])
         after = program.after(held, codes, context if shown else None)
         return OnlineState(slot + 1, after, memory), self.states[context] if shown else None
+
+    def shown_chance(self, state: OnlineState, observed: Any) -> float:
+        """The probability with which the next slot shows a context that is read there."""
+        program, slot, context = self.program(), state.slot, self.context_of(observed)
+        held = program.arrive(state.held, slot, read=True)
+        memory = int(program.memory.steps[slot][state.memory, context])
+        return float(program.allowed(held, slot)[memory, context] * GRAIN)
 
     def describe(self) -> str:
         sees = {

@@ -119,6 +119,15 @@ class Program:
     def slots(self) -> int:
         return self.tracks[0].law.length
 
+    def most_numbers(self) -> list[tuple[int, int]]:
+        """Of each track the most pairs (automaton, memory) there are, and its states."""
+        memories = max(self.memory.sizes)
+        return [(max(track.automaton.sizes) * memories, len(track.shows)) for track in self.tracks]
+
+    def room(self) -> int:
+        """Bytes of JSON that the beliefs of any slot fit in."""
+        return sum(256 + pairs * (24 + 13 * states) for pairs, states in self.most_numbers())
+
     def begin(self) -> tuple[Held, ...]:
         """The belief before slot 0."""
         return tuple(

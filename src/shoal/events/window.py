@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Bools
+from shoal.core.codec import Bools, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 
 Between = tuple[int, int] | tuple[str, str] | None
 DAY, WEEK = 1440, 7 * 1440  # minutes
+THURSDAY = 3 * DAY  # minutes from a Monday to 1970-01-01
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOMENT = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun)[a-z]*)?\s*(?:(\d{1,2}):(\d{2}))?", re.I)
 
@@ -22,6 +23,23 @@ class SlotClock(NamedTuple):
 
     slot_minutes: int
     start_minute: int = 0
+
+    def calendar(self, slots: int) -> str:
+        """The part of the calendar that so many slots are of: a "day", or from Monday a "week"."""
+        if slots * self.slot_minutes > WEEK:
+            raise InputError(
+                f"the model has {slots} slots of {self.slot_minutes} minutes, more than a week; "
+                "name a column of periods, or shorten it"
+            )
+        return "week" if slots * self.slot_minutes > DAY else "day"
+
+    def slots_at(self, minutes: Ints, slots: int) -> Ints:
+        """The slot of each minute since 1970, in its day or week; negative before the first."""
+        weekly = self.calendar(slots) == "week"
+        span, since = (WEEK, THURSDAY) if weekly else (DAY, 0)
+        return np.asarray(
+            ((minutes + since) % span - self.start_minute % span) // self.slot_minutes
+        )
 
 
 class Moment(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import advance as mask_step
 from shoal.core.codec import Floats
 from shoal.core.plan import Plan
@@ -18,6 +19,7 @@ from shoal.gateway.machines import SHOWN, SUPPRESSED, day_of
 from shoal.places.packed import from_bytes
 
 LEVELS = 1 << 16  # a mask's coin: shown when the low 16 bits of a word are at least its code
+ALWAYS = (1 << 32) - 1  # a word at which every mask shows what it may show at all
 MOST = 400  # places told of a heat map, the likeliest
 
 
@@ -112,7 +114,7 @@ def _seen(
         if status == SHOWN:
             if observed == shown:
                 chance = 1.0 - _hidden(plan, state, observed)
-                _add(found, _after(plan, state, observed, LEVELS - 1), context, way, chance)
+                _add(found, _after(plan, state, observed, ALWAYS), context, way, chance)
         elif status == SUPPRESSED:
             chance = _hidden(plan, state, observed)
             _add(found, _after(plan, state, observed, 0), context, way, chance)
@@ -148,6 +150,8 @@ def _add(
 
 def _hidden(plan: Plan, state: Any, observed: str) -> float:
     """The probability that a machine hides a context: where its answer changes with the coin."""
+    if isinstance(plan.body, OnlineMask):
+        return 1.0 - plan.body.shown_chance(state, observed)
     if mask_step(plan, state, observed, Fixed(LEVELS - 1))[1] is None:
         return 1.0
     low, high = 0, LEVELS - 1  # shown at `high`

@@ -88,8 +88,9 @@ class Clock:
 
     @property
     def _span(self) -> int:
-        """How many dates one day of the model takes: a week is a day of seven."""
-        return max(1, -(-(self.start + self.slots * self.minutes) // MINUTES_A_DAY))
+        """How many dates one day of the model takes: of more than a day, whole weeks."""
+        days = -(-self.slots * self.minutes // MINUTES_A_DAY)
+        return max(1, days if days < 2 else -(-days // 7) * 7)
 
     def stored(self) -> dict[str, Any]:
         """The clock as plain data."""

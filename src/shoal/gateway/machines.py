@@ -17,14 +17,18 @@ import numpy as np
 
 from shoal.additive.running import Running, RunningState, RunningStream, running
 from shoal.contexts.day import DayChain
+from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import advance as mask_step, open_day
 from shoal.core.charge import Ledger
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import SystemRng
+from shoal.events.law import PathLaw
+from shoal.events.window import SlotClock
+from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine
-from shoal.places.packed import HEADER, Kept, from_bytes, to_bytes
+from shoal.places.packed import HEADER, from_bytes, to_bytes
 from shoal.places.stream import LocationStream
 
 SHOWN, SUPPRESSED, COUNTING = "shown", "suppressed", "counting"
@@ -65,6 +69,10 @@ class StreamKind(Protocol):
 
     def slots(self, plan: Plan) -> int:
         """Slots of a day, after which a machine begins anew; 0 for a stream without days."""
+        ...
+
+    def clock(self, plan: Plan) -> SlotClock | None:
+        """When the slots of a day are by the wall clock; None where the plan does not say."""
         ...
 
     def begin(self, plan: Plan) -> bytes:
@@ -111,6 +119,10 @@ class Contexts:
     def slots(self, plan: Plan) -> int:
         return day_of(plan).slots
 
+    def clock(self, plan: Plan) -> SlotClock | None:
+        day = day_of(plan)
+        return SlotClock(day.slot_minutes, day.start_minute)
+
     def begin(self, plan: Plan) -> bytes:
         assert isinstance(plan.body, Machine)
         return _packed(plan.body.init(), charged=False)
@@ -146,24 +158,34 @@ class Contexts:
         return self.begin(new)  # days are independent, and plans are swapped between two of them
 
     def room(self, plan: Plan) -> int:
-        # every other slot may be a gap of its own; a filter keeps as many numbers as it began with
-        return 1024 + 16 * day_of(plan).slots + 4 * len(self.begin(plan))
+        # every other slot may be a gap of its own
+        gaps = 1024 + 16 * day_of(plan).slots + 4 * len(self.begin(plan))
+        body = plan.body
+        return gaps + (body.program().room() if isinstance(body, OnlineMask) else 0)
 
     def width(self, plan: Plan) -> int:
         return max(len(json.dumps(name)) for name in [*day_of(plan).states, None])
 
 
 class Places:
-    """Streams of places: a noisy point at every step, each charged by itself."""
+    """Streams of places: a noisy point at every step, each charged by itself.
+
+    One that watches events has days: as many slots as the events are about, after which it begins
+    anew, as contexts do. All steps of such a day are one charge about the events.
+    """
 
     name = "places"
 
     def slots(self, plan: Plan) -> int:
-        return 0
+        law = _watched(plan)
+        return 0 if law is None else law.length
+
+    def clock(self, plan: Plan) -> SlotClock | None:
+        law = _watched(plan)
+        return None if law is None else law.clock
 
     def begin(self, plan: Plan) -> bytes:
-        _machine(plan).refuse_events("the gateway")
-        return to_bytes(Kept(LocationStream.begin(plan).state, None))
+        return to_bytes(LocationStream.begin(plan).kept())
 
     def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         given = reading.get("state")
@@ -179,15 +201,16 @@ class Places:
     def step(
         self, plan: Plan, state: bytes, observed: Any, account: Payer
     ) -> tuple[bytes, ShownSlot]:
+        watched = _watched(plan) is not None  # then a step has a key of its own, whoever asks
         stream, release = self._stream(plan, state).read(
             observed,
             ledger=account.ledger,
             subject=account.subject,
             period=account.period,
-            key=account.key,
+            key=None if watched else account.key,
         )
         status = SUPPRESSED if release.z is None else SHOWN
-        return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
+        return to_bytes(stream.kept()), ShownSlot(status, _place(plan, release))
 
     def skip(
         self, plan: Plan, state: bytes, account: Payer | None, *, status: str
@@ -196,7 +219,7 @@ class Places:
             assert account is not None
             return self.step(plan, state, self._made_up(plan, state), account)
         stream, release = self._stream(plan, state).skip()
-        return to_bytes(Kept(stream.state, None)), ShownSlot(status, _place(plan, release))
+        return to_bytes(stream.kept()), ShownSlot(status, _place(plan, release))
 
     def _made_up(self, plan: Plan, state: bytes) -> str:
         """A place that the step protects: nothing of it depends on where the person is."""
@@ -208,17 +231,20 @@ class Places:
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if _machine(new).chain != _machine(plan).chain:
             raise InputError(OTHER_MODEL)
-        return state
+        days = _watched(plan), _watched(new)
+        return state if days == (None, None) else self.begin(new)
 
     def room(self, plan: Plan) -> int:
         hidden = _machine(plan).runtime.motion.hidden
-        return 1024 + HEADER.size + 4 * hidden + 2 * (hidden // 8 + 1)
+        plain = 1024 + HEADER.size + 4 * hidden + 2 * (hidden // 8 + 1)
+        watch = _machine(plan).watch
+        return plain + (0 if watch is None else guard_of(plan, watch).room())
 
     def width(self, plan: Plan) -> int:
         return PLACE_ROOM
 
     def _stream(self, plan: Plan, state: bytes) -> LocationStream:
-        return LocationStream(plan, from_bytes(state).state)
+        return LocationStream.of(plan, from_bytes(state))
 
 
 class Counts:
@@ -232,6 +258,9 @@ class Counts:
 
     def slots(self, plan: Plan) -> int:
         return running(plan).query.every
+
+    def clock(self, plan: Plan) -> SlotClock | None:
+        return None
 
     def begin(self, plan: Plan) -> bytes:
         return self._bytes(running(plan).init())
@@ -323,6 +352,18 @@ def _packed(state: Any, *, charged: bool) -> bytes:
 
 def _unpacked(stored: bytes) -> tuple[Any, bool]:
     return loads(stored[1:].decode()), stored[:1] == b"1"
+
+
+def hides_silence(plan: Plan) -> bool:
+    """Whether slots that were not read may look like others; silence.md says why some may not."""
+    return _watched(plan) is None
+
+
+def _watched(plan: Plan) -> PathLaw | None:
+    """The law of the slots that a plan of places watches for events; None: it watches none."""
+    if not isinstance(plan.body, LocationMachine) or plan.body.watch is None:
+        return None
+    return plan.body.watch.law(plan.body.chain)
 
 
 def _machine(plan: Plan) -> LocationMachine:

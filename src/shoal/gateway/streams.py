@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -18,13 +18,13 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from shoal.core.plan import Plan
+from shoal.events.window import SlotClock
 from shoal.gateway.advance import LiveStream, Standing, begun
-from shoal.gateway.clock import Clock, checked_zone, day_clock, steady_clock
+from shoal.gateway.clock import MINUTES_A_DAY, Clock, checked_zone, day_clock, steady_clock
 from shoal.gateway.machines import (
-    CONTEXTS,
     COUNTS,
     KINDS,
-    day_of,
+    hides_silence,
     kind_of,
     plan_of,
     stream_kind,
@@ -73,7 +73,8 @@ def open_stream(
         if row.closes > now:
             raise Problem(
                 409,
-                "the stream was forgotten, and stays closed until its day is over: applications "
+                "the stream was forgotten, and stays closed until its day, or what its events are "
+                "about, is over: applications "
                 "remember what they saw of it",
                 until=_text(row.closes),
             )
@@ -81,6 +82,7 @@ def open_stream(
         connection.execute(delete(STREAMS).where(*_is(address)))
     plan = stored_plan(house, connection, address.space, asked["plan"])
     _check_alone(house, connection, address, apart=bool(asked.get("independent")))
+    _check_silence(plan, asked.get("silence") or PUBLISH)
     clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
     stream = begun(_new(asked["plan"], plan, clock, asked, now, address.stream))
     _insert(house, connection, address, stream, apart=bool(asked.get("independent")), now=now)
@@ -106,6 +108,7 @@ def change(
     if kind_of(plan) is not stream.kind:
         raise not_understood("plan is for another kind of stream; begin a stream of another name")
     stream.kind.carried(stream.plan, stream.standing.state, plan)
+    _check_silence(plan, stream.silence)
     first = max(
         stream.clock.day_ends(stream.closed), stream.clock.day_ends(stream.standing.decided - 1)
     )
@@ -182,11 +185,11 @@ def clock_of(
     `after` is the ordinal its first slot has; `like` is the clock it replaces.
     """
     kind = stream_kind(plan)
-    slots = kind.slots(plan)
+    slots, own = kind.slots(plan), kind.clock(plan)
     every, grace = asked.get("every"), float(asked.get("grace") or (like.grace if like else 0.0))
     if every is None and like is not None and like.kind == "every":
         every = like.seconds
-    if every is None and kind is not CONTEXTS:
+    if every is None and own is None:
         raise not_understood("clock.every is missing; say how many seconds a slot lasts")
     if every is not None:
         begins = (now // every + 1) * every
@@ -196,15 +199,14 @@ def clock_of(
         begins = now + 1e-6 if like else begins
         clock = steady_clock(seconds=every, slots=slots, begins=begins, zone=zone, grace=grace)
     else:
-        model = day_of(plan)
+        assert own is not None
         local = datetime.fromtimestamp(now, ZoneInfo(checked_zone(zone))).date()
-        begins_on = date.fromisoformat(asked["begins"]) if asked.get("begins") else local
         clock = day_clock(
-            slots=model.slots,
-            minutes=model.slot_minutes,
-            start=model.start_minute,
+            slots=slots,
+            minutes=own.slot_minutes,
+            start=own.start_minute % MINUTES_A_DAY,
             zone=zone,
-            begins=begins_on,
+            begins=_first_day(own, slots, local, asked.get("begins")),
             grace=grace,
         )
     return replace(clock, first=after)
@@ -214,6 +216,20 @@ def _offset(zone: str, now: float) -> float:
     """Seconds that the wall clock of a zone is ahead of UTC."""
     ahead = datetime.fromtimestamp(now, ZoneInfo(checked_zone(zone))).utcoffset()
     return 0.0 if ahead is None else ahead.total_seconds()
+
+
+def _first_day(own: SlotClock, slots: int, today: date, asked: str | None) -> date:
+    """The date of slot 0: today, or of a model of a week the day of its start that was last."""
+    begins = today if asked is None else date.fromisoformat(asked)
+    if not own.slot_minutes or own.calendar(slots) == "day":
+        return begins
+    late = (begins.weekday() - own.start_minute // MINUTES_A_DAY) % 7
+    if asked is not None and late:
+        raise not_understood(
+            f"clock.begins is {asked}, {late} day(s) after the day of the week on which the model "
+            "of the plan begins; leave it out, or name that day"
+        )
+    return begins - timedelta(days=late)
 
 
 def _new(
@@ -289,6 +305,15 @@ def stored_plan(house: House, connection: Connection, space: str, name: str) -> 
         house.store.plans.clear()
     house.store.plans[space, name] = plan
     return plan
+
+
+def _check_silence(plan: Plan, silence: str) -> None:
+    """Refuses to hide silence where nothing is proved of it."""
+    if silence == HIDE and not hides_silence(plan):
+        raise not_understood(
+            'silence is "hide", and the plan watches events, whose filter takes what is shown for '
+            'drawn from a place; leave it at "publish"'
+        )
 
 
 def _check_alone(house: House, connection: Connection, address: Address, *, apart: bool) -> None:

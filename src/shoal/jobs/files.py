@@ -11,7 +11,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.data.times import parse_duration
 from shoal.jobs.inputs import Layout
-from shoal.jobs.job import MEMORY, Job, by_days
+from shoal.jobs.job import MEMORY, Job, calendar
 from shoal.jobs.report import JobReport
 
 RAW = ("missing", "bins", "unit", "tz", "where", "sep")  # as in `shoal.read`
@@ -53,7 +53,8 @@ def release_files(
     `numbers`, those of each record), `series` what tells chains apart inside a subject, `time`
     their order, `group` and `period_column` the group and period of a row; a pause longer than
     `gap` starts a new chain. `plans` is one plan, or one per value of `group`. A subject's rows may
-    be in any number of files. Streams are answered row by row (locations) or day by day (contexts);
+    be in any number of files. Streams are answered row by row (locations) or day by day (contexts;
+    week by week where the model is of a week, and so are locations that watch events by the clock);
     a location row without a state or coordinates is a step at which nothing is released. `every`
     makes a release per subject and day, week, …, each charged as a part of the subject's series;
     what the periods of a column are to each other `periods` must say: "parts" or "independent".
@@ -66,11 +67,10 @@ def release_files(
     report.
     """
     pause = parse_duration(gap) if isinstance(gap, str) else gap
-    daily = by_days(plans) and period_column is None and time is not None
     layout = Layout(
         by=by, state=state, latitude=latitude, longitude=longitude, numbers=numbers,
-        series=series, time=time, gap=pause, group=group, period=period_column, daily=daily,
-        every=every, periods=periods, members=members, **_known(rows),
+        series=series, time=time, gap=pause, group=group, period=period_column, every=every,
+        periods=periods, members=members, **calendar(plans, time, period_column), **_known(rows),
     )  # fmt: skip
     rest: dict[str, Any] = {"ledger": ledger, "period": period, "requester": requester}
     rest |= {"skip_bad": skip_bad, "seed": seed}

@@ -35,7 +35,8 @@ class Layout:
     a subject (the people of a region), `time` orders a chain and a pause longer than `gap` starts
     a new one, `group` says which plan a subject is under, `period` which part of its data a row
     belongs to: a subject gets one release per period. With `daily` the period is the date of the
-    time, with `every` its day, week, month, …, both by the clock of its zone. `periods` says what
+    time, with `weekly` its week, with `every` its day, week, month, …, all by the clock of its
+    zone. `periods` says what
     periods are to each other: "parts" of a series (those of `every` unless said otherwise), or
     "independent", which is a claim. Plans about numbers (K-means) have no `state` but `numbers`,
     the columns of each record; location plans on a map may have `latitude` and `longitude` instead.
@@ -52,6 +53,7 @@ class Layout:
     group: str | None = None
     period: str | None = None
     daily: bool = False
+    weekly: bool = False
     numbers: tuple[str, ...] = ()
     latitude: str | None = None
     longitude: str | None = None
@@ -79,8 +81,8 @@ class Layout:
             raise InputError(f"gap is {self.gap}, but no time column is named; name it")
         if self.gap is not None and self.gap <= timedelta(0):
             raise InputError(f"gap is {self.gap}; it must be longer than 0")
-        if (self.daily or self.every) and (self.time is None or self.period is not None):
-            asked = "daily" if self.daily else "every"
+        if (self.on_the_wall or self.every) and (self.time is None or self.period is not None):
+            asked = "daily" if self.daily else "weekly" if self.weekly else "every"
             raise InputError(f"{asked} needs a time column, and no column of periods beside it")
         self._check_members()
         if self.series == self.by:
@@ -121,6 +123,16 @@ class Layout:
             )
 
     @property
+    def on_the_wall(self) -> bool:
+        """Whether rows have their place in a day or week by the wall clock."""
+        return self.daily or self.weekly
+
+    @property
+    def part(self) -> str | None:
+        """The part of the calendar that a period is; None where nothing says so."""
+        return "day" if self.daily else "week" if self.weekly else self.every
+
+    @property
     def edges(self) -> Bins | None:
         """How numbers become states, where that is said."""
         if self.bins is None:
@@ -158,7 +170,7 @@ class Layout:
     @property
     def owners(self) -> list[str]:
         """The roles of text that say whose a row is; all of them must be there."""
-        told = {"period": self.daily or self.every is not None, **dict.fromkeys(self.columns, True)}
+        told = {"period": self.part is not None, **dict.fromkeys(self.columns, True)}
         return [role for role in ("subject", "period", "group", "series") if told.get(role)]
 
     @property

@@ -216,7 +216,7 @@ class Job:
                 f"every is {layout.every!r}, and the plans answer row by row; it is for single "
                 "releases: drop it"
             )
-        if layout.period is None or by_days(self.plans):
+        if layout.period is None or _by_days(self.plans):
             return
         told = check_periods(layout.periods, f"the column {layout.period!r}")
         if told == "parts" and self.stream:
@@ -371,9 +371,22 @@ def _taken(folder: Path) -> bool:
     return any(entry.name != NOTES for entry in folder.iterdir())
 
 
-def by_days(plans: Plan | Mapping[str, Plan]) -> bool:
-    """Whether the plans are about days, so that the date of a row is its period."""
-    own = [plan_hook("job", p) for p in ([plans] if isinstance(plans, Plan) else plans.values())]
+def calendar(
+    plans: Plan | Mapping[str, Plan], time: str | None, period: str | None
+) -> dict[str, Any]:
+    """What a layout says of plans that are about days or weeks, where rows have times only."""
+    listed = [plans] if isinstance(plans, Plan) else list(plans.values())
+    if time is None or period is not None:
+        return {}
+    own = {job.calendar(plan) for plan in listed if (job := plan_hook("job", plan)) is not None}
+    if len(own - {None}) > 1:
+        raise InputError("some plans are about a day and some about a week; run a job for each")
+    return {"daily": "day" in own, "weekly": "week" in own}
+
+
+def _by_days(plans: Mapping[str, Plan]) -> bool:
+    """Whether the plans are about days or weeks that are charged as a whole."""
+    own = [plan_hook("job", plan) for plan in plans.values()]
     return any(job is not None and job.by_days for job in own)
 
 

@@ -101,12 +101,14 @@ def _unnamable(census: Census, charging: Charging) -> dict[int, str]:
 class StreamJob(NamedTuple):
     """How a family's streams are released, many people at a time.
 
-    `by_days`: a unit is a day, charged as a whole, and the date of a row is its period. `maps`
-    makes what turns coordinates into states of the plans.
+    `by_days`: a unit is charged as a whole. `calendar` says of a plan which part of the calendar
+    one stream is of, a "day" or a "week", whose name is then a row's period; None: rows are steps.
+    `maps` makes what turns coordinates into states of the plans.
     """
 
     release: Callable[[Plan, Census, list[int], Recipe, Charging | None], Made]
     by_days: bool = False
+    calendar: Callable[[Plan], str | None] = lambda plan: None
     maps: Callable[[Mapping[str, Plan], tuple[str, ...]], Locator] | None = None
 
 

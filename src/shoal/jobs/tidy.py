@@ -309,17 +309,17 @@ def _timed(
     present = column.filter(~missing) if missing.any() else column
     owners = subjects.filter(~missing) if missing.any() else subjects
     found: dict[str, pl.Series] = {}
-    if layout.daily or layout.every is not None:
+    if layout.part is not None:
         found["wall"] = clock(present, source, layout.tz, layout.unit)
-    if layout.daily:  # slots of a day are by the wall clock
+    if layout.on_the_wall:  # slots of a day are by the wall clock
         found["time"] = found["wall"]
     else:
         found["time"] = microseconds(
             present, source, unit=layout.unit, tz=layout.tz, series=owners.fill_null("")
         )
     whole = {name: _spread(times, missing) for name, times in found.items()}
-    if "wall" in whole:
-        whole["period"] = calendar_part(whole.pop("wall"), layout.every or "day")
+    if layout.part is not None:
+        whole["period"] = calendar_part(whole.pop("wall"), layout.part)
     return whole, missing if missing.any() else None
 
 

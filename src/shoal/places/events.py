@@ -35,6 +35,7 @@ from shoal.places.machine import (
     Settle,
     machine_of,
 )
+from shoal.places.packed import filter_room
 from shoal.places.step import KeptGraphLaw, StepNoise
 from shoal.places.watch import EventWatch
 
@@ -60,6 +61,20 @@ class StepChoice(NamedTuple):
     noise: StepNoise
 
 
+class Offered(NamedTuple):
+    """A step before its draw: the beliefs it begins with, and what it may take (None: skipped)."""
+
+    arrived: tuple[Held, ...]
+    choice: StepChoice | None
+    read: bool
+
+    @property
+    def noise(self) -> StepNoise | None:
+        """What an output is drawn from; None where there is none."""
+        drawn = self.choice is not None and self.choice.noise.count > 1
+        return self.choice.noise if drawn and self.choice is not None else None
+
+
 class EventGuard:
     """What follows from a plan and a watch: filters, weights, machines, checks that are kept."""
 
@@ -83,6 +98,10 @@ class EventGuard:
     def _at(self, epsilon: Fraction) -> LocationMachine:
         machine = self.machine
         return machine if epsilon == machine.epsilon else replace(machine, epsilon=epsilon)
+
+    def room(self) -> int:
+        """Bytes that the packed beliefs of any slot fit in."""
+        return sum(filter_room(*each) for each in self.program.most_numbers())
 
     def begin(self) -> tuple[Held, ...]:
         """The beliefs before slot 0, or after it when its state is known to everybody."""
@@ -125,6 +144,25 @@ class EventGuard:
                 return found
         return None
 
+    def offer(self, state: LocationState, held: Sequence[Held], *, read: bool) -> Offered:
+        """The beliefs a step begins with and the noise it would draw with; public."""
+        arrived = self.arrived(held, state.time)
+        return Offered(arrived, self.choose(state, arrived) if read else None, read)
+
+    def absorb(
+        self, state: LocationState, offered: Offered, z: Any, *, secure: bool = True
+    ) -> tuple[LocationState, LocationRelease, tuple[Held, ...]]:
+        """State, release and beliefs after a step that drew `z`, None where it drew nothing."""
+        arrived, choice, outputs = offered.arrived, offered.choice, []
+        if z is not None:
+            assert choice is not None  # only what was offered is drawn
+            arrived = self.after(arrived, state.time, choice.noise, z)
+            outputs.append((self.machines[choice.epsilon], z))
+        after, release = self.machine.absorb(state, outputs, secure=secure)
+        if offered.read and choice is None:
+            release = replace(release, warnings=(*release.warnings, EVENT_KEPT))
+        return after, release, arrived
+
     def step(
         self,
         state: LocationState,
@@ -137,20 +175,12 @@ class EventGuard:
 
         `place` is None where the step is not read; `settle` as for `LocationMachine.step`.
         """
-        arrived, outputs, kept = self.arrived(held, state.time), [], False
-        if place is not None:
-            choice = self.choose(state, arrived)
-            kept = choice is None
-            if choice is not None and choice.noise.count > 1:
-                draw = partial(choice.noise.law.draw, place, source)
-                z = draw() if settle is None else settle(choice.noise.eta, draw)
-                assert z is not None  # two states or more are protected, so something was drawn
-                arrived = self.after(arrived, state.time, choice.noise, z)
-                outputs.append((self.machines[choice.epsilon], z))
-        after, release = self.machine.absorb(state, outputs, secure=source.secure)
-        if kept:
-            release = replace(release, warnings=(*release.warnings, EVENT_KEPT))
-        return after, release, arrived
+        offered, z = self.offer(state, held, read=place is not None), None
+        noise = offered.noise
+        if noise is not None and place is not None:
+            draw = partial(noise.law.draw, place, source)
+            z = draw() if settle is None else settle(noise.eta, draw)
+        return self.absorb(state, offered, z, secure=source.secure)
 
     def after(
         self, arrived: Sequence[Held], slot: int, noise: StepNoise, z: Sequence[int]

@@ -8,16 +8,19 @@ once a plan is drawing.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shoal.core.charge import Charge
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
 from shoal.core.rng import Rng, SystemRng
+from shoal.events.law import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout
@@ -26,11 +29,14 @@ from shoal.jobs.replayable_rng import KeyedRng
 from shoal.jobs.report import guarantee_of
 from shoal.jobs.shard import Made, Recipe, StreamJob
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
+from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, LocationRelease, LocationState, machine_of
 from shoal.places.map import Grid
-from shoal.places.packed import Kept, read_state, write_state
-from shoal.places.stream import LocationStream, output
+from shoal.places.packed import read_state, write_state
+from shoal.places.step import StepNoise
+from shoal.places.stream import LocationStream, output, step_key
 from shoal.places.walk import SparseChain, StateLocator
+from shoal.places.watch import EventWatch
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,16 +151,94 @@ def _grid(machine: LocationMachine) -> Grid | None:
 
 
 SKIPPED = -1  # in the place of a state
+NO_ROW = -1  # in the place of a row
+MINUTE = 60_000_000  # microseconds
+BY_ROWS = (
+    "the plan watches events by the clock, and rows of a live job are steps without one; name the "
+    "slots of the events (between = [8, 24]), or use the gateway, whose clock closes slots"
+)
+OUTSIDE = "a reading before the first slot, or of another day or week than the first one"
+IN_PIECES = "its rows are several chains, and the events are about all slots of one"
+ONE_OUTPUT = (
+    "the plan watches events, so a step has one output whoever asks; leave requester out of the job"
+)
 TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
 class Trace:
-    """One stream of a job: whose it is, which chain of theirs, and its rows."""
+    """One stream of a job: whose it is, which chain of theirs, and the row of each step.
 
-    __slots__ = ("begin", "chain", "length", "unit")
+    A row of -1 is a step nobody read; `sizes` is how many rows a step answers, where not one each.
+    """
 
-    def __init__(self, unit: int, chain: int, begin: int, length: int) -> None:
-        self.unit, self.chain, self.begin, self.length = unit, chain, begin, length
+    __slots__ = ("chain", "rows", "sizes", "unit")
+
+    def __init__(
+        self, unit: int, chain: int, rows: Sequence[int], sizes: Sequence[int] | None = None
+    ) -> None:
+        self.unit, self.chain, self.rows, self.sizes = unit, chain, rows, sizes
+
+    @property
+    def length(self) -> int:
+        return len(self.rows)
+
+
+class Helm(Protocol):
+    """How streams of a plan are stepped, many at a time, each standing where its state says."""
+
+    def begin(self) -> Any: ...
+
+    def offer(self, state: Any, *, read: bool) -> tuple[StepNoise | None, Any]:
+        """The noise a step draws with, None for nothing, and what `absorb` wants to know of it."""
+        ...
+
+    def absorb(self, state: Any, offered: Any, z: Any) -> tuple[Any, LocationRelease]: ...
+
+    def step(self, state: Any, place: int, rng: Rng) -> tuple[Any, LocationRelease]: ...
+
+
+class Unwatched:
+    """Streams without events: a state is the machine's."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._machine = machine_of(plan)
+
+    def begin(self) -> LocationState:
+        return self._machine.init()
+
+    def offer(self, state: LocationState, *, read: bool) -> tuple[StepNoise | None, Any]:
+        noise = self._machine.prior(state).noise
+        return noise if read and noise.count > 1 else None, None
+
+    def absorb(self, state: LocationState, offered: Any, z: Any) -> tuple[Any, LocationRelease]:
+        return self._machine.absorb(state, () if z is None else ((self._machine, z),))
+
+    def step(self, state: LocationState, place: int, rng: Rng) -> tuple[Any, LocationRelease]:
+        name = None if place == SKIPPED else self._machine.query.states[place]
+        return self._machine.step(state, name, rng)
+
+
+class Watchful:
+    """Streams that watch events: a state is the machine's and the filters."""
+
+    def __init__(self, plan: Plan, watch: EventWatch) -> None:
+        self._machine, self._guard = machine_of(plan), guard_of(plan, watch)
+
+    def begin(self) -> Any:
+        return self._machine.init(), self._guard.begin()
+
+    def offer(self, state: Any, *, read: bool) -> tuple[StepNoise | None, Any]:
+        offered = self._guard.offer(*state, read=read)
+        return offered.noise, offered
+
+    def absorb(self, state: Any, offered: Any, z: Any) -> tuple[Any, LocationRelease]:
+        after, release, held = self._guard.absorb(state[0], offered, z)
+        return (after, held), release
+
+    def step(self, state: Any, place: int, rng: Rng) -> tuple[Any, LocationRelease]:
+        observed = None if place == SKIPPED else place
+        after, release, held = self._guard.step(state[0], state[1], observed, rng)
+        return (after, held), release
 
 
 def release_traces(
@@ -170,29 +254,60 @@ def release_traces(
 
     `place` maps the states of the census to those of the plan; a row without a state is a step
     at which nothing is released. With `charging` step t of all streams is charged in one
-    transaction; a stream whose charge is refused stops there.
+    transaction; a stream whose charge is refused stops there. Events whose slots have a length
+    put rows into slots by their times, the first of a slot counts; a step is a row otherwise.
     """
-    machine = plan.body
-    assert isinstance(machine, LocationMachine)
+    watch = machine_of(plan).watch
     refused = {unit: census.problems[unit] for unit in units if unit in census.problems}
     unusable = census.unusable(UNKNOWN, NO_DEGREES)
     refused |= {unit: unusable[unit] for unit in units if unit in unusable and unit not in refused}
     refused |= _too_long(plan, census, [unit for unit in units if unit not in refused])
     traces = [trace for unit in units if unit not in refused for trace in _traces(census, unit)]
+    if watch is not None:
+        if charging is not None and charging.requester:
+            raise InputError(ONE_OUTPUT)
+        law = watch.law(machine_of(plan).chain)
+        traces = _in_slots(_whole(traces, refused), census, law, refused)
     traces.sort(key=lambda trace: -trace.length)
     places = np.where(census.values < 0, SKIPPED, place[census.values])
     columns = _Columns(plan, census)
     done: dict[int, int] = {trace.unit: 0 for trace in traces}
     for begin in range(0, len(traces), TOGETHER):
         some = traces[begin : begin + TOGETHER]
-        _sail(machine, some, census, places, columns, plan, seed, charging, refused)
+        _sail(some, census, places, columns, plan, seed, charging, refused)
     for unit, steps in columns.steps_of.items():
         done[unit] += steps
     return columns.table(secure=seed is None), done, refused
 
 
+def _whole(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
+    """The units that are one stream each; the others are refused: an event is about all slots."""
+    chains = Counter(trace.unit for trace in traces)
+    refused |= {unit: IN_PIECES for unit, count in chains.items() if count > 1}
+    return [trace for trace in traces if chains[trace.unit] == 1]
+
+
+def _in_slots(
+    traces: list[Trace], census: Census, law: PathLaw, refused: dict[int, str]
+) -> list[Trace]:
+    """The traces with their rows in the slots of the events' clock, where there is one."""
+    if law.clock is None or census.times is None:
+        return traces
+    found = []
+    for trace in traces:
+        rows = np.asarray(trace.rows)
+        slots = law.clock.slots_at(census.times[rows] // MINUTE, law.length)
+        if slots[0] < 0 or (np.diff(slots) < 0).any():
+            refused[trace.unit] = OUTSIDE
+            continue
+        taken, first = np.unique(slots, return_index=True)
+        placed = np.full(int(slots[-1]) + 1, NO_ROW, dtype=np.int64)
+        placed[taken] = rows[first]
+        found.append(Trace(trace.unit, trace.chain, placed.tolist(), np.bincount(slots).tolist()))
+    return found
+
+
 def _sail(
-    machine: LocationMachine,
     traces: list[Trace],
     census: Census,
     places: Ints,
@@ -203,47 +318,43 @@ def _sail(
     refused: dict[int, str],
 ) -> None:
     """Step all streams together, from their first row to the last row of the longest."""
-    states: dict[Trace, LocationState] = dict.fromkeys(traces, machine.init())
-    system, names = SystemRng(), machine.query.states
+    watch = machine_of(plan).watch
+    helm: Helm = Unwatched(plan) if watch is None else Watchful(plan, watch)
+    states: dict[Trace, Any] = {trace: helm.begin() for trace in traces}
+    system = SystemRng()
     rngs = {t: system if seed is None else _source(seed, plan, census, t) for t in traces}
     for step in range(traces[0].length if traces else 0):
         states = {trace: state for trace, state in states.items() if trace.length > step}
-        here = {trace: int(places[trace.begin + step]) for trace in states}
-        settled = None
-        if charging is not None:
-            settled = _charged(plan, census, states, here, step, charging, refused)
-            states = {trace: states[trace] for trace in settled}
-        for trace, state in states.items():
-            if settled is None:
-                name = None if here[trace] == SKIPPED else names[here[trace]]
-                states[trace], shown = machine.step(state, name, rngs[trace])
-            else:
-                z = settled[trace]
-                states[trace], shown = machine.absorb(state, () if z is None else ((machine, z),))
+        rows = {trace: trace.rows[step] for trace in states}
+        here = {t: SKIPPED if row == NO_ROW else int(places[row]) for t, row in rows.items()}
+        if charging is None:
+            for trace, state in states.items():
+                states[trace], shown = helm.step(state, here[trace], rngs[trace])
+                columns.add(step, trace, shown)
+            continue
+        settled = _charged(plan, helm, census, states, here, step, charging, refused)
+        states = {trace: states[trace] for trace in settled}
+        for trace, (offered, z) in settled.items():
+            states[trace], shown = helm.absorb(states[trace], offered, z)
             columns.add(step, trace, shown)
 
 
 def _charged(
     plan: Plan,
+    helm: Helm,
     census: Census,
-    states: Mapping[Trace, LocationState],
+    states: Mapping[Trace, Any],
     here: Mapping[Trace, int],
     step: int,
     charging: Charging,
     refused: dict[int, str],
-) -> dict[Trace, tuple[int, ...] | None]:
+) -> dict[Trace, tuple[Any, tuple[int, ...] | None]]:
     """Who may go on, with the output of the step as the ledger stored it; None: nothing drawn."""
-    machine, system = machine_of(plan), SystemRng()
-    noises = {trace: machine.prior(state).noise for trace, state in states.items()}
-    asked = [t for t, noise in noises.items() if here[t] != SKIPPED and noise.count > 1]
-    subjects, periods = census.subjects, census.periods
-    charges = [
-        replace(
-            charging.charge(plan, subjects[trace.unit], periods[trace.unit], trace.chain, step),
-            eta=noises[trace].eta,
-        )
-        for trace in asked
-    ]
+    system = SystemRng()
+    offers = {t: helm.offer(state, read=here[t] != SKIPPED) for t, state in states.items()}
+    noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
+    asked = list(noises)
+    charges = [_charge(plan, census, trace, step, charging, noises[trace]) for trace in asked]
 
     def sample(some: list[int]) -> list[Release]:
         drawn = [asked[at] for at in some]
@@ -258,7 +369,19 @@ def _charged(
             del outputs[trace]
         else:
             outputs[trace] = outcome.answer.multiples
-    return outputs
+    return {trace: (offers[trace][1], z) for trace, z in outputs.items()}
+
+
+def _charge(
+    plan: Plan, census: Census, trace: Trace, step: int, charging: Charging, noise: StepNoise
+) -> Charge:
+    """The charge of a step; where events are watched under the one key a step has for everybody."""
+    subject, period = census.subjects[trace.unit], census.periods[trace.unit]
+    charge = charging.charge(plan, subject, period, trace.chain, step)
+    key = charge.key
+    if machine_of(plan).watch is not None:
+        key = step_key(subject, charge.period, plan, step)
+    return replace(charge, eta=noise.eta, key=key)
 
 
 class _Columns:
@@ -270,8 +393,11 @@ class _Columns:
         self.steps_of: dict[int, int] = {}
 
     def add(self, step: int, trace: Trace, shown: LocationRelease) -> None:
+        if trace.rows[step] == NO_ROW:
+            return
         self._rows.append((step, trace, shown))
-        self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + 1
+        count = 1 if trace.sizes is None else trace.sizes[step]
+        self.steps_of[trace.unit] = self.steps_of.get(trace.unit, 0) + count
 
     def table(self, *, secure: bool) -> pl.DataFrame:
         """One row per step, ordered by subject, period, chain and step."""
@@ -285,7 +411,7 @@ class _Columns:
             "step": pl.Series([step for step, _, _ in rows], dtype=pl.Int32),
         }
         if census.times is not None:
-            at = np.array([trace.begin + step for step, trace, _ in rows], dtype=np.int64)
+            at = np.array([trace.rows[step] for step, trace, _ in rows], dtype=np.int64)
             columns["time"] = pl.Series(census.times[at], dtype=pl.Int64)
         width, step = len(query.labels), float(query.lattice)
         outputs = self._outputs(width)
@@ -341,7 +467,7 @@ def _traces(census: Census, unit: int) -> list[Trace]:
     own = census.starts[census.first_chain[unit] : census.first_chain[unit + 1]].tolist()
     ends = [*own[1:], int(census.bounds[unit + 1])]
     return [
-        Trace(unit, chain, begin, end - begin)
+        Trace(unit, chain, range(begin, end))
         for chain, (begin, end) in enumerate(zip(own, ends, strict=True))
     ]
 
@@ -377,7 +503,14 @@ def _job(
     return Made(steps, done, outside | refused)
 
 
-JOB = StreamJob(_job, maps=Maps)
+def _calendar(plan: Plan) -> str | None:
+    """The day or week that events by the clock are about; None: a row is a step."""
+    machine = machine_of(plan)
+    law = None if machine.watch is None else machine.watch.law(machine.chain)
+    return None if law is None or law.clock is None else law.clock.calendar(law.length)
+
+
+JOB = StreamJob(_job, maps=Maps, calendar=_calendar)
 
 
 class LivePlaces:
@@ -390,12 +523,13 @@ class LivePlaces:
     ) -> tuple[str, list[LiveRow]]:
         plan = live.plan
         machine = machine_of(plan)
-        machine.refuse_events("a live job")
+        if machine.watch is not None and machine.watch.slot_minutes:
+            raise InputError(BY_ROWS)
         if stored is None:
-            kept = Kept(machine.init(), None)
+            stream = LocationStream.begin(plan)
         else:
-            kept = read_state(stored, machine.runtime.motion.hidden)
-        stream, last = LocationStream(plan, kept.state), kept.last
+            stream = LocationStream.of(plan, read_state(stored, machine.runtime.motion.hidden))
+        last = stream.last
         told = []
         for row in sorted(rows, key=lambda row: row.at or 0):
             at = int(row.at or 0)
@@ -415,10 +549,10 @@ class LivePlaces:
             except InputError:  # a state the model does not know, a name no ledger takes
                 told.append(LiveRow(row.day, at, error=UNUSABLE))
                 continue
-            last = at
+            last, stream = at, replace(stream, last=at)
             cells = self._cells(plan, release.z, release.estimate)
             told.append(LiveRow(row.day, at, cells=cells))
-        return write_state(Kept(stream.state, last)), told
+        return write_state(stream.kept()), told
 
     def columns(self, plan: Plan) -> dict[str, str]:
         """Points on a map in km have degrees too."""
@@ -452,8 +586,10 @@ def _account(live: Live, subject: str, step: int) -> dict[str, Any]:
     """The charge of one step, under a key of its own: run again, it costs nothing more."""
     if live.ledger is None:
         return {}
-    key = json.dumps([live.job, subject, "", live.plan.fingerprint, step], ensure_ascii=False)
-    rest = {"subject": subject, "requester": live.requester, "key": key}
+    rest: dict[str, Any] = {"subject": subject, "requester": live.requester}
+    if machine_of(live.plan).watch is None:  # one that watches events makes its own keys
+        parts = [live.job, subject, "", live.plan.fingerprint, step]
+        rest["key"] = json.dumps(parts, ensure_ascii=False)
     return {"ledger": live.opened_ledger(), **rest}
 
 

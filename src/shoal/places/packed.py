@@ -2,7 +2,7 @@
 
 All numbers are little-endian:
 
-    name and version      4 bytes   "SLS" and 1; 2 where what was shown is kept too
+    name and version      4 bytes   "SLS" and 1; 2 where what was shown is kept too; 3 with events
     flags                 1 byte    KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED
     hidden states n       4 bytes
     time                  8 bytes
@@ -10,7 +10,11 @@ All numbers are little-endian:
     loss_here, loss_path  8 bytes each
     belief                n floats of 4 bytes; SPARSE: n bits that say which are not 0, then those
     support               n bits, left out with OWN_SUPPORT: the states that the belief gives weight
-    shown                 version 2: what the last step showed, as JSON, and its length in 4 bytes
+    shown                 version 2, 3: what the last step showed, as JSON, its length in 4 bytes
+    watched               version 3: the known first state in 4 bytes (-1: none), 8 of the plan's
+                          fingerprint, then of each filter pairs k and states in 4 bytes each,
+                          lost and rounds in 8 each, 2k numbers of 4 bytes, the masses in 8 bytes
+                          each, their support in bits; and the length of all that in 4 bytes
     check                 8 bytes   BLAKE2b of all bytes before
 
 State stores of Spark keep it as base64, because queries of earlier versions stored text, and Spark
@@ -31,28 +35,40 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.core.errors import StoredError
+from shoal.core.plan import Plan
 from shoal.core.registry import loads
+from shoal.events.filter import Held
 from shoal.places.machine import LocationMachine, LocationRelease, LocationState
 
-NAME, VERSION, WITH_SHOWN = b"SLS", 1, 2
+NAME, VERSION, WITH_SHOWN, WITH_EVENTS = b"SLS", 1, 2, 3
 KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED = 1, 2, 4, 8
 HEADER = struct.Struct("<3sBBIQqdd")
 CHECK_BYTES = 8
 FLOAT_BYTES = 4
-
-
 LENGTH = struct.Struct("<I")
+START = struct.Struct("<i8s")
+FILTER = struct.Struct("<IIdQ")
 
 
 class Kept(NamedTuple):
     """Where a stream stands, the place of the last reading taken, and the JSON of what it showed.
 
-    None: no reading was taken by its place; empty: what was shown is not kept.
+    None: no reading was taken by its place; empty: what was shown is not kept. `held` are the
+    filters of a stream that watches events, from the first state `start` if everybody knows it;
+    `mark` is of the plan they belong to (`mark_of`).
     """
 
     state: LocationState
     last: int | None
     shown: bytes = b""
+    held: tuple[Held, ...] = ()
+    start: int | None = None
+    mark: bytes = b""
+
+
+def mark_of(plan: Plan) -> bytes:
+    """Eight bytes that tell plans apart."""
+    return _check(plan.fingerprint.encode())
 
 
 def write_state(kept: Kept) -> str:
@@ -77,7 +93,7 @@ def read_state(text: str, hidden: int) -> Kept:
 
 def to_bytes(kept: Kept) -> bytes:
     """The state in the form above, sparse where that is shorter."""
-    state, last, shown = kept
+    state, last, shown, held, start, mark = kept
     flags = KNOWN_START * state.known_start | ANSWERED * (last is not None)
     weighty = state.belief.view(np.uint32) != 0  # by bits: a negative zero is kept too
     bits, floats = np.packbits(weighty).tobytes(), state.belief.astype("<f4", copy=False)
@@ -91,11 +107,15 @@ def to_bytes(kept: Kept) -> bytes:
     if support == bits:
         flags |= OWN_SUPPORT
         support = b""
-    version = WITH_SHOWN if shown else VERSION
+    version = WITH_EVENTS if held else WITH_SHOWN if shown else VERSION
     header = HEADER.pack(
         NAME, version, flags, len(floats), state.time, last or 0, state.loss_here, state.loss_path
     )
-    tail = shown + LENGTH.pack(len(shown)) if shown else b""
+    tail = shown + LENGTH.pack(len(shown)) if version > VERSION else b""
+    if held:
+        head = START.pack(-1 if start is None else start, mark)
+        filters = head + b"".join(map(_filter_bytes, held))
+        tail += filters + LENGTH.pack(len(filters))
     whole: bytes = header + belief + support + tail
     return whole + _check(whole)
 
@@ -105,25 +125,62 @@ def from_bytes(raw: bytes) -> Kept:
     if len(raw) < HEADER.size + CHECK_BYTES or raw[: len(NAME)] != NAME:
         raise _foreign()
     version = raw[len(NAME)]
-    if version not in (VERSION, WITH_SHOWN):
+    if version not in (VERSION, WITH_SHOWN, WITH_EVENTS):
         raise StoredError(
             f"the stored state of a stream has version {version}; this program reads versions "
-            f"{VERSION} and {WITH_SHOWN}: go on with the program that stored it"
+            f"{VERSION} to {WITH_EVENTS}: go on with the program that stored it"
         )
     body, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
     if _check(body) != check:
         raise _damaged()
-    shown = b""
-    if version == WITH_SHOWN:
-        length = LENGTH.unpack(body[-LENGTH.size :])[0] + LENGTH.size
-        body, shown = body[:-length], body[-length : -LENGTH.size]
-        if len(body) < HEADER.size:
-            raise _damaged()
+    shown = filters = b""
+    if version == WITH_EVENTS:
+        body, filters = _cut(body)
+    if version > VERSION:
+        body, shown = _cut(body)
     _, _, flags, hidden, time, last, loss_here, loss_path = HEADER.unpack_from(body)
     belief, support = _arrays(body[HEADER.size :], hidden, flags)
     known = bool(flags & KNOWN_START)
     state = LocationState(time, belief, support, loss_here, loss_path, known)
-    return Kept(state, last if flags & ANSWERED else None, shown)
+    taken = last if flags & ANSWERED else None
+    return Kept(state, taken, shown, *_filters(filters) if filters else ())
+
+
+def _cut(body: bytes) -> tuple[bytes, bytes]:
+    """What comes before the last part, and that part, whose length ends it."""
+    length = LENGTH.unpack(body[-LENGTH.size :])[0] + LENGTH.size
+    if len(body) < HEADER.size + length:
+        raise _damaged()
+    return body[:-length], body[-length : -LENGTH.size]
+
+
+def _filter_bytes(held: Held) -> bytes:
+    count, states = held.mass.shape
+    whole: bytes = FILTER.pack(count, states, held.lost, held.rounds)
+    whole += held.pairs.astype("<u4").tobytes() + held.mass.astype("<f8", copy=False).tobytes()
+    return whole + np.packbits(held.support).tobytes()
+
+
+def filter_room(pairs: int, states: int) -> int:
+    """Bytes of a filter of so many pairs."""
+    return FILTER.size + pairs * (8 + 8 * states) + -(-pairs * states // 8)
+
+
+def _filters(raw: bytes) -> tuple[tuple[Held, ...], int | None, bytes]:
+    """The filters behind their bytes, the known first state and the mark of the plan."""
+    (start, mark), at, found = START.unpack_from(raw), START.size, []
+    while at < len(raw):
+        count, states, lost, rounds = FILTER.unpack_from(raw, at)
+        size, end = count * states, at + filter_room(count, states)
+        if end > len(raw):
+            raise _damaged()
+        at += FILTER.size
+        pairs = np.frombuffer(raw, "<u4", 2 * count, offset=at).reshape(-1, 2)
+        mass = np.frombuffer(raw, "<f8", size, offset=at + 8 * count).reshape(count, states)
+        support = _unpacked(raw[at + 8 * count + 8 * size : end], size).reshape(count, states)
+        found.append(Held(pairs, mass, support, lost, rounds))
+        at = end
+    return tuple(found), None if start < 0 else start, mark
 
 
 def _arrays(

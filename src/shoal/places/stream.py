@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shoal.core.charge import Charge, Ledger, source_for
 from shoal.core.codec import Floats
-from shoal.core.errors import BudgetError, InputError
+from shoal.core.errors import BudgetError, InputError, StoredError
 from shoal.core.plan import (
     STREAM,
     Answer,
@@ -37,6 +37,9 @@ from shoal.places.machine import (
     machine_of,
 )
 from shoal.places.rows import watched as with_events
+
+if TYPE_CHECKING:
+    from shoal.places.packed import Kept
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -150,23 +153,40 @@ class LocationStream(Stream):
 
     def to_bytes(self) -> bytes:
         """Where the stream stands, without the plan: some 2 kB where its JSON has 88."""
-        from shoal.places.packed import Kept, shown_bytes, to_bytes
+        from shoal.places.packed import shown_bytes, to_bytes
 
-        if self.watched is not None:
-            return Stream.to_bytes(self)
         shown = b"" if self.shown is None else shown_bytes(self.shown)
-        return to_bytes(Kept(self.state, self.last, shown))
+        return to_bytes(self.kept()._replace(shown=shown))
+
+    def kept(self) -> Kept:
+        """What `to_bytes` packs, without what the last step showed."""
+        from shoal.places.packed import Kept, mark_of
+
+        if self.watched is None:
+            return Kept(self.state, self.last)
+        start = self.watched.watch.start
+        return Kept(self.state, self.last, b"", self.watched.held, start, mark_of(self.plan))
 
     @classmethod
     def from_bytes(cls, plan: Plan, stored: bytes) -> LocationStream:
         """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
-        from shoal.places.packed import checked, from_bytes, shown_again
+        from shoal.places.packed import checked, from_bytes
 
         if stored[: len(STREAM)] == STREAM:
             return super(LocationStream, cls).from_bytes(plan, stored)
-        machine = machine_of(plan)
-        kept = checked(from_bytes(stored), machine.runtime.motion.hidden)
-        return cls(plan, kept.state, kept.last, shown_again(machine, kept.shown))
+        return cls.of(plan, checked(from_bytes(stored), machine_of(plan).runtime.motion.hidden))
+
+    @classmethod
+    def of(cls, plan: Plan, kept: Kept) -> LocationStream:
+        """The stream of `plan` that stands where `kept` says; StoredError for another plan's."""
+        from shoal.places.packed import mark_of, shown_again
+
+        machine, watched = machine_of(plan), None
+        if (machine.watch is not None) != bool(kept.held) or kept.mark not in (b"", mark_of(plan)):
+            raise StoredError("the stored stream belongs to another plan; give that plan")
+        if machine.watch is not None:
+            watched = Watched(replace(machine.watch, start=kept.start), kept.held)
+        return cls(plan, kept.state, kept.last, shown_again(machine, kept.shown), watched)
 
     def ask(
         self,

@@ -189,25 +189,32 @@ def watched(side: int = 20, count: int = 24) -> None:
     evening = Events.of(
         visit([names[side * side // 2], names[side * side // 2 + 1]], between=(6, 12))
     )
-    print(
-        f"a watched event, {side * side} cells      plain ms   watched ms   worst after the first"
-    )
+    print(f"a watched event, {side * side} cells: processor ms of a step, median and worst of all;")
+    print("to begin once a plan; worst where the start is known, so that constraints are new")
+    print(f"{'':<28} {'plain':>8} {'watched':>8} {'worst':>8} {'begin':>8} {'known':>8}")
     policy = PolicyGraph.within(query, 3)
     rows = ("location-knorm", "location-laplace", "location-graph-exponential")
     for row in rows:
         plan = calibrate(query, policy, chain, epsilon=1, mechanism=row)
-        free = LocationStream.begin(plan)
+        plain = stepped(LocationStream.begin(plan), [names[place] for place in path])
+        begun = time.process_time()
         held = LocationStream.begin(plan, events=evening, event_epsilon=1)
-        times: list[list[float]] = [[], []]
-        for place in path:
-            for which, stream in enumerate((free, held)):
-                begun = time.process_time()
-                after, _ = stream.read(names[place])
-                times[which].append(time.process_time() - begun)
-                free, held = (after, held) if which == 0 else (free, after)
-        plain_ms, watched_ms = (1e3 * float(np.median(each[2:])) for each in times)
-        worst = 1e3 * max(times[1][3:])
-        print(f"{row:<28} {plain_ms:13.3f} {watched_ms:12.2f} {worst:12.1f}")
+        begin = 1e3 * (time.process_time() - begun)
+        times = stepped(held, [names[place] for place in path])
+        start = LocationStream.begin(plan, names[path[0]], events=evening, event_epsilon=1)
+        known = stepped(start, [names[place] for place in path[1:]])
+        told = (np.median(plain), np.median(times), max(times), begin, max(known))
+        print(f"{row:<28}", *(f"{each:8.2f}" for each in told))
+
+
+def stepped(stream: LocationStream, places: list[str]) -> list[float]:
+    """Processor milliseconds of each step."""
+    times = []
+    for place in places:
+        begun = time.process_time()
+        stream, _ = stream.read(place)
+        times.append(1e3 * (time.process_time() - begun))
+    return times
 
 
 if __name__ == "__main__":

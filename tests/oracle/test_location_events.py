@@ -111,7 +111,11 @@ def histories(stream: LocationStream, rng: np.random.Generator, few: int) -> Ite
     law = choice.noise.law
     listed = [z for z in outputs_of(stream.plan, law) if (law.log_likelihood(z) > -np.inf).any()]
     some = listed if len(listed) <= few else [listed[k] for k in rng.permutation(len(listed))[:few]]
-    for z in some:
+    last = stream.state.time == SLOTS - 1
+    for number, z in enumerate(some):
+        if last and number:  # nothing comes after it: its likelihood is all there is to know
+            yield [law.log_likelihood(z)]
+            continue
         after, release = stream.read(here, ledger=Forced(z), subject="ann")
         assert release.guarantee is not None
         assert release.guarantee.amount == choice.epsilon <= stream.plan.guarantee.amount

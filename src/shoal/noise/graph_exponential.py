@@ -52,7 +52,7 @@ class GraphExponential:
     @property
     def slack(self) -> float:
         """A bound on the error of log N: of the sum, the exponentials and their arguments."""
-        return _slack(self.distances, float(self.rate))
+        return _slack(len(self.distances), _longest(self.distances), float(self.rate))
 
     @property
     def log_normalisers(self) -> Floats:
@@ -177,22 +177,27 @@ def _hops(stored: bytes, size: int) -> Floats:
 
 def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Floats, Fraction, bool]:
     """(weights, rate, tight) with every edge within epsilon."""
+    longest = _longest(distances)
     for spared in (Fraction(1, 2**30), Fraction(1, 2**20)):
         rate = epsilon * (1 - spared)
         weights = _tight_weights(distances, float(rate))
         if weights is None:
             break  # a slightly smaller rate does not make a negative constant serve
-        if _edge_loss(distances, weights, edges, rate) <= epsilon:
+        logs = np.log(_normalisers(distances, weights, float(rate)))
+        if _edge_loss(logs, longest, edges, rate) <= epsilon:
             return weights, rate, True
     ones, counts = np.ones(len(distances)), _counts(distances)
+
+    def loss(at: Fraction) -> float:
+        # of equal weights the counts have the same sums with fewer terms, so fewer roundings
+        logs = np.log(counts @ np.exp(-float(at) * np.arange(counts.shape[1])))
+        return _edge_loss(logs, longest, edges, at)
+
     low, high = epsilon * Fraction(1, 2) * (1 - Fraction(1, 2**20)), epsilon
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if _edge_loss(distances, ones, edges, middle, counts) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    if _edge_loss(distances, ones, edges, low, counts) > epsilon:
+        low, high = (middle, high) if loss(middle) <= epsilon else (low, middle)
+    if loss(low) > epsilon:
         raise InputError(
             f"epsilon is {float(epsilon):g}, too small for a graph-exponential law in floating "
             "point; use K-norm noise"
@@ -221,31 +226,26 @@ def _counts(distances: Floats) -> Floats:
     return np.asarray(counts.reshape(len(distances), width))
 
 
-def _edge_loss(
-    distances: Floats, weights: Floats, edges: Ints, rate: Fraction, counts: Floats | None = None
-) -> float:
-    """r + max over edges of |log N - log N'|, rounded up; 0 without edges.
-
-    Of equal weights `counts` has the same sums with fewer terms, and so fewer roundings.
-    """
+def _edge_loss(logs: Floats, longest: float, edges: Ints, rate: Fraction) -> float:
+    """r + max over edges of |log N - log N'|, rounded up; 0 without edges. `logs` are all log N."""
     if not len(edges):
         return 0.0
-    if counts is None:
-        logs = np.log(_normalisers(distances, weights, float(rate)))
-    else:
-        logs = np.log(counts @ np.exp(-float(rate) * np.arange(counts.shape[1])))
     widest = float(np.abs(logs[edges[:, 0]] - logs[edges[:, 1]]).max())
-    return float(rate) * (1 + 2.0**-50) + widest + 2 * _slack(distances, float(rate))
+    return float(rate) * (1 + 2.0**-50) + widest + 2 * _slack(len(logs), longest, float(rate))
 
 
 def _normalisers(distances: Floats, weights: Floats, rate: float) -> Floats:
     return np.asarray(np.exp(-rate * distances) @ weights)
 
 
-def _slack(distances: Floats, rate: float) -> float:
+def _longest(distances: Floats) -> float:
+    """The diameter of the largest component."""
+    return float(distances.max(initial=0.0, where=np.isfinite(distances)))
+
+
+def _slack(size: int, longest: float, rate: float) -> float:
     """Relative error of a normaliser: n sums, exponentials, and arguments of up to r·diameter."""
-    longest = float(distances[np.isfinite(distances)].max(initial=0.0))
-    return (len(distances) + 64 + 4 * rate * longest) * 2.0**-51
+    return (size + 64 + 4 * rate * longest) * 2.0**-51
 
 
 def _below(share: Fraction, exponent: Fraction, rng: Rng) -> bool:

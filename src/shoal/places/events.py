@@ -92,12 +92,12 @@ class EventGuard:
             float(priors(compile_events((event,), self.law), self.law)[0])
             for event, _ in watch.events.pairs
         )
-        self.machines = {each: self._at(each) for each in watch.tried(self.machine.epsilon)}
+        self.machines = {
+            each: _at(self.machine, each) for each in watch.tried(self.machine.epsilon)
+        }
         self._checks: OrderedDict[int, tuple[StepNoise, Check]] = OrderedDict()
-
-    def _at(self, epsilon: Fraction) -> LocationMachine:
-        machine = self.machine
-        return machine if epsilon == machine.epsilon else replace(machine, epsilon=epsilon)
+        for each in self.machines.values():  # what a first step may try is made before it comes
+            self._check(self.machine.noises(self.machine.init(), [each])[0])
 
     def room(self) -> int:
         """Bytes that the packed beliefs of any slot fit in."""
@@ -220,6 +220,12 @@ class EventGuard:
             if len(self._checks) > KEPT:
                 self._checks.popitem(last=False)
         return kept[1]
+
+
+@lru_cache(maxsize=64)
+def _at(machine: LocationMachine, epsilon: Fraction) -> LocationMachine:
+    """The machine at another ε, with what it keeps: one for all guards of it."""
+    return machine if epsilon == machine.epsilon else replace(machine, epsilon=epsilon)
 
 
 @lru_cache(maxsize=16)

@@ -211,9 +211,7 @@ def spread_of(law: EmissionLaw, index: PolicyIndex, members: Bools) -> float:
         # rounded up, a bound of 0 would be the smallest float
         return float(law.noise.log_ratios(corners).max()) if corners.any() else 0.0
     assert isinstance(law, KeptGraphLaw)
-    inside = np.flatnonzero(members)
-    first, second = np.triu_indices(len(inside), 1)
-    return float(law.law.log_ratios(np.stack([inside[first], inside[second]], axis=1)).max())
+    return law.spread()
 
 
 def _images(places: Places, points: Ints) -> Body | None:
@@ -369,6 +367,14 @@ class KeptGraphLaw:
             groups = [logs[:, same.ravel() == k] for k in range(int(same.max()) + 1)]
             logs = np.stack([np.logaddexp.reduce(group, axis=1) for group in groups], axis=1)
         return np.asarray((logs - self._logs[:, None])[law.place])
+
+    def spread(self) -> float:
+        """The largest log-ratio between any two members, as `log_ratios` has it; inf apart."""
+        law = self.law
+        ratios = float(law.rate) * law.distances * (1 + 2.0**-50)
+        ratios += np.abs(self._logs[:, None] - self._logs[None, :])
+        np.fill_diagonal(ratios, 0.0)
+        return float(ratios.max()) + 2 * law.slack
 
     def log_ratio(self, first: int, second: int) -> float:
         """An upper bound on sup over outputs of |log q(z|first) - log q(z|second)|."""

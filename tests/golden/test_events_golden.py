@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,21 @@ from shoal.events.filter import GRAIN, Bound, Program, track_of
 from shoal.events.law import law_of, priors
 from tests.event_oracle import worded
 
-STORED = json.loads((Path(__file__).parent / "data" / "events_suppression.json").read_text())
+STORED = json.loads((Path(__file__).parent / "data" / "events.json").read_text())
 CASES = {case["id"]: case for case in STORED["cases"]}
 
 
 def of_kind(kind: str) -> list[str]:
     return [name for name, case in CASES.items() if case["kind"] == kind]
+
+
+def test_all_stored_cases_are_those_that_are_tested() -> None:
+    """Here, and in test_event_noise.py (noise, lift) and test_location_events.py (stream, redraw)."""
+    kinds = Counter(case["kind"] for case in CASES.values())
+    assert kinds == {
+        **dict.fromkeys(("posterior", "slot", "noise", "lift"), 12),
+        **{"optimum": 11, "stream": 10, "counterexample": 6},
+    }
 
 
 def program(given: dict[str, Any], *, memory: bool = True) -> Program:

@@ -30,11 +30,13 @@ def of_kind(kind: str) -> list[str]:
 
 
 def test_all_stored_cases_are_those_that_are_tested() -> None:
-    """Here, and in test_event_noise.py (noise, lift) and test_location_events.py (stream, redraw)."""
+    """Here, and in test_event_noise.py (noise, lift) and test_location_events.py (streams)."""
     kinds = Counter(case["kind"] for case in CASES.values())
     assert kinds == {
         **dict.fromkeys(("posterior", "slot", "noise", "lift"), 12),
-        **{"optimum": 11, "stream": 10, "counterexample": 6},
+        "optimum": 11,
+        "stream": 10,
+        "counterexample": 6,
     }
 
 

@@ -46,11 +46,11 @@ class Studio(NamedTuple):
         return self.address.partition("/enter")[0]
 
 
-def started(folder: Path, *options: str) -> Studio:
-    """`shoal studio`, begun in `folder`."""
+def started(folder: Path, *options: str, source: Path = ROOT / "src") -> Studio:
+    """`shoal studio`, begun in `folder`, from the package in `source`."""
     code = "from shoal.cli import main; main()"
     command = [sys.executable, "-c", code, "studio", "--no-open", *options]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -135,6 +135,15 @@ def shot(page: Any, name: str) -> None:
         small.save(path, optimize=True)
 
 
+def one_look(page: Any, name: str) -> None:
+    """Light, and as wide as a phone: nobody shut out, nothing beyond the edge."""
+    before = page.viewport_size
+    shot(page, name)
+    assert_open_to_all(page)
+    _narrowed(page, name, "phone", (360, 740))
+    page.set_viewport_size(before)
+
+
 def every_look(page: Any, name: str) -> None:
     """Light, dark, at twice the size of its letters and on a phone: whole, and nobody shut out."""
     before = page.viewport_size
@@ -144,12 +153,22 @@ def every_look(page: Any, name: str) -> None:
     assert_open_to_all(page)
     shot(page, f"{name}-dark")
     for look, size in (("large", (600, 450)), ("phone", (360, 740))):
-        page.set_viewport_size({"width": size[0], "height": size[1]})
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, f"{name} on a {look} screen is {wide} pixels too wide"
+        _narrowed(page, name, look, size)
         shot(page, f"{name}-{look}")
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(before)
+
+
+def _narrowed(page: Any, name: str, look: str, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert wide <= 0, f"{name} on a {look} screen is {wide} pixels too wide"
+
+
+# how a room is looked at once it shows something: quickly, and in all ways in the long run
+LOOKS = pytest.mark.parametrize(
+    "look", [one_look, pytest.param(every_look, marks=pytest.mark.slow)], ids=["once", "every"]
+)
 
 
 def assert_open_to_all(page: Any) -> None:

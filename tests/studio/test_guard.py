@@ -88,9 +88,9 @@ def test_a_file_too_large_is_refused_at_once(inside: TestClient) -> None:
 
 def test_a_file_that_is_no_table_ends_in_a_sentence(inside: TestClient) -> None:
     refused = inside.post("/api/uploads", headers={"x-file-name": "a.exe"}, content=b"MZ")
-    assert "the file ends in .exe" in refused.json()["sentence"]
+    assert "the file ends in .exe; the studio reads .csv" in refused.json()["sentence"]
     taken = inside.post("/api/uploads", headers={"x-file-name": "a.parquet"}, content=b"no table")
-    told = answer(inside, "leak", "look", taken.json())
+    told = answer(inside, "data", "look", {**taken.json(), "room": "leak"})
     assert told == {
         "kind": "failed",
         "sentence": "the file is no table that can be read; give a CSV with a line of names, or a "
@@ -98,8 +98,9 @@ def test_a_file_that_is_no_table_ends_in_a_sentence(inside: TestClient) -> None:
     }
 
 
-def test_no_file_of_the_computer_can_be_named(inside: TestClient) -> None:
-    refused = inside.post("/api/leak/look", json={"file": "/etc/passwd"})
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../etc/passwd", "..", "", "x/../../y.csv"])
+def test_no_file_of_the_computer_can_be_named(inside: TestClient, name: str) -> None:
+    refused = inside.post("/api/data/look", json={"file": name})
     assert refused.json() == {"sentence": "the file is not here any more; open it again"}
 
 
@@ -114,7 +115,7 @@ def test_no_file_of_the_computer_can_be_named(inside: TestClient) -> None:
 def test_a_question_that_is_none_ends_in_a_sentence(
     inside: TestClient, body: bytes, words: str
 ) -> None:
-    assert words in inside.post("/api/leak/look", content=body).json()["sentence"]
+    assert words in inside.post("/api/data/look", content=body).json()["sentence"]
 
 
 def test_an_act_that_is_not_there_is_refused_by_name(inside: TestClient) -> None:
@@ -127,3 +128,28 @@ def test_an_act_can_be_cancelled(inside: TestClient) -> None:
     assert inside.delete(f"/api/work/{begun}").status_code == 204
     with inside.stream("GET", f"/api/work/{begun}") as lines:
         assert '"kind": "cancelled"' in list(lines.iter_lines())[-2]
+
+
+def test_a_file_keeps_its_plain_name_in_a_folder_of_its_own_until_the_studio_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index.html").write_text("<h1>page</h1>")
+    monkeypatch.setattr(studio, "static_folder", lambda: tmp_path)
+    kept = tmp_path / "uploads"
+    monkeypatch.setattr("shoal.studio.app.tempfile.mkdtemp", lambda prefix: str(kept))
+    kept.mkdir(mode=0o700)
+    with TestClient(make_app(token=TOKEN, port=PORT), base_url=HOME) as client:
+        client.cookies.set(COOKIE, TOKEN)
+        for name, plain in {"..%2f..%2fa%20b.csv": "a b.csv", "%3Cimg%3E.csv": "_img_.csv"}.items():
+            sent = client.post("/api/uploads", headers={"x-file-name": name}, content=b"a\n1\n")
+            folder, _, stored = sent.json()["file"].partition("/")
+            assert stored == plain
+            assert (kept / folder / plain).read_bytes() == b"a\n1\n"
+            assert (kept / folder).stat().st_mode & 0o77 == 0
+    assert not kept.exists()
+
+
+def test_a_refusal_names_a_file_as_its_owner_does(inside: TestClient) -> None:
+    sent = inside.post("/api/uploads", headers={"x-file-name": "bad.gpx"}, content=b"<gpx").json()
+    told = answer(inside, "places", "plan", sent)
+    assert told["sentence"] == "'bad.gpx' is not XML; is it a GPX file?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,26 +22,6 @@ DAY = shoal.DayChain.of(
     [[[0.5, 0.5], [0.5, 0.5]]] * 2, initial=[0.9, 0.1], states=["home", "clinic"]
 )
 MASK = shoal.mask(DAY, shoal.SensitiveContexts.of("clinic"), delta=0.2)
-
-
-def test_every_kind_has_its_view(tmp_path: Path) -> None:
-    stream, _ = shoal.ContextStream.begin(MASK).read("home")
-    ledger = shoal.open_ledger(tmp_path / "b.db")
-    COUNT.release(["a"] * 20, ledger=ledger, subject="ann")
-    shown = {
-        "noisePreview": COUNT,
-        "dayCalendar": stream,
-        "auditDensities": shoal.audit(COUNT),
-        "budgetLine": ledger,
-    }
-    for name, value in shown.items():
-        found = view_of(value)
-        assert found is not None
-        assert found[0] == name
-        json.dumps(found[1], allow_nan=False)
-    assert view_of(shoal.leakage(CHAIN, 1)) is not None
-    assert view_of(COUNT.release(["a"] * 20)) is not None
-    ledger.close()
 
 
 def test_a_stream_of_contexts_tells_what_was_shown_and_nothing_else() -> None:
@@ -109,6 +90,42 @@ def test_a_day_is_played_and_its_truth_kept_only_when_asked_for(
     assert kinds == ({"prior", "naive", "promised"} if truth else {"prior", "promised"})
     with pytest.raises(shoal.InputError, match="only steps and slots can be played"):
         notebook.play(COUNT, ["a"])
+
+
+@pytest.fixture
+def values(tmp_path: Path) -> Iterator[dict[str, tuple[Any, str, str]]]:
+    """One of everything that shows itself: the view, and words of what stands in its place."""
+    places = shoal.calibrate(POINTS, NEAR, WALK, epsilon=1)
+    slots, _ = shoal.ContextStream.begin(MASK).read("home")
+    steps, _ = shoal.LocationStream.begin(places).read(WALK.states[0], rng=shoal.SeededRng(1))
+    with shoal.open_ledger(tmp_path / "b.db") as ledger:
+        release = COUNT.release(["a"] * 20, ledger=ledger, subject="ann")
+        yield {
+            "plan": (COUNT, "noisePreview", "<table"),
+            "plan of places": (places, "beliefMap", "<table"),
+            "plan of a day": (MASK, "dayCalendar", "<table"),
+            "release": (release, "noisePreview", "<table"),
+            "audit": (shoal.audit(COUNT), "auditDensities", "<table"),
+            "leakage": (shoal.leakage(CHAIN, 1), "auditDensities", "<table"),
+            "policy": (NEAR, "tieGraph", "<p>"),
+            "stream of contexts": (slots, "dayCalendar", "<table"),
+            "stream of places": (steps, "beliefMap", "<table"),
+            "ledger": (ledger, "budgetLine", "<td>ann</td>"),
+        }
+
+
+def test_every_kind_is_a_widget_with_something_in_its_place(
+    values: dict[str, tuple[Any, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(tmp_path, monkeypatch)
+    for name, (value, view, words) in values.items():
+        made = notebook.widget(value)
+        assert made.view == view, name
+        json.dumps(made.props, allow_nan=False)
+        still = made._repr_mimebundle_()[0]["text/html"]
+        assert words in still, name
+        assert "<script" not in still
+        assert type(value) in view_of.registry or view_of(value) is not None
 
 
 class Formatter:

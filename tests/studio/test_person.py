@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +10,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 from tests.gateway.gateway_house import House, running
-from tests.studio.conftest import PATIENCE_MS, STATIC, Studio, enter, every_look
+from tests.studio.conftest import LOOKS, PATIENCE_MS, STATIC, Studio, enter
 
 pytestmark = pytest.mark.xdist_group("studio")  # one browser for all
 OWN = "/v1/people/ada"
+Look = Callable[[Any, str], None]
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +56,17 @@ def entered(page: Any, lived: House, holder: str = "one/ada") -> None:
     page.click("text=Show it")
 
 
-def test_a_person_sees_pauses_and_takes_back(page: Any, lived: House, tmp_path: Path) -> None:
+@LOOKS
+def test_a_person_sees_what_was_shown_and_to_whom(page: Any, lived: House, look: Look) -> None:
     entered(page, lived)
     page.wait_for_selector("[data-name=beliefMap] canvas")
     assert "viewer" in page.inner_text("main")
-    every_look(page, "person")
+    look(page, "person")
+
+
+def test_a_person_pauses_and_takes_back(page: Any, lived: House) -> None:
+    entered(page, lived)
+    page.wait_for_selector("[data-name=beliefMap] canvas")
     page.locator("section", has_text="walk").first.get_by_text("Pause").click()
     page.wait_for_selector("text=Go on from the next slot")
     page.click("text=Take back")
@@ -78,8 +84,9 @@ def test_another_key_sees_nothing(page: Any, lived: House) -> None:
         page.click("text=Leave")
 
 
+@LOOKS
 def test_an_operator_sees_where_streams_stand_and_not_what_they_show(
-    page: Any, lived: House
+    page: Any, lived: House, look: Look
 ) -> None:
     page.goto(f"{lived.base}/page/#/operator")
     page.set_viewport_size({"width": 1200, "height": 900})
@@ -93,18 +100,19 @@ def test_an_operator_sees_where_streams_stand_and_not_what_they_show(
     page.fill("td input", "50")
     page.click("td >> text=Set")
     page.wait_for_selector("td:has-text('of 50')")
-    every_look(page, "operator")
+    look(page, "operator")
 
 
+@LOOKS
 def test_the_live_room_asks_a_gateway_on_this_computer(
-    browser: Any, studio: Studio, lived: House
+    browser: Any, studio: Studio, lived: House, look: Look
 ) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     page.goto(studio.address)
     enter(page, "live")
-    every_look(page, "live-closed")
+    look(page, "live-closed")
     for address, key, words in (
         ("http://127.0.0.1:9", "key", "no gateway answers at"),
         ("https://shoal.example", "key", "gateways on this computer only"),
@@ -120,7 +128,7 @@ def test_the_live_room_asks_a_gateway_on_this_computer(
     page.fill("input[type=password]", lived.token("one/operator"))
     page.click("text=Show it")
     page.wait_for_selector("tbody tr:has-text('walk')")
-    every_look(page, "live")
+    look(page, "live")
     page.click("button:has-text('Leave')")
     page.check("text=one of its people")
     page.fill("text=your name here >> input", "ada")

@@ -20,6 +20,12 @@ export interface Bench {
   plan?: string;
 }
 
+/** A file of one's own and the columns that were chosen. */
+export interface Source {
+  file?: string;
+  columns?: Record<string, string | null>;
+}
+
 const GONE = "The studio does not answer; start it again with `shoal studio`, open its new address, and this page will go on.";
 
 async function ask(path: string, init: RequestInit): Promise<Response> {
@@ -44,10 +50,16 @@ export async function upload(file: File): Promise<string> {
   return ((await response.json()) as { file: string }).file;
 }
 
-/** The file named on the command line, if there is one, and the most bytes that are taken. */
-export async function start(): Promise<{ data: string | null; most: number }> {
+export interface Start {
+  data: string | null;
+  room: string | null;
+  most: number;
+}
+
+/** The file named on the command line and the room it is for, if there is one; the most bytes that are taken. */
+export async function start(): Promise<Start> {
   const response = await ask("api/start", { method: "GET" });
-  return (await response.json()) as { data: string | null; most: number };
+  return (await response.json()) as Start;
 }
 
 /** Begin `act` in `room`; `hear` is told how far it is. */

@@ -71,12 +71,27 @@ function canvasIn(element: HTMLElement, frame: Frame): HTMLCanvasElement {
 function draw(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
   pen.fillStyle = theme.ground;
   pen.fillRect(0, 0, frame.width, frame.height + RULER);
+  lines(pen, frame, props, theme);
   heat(pen, frame, props, theme);
   edges(pen, frame, props, theme);
   degrees(pen, frame, props, theme);
   outline(pen, frame, props, theme);
   marks(pen, frame, props, theme);
   ruler(pen, frame, theme);
+}
+
+function lines(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
+  if (!props.backdrop?.length) return;
+  pen.save();
+  pen.beginPath();
+  pen.rect(0, 0, frame.width, frame.height);
+  pen.clip();
+  pen.strokeStyle = theme.faint;
+  pen.lineWidth = 1.25;
+  pen.beginPath();
+  for (const line of props.backdrop) line.forEach(([x, y], at) => (at === 0 ? pen.moveTo(frame.x(x), frame.y(y)) : pen.lineTo(frame.x(x), frame.y(y))));
+  pen.stroke();
+  pen.restore();
 }
 
 function heat(pen: CanvasRenderingContext2D, frame: Frame, props: BeliefMapProps, theme: Theme): void {
@@ -211,9 +226,12 @@ function dot(pen: CanvasRenderingContext2D, x: number, y: number, size: number, 
   pen.arc(x, y, size, 0, 2 * Math.PI);
   pen.fillStyle = full ? ink : ground;
   pen.fill();
-  pen.lineWidth = 2.5;
-  pen.strokeStyle = full ? ground : ink;
-  pen.stroke();
+  // a rim of the ground's colour, so that it is seen on dark cells too
+  for (const [colour, width] of full ? [[ground, 2.5] as const] : [[ground, 5.5] as const, [ink, 2.5] as const]) {
+    pen.strokeStyle = colour;
+    pen.lineWidth = width;
+    pen.stroke();
+  }
 }
 
 function cross(pen: CanvasRenderingContext2D, x: number, y: number, ink: string, ground: string): void {

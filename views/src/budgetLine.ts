@@ -1,6 +1,6 @@
 // What was spent over time, and when the limit is reached at this pace.
 import * as Plot from "@observablehq/plot";
-import { paragraph, replace, short, themeOf, widthOf } from "./theme";
+import { isNarrow, moments, paragraph, replace, short, themeOf, widthOf } from "./theme";
 import type { BudgetLineProps } from "./types";
 
 export function render(element: HTMLElement, props: BudgetLineProps): void {
@@ -11,6 +11,7 @@ export function render(element: HTMLElement, props: BudgetLineProps): void {
   }
   const rows = props.points.map((point) => ({ at: new Date(point.at), spent: point.spent }));
   const last = rows[rows.length - 1];
+  const domain = moments(rows[0]?.at ?? new Date(), props.until ? new Date(props.until) : (last?.at ?? new Date()));
   const chart = Plot.plot({
     width: widthOf(element),
     height: 260,
@@ -18,8 +19,8 @@ export function render(element: HTMLElement, props: BudgetLineProps): void {
     marginBottom: 44,
     marginRight: 100,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
-    x: { label: null, type: "utc", ...(props.until ? { domain: [rows[0]?.at ?? new Date(), new Date(props.until)] } : {}) },
-    y: { label: "spent (ε)", grid: true, domain: [0, Math.max(last?.spent ?? 0, props.limit ?? 0) * 1.08] },
+    x: { label: null, type: "utc", domain, ticks: isNarrow(element) ? 3 : 7 },
+    y: { label: "amounts of charges, added up (ε)", grid: true, domain: [0, Math.max(last?.spent ?? 0, props.limit ?? 0) * 1.08] },
     ariaLabel: "budget spent over time",
     marks: [
       ...(props.limit === null

@@ -24,7 +24,7 @@ export function render(element: HTMLElement, props: LeakBarsProps): void {
     marginBottom: 4,
     style: { background: "transparent", color: theme.ink, fontSize: "13px" },
     x: { axis: null, type: "symlog" },
-    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, narrow ? 16 : 24) },
+    y: { label: null, domain: rows.map((row) => row.name), tickFormat: (name: string) => clipped(name, narrow ? 14 : 24) },
     ariaLabel: "error of each mechanism",
     marks: [
       Plot.barX(rows, { x: "error", y: "name", fill, title: "standing", insetTop: 3, insetBottom: 3 }),

@@ -89,6 +89,14 @@ export function timeTicks(element: Element): number {
   return Math.max(2, Math.min(9, Math.floor((widthOf(element) - 180) / 70)));
 }
 
+const HOUR = 3_600_000;
+
+/** The ends of a time axis that a person reads: at least an hour apart, so that no tick is a part of a second. */
+export function moments(from: Date, to: Date): [Date, Date] {
+  const spare = Math.max(0, HOUR - (to.getTime() - from.getTime())) / 2;
+  return [new Date(from.getTime() - spare), new Date(to.getTime() + spare)];
+}
+
 /** A paragraph of text; names from data are text, never HTML. */
 export function paragraph(words: string, name = "view-note"): HTMLParagraphElement {
   const made = document.createElement("p");

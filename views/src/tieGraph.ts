@@ -25,9 +25,9 @@ export function render(element: HTMLElement, props: TieGraphProps): void {
         r: props.nodes.length > 80 ? 4 : 7,
         fill: "value",
         stroke: theme.ink,
-        title: (node) => `${clipped(node.name)}: ${short(node.value)} ${props.what}`,
+        title: (node) => `${clipped(node.name)}: ${short(node.value)}`,
       }),
     ],
   });
-  replace(element, chart, paragraph(`Darker: more ${props.what} (at most ${short(most)}).`));
+  replace(element, chart, paragraph(`Stronger colour: ${props.what} (at most ${short(most)}).`));
 }

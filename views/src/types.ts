@@ -40,6 +40,8 @@ export interface BeliefMapProps {
   cells: Cell[];
   width: number;
   belief: number[];
+  /** Lines below the cells, such as coasts: corners in kilometres. */
+  backdrop?: [number, number][][];
   edges?: [number, number][];
   /** How many others each cell must look like, written into it. */
   degree?: number[];
@@ -130,7 +132,7 @@ export interface PlayerProps {
 export interface TieGraphProps {
   nodes: { name: string; x: number; y: number; component: number; value: number }[];
   edges: [number, number][];
-  /** What the value of a node stands for. */
+  /** What is so of a node that is darker. */
   what: string;
 }
 

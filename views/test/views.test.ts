@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { cellAt, frameOf } from "../src/beliefMap";
 import { VIEWS } from "../src/index";
 import { neighbour } from "../src/policyEditor";
-import { clipped, percent, short } from "../src/theme";
+import { clipped, moments, percent, short } from "../src/theme";
 import type { BeliefMapProps } from "../src/types";
 import { draw, mount } from "../src/widget";
 
@@ -119,6 +119,17 @@ describe("views", () => {
   });
 });
 
+describe("time", () => {
+  it("is never told in parts of a second, however close charges are", () => {
+    const at = (ms: number) => new Date(Date.UTC(2026, 0, 1, 12) + ms).toISOString();
+    VIEWS.budgetLine(box, { points: [{ at: at(0), spent: 1 }, { at: at(3), spent: 2 }], limit: null, until: null });
+    expect(box.textContent).not.toMatch(/\.\d\d\d|:\d\d:\d\d/);
+    const [from, to] = moments(new Date(at(0)), new Date(at(3)));
+    expect(to.getTime() - from.getTime()).toBe(3_600_000);
+    expect(moments(from, to)).toEqual([from, to]);
+  });
+});
+
 describe("maps", () => {
   it("finds the cell under a point and its neighbours", () => {
     const frame = frameOf(map, 400);
@@ -173,6 +184,17 @@ describe("maps", () => {
     VIEWS.player(box, props);
     expect(seen).toEqual([0, 2, 2]);
     expect(box.querySelectorAll("svg").length).toBe(2);
+  });
+
+  it("draws lines below the cells from corner to corner", () => {
+    const drawn: string[] = [];
+    const pen = new Proxy({}, { get: (_, name) => (...args: number[]) => drawn.push(`${String(name)} ${args.map(Math.round).join(" ")}`), set: () => true });
+    vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(pen as never);
+    VIEWS.beliefMap(box, { ...map, backdrop: [[[0, 0], [1, 1]]] });
+    const frame = frameOf(map, 640);
+    const corners = drawn.filter((call) => /^(moveTo|lineTo)/.test(call)).slice(0, 2);
+    expect(corners).toEqual([`moveTo ${Math.round(frame.x(0))} ${Math.round(frame.y(0))}`, `lineTo ${Math.round(frame.x(1))} ${Math.round(frame.y(1))}`]);
+    vi.restoreAllMocks();
   });
 
   it("describes itself in words", () => {

@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   shoal studio
   shoal studio days.csv
+  shoal studio track.gpx
   shoal studio --port 8600 --no-open
 """
 
@@ -26,7 +27,8 @@ Examples:
 @app.command(epilog=EXAMPLES)
 def studio(
     data: Annotated[
-        Path | None, typer.Argument(metavar="[DATA]", help="A table that the Leak room opens.")
+        Path | None,
+        typer.Argument(metavar="[DATA]", help="A table, track, spec or ledger to open."),
     ] = None,
     port: Annotated[
         int | None,
@@ -44,7 +46,7 @@ def studio(
     from shoal.core.errors import InputError
 
     if data is not None and not data.is_file():
-        raise InputError(f"there is no file {str(data)!r}; name a CSV or Parquet table")
+        raise InputError(f"there is no file {str(data)!r}; name a table, track, spec or ledger")
     try:
         import uvicorn
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import secrets
 import shutil
 import tempfile
@@ -10,20 +12,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, RedirectResponse, Response
-from fastapi.staticfiles import StaticFiles
-from starlette.responses import StreamingResponse
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from shoal.core.errors import InputError, ShoalError
 from shoal.studio.bundle import static_folder
+from shoal.studio.tables import SUFFIXES, room_of
 from shoal.studio.work import Work
 
 COOKIE = "shoal-studio"
 MOST_BYTES = 64 * 2**20  # of an uploaded file: larger tables belong to `shoal job`
 MOST_JSON = 16 * 2**20  # of a question: a spec, two plans and some choices
-SUFFIXES = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson", ".toml", ".bif")
+LONGEST_NAME = 80  # of a file; what is longer loses its beginning
+FILES = ("file", "friends", "backdrop")  # choices that name a file of the person's
 HEADERS = {
     # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
@@ -38,96 +52,107 @@ HEADERS = {
 Next = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(*, token: str, port: int, data: Path | None = None) -> FastAPI:
+def make_app(*, token: str, port: int, data: Path | None = None) -> Starlette:
     """The studio on one port of this computer, for whoever holds `token`.
 
-    `data` is a file that the Leak room opens by itself.
+    `data` is a file that is opened at once, in the room it is for.
     """
     work = Work()
     uploads = Path(tempfile.mkdtemp(prefix="shoal-studio-"))
     page = static_folder()
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    async def life(_: Starlette) -> AsyncIterator[None]:
         yield
         work.close()
         shutil.rmtree(uploads, ignore_errors=True)
 
-    app = FastAPI(title="Shoal studio", lifespan=life, docs_url=None, redoc_url=None)
-    hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-    origins = {f"http://{host}" for host in hosts}
-
-    @app.middleware("http")
-    async def guard(request: Request, call: Next) -> Response:
-        refused = _refused(request, hosts, origins, token)
-        response = refused or await call(request)
-        response.headers.update(HEADERS)
-        return response
-
-    @app.get("/enter")
-    async def enter() -> Response:
+    async def enter(_: Request) -> Response:
         """The token of the address becomes a cookie, and the address is clean again."""
         answer = RedirectResponse("/", status_code=303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return answer
 
-    _add_acts(app, work, uploads, data)
-
-    @app.get("/")
-    async def index() -> FileResponse:
+    async def index(_: Request) -> Response:
         return FileResponse(page / "index.html")
 
-    app.mount("/", StaticFiles(directory=page), name="page")
-    return app
+    hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+    origins = {f"http://{host}" for host in hosts}
+
+    async def guard(request: Request, call: Next) -> Response:
+        response = _refused(request, hosts, origins, token) or await call(request)
+        response.headers.update(HEADERS)
+        return response
+
+    return Starlette(
+        lifespan=life,
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        routes=[
+            Route("/enter", enter),
+            *_acts(work, uploads, data),
+            Route("/", index),
+            Mount("/", StaticFiles(directory=page)),
+        ],
+    )
 
 
-def _add_acts(app: FastAPI, work: Work, uploads: Path, data: Path | None) -> None:
+def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
     """What the page may ask: files, acts, their progress and their end."""
 
-    @app.post("/api/uploads")
-    async def upload(request: Request) -> JSONResponse:
+    async def upload(request: Request) -> Response:
         """A file of the person's, kept in a private folder until the studio ends."""
-        name = request.headers.get("x-file-name", "")
+        name = _plain_name(unquote(request.headers.get("x-file-name", "")))
         suffix = Path(name).suffix.lower()
         if suffix not in SUFFIXES:
-            return sentence(f"the file ends in {suffix or 'nothing'}; it must be a table or a spec")
+            return sentence(
+                f"the file ends in {suffix or 'nothing'}; the studio reads {', '.join(SUFFIXES)}"
+            )
         body = await _bounded(request, MOST_BYTES)
         if body is None:
             limit = MOST_BYTES // 2**20
             return sentence(f"the file is larger than {limit} MB; use `shoal job` for such data")
-        key = secrets.token_urlsafe(12)
-        (uploads / f"{key}{suffix}").write_bytes(body)
-        return JSONResponse({"file": f"{key}{suffix}"})
+        key = secrets.token_hex(12)
+        (uploads / key).mkdir(mode=0o700)
+        (uploads / key / name).write_bytes(body)
+        return JSONResponse({"file": f"{key}/{name}"})
 
-    @app.get("/api/start")
-    async def start() -> dict[str, Any]:
-        """What the page needs to begin."""
-        return {"data": None if data is None else data.name, "most": MOST_BYTES}
+    async def start(_: Request) -> Response:
+        """What the page needs to begin; now that it is there, the workers are made ready."""
+        work.prepare()
+        room = None if data is None else await asyncio.to_thread(room_of, data)
+        name = None if data is None else data.name
+        return JSONResponse({"data": name, "room": room, "most": MOST_BYTES})
 
-    @app.post("/api/{room}/{act}")
-    async def begin(room: str, act: str, request: Request) -> JSONResponse:
+    async def begin(request: Request) -> Response:
         """Begin an act; its progress and its answer are told by its events."""
         body = await _bounded(request, MOST_JSON)
         try:
             params = _params(body, uploads, data)
-            return JSONResponse({"work": work.start(room, act, params)}, status_code=202)
+            begun = work.start(request.path_params["room"], request.path_params["act"], params)
+            return JSONResponse({"work": begun}, status_code=202)
         except ShoalError as error:
             return sentence(str(error))
 
-    @app.get("/api/work/{name}")
-    async def follow(name: str) -> StreamingResponse:
+    async def follow(request: Request) -> Response:
         """The events of an act, one JSON object each."""
 
         async def lines() -> AsyncIterator[str]:
-            async for message in work.events(name):
+            async for message in work.events(request.path_params["name"]):
                 yield f"data: {json.dumps(message, allow_nan=False)}\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
-    @app.delete("/api/work/{name}")
-    async def cancel(name: str) -> Response:
-        work.cancel(name)
+    async def cancel(request: Request) -> Response:
+        work.cancel(request.path_params["name"])
         return Response(status_code=204)
+
+    return [
+        Route("/api/uploads", upload, methods=["POST"]),
+        Route("/api/start", start),
+        Route("/api/work/{name}", follow),
+        Route("/api/work/{name}", cancel, methods=["DELETE"]),
+        Route("/api/{room}/{act}", begin, methods=["POST"]),
+    ]
 
 
 def sentence(words: str, status: int = 422) -> JSONResponse:
@@ -174,16 +199,22 @@ def _params(body: bytes | None, uploads: Path, data: Path | None) -> dict[str, A
         raise InputError("the question is no JSON object") from None
     if not isinstance(params, dict):
         raise InputError("the question is no JSON object")
-    named = params.get("file")
-    if named is not None:
-        params["file"] = str(_file(str(named), uploads, data))
+    for part in FILES:
+        if params.get(part) is not None:
+            params[part] = str(_file(str(params[part]), uploads, data))
     return params
 
 
 def _file(named: str, uploads: Path, data: Path | None) -> Path:
     if data is not None and named == data.name:
         return data
-    found = uploads / Path(named).name
-    if not found.is_file():
+    folder, _, name = named.partition("/")
+    found = uploads / Path(folder).name / Path(name).name
+    if found.parent.parent != uploads or not found.is_file():
         raise InputError("the file is not here any more; open it again")
     return found
+
+
+def _plain_name(name: str) -> str:
+    """A file's own name, with nothing in it that means something to a computer."""
+    return re.sub(r"[^\w.\- ]", "_", Path(name).name)[-LONGEST_NAME:].lstrip(". ")

@@ -109,7 +109,7 @@ def _(policy: PolicyGraph) -> tuple[str, Props] | None:
     if policy.size > MOST_STATES:
         return None
     drawn = ties.tie_graph(policy.states, policy.all_edges().tolist())
-    return "tieGraph", {**drawn, "what": "others it must look like"}
+    return "tieGraph", {**drawn, "what": "more others it must look like"}
 
 
 @view_of.register
@@ -159,7 +159,21 @@ def _still(value: Any) -> str:
     """What stands in the picture's place where no JavaScript runs: a table, or its words."""
     if hasattr(value, "_repr_html_"):
         return str(value._repr_html_())
-    return f"<p>{escape(getattr(value, 'title', type(value).__name__))}</p>"
+    if isinstance(value, SqlLedger):
+        rows = budget.accounts_of(value)
+        body = "".join(
+            f"<tr><td>{escape(row['subject'])}</td><td>{escape(row['period'])}</td>"
+            f"<td>{'' if row['spent'] is None else format(row['spent'], '.4g')}</td>"
+            f"<td>{'' if row['left'] is None else format(row['left'], '.4g')}</td></tr>"
+            for row in rows
+        )
+        head = "<tr><th>subject</th><th>period</th><th>spent</th><th>left</th></tr>"
+        return f"<table>{head}{body}</table>"
+    plan = getattr(value, "plan", None)
+    if isinstance(plan, Plan):  # of a stream
+        return str(plan._repr_html_())
+    words = value.describe() if hasattr(value, "describe") else type(value).__name__
+    return f"<p>{escape(words)}</p>"
 
 
 def _picture(view_name: str, view_props: Props, still: str) -> Any:

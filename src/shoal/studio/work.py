@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import InputError, ShoalError
-from shoal.core.registry import load
 
 Say = Callable[[str, float], None]  # what is being done, and how much of it is, from 0 to 1
 Act = Callable[[Mapping[str, Any], Say], dict[str, Any]]
 
 # room and act to the function that does it
 ACTS: dict[tuple[str, str], str] = {
-    ("leak", "look"): "shoal.studio.rooms.leak:look",
+    ("data", "look"): "shoal.studio.tables:look",
     ("leak", "open"): "shoal.studio.rooms.leak:open_series",
     ("leak", "curve"): "shoal.studio.rooms.leak:curve",
     ("leak", "simulate"): "shoal.studio.rooms.leak:simulate",
@@ -33,10 +36,17 @@ ACTS: dict[tuple[str, str], str] = {
     ("day", "play"): "shoal.studio.rooms.day:play",
     ("ties", "plan"): "shoal.studio.rooms.ties:plan",
     ("budget", "open"): "shoal.studio.rooms.budget:open_ledger",
+    ("audit", "read"): "shoal.studio.rooms.audit:read",
     ("audit", "run"): "shoal.studio.rooms.audit:run",
     ("live", "ask"): "shoal.studio.rooms.live:ask",
     ("take", "away"): "shoal.studio.take_away:take_away",
 }
+# what every process begins with: it is imported once, by the process that all others are forked off
+# (not polars and pyarrow, which start threads that a fork would lose)
+PRELOADED = [
+    *sorted({place.partition(":")[0] for place in ACTS.values()}),
+    *("shoal.cli", "numba", "networkx", "scipy.optimize", "scipy.sparse"),
+]
 MOST_TASKS = 32  # remembered; the oldest finished one is forgotten first
 MOST_RUNNING = 4  # at once: two cores, and two that wait for a disk
 
@@ -64,8 +74,12 @@ class Work:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["shoal.studio.rooms"])
+        self._context.set_forkserver_preload(PRELOADED)
         self._pieces: dict[str, Piece] = {}
+
+    def prepare(self) -> None:
+        """Begin to import what acts need, so that the first one does not wait for it."""
+        forkserver.ensure_running()
 
     def start(self, room: str, act: str, params: Mapping[str, Any]) -> str:
         """The name of the act that was begun."""
@@ -136,11 +150,20 @@ def _run(place: str, params: dict[str, Any], pipe: Connection) -> None:
         pipe.send({"kind": "progress", "words": words, "share": share})
 
     try:
-        act: Act = load(place)
+        module, _, name = place.partition(":")
+        act: Act = getattr(import_module(module), name)
         pipe.send({"kind": "done", "result": act(params, say)})
     except ShoalError as error:
-        pipe.send({"kind": "failed", "sentence": str(error)})
+        pipe.send({"kind": "failed", "sentence": _named_plainly(str(error), params)})
     except MemoryError:
         pipe.send({"kind": "failed", "sentence": "this needs more memory than there is"})
     finally:
         pipe.close()
+
+
+def _named_plainly(words: str, params: Mapping[str, Any]) -> str:
+    """A refusal that names a file as the person does, not by the folder it is kept in."""
+    for value in params.values():
+        if isinstance(value, str) and value.startswith(os.sep):
+            words = words.replace(str(Path(value).parent) + os.sep, "")
+    return words

@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from shoal.additive.choice import choose
 from shoal.audit.exact import audit
 from shoal.audit.result import Audit
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan
+from shoal.core.registry import loads
 from shoal.studio import props
-from shoal.studio.bench import request_of
+from shoal.studio.bench import request_of, text
 from shoal.studio.report import as_html
 from shoal.studio.work import Say
 
+MOST = 16 * 2**20  # bytes of a spec or a plan
+FILE = re.compile(r'^\s*(?:file|edges_file|ties_file)\s*=\s*"([^"]+)"', re.MULTILINE)
+
+
+def read(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """A spec or a plan that was named when the studio was started, and the files it names."""
+    file = Path(text(params, "file"))
+    words = _words(file)
+    if file.suffix.lower() == ".json":
+        return {"spec": "", "files": {}, "plan": words}
+    beside = {name: file.parent / name for name in FILE.findall(words) if Path(name).name == name}
+    return {
+        "spec": words,
+        "files": {name: _words(path) for name, path in beside.items() if path.is_file()},
+        "plan": "",
+    }
+
+
+def _words(file: Path) -> str:
+    if file.stat().st_size > MOST:
+        raise InputError(f"the file is larger than {MOST // 2**20} MB; use `shoal audit`")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{file.name!r} is not text in UTF-8; give a spec or a plan") from None
+
 
 def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The audit of the plan that the spec on the table asks for, and its report."""
-    request = request_of(params)
-    say("making the plan", 0.1)
-    with request.limited():
-        found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+    """The audit of a plan, or of the one that the spec on the table asks for, and its report."""
+    found = _stored(params) if params.get("plan") else _made(params, say)
     say("looking for the output that tells most", 0.4)
     measured = audit(found, curve=True)
     say("writing the report", 0.9)
     return {
-        "spec": params["spec"],
-        "files": {},
+        "spec": params.get("spec") or "",
+        "files": dict(params.get("files") or {}),
         "densities": props.audit_densities(measured),
         "verdict": measured.verdict,
         "sentence": verdict_words(measured),
@@ -34,6 +62,20 @@ def run(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "words": measured.describe(),
         "report": as_html(measured, title=f"Audit of {found.mechanism}"),
     }
+
+
+def _made(params: Mapping[str, Any], say: Say) -> Plan:
+    request = request_of(params)
+    say("making the plan", 0.1)
+    with request.limited():
+        return choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
+
+
+def _stored(params: Mapping[str, Any]) -> Plan:
+    found = loads(text(params, "plan"))
+    if not isinstance(found, Plan):
+        raise InputError("the file holds no plan; give plan.json or a spec")
+    return found
 
 
 def verdict_words(measured: Audit) -> str:

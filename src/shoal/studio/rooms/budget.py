@@ -2,55 +2,86 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import CannotCompose, InputError
+from shoal.ledger.budget import left_of
 from shoal.ledger.store import SqlLedger, open_ledger as opened
 from shoal.studio.bench import text
+from shoal.studio.tables import counted
 from shoal.studio.work import Say
 
 MOST_ACCOUNTS = 200
+SEEN = 50  # of the last releases, who saw them
+NO_LINE: dict[str, Any] = {"points": [], "limit": None, "until": None}
+LEAST_SPAN = timedelta(hours=1)  # of charges that have a pace
 
 
 def open_ledger(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """Every account with what was spent, the limits, and what verifying the chain found."""
-    where = text(params, "ledger")
+    where = str(params.get("file") or "") or text(params, "ledger")
     if "://" not in where and not Path(where).is_file():
         raise InputError(f"there is no ledger at {where!r}; name its file, such as budget.db")
     with opened(where, read_only=True) as ledger:
         say("checking the chain", 0.2)
         verdict = ledger.verify()
         say("adding up", 0.6)
-        accounts = ledger.accounts()
-        entries, limits = ledger.charges(), ledger.limits()
+        accounts, entries = ledger.accounts(), ledger.charges()
+        rows = accounts_of(ledger)
+        shown = _shown(rows, params)
         return {
-            "accounts": [_account(ledger, limits, *names) for names in accounts[:MOST_ACCOUNTS]],
+            "accounts": rows,
             "more": max(0, len(accounts) - MOST_ACCOUNTS),
-            "limits": [
-                {"unit": one.unit, "amount": float(one.amount), "subject": one.subject}
-                for one in limits
-            ],
-            "line": budget_line(entries, ledger),
+            "limits": len(ledger.limits()),
+            "shown": shown,
+            "line": account_line(ledger, rows[shown]) if rows else NO_LINE,
             "saw": [
-                {"who": entry.requester or "anybody", "whom": entry.subject, "at": entry.at}
-                for entry in entries[-50:]
+                {"who": entry.requester or "anybody", "whom": entry.subject, "at": minute(entry.at)}
+                for entry in entries[: -SEEN - 1 : -1]
             ],
             "intact": verdict.intact,
             "checked": (
-                f"{verdict.charges} charges in {verdict.links} links were read again, and every "
-                "hash fits the one before it"
+                f"{counted(verdict.charges, 'charge', 'charges')} in {verdict.links} links were "
+                "read again, and every hash fits the one before it"
                 if verdict.intact
                 else verdict.problems[0]
             ),
         }
 
 
+def accounts_of(ledger: SqlLedger) -> list[dict[str, Any]]:
+    """The first accounts, each with what it spent and what is left of its tightest limit."""
+    return [_account(ledger, *names) for names in ledger.accounts()[:MOST_ACCOUNTS]]
+
+
+def _shown(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> int:
+    """The account whose line is drawn: the one that was chosen, else the one with least left."""
+    chosen = params.get("account")
+    if isinstance(chosen, int) and 0 <= chosen < len(rows):
+        return chosen
+    left = [math.inf if row["left"] is None else float(row["left"]) for row in rows]
+    return left.index(min(left)) if rows else 0
+
+
+def account_line(ledger: SqlLedger, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Props of one account's line: amounts in order, its limit, and until when at this pace."""
+    mine = [one for one in ledger.charges(row["subject"]) if one.period == row["period"]]
+    limit = None if row["left"] is None else row["left"] + row["spent"]
+    return {"points": points_of(mine, ledger), "limit": limit, "until": row["until"]}
+
+
 def budget_line(entries: list[Any], ledger: SqlLedger) -> dict[str, Any]:
-    """Props of the line: amounts in order, the limit, and when it is reached at this pace."""
+    """Props of the line of all charges together; a limit is for each account, so there is none."""
+    return {"points": points_of(entries, ledger), "limit": None, "until": None}
+
+
+def points_of(entries: list[Any], ledger: SqlLedger) -> list[dict[str, Any]]:
+    """When each charge was made, and the plain sum of the amounts up to it."""
     points, total = [], Fraction(0)
     amounts: dict[str, Fraction] = {}
     for entry in entries:
@@ -58,31 +89,28 @@ def budget_line(entries: list[Any], ledger: SqlLedger) -> dict[str, Any]:
             amounts[entry.plan] = Fraction(ledger.plan(entry.plan).guarantee.amount)
         total += amounts[entry.plan]
         points.append({"at": entry.at, "spent": float(total)})
-    limits = [limit.amount for limit in ledger.limits() if limit.unit == "epsilon"]
-    limit = float(min(limits)) if limits else None
-    return {"points": points, "limit": limit, "until": _until(points, limit)}
+    return points
 
 
-def _until(points: list[dict[str, Any]], limit: float | None) -> str | None:
-    if limit is None or len(points) < 2 or points[-1]["spent"] >= limit:
-        return None
-    first, last = (datetime.fromisoformat(points[at]["at"]) for at in (0, -1))
-    spent = float(points[-1]["spent"] - points[0]["spent"])
-    if last <= first or spent <= 0:
-        return None
-    left = float(limit - points[-1]["spent"])
-    return (last + (last - first) * (left / spent)).isoformat()
+def minute(at: str) -> str:
+    """A time as a person writes it, to the minute."""
+    return datetime.fromisoformat(at).strftime("%d %b %Y, %H:%M")
 
 
-def _account(ledger: SqlLedger, limits: Sequence[Any], subject: str, period: str) -> dict[str, Any]:
-    """What one account spent, and what is left of the least limit that is set for it."""
-    row: dict[str, Any] = {"subject": subject, "period": period, "spent": None, "left": None}
+def _account(ledger: SqlLedger, subject: str, period: str) -> dict[str, Any]:
+    """What one account spent, and what is left of the tightest limit that is set for it."""
+    row: dict[str, Any] = {"subject": subject, "period": period, "until": None}
+    row |= {"spent": None, "left": None}
     try:
         total = ledger.spent(subject, period)
+        found = left_of(ledger, subject, period)
     except CannotCompose as error:
         return row | {"words": str(error)}
     if total is None:
         return row | {"words": "nothing"}
-    own = [one.amount for one in limits if one.unit == "epsilon" and one.subject in ("*", subject)]
-    left = max(0.0, float(min(own) - total.amount)) if own else None
-    return row | {"spent": float(total.amount), "left": left, "words": total.explanation}
+    if found.unit == "epsilon" and found.limit is not None:
+        row["left"] = max(0.0, float(found.limit - found.spent))
+        times = [datetime.fromisoformat(one.at) for one in ledger.charges(subject)]
+        paced = found.until is not None and max(times) - min(times) >= LEAST_SPAN
+        row["until"] = found.until.isoformat() if found.until is not None and paced else None
+    return row | {"spent": float(total.amount), "words": total.explanation}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import Rng
+from shoal.data.days import MINUTE, slots_of, timed_rows, traces_of
 from shoal.data.generate import phone_contexts
 from shoal.data.synthetic.series import FIRST_HOUR
 from shoal.events.event import TimeEvent
@@ -31,7 +32,11 @@ from shoal.events.secrets import Events
 from shoal.events.window import WEEKDAYS
 from shoal.noise.primitives import SeededRng
 from shoal.studio.bench import number, request_of, text, texts
+from shoal.studio.tables import chosen, counted
 from shoal.studio.work import Say
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DAYS, WEEKS = 56, 40  # of a made-up phone
 SLOT_MINUTES = 15  # of a day; a week is looked at hour by hour
@@ -45,7 +50,9 @@ DAY_WORDS = (
     "Grey: how likely a context is. Blue: how often it is shown when it is taken. Dots: one day "
     "that was played; orange rings were hidden. ◆ marks what is sensitive."
 )
-SENSITIVE = ["hospital"]
+PRIVATE = {"hospital", "clinic", "doctor", "church", "mosque", "synagogue", "bar", "court"}
+SLOTS = (15, 30, 60, 120)  # minutes, where a file decides
+MOST_CONTEXTS = 16  # lanes that can be told apart
 
 SPEC = """\
 # Made in the studio. Try:  shoal plan shoal.toml    shoal stream shoal.toml < contexts.jsonl
@@ -68,20 +75,18 @@ time_limit = "8s"
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The check that shows most, and the day as a calendar: what is likely, what is shown."""
     say("learning how a day flows", 0.1)
-    over = text(params, "over", "day")
-    if over not in SPANS:
-        raise InputError(f"over is {over!r}; it must be one of {', '.join(SPANS)}")
-    files = {"day.json": dumps(example_day(over))}
+    day, about = _learned(params)
+    files = {"day.json": dumps(day)}
     delta = number(params, "delta", 0.1)
     event = params.get("event")
-    lines = contexts_lines(params) if event is None else event_lines(event)
+    sensitive = texts(params, "sensitive") if "sensitive" in params else likely_sensitive(day)
+    lines = contexts_lines(sensitive) if event is None else event_lines(event)
     spec = SPEC.format(secrets=lines, delta=repr(delta))
     request = request_of({"spec": spec, "files": files})
     say("searching for the check that shows most", 0.4)
     with request.limited():
         found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     say("looking at random days", 0.8)
-    sensitive = texts(params, "sensitive") or SENSITIVE
     shown = calendar(found, sensitive if event is None else named_contexts(found))
     return {
         "spec": spec,
@@ -90,13 +95,90 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "calendar": shown,
         "words": found.explain(),
         "shown": -found.cost,
+        "about": about,
         "meaning": meaning(delta) if event is None else event_meaning(found, delta),
     }
 
 
-def contexts_lines(params: Mapping[str, Any]) -> str:
+def _learned(params: Mapping[str, Any]) -> tuple[DayChain, str]:
+    """The day of a person's file, in words too, or that of a made-up phone."""
+    over = text(params, "over", "day")
+    if over not in SPANS:
+        raise InputError(f"over is {over!r}; it must be one of {', '.join(SPANS)}")
+    if not params.get("file"):
+        return example_day(over), ""
+    if over != "day":
+        raise InputError("a file is looked at day by day; a week is for the example alone")
+    own = own_days(params)
+    return own.chain, own.about
+
+
+class OwnDays(NamedTuple):
+    """The days in a person's file, the chain learned from them, and what was found in words."""
+
+    days: list[list[str | None]]
+    chain: DayChain
+    about: str
+
+
+def own_days(params: Mapping[str, Any]) -> OwnDays:
+    """Days of the hours and in slots of the length that most of the file fills."""
+    table = timed_rows(text(params, "file"), **chosen(params, "day"))
+    contexts = table["context"].drop_nulls().n_unique()
+    if not 2 <= contexts <= MOST_CONTEXTS:
+        raise InputError(
+            f"the column holds {contexts} different contexts; the studio shows 2 to "
+            f"{MOST_CONTEXTS}: choose another column"
+        )
+    slots = slots_of(f"{_slot_minutes(table)}min", _hours(table))
+    found = traces_of(table, slots)
+    chain = fit_day(found.days, smoothing=1, slot_minutes=slots.minutes, start_minute=slots.start)
+    empty = sum(one is None for day in found.days for one in day)
+    told = [
+        f"{found.readings:,} rows as {counted(len(found.days), 'day', 'days')} of {slots.number} "
+        f"slots of {slots.minutes} minutes",
+        f"{empty:,} of {len(found.days) * slots.number:,} slots have no reading",
+    ]
+    if found.further:
+        told.append(f"{found.further:,} rows share a slot with an earlier one, which counts")
+    if found.outside:
+        told.append(f"{found.outside:,} rows lie at hours that few days have")
+    return OwnDays(found.days, chain, "; ".join(told))
+
+
+def _slot_minutes(table: pl.DataFrame) -> int:
+    """The length of a slot: the usual time between two rows, rounded up to one of SLOTS."""
+    import polars as pl
+
+    steps = table.sort("person", "time").select(pl.col("time").diff().over("person")).to_series()
+    usual = steps.filter(steps > 0).median()
+    minutes = float(str(usual)) / MINUTE if usual is not None else 0.0
+    return next((length for length in SLOTS if length >= minutes), SLOTS[-1])
+
+
+def _hours(table: pl.DataFrame) -> str:
+    """From the first to the last hour at which half of the days or more have a row."""
+    import polars as pl
+
+    days = table.select(
+        "person", day=pl.col("time") // (MINUTE * DAY_MINUTES),
+        hour=pl.col("time") // (60 * MINUTE) % 24,
+    ).unique()  # fmt: skip
+    counts = days.group_by("hour").len()
+    often = counts.filter(pl.col("len") * 2 >= counts["len"].max())["hour"].sort()
+    return f"{often[0]:02d}:00-{often[-1] + 1:02d}:00"
+
+
+def likely_sensitive(day: DayChain) -> list[str]:
+    """What is ticked at first: contexts whose names sound private, else the rarest one."""
+    private = [name for name in day.states if set(name.lower().split()) & PRIVATE]
+    if private:
+        return private
+    return [day.states[int(day.marginals().mean(axis=0).argmin())]]
+
+
+def contexts_lines(sensitive: list[str]) -> str:
     """The lines of a spec that make contexts sensitive at every slot."""
-    sensitive = texts(params, "sensitive") if "sensitive" in params else SENSITIVE
     if not sensitive:
         raise InputError("nothing is ticked as sensitive; tick at least one context")
     return f'kind = "contexts"\nsensitive = {json.dumps(sensitive)}'
@@ -133,10 +215,22 @@ def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     drawn = params.get("calendar")
     if not isinstance(drawn, dict):
         raise InputError("there is no calendar on the table; make a plan first")
-    truth = _telling_day(found, set(texts(drawn, "sensitive")), rng)
+    truth: Sequence[str | None]
+    sensitive = set(texts(drawn, "sensitive"))
+    if params.get("file"):
+        truth = _own_day(own_days(params).days, sensitive, int(number(params, "seed", 1)))
+    else:
+        truth = _telling_day(found, sensitive, rng)
     curves, outputs, rises = played_day(found, truth, rng)
     shown = {**drawn, "played": outputs, "truth": list(truth)}
     return {"player": player(shown, curves), "rises": list(rises)}
+
+
+def _own_day(days: list[list[str | None]], sensitive: set[str], number: int) -> list[str | None]:
+    """A day of the file, one after the other: first those on which there is something to hide."""
+    ordered = sorted(days, key=lambda day: (not sensitive & set(day), day.count(None)))
+    telling = sum(bool(sensitive & set(day)) for day in ordered)
+    return ordered[(number - 1) % max(1, telling or len(ordered))]
 
 
 def _telling_day(found: Plan, sensitive: set[str], rng: SeededRng) -> tuple[str, ...]:
@@ -231,7 +325,7 @@ def belief_curves(curves: ContextCurves, at: int, found: Plan) -> dict[str, Any]
         "curves": [
             {"name": "before", "kind": "prior", "values": before.tolist()},
             {"name": "just hiding it", "kind": "naive", "values": curves.naive[:, at].tolist()},
-            {"name": found.mechanism, "kind": "promised", "values": curves.after[:, at].tolist()},
+            {"name": "the check", "kind": "promised", "values": curves.after[:, at].tolist()},
         ],
     }
 
@@ -248,7 +342,7 @@ def event_curves(curve: EventCurve, found: Plan) -> dict[str, Any]:
         "curves": [
             {"name": "before", "kind": "prior", "values": before},
             {"name": "just hiding it", "kind": "naive", "values": curve.naive.tolist()},
-            {"name": found.mechanism, "kind": "promised", "values": curve.after.tolist()},
+            {"name": "the check", "kind": "promised", "values": curve.after.tolist()},
         ],
     }
 

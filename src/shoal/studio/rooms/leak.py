@@ -6,42 +6,35 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from shoal.additive.choice import choose
 from shoal.additive.lift import leakage
+from shoal.additive.usefulness import cautions
 from shoal.chains.fit import fit_chain
-from shoal.chains.fit_check import check_fit
+from shoal.chains.fit_check import FitCheck, check_fit
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, families
 from shoal.core.task import Task
 from shoal.data.generate import activity_table
-from shoal.data.parquet import parquet_frames
-from shoal.data.read import read
-from shoal.data.table import Dataset, from_table
+from shoal.data.read import load_columns, read
+from shoal.data.table import Columns, Dataset, from_table, owners_and_times
 from shoal.noise.primitives import SeededRng
 from shoal.studio import props
 from shoal.studio.bench import number, request_of, text
+from shoal.studio.tables import chosen, gap_of
 from shoal.studio.work import Say
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # 21 stops from very private to hardly: two of them double the budget
 STOPS = [round(0.02 * 2 ** (k / 2), 4) for k in range(21)]
 SIMULATED = 100
-PEEKED = 5000  # rows looked at to guess columns
 MOST_STATES = 60  # a heat map of more is no picture; the command line takes more
 OWN = ("additive", "chains")  # families whose mechanisms are about series
 EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}
-NAMES = {
-    "time": ("time", "date", "timestamp", "when", "minute"),
-    "series": ("series", "user", "person", "id", "subject", "device"),
-}
 
 SPEC = """\
 # Made in the studio. Try:  shoal leak shoal.toml    shoal plan shoal.toml
@@ -64,25 +57,11 @@ epsilon = {epsilon}
 """
 
 
-def look(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """The columns of a file, and which of them look like time, series and state."""
-    say("reading the file", 0.3)
-    table = _table(params)
-    columns = list(table.columns)
-    guess: dict[str, str | None] = {
-        part: next((name for name in columns if name.lower() in names), None)
-        for part, names in NAMES.items()
-    }
-    rest = [name for name in columns if name not in guess.values()]
-    if not rest:
-        raise InputError("the table has no column left for the states; it needs at least one")
-    guess["state"] = min(rest, key=lambda name: _unlike_states(table, name))
-    return {"columns": columns, "rows": table.height, "guess": guess}
-
-
 def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The series as a chain: how states follow each other, whether the chain describes it."""
     say("reading the series", 0.2)
+    gap, pauses = _pauses(params)
+    params = {**params, "gap": gap}
     data = _series(params)
     if len(data.states) > MOST_STATES:
         raise InputError(
@@ -93,16 +72,38 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     sequences = data.sequences(data.states)
     chain = fit_chain(sequences, smoothing=1, length=data.longest)
     say("checking the chain", 0.8)
-    words = check_fit(sequences, chain).describe()
+    check = check_fit(sequences, chain)
     epsilon = number(params, "epsilon", 1.0)
     return {
         "spec": spec_text(params, epsilon),
         "files": {"model.json": dumps(chain)},
         "heat": props.chain_heat(chain),
-        "fit": words,
-        "about": data.describe(),
+        "fit": check.describe(),
+        "fits": fit_words(check),
+        "about": ". ".join(filter(None, (data.describe(), pauses))),
+        "gap": gap,
         "leak": leak_words(chain, epsilon),
     }
+
+
+def fit_words(check: FitCheck) -> str:
+    """Whether the chain describes the file, for somebody who has never heard of a likelihood."""
+    bits = check.bits_per_step
+    against = [
+        words
+        for words, found in (
+            ("the next entry depends on more than the last one", check.order_two),
+            ("the beginning of a day flows otherwise than its end", check.drift_within),
+            ("the first half of the file flows otherwise than the second", check.drift_across),
+        )
+        if found.noticeable(bits)
+    ]
+    if not against:
+        return "Well enough: nothing in the file speaks against it."
+    return (
+        f"Not quite: {' and '.join(against)}. What is promised here is for somebody who believes "
+        "this chain."
+    )
 
 
 def leak_words(chain: MarkovChain, epsilon: float) -> dict[str, Any]:
@@ -144,7 +145,11 @@ def simulate(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     simulated = [plan.release(records, rng=rng).values for _ in range(SIMULATED)]
     query = request.task.query
     truth = [float(query.lattice * value) for value in query.evaluate(records)]
-    return props.noise_preview(plan, simulated, truth)
+    return {
+        "preview": props.noise_preview(plan, simulated, truth),
+        # what is said of one chain would be wrong of many that are released together
+        "caution": next(iter(cautions(plan)), "") if len(records.chains) == 1 else "",
+    }
 
 
 def release(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
@@ -172,11 +177,10 @@ def release(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 
 def spec_text(params: Mapping[str, Any], epsilon: float) -> str:
     """The spec of this room, in TOML."""
-    columns = _columns(params)
-    more = "".join(
-        f"\n{part} = {json.dumps(columns[part])}" for part in ("series", "time") if columns[part]
-    )
-    return SPEC.format(state=json.dumps(columns["state"]), more=more, epsilon=repr(epsilon))
+    columns = _named(params)
+    state = json.dumps(columns.pop("state"))
+    more = "".join(f"\n{part} = {json.dumps(name)}" for part, name in columns.items())
+    return SPEC.format(state=state, more=more, epsilon=repr(epsilon))
 
 
 def _stop(task: Task, epsilon: float) -> dict[str, Any]:
@@ -189,8 +193,8 @@ def _stop(task: Task, epsilon: float) -> dict[str, Any]:
         "error": None if error is None else error.expected,
         "bound": None if error is None else error.bound,
         "bars": props.leak_bars(choice.plan, _with_plans(choice.alternatives)),
-        "leak": _finite(leakage(model, epsilon).value),
         "odds": math.exp(epsilon),
+        "ordinary_odds": _finite(math.exp(min(leakage(model, epsilon).value, 709.0))),
     }
 
 
@@ -200,54 +204,34 @@ def _with_plans(alternatives: Mapping[str, Plan | str]) -> dict[str, Plan | str]
     return {name: row for name, row in alternatives.items() if name in own}
 
 
-def _columns(params: Mapping[str, Any]) -> dict[str, str | None]:
+def _named(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the series, and what is done to its pauses and empty cells."""
     if params.get("example"):
         return {"state": "state", "series": "series", "time": "time"}
-    named = params.get("columns")
-    if not isinstance(named, dict) or not named.get("state"):
-        raise InputError("no column is chosen for the states; choose one")
-    return {part: named.get(part) or None for part in ("state", "series", "time")}
+    columns: dict[str, Any] = chosen(params, "leak")
+    if params.get("gap"):
+        columns["gap"] = text(params, "gap")
+    return {**columns, "missing": "gap"}
 
 
 def _series(params: Mapping[str, Any]) -> Dataset:
-    columns = _columns(params)
-    chosen: dict[str, Any] = {part: name for part, name in columns.items() if name}
-    if params.get("example"):
-        return from_table(_table(params), **chosen)
-    return read(text(params, "file"), **chosen)
-
-
-def _table(params: Mapping[str, Any]) -> pl.DataFrame:
     example = params.get("example")
-    if example is not None:
-        if example not in EXAMPLES:
-            raise InputError(f"example is {example!r}; it must be one of {', '.join(EXAMPLES)}")
-        return activity_table(1, 7, 1)
-    return _peeked(Path(text(params, "file")))
+    if example is None:
+        return read(text(params, "file"), **_named(params))
+    if example not in EXAMPLES:
+        raise InputError(f"example is {example!r}; it must be one of {', '.join(EXAMPLES)}")
+    return from_table(activity_table(1, 7, 1), **_named(params))
 
 
-def _peeked(file: Path) -> pl.DataFrame:
-    """The first rows of a file: enough to guess what its columns are."""
-    import polars as pl
-
-    try:
-        if file.suffix.lower() == ".parquet":
-            return next(parquet_frames(file, list, PEEKED))
-        separator = "\t" if file.suffix.lower() == ".tsv" else ","
-        return pl.read_csv(file, n_rows=PEEKED, separator=separator, infer_schema_length=1000)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OSError):
-        raise InputError(
-            "the file is no table that can be read; give a CSV with a line of names, or a Parquet "
-            "file"
-        ) from None
-
-
-def _unlike_states(table: pl.DataFrame, name: str) -> float:
-    """How little a column looks like states: few different texts are best."""
-    column = table[name]
-    different = column.n_unique()
-    words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
-    return float(different + (0 if words else 1000) + (10**6 if different < 2 else 0))
+def _pauses(params: Mapping[str, Any]) -> tuple[str | None, str]:
+    """After which pause a new chain starts, and what the pauses are."""
+    columns = None if params.get("example") else chosen(params, "leak")
+    if columns is None or "time" not in columns:
+        return None, ""
+    named = Columns(**columns, missing="gap")
+    file = Path(text(params, "file"))
+    told = owners_and_times(load_columns(file, named), repr(file.name), named, name=file.stem)
+    return gap_of(told["series"], told["time"] / 1e6)
 
 
 def _finite(value: float) -> float | None:

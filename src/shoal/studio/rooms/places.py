@@ -21,6 +21,15 @@ from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
 from shoal.places.walk import SparseChain
 from shoal.studio.bench import number, request_of, text, texts
+from shoal.studio.rooms.ground import (
+    Ground,
+    backdrop,
+    learned,
+    own_track,
+    people,
+    state_of,
+    walked,
+)
 from shoal.studio.work import Say
 
 GRAPHS = {
@@ -31,7 +40,7 @@ GRAPHS = {
     "edges": "",  # only what is drawn by hand
 }
 NOTHING = "edges"
-MOST_CELLS, MOST_STEPS, MOST_EDGES = 1024, 500, 20_000
+MOST_STEPS, MOST_EDGES = 500, 20_000
 RATE = 25  # steps a second
 TRUTH_WORDS = "● where one is (this screen only), "
 MAP_WORDS = (
@@ -42,14 +51,8 @@ MAP_WORDS = (
 SPEC = """\
 # Made in the studio. Try:  shoal plan shoal.toml    shoal stream shoal.toml < track.jsonl
 
-[[model]]
-kind = "grid-walk"
-south = 52.50
-west = 13.36
-cell_km = {cell}
-rows = {rows}
-columns = {columns}
-stay = 0.6
+{data}[[model]]
+{model}
 
 [secrets]
 kind = "policy-graph"
@@ -66,18 +69,23 @@ epsilon = {epsilon}
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The mechanism of least error on the map, with the policy drawn on it."""
-    spec = spec_text(params)
-    say("drawing the map", 0.2)
-    request = request_of({"spec": spec, "files": {}})
+    own = bool(params.get("file"))
+    say("learning how people move" if own else "drawing the map", 0.1)
+    ground = learned(params) if own else walked(params)
+    spec = spec_text(params, ground)
+    request = request_of({"spec": spec, "files": ground.files})
     say("finding the least noise", 0.5)
     found = choose(request.task, request.epsilon(), request.mechanism, prune=True).plan
     return {
         "spec": spec,
-        "files": {},
+        "files": ground.files,
         "plan": dumps(found, indent=None),
-        "map": policy_map(found),
+        "map": {**policy_map(found), "backdrop": backdrop(params, _walk(found))},
         "words": found.explain(),
         "error": None if (error := found.error()) is None else error.describe(),
+        "about": ground.about,
+        "cell_km": ground.cell_km,
+        "people": people(params) if own else [],
     }
 
 
@@ -93,19 +101,28 @@ def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     first = _query(plans[0])
     if any(_query(one).states != first.states for one in plans):
         raise InputError("the two policies are on different maps; draw both on one map")
-    track = [first.states[at] for at in _walk(plans[0]).sample(steps, SeededRng(seed)).tolist()]
+    track = _track(params, _walk(plans[0]), steps, seed)
+    under = backdrop(params, _walk(plans[0]))
     titles = [str(title) for title in params.get("titles") or [""] * len(plans)]
     columns: list[dict[str, Any]] = []
     means: list[float] = []
     for done, (found, title) in enumerate(zip(plans, titles, strict=True)):
         say("playing the track", done / len(plans))
         played = played_track(found, track, SeededRng(seed + 1), truth=True)
+        played[0]["props"]["backdrop"] = under
         columns.append({"title": title, "panes": played})
         means.append(float(np.mean(played[1]["props"]["values"])))
     top = max(max(column["panes"][1]["props"]["values"]) for column in columns)
     for column in columns:
         column["panes"][1]["props"]["top"] = top
-    return {"player": player(columns, steps), "means": means, "unit": first.unit}
+    return {"player": player(columns, len(track)), "means": means, "unit": first.unit}
+
+
+def _track(params: Mapping[str, Any], chain: SparseChain, steps: int, seed: int) -> list[Any]:
+    """Steps of somebody in the file, or of a walk that might have been."""
+    if params.get("file"):
+        return own_track(params, chain, steps)
+    return [chain.states[at] for at in chain.sample(steps, SeededRng(seed)).tolist()]
 
 
 def player(columns: list[dict[str, Any]], count: int) -> dict[str, Any]:
@@ -121,12 +138,12 @@ def played_track(
     Without `truth` nothing is in them that was not released, so they may be given away.
     """
     query, stream = _query(found), LocationStream.begin(found)
-    points, index = query.points * float(query.step), {s: at for at, s in enumerate(query.states)}
+    points, chain = query.points * float(query.step), _walk(found)
     frames, errors, degrees = [], [], []
     for place in track:
         noise = stream.machine.prior(stream.state).noise
         stream, release = stream.read(place, rng=rng)
-        at = index.get(str(place))
+        at = state_of(chain, place)
         frames.append(
             {
                 "truth": at if truth else None,
@@ -165,13 +182,8 @@ def _body(body: Any, around: Sequence[float] | None, step: float) -> list[list[f
     return [[float(x), float(y)] for x, y in (corners[order] + np.asarray(around)).tolist()]
 
 
-def spec_text(params: Mapping[str, Any]) -> str:
+def spec_text(params: Mapping[str, Any], ground: Ground) -> str:
     """The spec of this room, in TOML."""
-    rows, columns = int(number(params, "rows", 12)), int(number(params, "columns", 14))
-    if not (rows >= 2 and columns >= 2 and rows * columns <= MOST_CELLS):
-        raise InputError(
-            f"the map has {rows} × {columns} cells; the studio shows 2 × 2 to {MOST_CELLS} in all"
-        )
     graph = text(params, "graph", "radius")
     if graph not in GRAPHS:
         raise InputError(f"graph is {graph!r}; it must be one of {', '.join(GRAPHS)}")
@@ -181,29 +193,30 @@ def spec_text(params: Mapping[str, Any]) -> str:
 
     def spec(kind: str, lines: str) -> str:
         return SPEC.format(
-            rows=rows,
-            columns=columns,
-            cell=repr(number(params, "cell_km", 0.5)),
+            data=ground.data,
+            model=ground.model,
             graph=kind,
             more=lines,
             epsilon=repr(number(params, "epsilon", 1.0)),
         )
 
-    zones, joins = _cells(params, "zones", rows * columns), _cells(params, "joins", rows * columns)
+    zones, joins = _cells(params, "zones", ground.size), _cells(params, "joins", ground.size)
     if not zones and not joins:
         if graph == NOTHING:
             raise InputError("nothing is joined; draw a zone, join places, or choose who is alike")
         return spec(graph, more)
     base = spec("edges", "edges = []") if graph == NOTHING else spec(graph, more)
-    return spec(*_drawn(base, zones, joins))
+    return spec(*_drawn(base, ground.files, zones, joins))
 
 
-def _drawn(base: str, zones: list[list[int]], joins: list[list[int]]) -> tuple[str, str]:
+def _drawn(
+    base: str, files: dict[str, str], zones: list[list[int]], joins: list[list[int]]
+) -> tuple[str, str]:
     """The kind and the lines of a policy with what was drawn by hand on top of it.
 
     A zone's places are all alike; joining two places that are joined sets them apart.
     """
-    policy = request_of({"spec": base, "files": {}}).task.secrets
+    policy = request_of({"spec": base, "files": files}).task.secrets
     if not isinstance(policy, PolicyGraph):
         raise InputError("the spec on the table has no policy to draw on")
     if not len(policy.all_edges()) and not joins:

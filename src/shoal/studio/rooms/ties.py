@@ -4,41 +4,62 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
-from shoal.additive.choice import choose
+from shoal.additive.choice import Choice, choose
+from shoal.additive.lift import leakage
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.core.task import Model
+from shoal.core.task import Model, Task
 from shoal.data.generate import contact_network
+from shoal.networks.bayesnet import BayesNet
+from shoal.networks.contagion import Contagion
+from shoal.networks.table import JointTable
+from shoal.records.kmeans import Centroids
 from shoal.records.ties import Dependence
 from shoal.studio import props
-from shoal.studio.bench import number, request_of
+from shoal.studio.bench import number, request_of, text
+from shoal.studio.rooms.audit import read
+from shoal.studio.rooms.crowd import (
+    Town,
+    crowd_of,
+    example_town,
+    guessed,
+    located,
+    model_lines,
+    query_lines,
+    town_of,
+)
+from shoal.studio.tables import NETWORKS
 from shoal.studio.work import Say
 
 MOST_PEOPLE = 200
-
-SPEC = """\
-# Made in the studio. Try:  shoal plan shoal.toml    shoal leak shoal.toml
-
-[[model]]
+MADE_UP = """\
 kind = "dependence"
 states = ["north", "centre", "south"]
 values = [0, 1, 3]
 records = {people}
 ties = {ties}
 friends = {{ b = 0.5, c = {strength} }}
-joint = "pairs"
+joint = "pairs\""""
+COUNT = 'kind = "count"\nstates = ["south"]\nunit = "people"'
+HISTOGRAM = 'kind = "histogram"\nunit = "people"'
+CIRCLES = 'kind = "groups"                  # circles of friends, whatever they share\nlargest = {}'
+SPEC = """\
+# Made in the studio. Try:  shoal plan shoal.toml    shoal leak shoal.toml
+
+{data}[[model]]
+{model}
 
 [secrets]
 kind = "each-entry"
 
 [query]
-kind = "count"
-states = ["south"]
-unit = "people"
+{query}
 
 [privacy]
 epsilon = {epsilon}
@@ -47,30 +68,167 @@ epsilon = {epsilon}
 
 def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """The ties as a picture, every mechanism's error, and what friends tell in one sentence."""
+    if params.get("spec"):
+        return _of_spec(params, say)
+    if str(params.get("file", "")).lower().endswith((*NETWORKS, ".toml")):
+        return _of_spec(_network(params), say)
+    if params.get("example") == "places":
+        return _places(params, example_town(), say)
+    if params.get("file"):
+        columns = params.get("columns") or {}
+        located = columns.get("latitude") and columns.get("longitude")
+        return _places(params, town_of(params), say) if located else _values(params, say)
+    return _example(params, say)
+
+
+def _example(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """A made-up town in which friends live near each other."""
     people = int(number(params, "people", 40))
     if not 2 <= people <= MOST_PEOPLE:
         raise InputError(f"people is {people}; the studio draws 2 to {MOST_PEOPLE}")
-    network = contact_network(people, int(number(params, "seed", 1)))
-    edges = network.edges.tolist()
+    edges = contact_network(people, int(number(params, "seed", 1))).edges.tolist()
+    strength = repr(number(params, "strength", 2.0))
+    model = MADE_UP.format(people=people, ties=json.dumps(edges), strength=strength)
+    found, task, _ = _chosen(params, model, COUNT, say)
+    graph = tie_graph([f"person {one + 1}" for one in range(people)], edges)
+    return found | {"graph": graph, **friends_tell(task.family[0], edges)}
+
+
+def _values(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """A person's own people, a value each: the pairs, and the attack on them."""
+    say("reading the people", 0.1)
+    crowd = crowd_of(params)
+    found, task, choice = _chosen(params, model_lines(crowd), HISTOGRAM, say)
+    say("attacking", 0.8)
+    plain = choice.alternatives.get("laplace")
+    sentence, sure = guessed(crowd, plain if isinstance(plain, Plan) else choice.plan)
+    edges = crowd.ties.tolist()
+    graph = tie_graph(crowd.names, edges, sure, "surer of the truth, in percent")
+    told = friends_tell(task.family[0], edges)
+    return found | {"graph": graph, **told, "friends": sentence}
+
+
+def _places(params: Mapping[str, Any], town: Town, say: Say) -> dict[str, Any]:
+    """People and the places they visit: the attack of Section IV, on a map."""
+    largest = int(number(params, "largest", 5))
+    query = query_lines(town.people.city)
+    found, task, choice = _chosen(params, CIRCLES.format(largest), query, say)
+    say("attacking", 0.8)
+    assert isinstance(task.query, Centroids)
+    attack = located(town, task.query, params)
+    edges = town.people.friends.tolist()
+    return found | {
+        "graph": tie_graph(town.names, edges),
+        "sentence": circle_words(choice, largest, edges),
+        "friends": attack["sentence"],
+        "heat": None,
+        "attack": attack,
+    }
+
+
+def circle_words(choice: Choice, largest: int, edges: list[list[int]]) -> str:
+    """What noise for circles of friends costs, and how large the circles really are."""
+    own, plain = choice.plan.error(), choice.alternatives.get("laplace")
+    ordinary = plain.error() if isinstance(plain, Plan) else None
+    much = (
+        f"{own.expected / ordinary.expected:.3g} times as much noise as an ordinary release"
+        if own is not None and ordinary is not None
+        else "more noise than an ordinary release"
+    )
+    together = max(map(len, nx.connected_components(nx.Graph(map(tuple, edges)))), default=1)
+    return (
+        f"A release that is proved for circles of up to {largest} people, whatever they share, "
+        f"takes {much} ({choice.plan.mechanism}). Here up to {together} people hang together by "
+        "friendships: a promise for all of them takes a circle of that size."
+    )
+
+
+def _of_spec(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """A network, a contagion or tied records of a spec: its graph and what a release would tell."""
+    request = request_of(params)
+    model = request.task.family[0]
+    names, edges = graph_of(model)
+    if len(names) > MOST_PEOPLE:
+        raise InputError(f"the spec has {len(names):,} variables; the studio draws {MOST_PEOPLE}")
+    say("finding the least noise", 0.3)
+    with request.limited():
+        choice = choose(request.task, request.epsilon(), request.mechanism)
+    told = leakage(model, request.epsilon())
+    return {
+        "spec": params["spec"],
+        "files": dict(params.get("files") or {}),
+        "graph": tie_graph(names, edges),
+        "bars": props.leak_bars(choice.plan, choice.alternatives),
+        "words": choice.plan.explain(),
+        "sentence": told_words(choice.plan, choice.alternatives),
+        "friends": _capital(told.describe()) + ".",
+        "heat": None,
+    }
+
+
+def _network(params: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec, or one around a .bif file: how many variables have the first value of the first."""
+    file = Path(text(params, "file"))
+    if file.suffix.lower() == ".toml":
+        return read(params, lambda words, share: None)
+    network = BayesNet.from_bif(file)
+    value = network.domains[0][0]
+    weights = {
+        name: {value: 1}
+        for name, own in zip(network.variables, network.domains, strict=True)
+        if value in own
+    }
+    lines = "\n".join(f"{json.dumps(name)} = {{ {json.dumps(value)} = 1 }}" for name in weights)
     spec = SPEC.format(
-        people=people,
-        ties=json.dumps(edges),
-        strength=repr(number(params, "strength", 2.0)),
+        data="",
+        model='kind = "bayes-net"\nfile = "network.bif"',
+        query=f'kind = "variable-sum"\n\n[query.weights]\n{lines}',
         epsilon=repr(number(params, "epsilon", 1.0)),
     )
+    return {"spec": spec, "files": {"network.bif": file.read_text(encoding="utf-8")}}
+
+
+def graph_of(model: Model) -> tuple[Sequence[str], list[list[int]]]:
+    """Who is drawn, and who is joined to whom, for every kind of model that has a graph."""
+    if isinstance(model, Dependence):
+        return [f"record {one}" for one in range(model.records)], model.ties.tolist()
+    if isinstance(model, BayesNet):
+        place = {name: at for at, name in enumerate(model.variables)}
+        pairs = zip(model.variables, model.parents, strict=True)
+        return model.variables, [[place[up], place[own]] for own, above in pairs for up in above]
+    if isinstance(model, Contagion):
+        joined = [list(pair) for group in model.groups for pair in combinations(group, 2)]
+        return model.variables, joined
+    if isinstance(model, JointTable):
+        everybody = combinations(range(len(model.variables)), 2)
+        return model.variables, [list(pair) for pair in everybody]
+    raise InputError(
+        "the spec's model has no ties to draw; give one of kind dependence, bayes-net, contagion "
+        "or table"
+    )
+
+
+def _chosen(
+    params: Mapping[str, Any], model: str, query: str, say: Say
+) -> tuple[dict[str, Any], Task, Choice]:
+    """The spec of a model and a query, the plan of least error, and what goes with both."""
+    epsilon = repr(number(params, "epsilon", 1.0))
+    spec = SPEC.format(data="", model=model, query=query, epsilon=epsilon)
     request = request_of({"spec": spec, "files": {}})
     say("finding the least noise", 0.3)
     choice = choose(request.task, request.epsilon(), request.mechanism)
-    say("drawing the graph", 0.8)
-    return {
+    found = {
         "spec": spec,
         "files": {},
-        "graph": tie_graph([f"person {one + 1}" for one in range(people)], edges),
         "bars": props.leak_bars(choice.plan, choice.alternatives),
         "words": choice.plan.explain(),
-        "sentence": told(choice.plan, choice.alternatives),
-        **friends_tell(request.task.family[0], edges),
+        "sentence": told_words(choice.plan, choice.alternatives),
     }
+    return found, request.task, choice
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def friends_tell(model: Model, edges: list[list[int]]) -> dict[str, Any]:
@@ -83,8 +241,8 @@ def friends_tell(model: Model, edges: list[list[int]]) -> dict[str, Any]:
     given = law / law.sum(axis=1, keepdims=True)
     last, states = len(given) - 1, model.domain.states or ()
     return {
-        "friends": f"Whoever learns that a friend of yours lives in the {states[last]} believes "
-        f"with {given[last, last]:.0%} instead of {law[:, last].sum():.0%} that you do too.",
+        "friends": f"Whoever learns that a friend of yours is in {states[last]!r} believes with "
+        f"{given[last, last]:.0%} instead of {law[:, last].sum():.0%} that you are too.",
         "heat": {
             "states": list(states),
             "transition": given.tolist(),
@@ -93,8 +251,16 @@ def friends_tell(model: Model, edges: list[list[int]]) -> dict[str, Any]:
     }
 
 
-def tie_graph(names: Sequence[str], edges: list[list[int]]) -> dict[str, Any]:
-    """Props of the graph: people in their components, dark where many others are tied to one."""
+def tie_graph(
+    names: Sequence[str],
+    edges: list[list[int]],
+    values: Sequence[float] | None = None,
+    what: str = "more people directly tied to one",
+) -> dict[str, Any]:
+    """Props of the graph: people in their components, dark where `values` are high.
+
+    Without values: where many others are tied to one.
+    """
     graph = nx.Graph()
     graph.add_nodes_from(range(len(names)))
     graph.add_edges_from(map(tuple, edges))
@@ -111,12 +277,12 @@ def tie_graph(names: Sequence[str], edges: list[list[int]]) -> dict[str, Any]:
                 "x": place[node][0],
                 "y": place[node][1],
                 "component": component[node],
-                "value": graph.degree[node],
+                "value": graph.degree[node] if values is None else values[node],
             }
             for node in graph
         ],
         "edges": edges,
-        "what": "people directly tied to one",
+        "what": what,
     }
 
 
@@ -131,7 +297,7 @@ def _layout(graph: nx.Graph) -> dict[int, tuple[float, float]]:
     return place
 
 
-def told(plan: Plan, alternatives: Mapping[str, Plan | str]) -> str:
+def told_words(plan: Plan, alternatives: Mapping[str, Plan | str]) -> str:
     """What ignoring the ties would cost, in one sentence."""
     plain = alternatives.get("laplace")
     error = plan.error()

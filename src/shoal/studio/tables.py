@@ -1,0 +1,191 @@
+"""A person's own files: what their columns are, what is missing, which room they are for."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.core.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PEEKED = 5000  # rows looked at to guess columns
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+TRACKS = (".gpx", ".geojson")
+LEDGERS = (".db", ".sqlite", ".sqlite3")
+SPECS = (".toml", ".json")
+NETWORKS = (".bif",)
+SUFFIXES = TABLES + TRACKS + LEDGERS + SPECS + NETWORKS
+ROOM_OF = {**dict.fromkeys(TRACKS, "places"), **dict.fromkeys(LEDGERS, "budget"),
+           **dict.fromkeys(SPECS, "audit"), **dict.fromkeys(NETWORKS, "ties")}  # fmt: skip
+NAMES = {  # words of a column's name, by what it is likely to hold
+    "latitude": ("lat", "latitude"),
+    "longitude": ("lon", "lng", "long", "longitude"),
+    "time": ("time", "date", "timestamp", "when", "minute", "datetime", "day"),
+    "series": ("series", "user", "person", "id", "subject", "device", "name", "house", "who"),
+}
+# what a room asks of a table; the first ones it cannot do without
+ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "leak": (("state",), ("series", "time")),
+    "day": (("state", "time"), ("series",)),
+    "places": (("latitude", "longitude"), ("series", "time")),
+    "ties": (("series",), ("state", "latitude", "longitude")),
+}
+NO_TABLE = (
+    "the file is no table that can be read; give a CSV with a line of names, or a Parquet file"
+)
+OFTEN = 0.1  # pauses more frequent than this are how the series is, not gaps in it
+
+
+def look(params: Mapping[str, Any], say: Any) -> dict[str, Any]:
+    """The columns of a file, which of them the room needs, and what is missing in them."""
+    say("reading the file", 0.3)
+    file, room = Path(str(params.get("file"))), str(params.get("room"))
+    if room not in ROLES:
+        raise InputError(f"there are no columns to choose in the room {room!r}")
+    if file.suffix.lower() in TRACKS and room == "places":
+        return {"columns": [], "guess": {}, "needed": [], "empty": "", "ready": True}
+    table = peeked(file)
+    needed, wanted = ROLES[room]
+    if table.width < len(needed) + (room == "ties"):
+        raise InputError(
+            f"the table has {table.width} column(s); this room needs {' and '.join(needed)}"
+            + (" and a value" if room == "ties" else "")
+        )
+    guess = guessed(table, needed + wanted)
+    return {
+        "columns": list(table.columns),
+        "guess": guess,
+        "needed": list(needed),
+        "empty": empty_words(table, guess),
+        "ready": all(guess[role] is not None for role in needed),
+    }
+
+
+def guessed(table: pl.DataFrame, roles: tuple[str, ...]) -> dict[str, str | None]:
+    """The column for each role by its name, its type and what it holds; None where none fits."""
+    found: dict[str, str | None] = {}
+    for role in (*NAMES, "state"):
+        if role not in roles:
+            continue
+        free = [name for name in table.columns if name not in found.values()]
+        found[role] = _state(table, free) if role == "state" else _named(table, free, role)
+    return {role: found[role] for role in roles}
+
+
+def _named(table: pl.DataFrame, free: list[str], role: str) -> str | None:
+    def words(name: str) -> set[str]:
+        return set(re.split(r"[^a-z]+", name.lower()))
+
+    fits = [name for name in free if words(name) & set(NAMES[role])]
+    if role in ("latitude", "longitude"):
+        fits = [name for name in fits if table[name].dtype.is_numeric()]
+    if role == "time":
+        fits += [name for name in free if table[name].dtype.is_temporal()]
+    return fits[0] if fits else None
+
+
+def _state(table: pl.DataFrame, free: list[str]) -> str | None:
+    """The column most like states: few different texts are best; none of numbers like degrees."""
+    coordinates = {word for role in ("latitude", "longitude") for word in NAMES[role]}
+    fits = [name for name in free if name.lower() not in coordinates]
+
+    def unlike(name: str) -> float:
+        column = table[name]
+        different = column.n_unique()
+        words = str(column.dtype) in ("String", "Categorical", "Boolean", "Enum")
+        return float(different + (0 if words else 1000) + (10**6 if different < 2 else 0))
+
+    return min(fits, key=unlike, default=None)
+
+
+def empty_words(table: pl.DataFrame, guess: Mapping[str, str | None]) -> str:
+    """Which of the guessed columns have empty cells, in a sentence; nothing where none has."""
+    told = [
+        f"{count:,} of {table.height:,} in {name!r}"
+        for name in filter(None, guess.values())
+        if (count := int(table[name].null_count()))
+    ]
+    return f"Empty cells: {', '.join(told)}." if told else ""
+
+
+def peeked(file: Path) -> pl.DataFrame:
+    """The first rows of a table: enough to guess what its columns are."""
+    import polars as pl
+
+    from shoal.data.parquet import parquet_frames
+
+    try:
+        match file.suffix.lower():
+            case ".parquet":
+                return next(parquet_frames(file, list, PEEKED))
+            case ".jsonl" | ".ndjson":
+                return pl.read_ndjson(file, n_rows=PEEKED)
+            case ".csv" | ".tsv":
+                mark = "\t" if file.suffix.lower() == ".tsv" else ","
+                return pl.read_csv(
+                    file, n_rows=PEEKED, separator=mark, infer_schema_length=1000,
+                    try_parse_dates=True,
+                )  # fmt: skip
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError, OSError):
+        raise InputError(NO_TABLE) from None
+    raise InputError(NO_TABLE)
+
+
+def chosen(params: Mapping[str, Any], room: str) -> dict[str, str]:
+    """The columns that were chosen for a room; refused where one it needs is not."""
+    named = params.get("columns")
+    columns = {role: str(name) for role, name in (named or {}).items() if name}
+    for role in ROLES[room][0]:
+        if role not in columns:
+            raise InputError(f"no column is chosen for the {role}; choose one")
+    return {role: name for role, name in columns.items() if role in sum(ROLES[room], ())}
+
+
+def gap_of(owners: pl.Series, seconds: pl.Series) -> tuple[str | None, str]:
+    """A pause that starts a new chain, as a spec writes it, and the pauses in words.
+
+    None where all steps are alike, or where pauses are so many that they are how the series is.
+    """
+    from shoal.cli.pauses import LONGER, pauses_in
+
+    pauses = pauses_in(owners, seconds)
+    if pauses is None:
+        return None, ""
+    if pauses.number > OFTEN * len(seconds):
+        return None, f"{pauses.describe()}; each counts as one step"
+    return f"{math.ceil(LONGER * pauses.usual)}s", f"{pauses.describe()}; each starts a new chain"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number and what it counts: "1 person", "2,000 people"."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def room_of(file: Path) -> str:
+    """The room that a file named on the command line is for: by its suffix, or by its columns."""
+    suffix = file.suffix.lower()
+    if suffix in ROOM_OF:
+        return ROOM_OF[suffix]
+    try:
+        names = {name.lower() for name in columns_of(file)}
+    except (DataError, OSError, ValueError, csv.Error):
+        return "leak"  # which says what is wrong with the file
+    located = all(names & set(NAMES[role]) for role in ("latitude", "longitude"))
+    return "places" if located else "leak"
+
+
+def columns_of(file: Path) -> list[str]:
+    """The names of a table's columns, without reading the rest of it."""
+    if file.suffix.lower() == ".parquet":
+        from pyarrow import parquet
+
+        return [str(name) for name in parquet.read_schema(file).names]
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        mark = "\t" if file.suffix.lower() == ".tsv" else ","
+        return next(csv.reader([lines.readline(2**16)], delimiter=mark), [])

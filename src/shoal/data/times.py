@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.core.errors import DataError, InputError
-from shoal.core.numbers import positive
+from shoal.core.numbers import positive, significant
 
 if TYPE_CHECKING:
     import polars as pl
@@ -345,3 +345,55 @@ def _refuse_unparsed(column: pl.Series, parsed: pl.Series, source: str) -> None:
         f"{source}: column {column.name!r} holds {str(column[row])!r} in row {row + 1}, which is "
         f"not {first}; write times as '2024-05-01T08:30:00' or as a number of seconds"
     )
+
+
+# Pauses in times that are otherwise even.
+
+
+LONGER = 1.5  # times the usual step: one missing row makes 2
+
+
+class Pauses(NamedTuple):
+    """How many steps in time are longer than usual, the usual one and the longest, in seconds."""
+
+    number: int
+    usual: float
+    longest: float
+
+    def describe(self) -> str:
+        return (
+            f"{self.number:,} pause(s) are longer than the usual {length(self.usual)} between "
+            f"rows, the longest {length(self.longest)}"
+        )
+
+
+def pauses_in(series: pl.Series, seconds: pl.Series) -> Pauses | None:
+    """Pauses inside series, whatever the order of the rows; None where all steps are alike."""
+    import polars as pl
+
+    table = pl.DataFrame({"series": series, "seconds": seconds.cast(pl.Float64)})
+    steps = (
+        table.sort("series", "seconds")
+        .select(pl.col("seconds").diff().over("series"))
+        .to_series()
+        .drop_nulls()
+    )
+    steps = steps.filter(steps > 0)
+    if steps.len() == 0:
+        return None
+    usual = float(steps.quantile(0.5, interpolation="lower") or 0.0)
+    longer = steps.filter(steps > LONGER * usual)
+    if longer.len() == 0:
+        return None
+    return Pauses(longer.len(), usual, float(str(longer.max())))
+
+
+def length(seconds: float) -> str:
+    """A length of time in its two largest units, such as 1h1min."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    for place, (name, size) in enumerate(units[:-1]):
+        if seconds >= size:
+            whole, rest = divmod(round(seconds), size)
+            smaller, unit = units[place + 1]
+            return f"{whole:,}{name}" + (f"{rest // unit}{smaller}" if rest >= unit else "")
+    return f"{significant(seconds)}s"

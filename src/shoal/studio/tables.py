@@ -152,7 +152,7 @@ def gap_of(owners: pl.Series, seconds: pl.Series) -> tuple[str | None, str]:
 
     None where all steps are alike, or where pauses are so many that they are how the series is.
     """
-    from shoal.cli.pauses import LONGER, pauses_in
+    from shoal.data.times import LONGER, pauses_in
 
     pauses = pauses_in(owners, seconds)
     if pauses is None:

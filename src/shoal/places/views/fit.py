@@ -13,8 +13,8 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.options import check_output
-from shoal.cli.pauses import pauses_in
 from shoal.core.errors import DataError, InputError
+from shoal.data.times import pauses_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -200,7 +200,6 @@ def _note(table: pl.DataFrame, wish: MapWish) -> None:
     import typer
 
     from shoal.cli.fit import note_one_series
-    from shoal.cli.pauses import pauses_in
 
     note_one_series(wish.series, table["user"].n_unique())
     if wish.time is None or wish.gap is not None:

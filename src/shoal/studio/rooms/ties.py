@@ -23,17 +23,17 @@ from shoal.records.kmeans import Centroids
 from shoal.records.ties import Dependence
 from shoal.studio import props
 from shoal.studio.bench import number, request_of, text
-from shoal.studio.rooms.audit import read
-from shoal.studio.rooms.crowd import (
+from shoal.studio.rooms.acquaintances import (
     Town,
-    crowd_of,
     example_town,
     guessed,
     located,
     model_lines,
     query_lines,
+    tied_people,
     town_of,
 )
+from shoal.studio.rooms.audit import read
 from shoal.studio.tables import NETWORKS
 from shoal.studio.work import Say
 
@@ -97,13 +97,13 @@ def _example(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 def _values(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     """A person's own people, a value each: the pairs, and the attack on them."""
     say("reading the people", 0.1)
-    crowd = crowd_of(params)
-    found, task, choice = _chosen(params, model_lines(crowd), HISTOGRAM, say)
+    group = tied_people(params)
+    found, task, choice = _chosen(params, model_lines(group), HISTOGRAM, say)
     say("attacking", 0.8)
     plain = choice.alternatives.get("laplace")
-    sentence, sure = guessed(crowd, plain if isinstance(plain, Plan) else choice.plan)
-    edges = crowd.ties.tolist()
-    graph = tie_graph(crowd.names, edges, sure, "surer of the truth, in percent")
+    sentence, sure = guessed(group, plain if isinstance(plain, Plan) else choice.plan)
+    edges = group.ties.tolist()
+    graph = tie_graph(group.names, edges, sure, "surer of the truth, in percent")
     told = friends_tell(task.family[0], edges)
     return found | {"graph": graph, **told, "friends": sentence}
 

@@ -41,7 +41,7 @@ KM = EARTH_RADIUS_KM * math.pi / 180  # of a degree of latitude
 NOBODY = "no two people of the table are tied; check that both files use the same names"
 
 
-class Crowd(NamedTuple):
+class TiedPeople(NamedTuple):
     """People by name, their values by number of `states`, and pairs of numbers who are tied."""
 
     names: tuple[str, ...]
@@ -50,7 +50,7 @@ class Crowd(NamedTuple):
     ties: Ints
 
 
-def crowd_of(params: Mapping[str, Any]) -> Crowd:
+def tied_people(params: Mapping[str, Any]) -> TiedPeople:
     """The people of a table with a value each, and the ties of another one."""
     columns = chosen(params, "ties")
     if "state" not in columns:
@@ -72,7 +72,7 @@ def crowd_of(params: Mapping[str, Any]) -> Crowd:
         )
     index = {state: at for at, state in enumerate(states)}
     coded = np.array([index[value] for value in values.to_list()], dtype=np.int64)
-    return Crowd(names, states, coded, _ties(params, names))
+    return TiedPeople(names, states, coded, _ties(params, names))
 
 
 def _read(file: str, *columns: str) -> pl.DataFrame:
@@ -102,34 +102,34 @@ def _ties(params: Mapping[str, Any], names: tuple[str, ...]) -> Ints:
     return np.array(sorted(known), dtype=np.int64)
 
 
-def model_lines(crowd: Crowd) -> str:
+def model_lines(group: TiedPeople) -> str:
     """The `[[model]]` of tied people: how often two tied ones have each pair of values."""
-    domain = RecordDomain.named(crowd.states)
-    law = pairs_of_counts(domain, crowd.values, crowd.ties, smoothing=1.0).laws[0]
+    domain = RecordDomain.named(group.states)
+    law = pairs_of_counts(domain, group.values, group.ties, smoothing=1.0).laws[0]
     rows = [[round(float(share), 9) for share in row] for row in law]
     rows[-1][-1] += 1 - sum(map(sum, rows))  # the table sums to one as it is written
     return (
         'kind = "dependence"\n'
-        f"states = {json.dumps(list(crowd.states))}\n"
-        f"records = {len(crowd.names)}\n"
-        f"ties = {json.dumps(crowd.ties.tolist())}\n"
+        f"states = {json.dumps(list(group.states))}\n"
+        f"records = {len(group.names)}\n"
+        f"ties = {json.dumps(group.ties.tolist())}\n"
         f"law = {json.dumps(rows)}\n"
         'joint = "pairs"'
     )
 
 
-def guessed(crowd: Crowd, ordinary: Plan) -> tuple[str, list[float]]:
+def guessed(group: TiedPeople, ordinary: Plan) -> tuple[str, list[float]]:
     """What an ordinary release and the ties tell about everybody, and how sure of each truth."""
     body, model = ordinary.body, ordinary.task.family[0]
     assert isinstance(body, Additive)
     assert isinstance(model, Dependence)
-    answer = ordinary.release([crowd.states[at] for at in crowd.values], rng=SeededRng(1)).answer
+    answer = ordinary.release([group.states[at] for at in group.values], rng=SeededRng(1)).answer
     query: Any = ordinary.task.query
     found = guess_values(
-        model, query, np.array(answer.values), float(body.noise.scale), crowd.values
+        model, query, np.array(answer.values), float(body.noise.scale), group.values
     )
     right = [found.right(law) for law in (found.alone, found.tied, found.tied_after)]
-    sure = found.tied_after[np.arange(len(crowd.values)), crowd.values]
+    sure = found.tied_after[np.arange(len(group.values)), group.values]
     words = (
         f"Somebody who knows the ties and everybody else, and sees one ordinary "
         f"{of_budget(float(ordinary.guarantee.amount))} release, guesses {right[2]:.0%} of the "

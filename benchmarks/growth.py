@@ -16,10 +16,10 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.network import example
 from shoal.additive.choice import calibrated, row_named
 from shoal.additive.plans import additive_body
 from shoal.additive.queries import count, histogram
@@ -27,7 +27,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from shoal.core.errors import ShoalError
 from shoal.core.task import EachEntry, Task
-from shoal.networks.bayesnet import BayesNet
+from shoal.networks.interchange import parse_bif
 from shoal.networks.queries import variable_sum
 
 ROWS = ("exact", "lift", "markov-quilt")
@@ -67,11 +67,7 @@ def _calibrated(row: str, task: Task) -> dict[str, object]:
 def network_cell(name: str, values: str) -> dict[str, object]:
     """`exact` at ε = 1 on a network of pgmpy's: how many variables are not in their first value,
     or in their last one."""
-    import pgmpy
-
-    net = BayesNet.from_bif(
-        Path(pgmpy.__file__).parent / "utils" / "example_models" / f"{name}.bif.gz"
-    )
+    net = parse_bif(example(name))
     counted = {
         variable: dict.fromkeys(domain[-1:] if values == "last" else domain[1:], 1)
         for variable, domain in zip(net.variables, net.domains, strict=True)

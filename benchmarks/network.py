@@ -7,10 +7,12 @@ giving the same laws. The networks are the ones that come with pgmpy (extra `pee
 from __future__ import annotations
 
 import gzip
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,12 @@ def seconds(work: Callable[[], object], repeats: int = 3) -> float:
 
 
 def example(name: str) -> str:
-    """The text of a network that comes with pgmpy."""
-    import pgmpy
-
-    path = Path(pgmpy.__file__).parent / "utils" / "example_models" / f"{name}.bif.gz"
-    return gzip.decompress(path.read_bytes()).decode()
+    """The text of a network that comes with pgmpy, which need not be one that can be imported."""
+    found = find_spec("pgmpy")
+    if found is None or not found.submodule_search_locations:
+        sys.exit("the networks are files of pgmpy's: pip install --no-deps pgmpy")
+    folder = Path(found.submodule_search_locations[0], "utils", "example_models")
+    return gzip.decompress((folder / f"{name}.bif.gz").read_bytes()).decode()
 
 
 def compare_laws(targets: int = 40) -> None:

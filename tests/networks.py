@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
@@ -28,6 +31,19 @@ def random_network(
         tables[f"v{v}"] = table / table.sum(axis=-1, keepdims=True)
         parents[f"v{v}"] = [f"v{p}" for p in own]
     return BayesNet.of(tables, parents=parents)
+
+
+def literature(name: str) -> BayesNet:
+    """A network of the literature, from the file that comes with pgmpy, which is not imported.
+
+    `pip install --no-deps pgmpy` (2.4 MB) is enough; with all it depends on it would be a hundred.
+    """
+    found = find_spec("pgmpy")
+    folder = Path(((found and found.submodule_search_locations) or [""])[0], "utils/example_models")
+    file = folder / f"{name}.bif.gz"
+    if not file.exists():
+        pytest.skip(f"{name} is read from pgmpy's files: pip install --no-deps pgmpy")
+    return BayesNet.from_bif(file)
 
 
 def lattice(side: int, strength: float) -> BayesNet:

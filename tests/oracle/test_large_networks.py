@@ -6,7 +6,6 @@ The networks that come with pgmpy are read from its package; without it their te
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.exact import network_answers
 from shoal.networks.large import LargeSums
 from shoal.networks.queries import VariableSum
-from tests.networks import entry_facts, joint_of, lattice, random_network, true_loss
+from tests.networks import entry_facts, joint_of, lattice, literature, random_network, true_loss
 
 
 def points(net: BayesNet, seed: int) -> VariableSum:
@@ -142,12 +141,6 @@ def test_so_little_noise_that_rounding_shows_is_refused() -> None:
 # The networks of the literature.
 
 
-def example(name: str) -> BayesNet:
-    pgmpy = pytest.importorskip("pgmpy", reason="networks are read from pgmpy's package")
-    folder = Path(pgmpy.__file__).parent / "utils" / "example_models"
-    return BayesNet.from_bif(folder / f"{name}.bif.gz")
-
-
 def counted(net: BayesNet, *, last: bool = False) -> VariableSum:
     """How many variables are not in their first value, or in their last one."""
     values = {
@@ -160,7 +153,7 @@ def counted(net: BayesNet, *, last: bool = False) -> VariableSum:
 @pytest.mark.parametrize("name", ["hailfinder", "win95pts", "hepar2"])
 def test_both_ways_agree_on_networks_of_the_literature(name: str) -> None:
     """By convolution and by characteristic functions: two ways to the same loss."""
-    net = example(name)
+    net = literature(name)
     query = counted(net)
     convolved = network_answers(net, query, shoal.EachEntry())
     assert not isinstance(convolved, str | LargeSums)
@@ -172,7 +165,7 @@ def test_both_ways_agree_on_networks_of_the_literature(name: str) -> None:
 
 
 def test_andes_needs_a_twentieth_of_group_noise() -> None:
-    net = example("andes")
+    net = literature("andes")
     plan = shoal.calibrate(counted(net), shoal.EachEntry(), net, epsilon=1)
     assert plan.mechanism == "exact"
     assert float(plan.body.noise.scale) == pytest.approx(8.827, abs=0.01)  # type: ignore[union-attr]
@@ -195,7 +188,7 @@ def test_an_audit_of_little_noise_takes_the_bound_of_the_lift() -> None:
     ("name", "last", "scale"), [("pigs", False, 47.07), ("munin1", True, 37.2)]
 )
 def test_large_networks_need_a_fifth_of_group_noise(name: str, last: bool, scale: float) -> None:
-    net = example(name)
+    net = literature(name)
     query = counted(net, last=last)
     plan = shoal.calibrate(query, shoal.EachEntry(), net, epsilon=1, mechanism="exact")
     assert float(plan.body.noise.scale) <= scale + 0.01  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ import pytest
 from shoal.core.errors import InputError
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.interchange import parse_bif
+from tests.networks import literature
 
 TEXT = """
 network weather { property author nobody; }
@@ -86,14 +87,9 @@ def test_what_is_refused(old: str, new: str, message: str) -> None:
 
 
 def test_the_networks_that_come_with_pgmpy() -> None:
-    pgmpy = pytest.importorskip("pgmpy")
-    folder = Path(pgmpy.__file__).parent / "utils" / "example_models"
-    asia = folder / "asia.bif.gz"
-    if not asia.exists():
-        pytest.skip("this pgmpy brings no networks")
-    net = BayesNet.from_bif(asia)
+    net = literature("asia")
     assert len(net.variables) == 8
     assert net.law("either", where={"lung": "yes"}) == pytest.approx([1.0, 0.0])
-    alarm = BayesNet.from_bif(folder / "alarm.bif.gz")
+    alarm = literature("alarm")
     assert (len(alarm.variables), alarm.tied) == (37, 37)
     assert sum(map(len, alarm.parents)) == 46

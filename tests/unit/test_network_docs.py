@@ -15,7 +15,7 @@ from shoal.additive.choice import calibrated, choose, row_named
 from shoal.audit.exact import audit_noise
 from shoal.core.plan import Plan
 from shoal.core.task import Task
-from tests.networks import lattice
+from tests.networks import lattice, literature
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
@@ -107,11 +107,7 @@ def test_what_is_chosen_for_a_square(side: int, strength: float, chosen: str, le
 
 
 def test_the_asia_rows() -> None:
-    pgmpy = pytest.importorskip("pgmpy")
-    path = Path(pgmpy.__file__).parent / "utils" / "example_models" / "asia.bif.gz"
-    if not path.exists():
-        pytest.skip("this pgmpy brings no networks")
-    net = shoal.BayesNet.from_bif(path)
+    net = literature("asia")
     task = Task(query=shoal.count(("yes", "no"), "yes"), secrets=shoal.EachEntry(), family=(net,))
     cells = row("ASIA, 8 variables")[2:7]
     names = ("exact", "wasserstein", "lift", "markov-quilt", "group")

@@ -68,7 +68,8 @@ def test_best_is_the_cheapest_proved_plan_of_the_notion_asked_for(name: str) -> 
     fit = []
     for row in (row for row in ROWS if name in OWN[row]):
         plan = plan_of(row, name)
-        if plan.guarantee.proved and plan.guarantee.gives(task.secrets.notion):
+        gives = plan.guarantee.proved and plan.guarantee.gives(task.secrets.notion)
+        if gives and not MECHANISMS[row].narrows(task):
             fit.append(plan)
     if not fit:
         notion = task.secrets.notion

@@ -69,12 +69,15 @@ FAMILY = Family(
         "shoal.additive.running:Running",
         "shoal.additive.running:RunningState",
         "shoal.additive.running:RunningStream",
+        "shoal.additive.optimal_table:Tabulated",
+        "shoal.additive.optimal_table:OptimalTableCertificate",
     ),
     rows={
         "laplace": "shoal.additive.laplace:ROW",
         "knorm": "shoal.additive.laplace:KNORM_ROW",
         "exact": "shoal.additive.exact:ROW",
         "wasserstein": "shoal.additive.exact:WASSERSTEIN_ROW",
+        "optimal-table": "shoal.additive.optimal_table:ROW",
         "lift": "shoal.additive.lift:ROW",
         "markov-quilt": "shoal.additive.quilt:ROW",
         "markov-quilt-bound": "shoal.additive.quilt:BOUND_ROW",
@@ -85,6 +88,7 @@ FAMILY = Family(
         "additive": "shoal.audit.exact:additive_audit",
         "measured": "shoal.audit.bounds:measured_audit",
         "running": "shoal.audit.exact:running_audit",
+        "tabulated": "shoal.audit.tabulated:tabulated_audit",
     },
     secrets_sections={
         "each-entry": "shoal.spec.fields:EachEntrySecrets",

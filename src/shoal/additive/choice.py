@@ -56,7 +56,10 @@ def choose(task: Task, amount: Number, mechanism: str = "best", *, prune: bool =
     fit = [
         plan
         for plan in found.values()
-        if isinstance(plan, Plan) and plan.guarantee.proved and plan.guarantee.gives(notion)
+        if isinstance(plan, Plan)
+        and plan.guarantee.proved
+        and plan.guarantee.gives(notion)
+        and not MECHANISMS[plan.mechanism].narrows(task)
     ]
     alternatives = {
         name: plan if isinstance(plan, Plan) else str(plan) for name, plan in found.items()

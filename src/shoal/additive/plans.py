@@ -296,7 +296,8 @@ class Mechanism(NamedTuple):
     or delta for contexts. `loss` re-evaluates the promise of a finished plan in the same unit,
     from its task and what it draws. `promise` is what a plan of this row may say for a task and an
     amount, and `rules` the theorems that add it to others, from its task and what it draws: nothing
-    a plan says about itself is believed.
+    a plan says about itself is believed. Where its plans serve only part of the data the task
+    covers, it `narrows` it, and "best" leaves it aside.
     """
 
     name: str
@@ -305,6 +306,7 @@ class Mechanism(NamedTuple):
     loss: Callable[[Plan], float]
     promise: Callable[[Task, Fraction], Guarantee] = task_guarantee
     rules: Callable[[Plan], tuple[Composition, ...]] = entry_rules
+    narrows: Callable[[Task], bool] = lambda task: False
 
 
 # How likely a released value is close: (α, β)-accuracy, read off a plan.

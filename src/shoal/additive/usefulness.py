@@ -17,11 +17,13 @@ from shoal.core.codec import Floats
 from shoal.core.errors import ShoalError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.registry import load
 from shoal.core.task import Query
 from shoal.noise.primitives import SeededRng
 
 MOST, LEAST = 20, 1e-3  # budgets beyond which something is said
 SAMPLES, MOST_VARIABLES = 200, 2000  # outcomes of a network, and the largest that is drawn from
+FAR = 0.995  # above the least error, relatively: then the least itself is said
 NORMAL = math.sqrt(2 / math.pi)  # mean distance from the mean, in standard deviations
 
 
@@ -80,7 +82,21 @@ def cautions(plan: Plan) -> tuple[str, ...]:
 def in_words(plan: Plan) -> tuple[str, str]:
     """How useful the plan is and what to be careful about, for `plan.explain()`."""
     found = usefulness(plan)
-    return found.describe(), " ".join(found.warnings)
+    parts = (found.describe(), _beside_the_best(plan))
+    return " ".join(part for part in parts if part), " ".join(found.warnings)
+
+
+def _beside_the_best(plan: Plan) -> str:
+    """How far the error is from the least that any release of a small answer could have."""
+    least, error = load("shoal.additive.optimal_table:least_known")(plan), plan.error()
+    if least is None or error is None:
+        return ""
+    above = error.expected / least - 1 if least > 0 else math.inf
+    if above < FAR:
+        words = f"That is within {max(math.ceil(100 * above), 1)} % of the least"
+    else:
+        words = f"The least is {significant(least, 3)} {error.unit} for"
+    return f"{words} any release of this answer that keeps the promise could have."
 
 
 def _budget_words(plan: Plan) -> list[str]:

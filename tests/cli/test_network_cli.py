@@ -83,21 +83,35 @@ def write(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_plan_leak_and_audit(run: Run, write: Any, name: str) -> None:
-    spec = write(SPECS[name])
+    spec = write(SPECS[name] + 'mechanism = "exact"\n')
     planned = json.loads(run("plan", spec, "--json").stdout)
     assert planned["mechanism"] == "exact"
     assert planned["loss"] == pytest.approx(1.0, rel=1e-6)
-    group = planned["alternatives"]["group"]["scale"]
+    every = json.loads(run("plan", write(SPECS[name]), "--json").stdout)["alternatives"]
+    group = every["group"]["scale"]
     assert planned["scale"] < group
+    spec = write(SPECS[name] + 'mechanism = "exact"\n')
     leaked = json.loads(run("leak", spec, "--json").stdout)
     assert 1.0 <= leaked["epsilon"] <= group * (1 + 1e-9)
     audited = json.loads(run("audit", spec, "--json").stdout)
     assert audited["upper"] == pytest.approx(1.0, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["inline", "table", "contagion"])
+def test_a_small_answer_gets_the_best_table(run: Run, write: Any, name: str) -> None:
+    spec = write(SPECS[name])
+    planned = json.loads(run("plan", spec, "--json").stdout)
+    assert planned["mechanism"] == "optimal-table"
+    assert planned["loss"] <= 1
+    assert planned["cost"] < planned["alternatives"]["exact"]["cost"]
+    assert json.loads(run("audit", spec, "--json").stdout)["verdict"] == "kept"
+
+
 def test_a_file_and_the_same_network_inline_give_one_plan(run: Run, write: Any) -> None:
     scales = {
-        json.loads(run("plan", write(SPECS[name]), "--json").stdout)["scale"]
+        json.loads(run("plan", write(SPECS[name]), "--json").stdout)["alternatives"]["exact"][
+            "scale"
+        ]
         for name in ("file", "inline")
     }
     assert len(scales) == 1
@@ -114,7 +128,8 @@ def test_edges_from_a_file(run: Run, write: Any) -> None:
     edges = 'edges = [["a", "b"], ["b", "c"], ["c", "d"]]\n'
     text = SPECS["contagion"].replace(edges, 'edges_file = "edges.csv"\n')
     assert text != SPECS["contagion"]
-    assert json.loads(run("plan", write(text), "--json").stdout)["scale"] < 2
+    rows = json.loads(run("plan", write(text), "--json").stdout)["alternatives"]
+    assert rows["exact"]["scale"] < 2
 
 
 def test_unlike_variables_take_a_sum_of_their_own(run: Run, write: Any) -> None:
@@ -123,7 +138,7 @@ def test_unlike_variables_take_a_sum_of_their_own(run: Run, write: Any) -> None:
     )
     query = '[query]\nkind = "variable-sum"\nweights = { a = { yes = 2 }, c = { 1 = 0.5 } }\n'
     planned = json.loads(run("plan", write(text + ENTRY + query + BUDGET), "--json").stdout)
-    assert planned["mechanism"] == "exact"
+    assert planned["mechanism"] == "optimal-table"
     bad = run("plan", write(text + ENTRY + COUNT + BUDGET)).output
     assert "need one list of states for all entries" in bad
 

@@ -98,7 +98,9 @@ def check(wanted: int, seed: int) -> float:
         assert found.holds
         exact += found.exact
         shares.append(truth / float(plan.guarantee.amount))
-    report(NAME, wanted, {"mean": float(np.mean(shares)), "max": max(shares), "exact": exact / wanted})
+    report(
+        NAME, wanted, {"mean": float(np.mean(shares)), "max": max(shares), "exact": exact / wanted}
+    )
     return max(shares)
 
 

@@ -384,4 +384,5 @@ def standing(plan: Plan) -> str:
         return "claimed, not proved"
     if not plan.guarantee.gives(wanted):
         return f"{plan.guarantee.notion} only"
-    return "proved"
+    narrow = MECHANISMS[plan.mechanism].narrows(plan.task)
+    return "proved, for one size of data" if narrow else "proved"

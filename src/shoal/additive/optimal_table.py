@@ -247,6 +247,18 @@ def least_known(plan: Plan) -> float | None:
     return least_error(task, promise.amount)
 
 
+def mean_error(plan: Plan) -> float | None:
+    """The expected error of a table under the prior; None for a plan that draws from none."""
+    body = plan.body
+    if not isinstance(body, Tabulated):
+        return None
+    errors = [
+        sum(w * abs(o - a) for o, w in zip(body.answers, row, strict=True)) / WHOLE
+        for a, row in zip(body.answers, body.weights, strict=True)
+    ]
+    return float(answer_weights(plan.task).prior() @ errors) * float(body.query.lattice)
+
+
 def _table_of(plan: Plan) -> Tabulated:
     body = plan.body
     if not isinstance(body, Tabulated):

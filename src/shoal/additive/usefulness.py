@@ -68,6 +68,8 @@ def usefulness(plan: Plan) -> Usefulness:
     """The noise of `plan` beside the range of its answer and its models' own guesses."""
     error = plan.error()
     expected = None if error is None else error.expected
+    if expected is not None:  # noise errs alike at every answer, a table of laws does not
+        expected = load("shoal.additive.optimal_table:mean_error")(plan) or expected
     spread = _spread(plan) if error is not None else None
     prior = _prior_error(plan) if error is not None else None
     words = [*_budget_words(plan), *_noise_words(expected, spread, prior, plan.task.query.unit)]
@@ -91,12 +93,12 @@ def _beside_the_best(plan: Plan) -> str:
     least, error = load("shoal.additive.optimal_table:least_known")(plan), plan.error()
     if least is None or error is None:
         return ""
+    worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"
     above = error.expected / least - 1 if least > 0 else math.inf
     if above < FAR:
-        words = f"That is within {max(math.ceil(100 * above), 1)} % of the least"
-    else:
-        words = f"The least is {significant(least, 3)} {error.unit} for"
-    return f"{words} any release of this answer that keeps the promise could have."
+        share = max(math.ceil(100 * above), 1)
+        return f"{worst}, within {share} % of the least any release of this answer could be."
+    return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."
 
 
 def _budget_words(plan: Plan) -> list[str]:

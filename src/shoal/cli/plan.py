@@ -164,7 +164,7 @@ def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[s
     return [
         (
             plan.mechanism,
-            significant(scale_of(plan) or 0.0),
+            "–" if (scale := scale_of(plan)) is None else significant(scale),
             significant(error),
             show.bar(error, longest, ascii_only=ascii_only, width=show.HALF),
             ("chosen, " if plan.mechanism == chosen.mechanism else "") + standing(plan),

@@ -30,7 +30,7 @@ ROUNDED = 2.0**-44  # relative; a network written out rounds each outcome fewer 
 Weights = dict[int, int]  # an answer in lattice steps to its weight; absent where it is 0
 
 
-class EntryLaws(NamedTuple):
+class ValueWeights(NamedTuple):
     """One entry of one model: a law of the answer for every value the entry can take.
 
     `rows[x][a]` is the weight of the answer `answers[a]`, `totals[x]` the sum of a row, and every
@@ -56,7 +56,7 @@ class AnswerWeights(NamedTuple):
 
     answers: tuple[int, ...]
     entries: int
-    laws: tuple[EntryLaws, ...]
+    laws: tuple[ValueWeights, ...]
 
     def prior(self) -> Floats:
         """How likely each answer is, averaged over the models."""
@@ -93,7 +93,7 @@ def answer_weights(task: Task) -> AnswerWeights:
     answers = _sums(steps)
     if answers is None:
         raise Refused(f"the answer can take more than {MAX_ANSWERS} values")
-    laws: list[EntryLaws] = []
+    laws: list[ValueWeights] = []
     for model in task.family:
         walk = _walk_of(model)
         if walk is None:
@@ -105,10 +105,10 @@ def answer_weights(task: Task) -> AnswerWeights:
     return AnswerWeights(answers, len(steps), tuple(laws))
 
 
-def _laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> EntryLaws:
+def _laws(by_value: Iterable[Weights], answers: Sequence[int], error: float) -> ValueWeights:
     """Rows of the values that are possible."""
     rows = tuple(tuple(own.get(a, 0) for a in answers) for own in by_value if any(own.values()))
-    return EntryLaws(rows, tuple(map(sum, rows)), error)
+    return ValueWeights(rows, tuple(map(sum, rows)), error)
 
 
 # What each value of each entry adds, and the sums there are.

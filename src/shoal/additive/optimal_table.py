@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,9 +22,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.additive import exact
-from shoal.additive.answer_weights import AnswerWeights, EntryLaws, answer_weights, why_not
+from shoal.additive.answer_weights import AnswerWeights, ValueWeights, answer_weights, why_not
 from shoal.additive.plans import Mechanism, entry_level, float_below, refuse_noise, task_guarantee
-from shoal.core.codec import Floats, Value
+from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
 from shoal.core.guarantee import AsEntryDP, Composition
 from shoal.core.numbers import significant
@@ -87,7 +88,7 @@ class Tabulated(Value):
         """The error at the answer where it is largest: expected, and at `confidence`."""
         step = float(self.query.lattice)
         return Error(
-            expected=math.nextafter(float(self.worst_error()) * step, math.inf),
+            expected=math.nextafter(float(max(self.errors())) * step, math.inf),
             bound=max(self._quantile(a, confidence) for a in self.answers) * step,
             confidence=confidence,
             unit=self.query.unit,
@@ -113,15 +114,25 @@ class Tabulated(Value):
         worst = max((Fraction(above, below) for above, below in pairs if below), default=1)
         return max(Fraction(_log_up(max(Fraction(worst), Fraction(1)))), LEAST_ETA)
 
-    def worst_error(self) -> Fraction:
-        """max over answers a of E|output - a|, in lattice steps."""
-        return max(
-            Fraction(
-                sum(w * abs(o - a) for o, w in zip(self.answers, row, strict=True)),
-                WHOLE,
-            )
+    def errors(self) -> list[Fraction]:
+        """E|output - a| for every answer a, in lattice steps."""
+        return [
+            Fraction(sum(w * abs(o - a) for o, w in zip(self.answers, row, strict=True)), WHOLE)
             for a, row in zip(self.answers, self.weights, strict=True)
-        )
+        ]
+
+    def mean_error(self, task: Task) -> float:
+        """The expected error under the models of `task`, in the query's unit."""
+        errors = np.array([float(error) for error in self.errors()])
+        return float(answer_weights(task).prior() @ errors) * float(self.query.lattice)
+
+    def log_likelihood(self, output: tuple[int, ...]) -> Callable[[Ints], Floats]:
+        """log P(output | sum) for rows of sums in lattice steps; -inf for sums no answer has."""
+        place = self.answers.index(output[0])
+        with np.errstate(divide="ignore"):
+            told = np.log([float(row[place] / WHOLE) for row in self.weights])
+        logs = dict(zip(self.answers, told.tolist(), strict=True))
+        return lambda sums: np.array([logs.get(int(total), -math.inf) for total in sums[:, 0]])
 
     def _quantile(self, answer: int, confidence: float) -> int:
         """The least distance within which the output is with at least this probability."""
@@ -138,7 +149,7 @@ class Tabulated(Value):
     def describe(self) -> str:
         return (
             f"a law of the output for each of {len(self.answers)} answers, off by "
-            f"{significant(self.worst_error() * self.query.lattice)} {self.query.unit} on average "
+            f"{significant(max(self.errors()) * self.query.lattice)} {self.query.unit} on average "
             "at the worst answer"
         )
 
@@ -247,18 +258,6 @@ def least_known(plan: Plan) -> float | None:
     return least_error(task, promise.amount)
 
 
-def mean_error(plan: Plan) -> float | None:
-    """The expected error of a table under the prior; None for a plan that draws from none."""
-    body = plan.body
-    if not isinstance(body, Tabulated):
-        return None
-    errors = [
-        sum(w * abs(o - a) for o, w in zip(body.answers, row, strict=True)) / WHOLE
-        for a, row in zip(body.answers, body.weights, strict=True)
-    ]
-    return float(answer_weights(plan.task).prior() @ errors) * float(body.query.lattice)
-
-
 def _table_of(plan: Plan) -> Tabulated:
     body = plan.body
     if not isinstance(body, Tabulated):
@@ -287,7 +286,7 @@ def _loss(body: Tabulated, weights: AnswerWeights) -> float:
     return max((_entry_loss(law, columns) for law in weights.laws), default=0.0)
 
 
-def _entry_loss(law: EntryLaws, columns: list[tuple[int, ...]]) -> float:
+def _entry_loss(law: ValueWeights, columns: list[tuple[int, ...]]) -> float:
     """The loss about one entry: over outputs, the largest probability over the least."""
     if len(law.rows) < 2:
         return 0.0

@@ -68,8 +68,8 @@ def usefulness(plan: Plan) -> Usefulness:
     """The noise of `plan` beside the range of its answer and its models' own guesses."""
     error = plan.error()
     expected = None if error is None else error.expected
-    if expected is not None:  # noise errs alike at every answer, a table of laws does not
-        expected = load("shoal.additive.optimal_table:mean_error")(plan) or expected
+    if hasattr(plan.body, "mean_error"):  # noise errs alike at every answer, a table does not
+        expected = plan.body.mean_error(plan.task)
     spread = _spread(plan) if error is not None else None
     prior = _prior_error(plan) if error is not None else None
     words = [*_budget_words(plan), *_noise_words(expected, spread, prior, plan.task.query.unit)]

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.optimal_table import Tabulated
 from shoal.additive.queries import LinearQuery, linear
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
@@ -109,25 +108,19 @@ def released(plan: Plan, release: Release) -> SumSeen | VariablesSeen:
         return laplace_sum(one_by_one, _as_drawn(body, release), float(body.noise.scale))
     if body is not None and named is not None:
         return laplace_variables(named, _as_drawn(body, release), float(body.noise.scale))
-    if isinstance(plan.body, Tabulated) and one_by_one is not None:
-        weights = np.array(one_by_one.multiples(), dtype=np.int64)
-        return SumSeen(weights, _tabulated(plan.body, release), one_by_one.states)
-    if isinstance(plan.body, Tabulated) and named is not None:
-        own = tuple(np.array(row, dtype=np.int64)[:, None] for row in named.multiples())
-        return VariablesSeen(named.variables, named.domains, own, _tabulated(plan.body, release))
+    table: Any = plan.body  # which says itself how likely an output is
+    if hasattr(table, "log_likelihood"):
+        told = table.log_likelihood(release.answer.multiples)
+        if one_by_one is not None:
+            rows = np.array(one_by_one.multiples(), dtype=np.int64)
+            return SumSeen(rows, told, one_by_one.states)
+        if named is not None:
+            own = tuple(np.array(row, dtype=np.int64)[:, None] for row in named.multiples())
+            return VariablesSeen(named.variables, named.domains, own, told)
     raise Refused(
         f"no attack is known on a release by {plan.mechanism} of {query.describe()}; attacks are "
         "for noise on counts, sums, means and histograms of states, and on sums over variables"
     )
-
-
-def _tabulated(body: Tabulated, release: Release) -> Callable[[Ints], Floats]:
-    """log P(what was released | sum), for rows of sums in lattice steps; -inf for no answer."""
-    place = body.answers.index(release.answer.multiples[0])
-    with np.errstate(divide="ignore"):
-        told = np.log([float(row[place]) for row in body.weights])
-    logs = dict(zip(body.answers, told.tolist(), strict=True))
-    return lambda sums: np.array([logs.get(int(total), -np.inf) for total in sums[:, 0]])
 
 
 def _check_drawn(plan: Plan, release: Release) -> None:

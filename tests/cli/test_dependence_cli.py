@@ -123,6 +123,7 @@ def test_a_mean_divides_by_the_number_of_records(folder: Path) -> None:
         (TIES + "law = [[0.5, 0.5]]\n", "3 states need"),
         (TIES + "law = [[0.5], [0.5, 0.5]]\n", "law has rows of different lengths"),
         ('ties_file = "none.csv"\n' + FRIENDS, "'none.csv', which does not exist"),
+        ('ties_file = "bare.csv"\n' + FRIENDS, "whose first line is a tie and not a header"),
         ('ties_file = "data.csv"\n' + FRIENDS, "two columns of record numbers"),
         ('ties = [[0, 1], [1, 2], [0, 2]]\njoint = "tree"\n' + FRIENDS, "the ties form a loop"),
     ],
@@ -136,6 +137,7 @@ def test_a_mean_divides_by_the_number_of_records(folder: Path) -> None:
         "shape",
         "ragged",
         "gone",
+        "bare",
         "file",
         "loop",
     ],
@@ -143,6 +145,7 @@ def test_a_mean_divides_by_the_number_of_records(folder: Path) -> None:
 def test_a_section_that_breaks_a_rule_is_refused_in_a_sentence(
     folder: Path, body: str, message: str
 ) -> None:
+    (folder / "bare.csv").write_text("0,1\n2,1\n")
     with pytest.raises(SpecError, match=message):
         parse_request(HEAD + body + TAIL, folder=folder)
     with pytest.raises(SpecError, match="model"):

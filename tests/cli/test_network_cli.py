@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.cli.conftest import Run
@@ -130,6 +131,26 @@ def test_edges_from_a_file(run: Run, write: Any) -> None:
     assert text != SPECS["contagion"]
     rows = json.loads(run("plan", write(text), "--json").stdout)["alternatives"]
     assert rows["exact"]["scale"] < 2
+
+
+def test_a_heading_is_not_two_people_who_meet(run: Run, write: Any, tmp_path: Path) -> None:
+    """Silently it was one more group of two."""
+    edges = 'edges = [["a", "b"], ["b", "c"], ["c", "d"]]\n'
+    text = SPECS["contagion"].replace('people = ["a", "b", "c", "d"]\n', "")
+    text = text.replace(edges, 'edges_file = "calls.csv"\n')
+    for head, pairs in (("subject,other", "0,1\n1,2\n2,3"), ("user_a,user_b", "a,b\nb,c\nc,d")):
+        (tmp_path / "calls.csv").write_text(f"{head}\n{pairs}\n")
+        told = run("plan", write(text))
+        assert f"whose first line, {head}, looks like a heading: remove it" in told.output
+        (tmp_path / "calls.csv").write_text(f"{pairs}\n")
+        assert run("plan", write(text)).exit_code == 0
+    pl.DataFrame({"user_a": [0, 1, 2], "user_b": [1, 2, 3]}).write_parquet(
+        tmp_path / "calls.parquet"
+    )
+    assert run("plan", write(text.replace("calls.csv", "calls.parquet"))).exit_code == 0
+    pl.DataFrame({"user_a": [0, None]}).write_parquet(tmp_path / "calls.parquet")
+    odd = run("plan", write(text.replace("calls.csv", "calls.parquet")))
+    assert "it must have two columns and no empty cell" in odd.output
 
 
 def test_unlike_variables_take_a_sum_of_their_own(run: Run, write: Any) -> None:

@@ -257,6 +257,9 @@ def test_charts_of_many_series_stay_readable() -> None:
     one = PLAN.release(["sit", "walk"] * 20, rng=1)
     some = Releases({f"person-{number}": one for number in range(5)})
     assert [text.get_text() for text in some.plot().get_xticklabels()] == list(some)
+    days = Releases({f"house 2024-03-0{number}": one for number in range(1, 5)}).plot()
+    assert days.get_xlabel() == "house"
+    assert next(text.get_text() for text in days.get_xticklabels()) == "2024-03-01"
     many = Releases({f"person-{number}": one for number in range(300)})
     axes = many.plot()
     assert len(axes.get_xticklabels()) <= 25

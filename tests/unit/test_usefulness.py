@@ -170,6 +170,33 @@ def test_the_variance_of_tied_records_is_that_of_their_joint_law() -> None:
     assert found == pytest.approx([50 * 0.8])
 
 
+def test_a_field_of_ties_is_compared_with_what_its_law_says_alone() -> None:
+    """The variance of drawn outcomes beside that of the whole law, loops included."""
+    draw = np.random.default_rng(3)
+    for number in range(6):
+        names = ["a", "b", "c"]
+        domain = shoal.records.RecordDomain.points([0, 1, 3], states=names)
+        ties = [[0, 1], [1, 2], [0, 2], [3, 4]]
+        own = draw.uniform(0.2, 1, (6, 3))
+        potential = draw.uniform(0.3, 2, (3, 3))
+        field = shoal.records.PairwiseField.of(domain, 6, ties, potential, own=own)
+        query = shoal.weighted_sum(names, {"a": 0, "b": 1, "c": 3})
+        law = np.zeros((3,) * 6)
+        sums = np.zeros_like(law)
+        for x in np.ndindex(*law.shape):
+            weight = np.prod([own[i, x[i]] for i in range(6)])
+            law[x] = weight * np.prod([potential[x[i], x[j]] for i, j in ties])
+            sums[x] = sum((0, 1, 3)[value] for value in x)
+        law /= law.sum()
+        wanted = (law * sums**2).sum() - (law * sums).sum() ** 2
+        found = field.answer_variance(query)
+        assert found is not None
+        assert found[0] == pytest.approx(wanted, rel=0.35), number
+    plan = shoal.calibrate(query, shoal.EachEntry(), field, epsilon="0.01")
+    assert usefulness(plan).prior_error is not None
+    assert not usefulness(plan).tells
+
+
 def test_numbers_in_bins_and_boxes_have_a_range() -> None:
     groups = shoal.records.RecordGroups(largest=1)
     query = shoal.records.number_mean(low=0, high=4, records=10)

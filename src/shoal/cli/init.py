@@ -80,7 +80,12 @@ def write_map_spec(path: Path, model: Path, columns: NamedColumns, *, as_json: b
     """The spec of a location stream that uses a fitted map, from the same columns."""
     from shoal.data.write import atomic_write
 
-    text = template("location").replace("{name}", path.name)
+    text = template("location")
+    echo = text[
+        text.index("echo '") : text.index("| shoal stream {name}")
+    ]  # a place of its own map
+    text = text.replace(f"{echo}| shoal stream {{name}}", "shoal release {name} TRACKS -o out.csv")
+    text = text.replace("{name}", path.name)
     start, end = text.index("[data]"), text.index("[secrets]")
     names = {"lat": columns.latitude, "lon": columns.longitude, "series": columns.series}
     names |= {"time": columns.time, "gap": columns.gap, **_said(columns)}

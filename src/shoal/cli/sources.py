@@ -81,7 +81,7 @@ class ChargedTo:
             raise InputError(
                 "a release of all series together needs --subject, under which it is charged"
             )
-        if self.members and not together:
+        if self.members and len(names) > 1:
             raise InputError(
                 "--members are those of one release about many people; name --together too"
             )

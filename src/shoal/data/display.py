@@ -228,7 +228,16 @@ def _release_chart(release: Release, ax: Any) -> None:
 
 
 def _name_places(ax: Any, names: Sequence[str], first: float = 0.0) -> None:
-    """Names under their places: turned where they would meet, and only some of very many."""
+    """Names under their places: turned where they would meet, and only some of very many.
+
+    Words that all names begin with stand under the axis, once.
+    """
+    least, most = min(names), max(names)
+    alike = next((n for n in range(len(least)) if most[: n + 1] != least[: n + 1]), len(least))
+    common = least[: least.rfind(" ", 0, alike) + 1] if len(names) > 1 else ""
+    if common:
+        names = [name[len(common) :] for name in names]
+        ax.set_xlabel(common.strip())
     every = -(-len(names) // MOST_NAMES)
     places = range(0, len(names), every)
     ax.set_xticks([first + place for place in places], [names[place] for place in places])

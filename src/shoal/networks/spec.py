@@ -12,6 +12,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from shoal.core.errors import SpecError
+from shoal.core.records import label
 from shoal.core.task import Model, Query
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion, exponential_law
@@ -46,6 +47,11 @@ _NODE = {
     "additionalProperties": False,
 }
 MOST_PEOPLE = 100_000  # of a contagion that is written out: each has a name and a place
+HEADINGS = {
+    f"{word}{end}"
+    for word in ("person", "user", "node", "name", "id", "edge")
+    for end in ("", "_a", "_b", "1", "2", "_1", "_2")
+} | {"a", "b", "source", "target", "from", "to", "friend"}
 _NODE_RULE = "it must have values and table, may have parents, and nothing else"
 
 
@@ -230,6 +236,9 @@ def _law(section: ContagionModel) -> Any:
 def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
     assert section.edges_file is not None
     path = folder / section.edges_file
+    if path.suffix == ".parquet":
+        table = _parquet(path, section.edges_file)
+        return [(label(a), label(b)) for a, b in table.iter_rows()]
     rows = [row for row in csv.reader(io.StringIO(read_text(path, "edges_file"))) if row]
     bad = next((number for number, row in enumerate(rows, start=1) if len(row) != 2), None)
     if bad is not None:
@@ -237,7 +246,27 @@ def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
             f"edges_file is {section.edges_file!r}, whose line {bad} has {len(rows[bad - 1])} "
             "fields; each line must hold two names"
         )
-    return [(row[0].strip(), row[1].strip()) for row in rows]
+    pairs = [(row[0].strip(), row[1].strip()) for row in rows]
+    others = {name for pair in pairs[1:] for name in pair}
+    numbered = all(name.isdigit() for name in others) and not any(map(str.isdigit, pairs[0]))
+    if others and not others & set(pairs[0]) and (numbered or set(pairs[0]) <= HEADINGS):
+        raise SpecError(
+            f"edges_file is {section.edges_file!r}, whose first line, {','.join(pairs[0])}, looks "
+            "like a heading: remove it, or put the pair on another line if two people are so named"
+        )
+    return pairs
+
+
+def _parquet(path: Path, name: str) -> Any:
+    from shoal.data.parquet import parquet_whole
+
+    try:
+        table = parquet_whole(path, list)
+    except (OSError, ValueError):
+        raise SpecError(f"edges_file is {name!r}, which is no Parquet file; check it") from None
+    if table.width != 2 or table.null_count().sum_horizontal().item():
+        raise SpecError(f"edges_file is {name!r}; it must have two columns and no empty cell")
+    return table
 
 
 def _table(nested: list[Any], name: str) -> Any:

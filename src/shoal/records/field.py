@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Self
@@ -31,6 +31,8 @@ from shoal.records.ties import (
     places_of,
 )
 
+UNSEEN, SEEN, APART = 50, 200, 2  # sweeps before the first outcome, outcomes, sweeps between two
+MOST_DRAWN = 10_000  # ties of a field that outcomes are drawn from: about a second
 NOTHING_POSSIBLE = "the potentials leave no outcome possible; some must be positive together"
 
 
@@ -171,6 +173,19 @@ class PairwiseField(Law):
 
         return FieldLift(self, query)
 
+    def answer_variance(self, query: Query) -> Floats | None:
+        """Variances of a sum over the records, of outcomes drawn; None for other queries.
+
+        A guide: Gibbs sampling with a fixed seed, which strong ties slow down.
+        """
+        from shoal.records.proved import contributions
+
+        adds = contributions(query, self)
+        if adds is None or len(self.ties) > MOST_DRAWN:
+            return None
+        value = (adds.low + adds.high) / 2
+        return np.asarray(np.var([value[x].sum(axis=0) for x in _outcomes(self)], axis=0))
+
     def influences(self) -> Influences | str:
         law = as_network(self)
         return Law.influences(self) if law is self else law.influences()
@@ -185,6 +200,39 @@ class PairwiseField(Law):
             f"a pairwise field of {self.records} records with {len(self.ties)} ties {shape}, at "
             f"most {self.tied} in one component, on {self.domain.describe()}"
         )
+
+
+def _outcomes(field: PairwiseField) -> Iterator[Ints]:
+    """Outcomes by Gibbs sampling: records of one colour are drawn at once, given all others."""
+    draw, count = np.random.default_rng(1), field.records
+    with np.errstate(divide="ignore"):
+        logs = np.maximum(np.log([*field.potentials, *field.potentials.transpose(0, 2, 1)]), -1e6)
+        alone = np.maximum(np.log(np.broadcast_to(field.own, (count, field.domain.size))), -1e6)
+    record, other = np.concatenate([field.ties, field.ties[:, ::-1]]).T
+    which = np.concatenate([field.potential_of, field.potential_of + len(field.potentials)])
+    colour = _colours(field)
+    classes = [np.flatnonzero(colour[record] == one) for one in range(int(colour.max()) + 1)]
+    x = np.zeros(count, dtype=np.int64)
+    for sweep in range(UNSEEN + SEEN * APART):
+        for number, rows in enumerate(classes):
+            scores = alone + draw.gumbel(size=alone.shape)
+            np.add.at(scores, record[rows], logs[which[rows], :, x[other[rows]]])
+            x = np.where(colour == number, scores.argmax(axis=1), x)
+        if sweep >= UNSEEN and sweep % APART == 0:
+            yield x
+
+
+def _colours(field: PairwiseField) -> Ints:
+    """A colour for each record, none the same as that of a record it is tied to."""
+    near: list[list[int]] = [[] for _ in range(field.records)]
+    for a, b in field.ties.tolist():
+        near[a].append(b)
+        near[b].append(a)
+    colour = [-1] * field.records
+    for record in range(field.records):
+        taken = {colour[other] for other in near[record]}
+        colour[record] = next(c for c in range(len(taken) + 1) if c not in taken)
+    return np.array(colour)
 
 
 def friend_field(

@@ -137,6 +137,10 @@ def _read_edges(path: Path, name: str) -> Ints:
         raise SpecError(
             f"ties_file is {name!r}; it must have a header and two columns of record numbers"
         )
+    if not parquet and all(column.strip().isdigit() for column in table.columns):
+        raise SpecError(
+            f"ties_file is {name!r}, whose first line is a tie and not a header; write one above it"
+        )
     if table.null_count().sum_horizontal().item():
         raise SpecError(
             f"ties_file is {name!r}, which has empty cells; every tie needs two records"

@@ -643,6 +643,18 @@ def test_what_has_no_shape_of_records_is_refused_by_its_shape() -> None:
     assert degrees.evaluate(degrees.read([])) == (0,)
 
 
+@pytest.mark.parametrize("odd", [[1], (1, 2), [[1]], np.array([1.0]), np.array([[1.0]])])
+def test_records_that_are_all_lists_are_answered_like_any_other(odd: Any) -> None:
+    """All of a group may hold something odd: then data has another shape, and is no other data."""
+    for query in (
+        shoal.records.number_mean(low=0, high=1, records=2),
+        shoal.records.number_histogram([0, "0.5", 1]),
+    ):
+        plan = planned(query, Fraction(1, 3), 2)
+        data = ([0.2, 0.7], [odd, odd])
+        compared(lambda data, plan=plan: released(plan, data), data, Fraction(1, 3))  # type: ignore[misc]
+
+
 @pytest.mark.slow
 def test_records_withstand_a_long_attack() -> None:
     seen: Counter[str] = Counter()

@@ -454,3 +454,14 @@ def test_compiled_sweeps_and_logarithms_say_the_same(
     again = [window_loss(task, scale, 5) for task in tasks]
     for one, other in zip(plain, again, strict=True):
         assert other.value == pytest.approx(one.value, abs=CLOSE)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1 / 3])
+@pytest.mark.parametrize("stays", [0.8, 0.9])
+def test_windows_settle_within_a_share_of_the_loss(epsilon: float, stays: float) -> None:
+    """Not within an absolute 1e-6, which at a small budget is all of it."""
+    moves = 1 - stays
+    matrix = np.array([[[stays, moves], [2 * moves, 1 - 2 * moves]]])
+    task = _task(np.array([2 / 3, 1 / 3]), matrix, [0, 1], None)
+    scale = least_scale(task, epsilon).scale
+    assert sum_loss(task, scale).value <= epsilon * (1 + 1e-6)

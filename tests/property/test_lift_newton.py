@@ -8,6 +8,9 @@ import pytest
 from shoal.additive.cone import RULES, Rule, leak, prepare, slopes
 from shoal.chains.lift import fixed_point
 from shoal.chains.lift.chain import ChainLift
+from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.step import hamming, image
+from shoal.chains.walk import Powers
 from shoal.core.codec import Floats
 
 
@@ -56,3 +59,16 @@ def test_bounds_are_those_of_plain_steps(rule: Rule, monkeypatch: pytest.MonkeyP
         for one, two in ((found, plain), (plain, found)):  # each is an image of a bound above it
             limit, other = one.future_limit.bound, two.future_limit.bound
             assert (limit >= other * (1 - 1e-6)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_rests_on_the_lags_it_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what covers later entries would not look back far enough."""
+    monkeypatch.setattr(fixed_point, "WORTH", 0.3)
+    rng = np.random.default_rng(seed)
+    chain = 0.8 * np.roll(np.eye(3), 1, axis=1) + 0.2 * rng.dirichlet(np.ones(3), 3)
+    ahead, entry = Ahead(Powers(chain)), hamming(3).scaled(1.5)
+    found = fixed_point.limit(ahead, entry, "cone")
+    again = image(found.bound, found.lags, ahead, entry, "cone")
+    assert np.isfinite(found.bound).all()
+    assert (again <= found.bound * (1 + 1e-11)).all()

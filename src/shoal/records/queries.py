@@ -196,14 +196,25 @@ def numbers_or_missing(data: Any) -> Floats:
 
 
 def _number(element: Any) -> float:
+    if _shaped(element):
+        return math.nan  # numpy would take an array of one number for it, and warn
     try:
         return float(element)
     except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
-def _values(data: npt.ArrayLike, count: int | None) -> Floats:
-    values = numbers_or_missing(data)
+def _shaped(element: Any) -> bool:
+    """Whether something is not one value but several, or a list of one."""
+    return isinstance(element, list | tuple) or (
+        isinstance(element, np.ndarray) and element.ndim > 0
+    )
+
+
+def _values(data: Any, count: int | None) -> Floats:
+    # a list holds records, whatever they are; the shape of an array is public
+    listed = isinstance(data, list | tuple) and any(map(_shaped, data))
+    values = np.array([_number(one) for one in data]) if listed else numbers_or_missing(data)
     if values.ndim != 1 or (count is not None and len(values) != count):
         wanted = "numbers in a row" if count is None else f"{count} numbers in a row"
         raise DataError(f"the data has shape {values.shape}; it must be {wanted}, one per record")

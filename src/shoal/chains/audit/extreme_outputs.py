@@ -71,7 +71,7 @@ def told_by_corners(
             told = beliefs(seen)
             if best is None or told.certain > best[1].certain:
                 best = seen, told
-        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
+        if best is not None and best[1].log_ratio >= upper * (1 - TOLERANCE):
             break
     return best
 

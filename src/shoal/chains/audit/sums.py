@@ -229,13 +229,13 @@ def _seen(
     if found.window is None and found.node is not None:
         seen = _located(coded, scale, found.node, upper)
         belief = None if seen is None else beliefs(seen)
-        if belief is not None and belief.log_ratio >= upper - TOLERANCE:
+        if belief is not None and belief.log_ratio >= upper * (1 - TOLERANCE):
             return seen, belief
     weights = coded.code[:, None].astype(np.float64)
     both = np.array([[1.0], [-1.0]])
     best = told_by_corners(coded.walk, weights, 1 / scale, both, upper)
     for search in (_on_cut_chain, _on_short_data):
-        if best is not None and best[1].log_ratio >= upper - TOLERANCE:
+        if best is not None and best[1].log_ratio >= upper * (1 - TOLERANCE):
             break
         inside = search(coded, scale)
         told = None if inside is None else (inside, beliefs(inside))
@@ -257,7 +257,7 @@ def _located(coded: Coded, scale: float, node: int, upper: float) -> Sighting | 
         possible = np.where((law.prior > -math.inf)[:, None], law.laws, -math.inf)
         peak = product_peak(np.arange(width)[:, None], possible, 1 / scale)
         # the longest data comes last: prefer it among equals, it is the usual case
-        if peak.value > -math.inf and peak.value >= best.value - TOLERANCE**2:
+        if peak.value > -math.inf and peak.value >= best.value * (1 - TOLERANCE**2):
             best, where = peak, law
     if where is None:
         return None
@@ -276,7 +276,7 @@ def _worst_of_some_length(coded: Coded, scale: float, upper: float) -> Sighting 
         value, seen = _worst_of_length(coded, scale, nodes)
         if value > best:
             best, where = value, seen
-        if best >= upper - TOLERANCE:
+        if best >= upper * (1 - TOLERANCE):
             break
     return where
 

@@ -23,7 +23,7 @@ SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a
 
 
 class WindowLoss(NamedTuple):
-    """What a cover amounts to (a loss, or the log of a scale), and the cell that decides.
+    """What a cover amounts to (`_graded` loss, or the log of a scale), and the cell that decides.
 
     `deep` says that some of its tables had to be in logarithms.
     """
@@ -120,7 +120,8 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 # apart first; windows with both together serve where that is not close to the least possible.
 
 
-TOLERANCE = 1e-6
+SMALLEST = 1e-100  # smaller losses are as good as none
+TOLERANCE = 1e-6  # of a loss below 1 this share of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +168,11 @@ def sum_loss(
 
     max over nodes i, pairs x, x' and outputs u of log P(u | X_i = x) / P(u | X_i = x'). Values
     an entry never takes are not secrets. Exact for the whole chain; a window is an upper bound,
-    grown until it gains less than `tolerance`, and where past and future apart come within a
-    thousand tolerances of the loss no other is tried. With `enough`, windows stop at the first
-    that is no higher, and go on past the tolerance while they are just above: so the promise of a
-    scale from `least_scale` is met again. Rounds up. inf, with a reason, when every window the work
-    limit allows is infinite. MATHS section 2; `additive/exact.md` holds the proof.
+    grown until it gains less than `tolerance` (of a loss below 1, that share of it), and where past
+    and future apart come within a thousand tolerances of the loss no other is tried. With `enough`,
+    windows stop at the first that is no higher, and go on past the tolerance while they are just
+    above: so the promise of a scale from `least_scale` is met again. Rounds up. inf, with a reason,
+    when every window the work limit allows is infinite. MATHS section 2; `additive/exact.md`.
     """
     _check_positive("scale", scale)
     if task.constant:
@@ -181,19 +182,21 @@ def sum_loss(
 
     def measure(cells: Sequence[Cell]) -> WindowLoss:
         found, cell = worst_cell(cells, decay)
-        return WindowLoss(max(found.value, 0.0), found, cell, deep=any_deep(cells))
+        return WindowLoss(_graded(max(found.value, 0.0)), found, cell, deep=any_deep(cells))
 
     wanted = -math.inf if enough is None else enough
     apart = cover.apart
     least = -math.inf if apart is None else apart.ends.loss(decay)
-    found = None if apart is None else apart_loss(apart, scale, least, wanted, tolerance)
+    near = tolerance * min(1.0, max(wanted, least, SMALLEST))
+    found = None if apart is None else apart_loss(apart, scale, least, wanted, near)
     if found is not None:
-        close = wanted <= least and found.excess <= CLOSE * tolerance
+        close = wanted <= least and found.excess <= CLOSE * near
         if close or found.bound.value <= wanted:
-            return _told_apart(found, tolerance)
-    grown = grow(cover, measure, tolerance, Goal(wanted, least, _widest(task, found)))
-    if found is not None and (grown is None or found.bound.value < grown.measured.amount):
-        return _told_apart(found, tolerance)
+            return _told_apart(found, near)
+    goal = Goal(_graded(wanted), _graded(least), _widest(task, found))
+    grown = grow(cover, measure, tolerance, goal)
+    if found is not None and (grown is None or found.bound.value < _loss_of(grown)):
+        return _told_apart(found, near)
     return _refused(cover) if grown is None else _told(task, decay, grown)
 
 
@@ -255,6 +258,17 @@ def window_loss(
     decay = step_over(task.step, scale)
     found, cell = worst_cell(cover.windows(size), decay)
     return _told(task, decay, Grown(WindowLoss(found.value, found, cell), size, False))
+
+
+def _graded(loss: float) -> float:
+    """A number that grows with a loss: differences are relative below 1, absolute above."""
+    if loss == -math.inf:
+        return loss
+    return loss if loss >= 1.0 else 1.0 + math.log(max(loss, SMALLEST))
+
+
+def _loss_of(grown: Grown) -> float:
+    return max(grown.measured.worst.value, 0.0)
 
 
 def _check_positive(field: str, value: float) -> None:

@@ -212,8 +212,10 @@ def _scan(
                 continue
         before = best.copy()
         tighten(best, price, ahead.laws(lag), metric + bound, rule)
-        if (best < before * (1.0 - WORTH)).any():
+        if lag in useful or (best < before * (1.0 - WORTH)).any():
             useful.add(lag)
+        else:
+            best = before  # what covers later entries looks back as far as the lags that are named
     return tuple(sorted(useful)), best
 
 

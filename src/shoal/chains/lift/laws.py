@@ -187,7 +187,7 @@ def behind(initial: Floats, walk: PowerWalk, count: int | None) -> Behind:
     end = PATIENCE if count is None else min(count, PATIENCE) if arrival else count
     for t in range(end + 1):
         if arrival and (t < LOOK or t % LOOK == 0):
-            reversal = arrival.reversal(marginals[-1], supports[-1])
+            reversal = arrival.reversal(marginals[-1], supports[-1], t)
             if reversal is not None:
                 settled = t
                 break
@@ -216,15 +216,19 @@ class Arrival:
         for group in self._groups:
             self.transient[group] = False
 
-    def reversal(self, law: Floats, support: Bools) -> Ahead | None:
-        """The reversed chain of the limit law, once `law` is within DRIFT of it; else None."""
+    def reversal(self, law: Floats, support: Bools, steps: int) -> Ahead | None:
+        """The reversed chain of the limit law, once `law` is within DRIFT of it; else None.
+
+        `law` was followed for so many `steps`, each with roundings of its own.
+        """
         limit = np.zeros_like(law)
         for group, shape in zip(self._groups, self._shapes, strict=True):
             limit[group] = law[group].sum() * shape
         if not np.array_equal(limit > 0.0, support):
             return None
         ratio = law[support] / limit[support]
-        drift = float(np.log(ratio.max()) - np.log(ratio.min())) + self._rounding
+        followed = 2.0 * steps * (len(law) + 2) * UNIT
+        drift = float(np.log(ratio.max()) - np.log(ratio.min())) + self._rounding + followed
         if not drift <= DRIFT:
             return None
         reverse = Powers(time_reversal(self._transition, limit))

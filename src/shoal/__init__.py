@@ -94,6 +94,9 @@ if TYPE_CHECKING:
         Release as Release,
         Stream as Stream,
     )
+    from shoal.core.progress import (
+        time_limit as time_limit,
+    )
     from shoal.core.records import (
         sequences as sequences,
     )
@@ -243,6 +246,7 @@ NAMES = {
         "Release",
         "Stream",
     ),
+    "core.progress": ("time_limit",),
     "core.records": ("sequences",),
     "core.registry": (
         "dumps",

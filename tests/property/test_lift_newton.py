@@ -29,7 +29,7 @@ def test_slopes_are_what_a_little_more_growth_adds(rule: Rule, seed: int) -> Non
     law = rng.dirichlet(np.ones(size), size)
     law[law < 0.1 * (seed == 2)] = 0.0
     laws, growth = prepare(law / law.sum(axis=1, keepdims=True)), growth_of(rng, size)
-    found = slopes(laws, growth, rule)
+    found = slopes(laws, growth, rule, np.ones((size, size), np.bool_))
     assert found is not None
     value, places, shares = found
     apart = ~np.eye(size, dtype=bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -18,7 +19,7 @@ from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
-from shoal.core.progress import told
+from shoal.core.progress import no_time_limit, time_left, time_limit, told
 from shoal.core.registry import Shown, Table, stranger
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 
@@ -26,6 +27,8 @@ from shoal.core.task import Model, Query, Secrets, Task, as_family
 MECHANISMS: Table[Mechanism] = Table(lambda family: family.rows)
 
 LOSS_TOLERANCE = 1e-12  # relative; floating-point evaluations of a loss at its own calibration
+SHARE = 0.5  # of the time that is left: what each row may take in its turn
+LEAST_TURN = 1e-3  # seconds; a row that is told at once that its time is over still may answer
 NEGLIGIBLE = 2e-3  # relative; noise not worth the time of the rows that might save it
 
 
@@ -192,9 +195,10 @@ def _attempt(name: str, task: Task, amount: Fraction) -> Plan | str | InputError
     foreign = stranger(name, task)
     if foreign is not None:
         return foreign
-    row = MECHANISMS[name]
+    row, left = MECHANISMS[name], time_left()
     try:
-        return calibrated(row, task, amount)
+        with nullcontext() if left is None else time_limit(max(left * SHARE, LEAST_TURN)):
+            return calibrated(row, task, amount)
     except (Refused, PromiseBroken) as why:
         return str(why).removeprefix(f"{row.name} does not apply: ")
     except InputError as why:
@@ -203,7 +207,8 @@ def _attempt(name: str, task: Task, amount: Fraction) -> Plan | str | InputError
 
 def _kept(row: Mechanism, plan: Plan) -> Plan:
     """`plan`, its loss and its words held against what it draws."""
-    loss = _measured(row, plan)
+    with no_time_limit():
+        loss = _measured(row, plan)
     if plan.guarantee.proved and not loss <= _allowed(plan):
         raise PromiseBroken(
             f"{row.name} promised {float(plan.guarantee.amount):g} and its own check measures "

@@ -11,7 +11,8 @@ Three rules, each an upper bound, in order of tightness and work:
   e^{max_{z∉S} G(y,z)} times the least v off S; or, mirrored, v_z off S is at least
   e^{-max_{y∈S} G(y,z)} times the largest v on S; and λ is at most p_y/p'_y for y in S. Each prefix
   takes the smallest of its three bounds, and the answer is the largest over prefixes.
-* cone: the linear program itself, solved on trees and certified by its dual (lift_tree).
+* cone: the linear program itself, solved on trees and certified by its dual (cone_tree); on few
+  states by looking at every corner of the cone.
 
 Proofs: shoal/additive/lift.md. All results round up. 0/0 is no constraint, c/0 is infinite.
 """
@@ -21,7 +22,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -38,6 +40,8 @@ FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 b
 CEILING = 200.0  # a larger entry of G counts as infinite
 ROUND = 2.0**-52
 MANY_ROWS, FEW_STATES = 64, 64  # from when on, and up to when, pairs are ranked one by one
+FEW = 4  # states up to which all corners of the cone are looked at: 128 trees, some 40 µs
+BROKEN = 2.0**-44  # of the largest entry of G: a corner may break a constraint by its rounding
 UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
 
 
@@ -128,7 +132,8 @@ def prepare(
     """
     possible = law > 0 if possible is None else possible
     tiny = possible & (law < FLOOR)
-    upper = np.where(tiny, FLOOR, np.where(possible, law, 0.0))
+    # one layout for all laws: compiled loops are compiled for each of them
+    upper = np.ascontiguousarray(np.where(tiny, FLOOR, np.where(possible, law, 0.0)))
     lower = np.where(tiny, 0.0, upper)
     present = np.asarray(upper.any(axis=1))
     if unsure is not None:
@@ -215,6 +220,9 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
 
     Pairs that cannot fall below best are given up early, which makes a second lag cheap.
     """
+    if rule == "cone" and len(growth) <= FEW and growth.max() <= CEILING:
+        _lower_corners(best, cost, laws, growth)
+        return
     from shoal.additive import cone_kernels as kernels
 
     excess = _exponential_less_one(growth)
@@ -233,29 +241,29 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
 
 
 def slopes(
-    laws: PairLaws, growth: Floats, rule: Rule
+    laws: PairLaws, growth: Floats, rule: Rule, wanted: Bools
 ) -> tuple[Floats, npt.NDArray[np.int32], Floats] | None:
-    """Λ of all pairs, not rounded, and what it hangs on, for a search: see cone_slopes.
+    """Λ of the pairs wanted, not rounded, and what it hangs on, for a search: see cone_slopes.
 
-    None where a search of the cone fails.
+    inf for the others. None where a search of the cone fails.
     """
     from shoal.additive import cone_slopes as kernels
 
     rows, states = laws.upper.shape
-    value, most = np.empty((rows, rows)), 1 if rule == "largest" else states
+    value, most = np.full((rows, rows), np.inf), 1 if rule == "largest" else states
     places = np.full((rows, rows, most), -1, dtype=np.int32)
     shares = np.zeros((rows, rows, most))
     found = value, places, shares
     if rule == "cone":
         weight = np.exp(closure(growth))
-        failed = kernels.cone_slopes(laws.rows, weight, laws.optima.trees, *found)
+        failed = kernels.cone_slopes(laws.rows, weight, laws.optima.trees, wanted, *found)
         return None if failed else found
     excess = np.expm1(growth)
     if rule == "largest":
-        kernels.largest_slopes(laws.rows, *laws.ranking, excess, *found)
+        kernels.largest_slopes(laws.rows, *laws.ranking, excess, wanted, *found)
     else:
         decay, fall = np.exp(-growth), -np.expm1(-growth)
-        kernels.caps_slopes(laws.rows, *laws.ranking, excess, decay, fall, *found)
+        kernels.caps_slopes(laws.rows, *laws.ranking, excess, decay, fall, wanted, *found)
     return found
 
 
@@ -275,6 +283,57 @@ def _lower_cone(best: Floats, cost: float, extra: float, laws: PairLaws, growth:
     floor = least_off_diagonal(excess)
     if lower_cone(best, cost, extra, laws.rows, 1.0 + excess, laws.optima.trees, floor):
         tighten(best, cost, laws, closed, "caps")
+
+
+def _lower_corners(best: Floats, cost: float, laws: PairLaws, growth: Floats) -> None:
+    """The cone rule on few states: the largest ratio over the corners, without compiled loops.
+
+    A ratio of linear functions is largest on an extreme ray of the cone, and on such a ray enough
+    constraints are tight to link all states: v follows from a tree and a direction for each edge.
+    Trees whose v breaks a constraint by more than rounding are no rays. Rounds up.
+    """
+    size, top = len(growth), float(growth.max())
+    logs = _tree_paths(size) @ closure(growth).ravel()
+    apart = logs[:, :, None] - logs[:, None, :] - growth
+    corners = np.exp(logs[(apart <= BROKEN * top).all(axis=(1, 2))])
+    shown, base = laws.upper @ corners.T, laws.lower @ corners.T
+    with np.errstate(divide="ignore", invalid="ignore"):  # rows that are compared with nothing
+        told = np.log((shown[:, None, :] / base[None, :, :]).max(axis=2))
+    slack = laws.slack + (16.0 * (size + 4) + 4.0 * size**2 * top) * ROUND
+    same = (laws.upper[:, None, :] == laws.lower[None, :, :]).all(axis=2)
+    leaks = cost + np.where(same, 0.0, told + slack)
+    compared = laws.present[:, None] & laws.present[None, :]
+    best[compared] = np.minimum(best, leaks)[compared]
+
+
+@cache
+def _tree_paths(size: int) -> Floats:
+    """log v of every tree with directed edges, as sums of entries of G: (trees, states, states²).
+
+    Of a tree rooted in state 0, v_i = e^G(i,j) v_j or v_j = e^G(j,i) v_i along the edge from i to
+    its parent j; v_0 = 1.
+    """
+    found = []
+    for parents in product(range(size), repeat=size - 1):
+        order = _from_root((-1, *parents))
+        if len(order) < size:
+            continue  # not a tree
+        for rises in product((True, False), repeat=size - 1):
+            paths = np.zeros((size, size, size))
+            for i in order[1:]:
+                j = parents[i - 1]
+                paths[i] = paths[j]
+                paths[i][(i, j) if rises[i - 1] else (j, i)] += 1.0 if rises[i - 1] else -1.0
+            found.append(paths.reshape(size, -1))
+    return np.array(found)
+
+
+def _from_root(parents: tuple[int, ...]) -> list[int]:
+    """The states that hang on state 0, parents before children."""
+    order = [0]
+    for state in order:
+        order.extend(i for i, parent in enumerate(parents) if parent == state and i > 0)
+    return order
 
 
 def least_off_diagonal(matrix: Floats) -> float:

@@ -1,9 +1,10 @@
 """Compiled loops of the lift's search: how Λ of a pair of rows moves with each entry of G.
 
 Nothing here rounds up and nothing here is a promise: these numbers only tell a search where a fixed
-point may lie, which the kernels of cone_kernels and cone_tree then certify. Every function fills
-value(x,x') = Λ by its rule, and for each pair the entries of G it hangs on: places, as y·states + z
-(-1 for no further one), with shares = dΛ/dG(y,z), which are not negative and add up to 1 at most.
+point may lie, which the kernels of cone_kernels and cone_tree then certify. Every function fills,
+for the pairs wanted, value(x,x') = Λ by its rule, and the entries of G it hangs on: places, as
+y·states + z (-1 for no further one), with shares = dΛ/dG(y,z), which are not negative and add up to
+1 at most.
 Importing this module imports numba.
 """
 
@@ -20,7 +21,14 @@ from shoal.additive.cone_kernels import ENDLESS, TIE, _caps_excess, _gather, _ra
 
 @njit(cache=True, error_model="numpy")
 def largest_slopes(
-    rows: Any, order: Any, count: Any, growth: Any, value: Any, places: Any, shares: Any
+    rows: Any,
+    order: Any,
+    count: Any,
+    growth: Any,
+    wanted: Any,
+    value: Any,
+    places: Any,
+    shares: Any,
 ) -> None:
     """The largest rule: growth = e^G - 1, and all hangs on its largest entry."""
     upper, lower = rows[0], rows[1]
@@ -28,6 +36,8 @@ def largest_slopes(
     everywhere = int(growth.argmax())
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
+            if not wanted[x, other]:
+                continue
             states = order[x, other, : count[x, other]]
             place = everywhere
             if states.size < size:
@@ -69,6 +79,7 @@ def caps_slopes(
     growth: Any,
     decay: Any,
     fall: Any,
+    wanted: Any,
     value: Any,
     places: Any,
     shares: Any,
@@ -79,6 +90,8 @@ def caps_slopes(
     work = np.empty((4, upper.shape[1]))
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
+            if not wanted[x, other]:
+                continue
             states = order[x, other, : count[x, other]]
             rising = _gather(upper[x], lower[other], states, p, q)
             excess = _caps_excess(p, q, states, rising, growth, decay, fall, work)
@@ -155,7 +168,9 @@ def _falling_caps(
 
 
 @njit(cache=True, error_model="numpy")
-def cone_slopes(rows: Any, weight: Any, trees: Any, value: Any, places: Any, shares: Any) -> int:
+def cone_slopes(
+    rows: Any, weight: Any, trees: Any, wanted: Any, value: Any, places: Any, shares: Any
+) -> int:
     """The cone: weight = e^G, closed. How many pairs found no optimum, whose value is then nan.
 
     The slope of an edge of the optimal tree is the flow on it.
@@ -167,6 +182,8 @@ def cone_slopes(rows: Any, weight: Any, trees: Any, value: Any, places: Any, sha
     failed = 0
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
+            if not wanted[x, other]:
+                continue
             places[x, other, :] = -1
             count = cone_tree._gather(upper[x], lower[other], values, links[5])
             p, q = values[3][:count], values[4][:count]

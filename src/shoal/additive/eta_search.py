@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from shoal.core.progress import time_over
+
 CLOSE = 1e-8  # relative distance of the loss to epsilon at which the last search stops
 ROUGH = 0.02  # and the searches before it
 ATTEMPTS = 60  # evaluations of one search; the second half of them halve the bracket
@@ -26,18 +28,25 @@ LossOfEta = Callable[[float, Bound | None], Bound]  # an earlier result lends a 
 
 
 def largest_eta(
-    stages: Sequence[LossOfEta[Bound]], epsilon: float, most: float, least: float
+    stages: Sequence[LossOfEta[Bound]],
+    epsilon: float,
+    most: float,
+    least: float,
+    likely: float = np.inf,
 ) -> Bound | None:
     """The loss at the largest eta found with loss(eta) ≤ epsilon, most ≥ eta ≥ least; else None.
 
     stages are losses from cheap to tight, each at most the one before and each increasing in
     eta: what a cheap one accepts the next accepts too. Every accepted eta was evaluated, so the
-    answer rounds down. The search interpolates log loss in log eta and falls back on bisection.
+    answer rounds down; when the time is over it is the best so far. The search begins at `likely`,
+    interpolates log loss in log eta and falls back on bisection.
     """
     best: Bound | None = None
     for place, loss in enumerate(stages):
+        if best is not None and time_over():
+            break
         if best is None:
-            best = _first(loss, epsilon, most, least)
+            best = _first(loss, epsilon, max(min(most, likely), least), least)
         else:
             tighter = loss(best.eta, best)
             best = tighter if tighter.value <= best.value else best
@@ -50,7 +59,7 @@ def largest_eta(
 def _first(loss: LossOfEta[Bound], epsilon: float, most: float, least: float) -> Bound | None:
     """A loss within epsilon, at the first of most, most/4, most/16, … that has one."""
     eta = most
-    while eta >= least:
+    while eta >= least and not time_over():
         found = loss(eta, None)
         if found.value <= epsilon:
             return found
@@ -66,6 +75,8 @@ def climb(
     recent = [found]
     for attempt in range(ATTEMPTS):
         if low.value >= epsilon * (1.0 - close) or low.eta >= ceiling * (1.0 - close):
+            break
+        if time_over():
             break
         eta = _aim(recent, epsilon * (1.0 - close / 2.0)) if attempt < ATTEMPTS // 2 else 0.0
         if not low.eta < eta < ceiling:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar
 
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.mixture import NO_NOISE
 from shoal.additive.plans import (
+    CUT_SHORT,
     Mechanism,
     additive_body,
     float_below,
@@ -23,6 +24,7 @@ from shoal.additive.queries import linear
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan, Proof
+from shoal.core.progress import cut_short
 from shoal.core.task import AnswerLaws, Task
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
@@ -38,11 +40,13 @@ class ExactCertificate(Proof):
     """Per model: the least scale in lattice steps, and the window it was proved on.
 
     A window of None is the whole law; otherwise the entries on either side that were not held. 0
-    where no window came down to what the lift with the metric of the query allows.
+    where no window came down to what the lift with the metric of the query allows. `cut` says that
+    a time limit ended the search: the scale is proved, and not the least.
     """
 
     scales: tuple[float, ...]
     windows: tuple[int | None, ...]
+    cut: bool = field(default=False, metadata={"later": True})
 
     THEOREM: ClassVar[str] = (
         "the exact loss of additive Laplace noise: its supremum over outputs is attained at "
@@ -50,6 +54,10 @@ class ExactCertificate(Proof):
     )
 
     ASSUMED: ClassVar[tuple[str, ...]] = ASSUMED
+
+    @property
+    def theorem(self) -> str:
+        return self.THEOREM + CUT_SHORT if self.cut else self.THEOREM
 
 
 def refuse(task: Task) -> str | None:
@@ -69,6 +77,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     certificate = ExactCertificate(
         scales=tuple(found.scale for found in results),
         windows=tuple(found.window for found in results),
+        cut=cut_short(),
     )
     steps = max(found.scale for found in results)
     guarantee = task_guarantee(task, epsilon)

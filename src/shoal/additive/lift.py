@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import (
+    CUT_SHORT,
     Measured,
     Mechanism,
     entry_level,
@@ -26,6 +27,7 @@ from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan, Proof
 from shoal.core.registry import Shown
 from shoal.core.task import (
+    CUT,
     EachEntry,
     EntryLift,
     LiftedModel,
@@ -39,6 +41,7 @@ from shoal.core.task import (
 )
 
 NAME = "lift"
+QUILT = "quilt"  # the rule of a bound that is the quilts'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,8 +65,11 @@ class LiftCertificate(Proof):
 
     @property
     def theorem(self) -> str:
-        events = any(model.rule == "events" for model in self.models)
-        return self.ABOUT_EVENTS if events else self.THEOREM
+        rules = {model.rule for model in self.models}
+        told = self.ABOUT_EVENTS if "events" in rules else self.THEOREM
+        if any(rule.removesuffix(CUT) == QUILT for rule in rules):
+            told += "; no fixed point was nearer than the bound of Markov quilts, which serves here"
+        return told + CUT_SHORT if any(rule.endswith(CUT) for rule in rules) else told
 
 
 def refuse(task: Task) -> str | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError, Refused
+from shoal.core.progress import time_over
 
 
 def smallest_scale(
@@ -29,19 +30,13 @@ def smallest_scale(
     """
     if not lower > 0:
         raise InputError(f"the least scale is {lower}; it must be positive")
-    if loss_of_scale(lower) <= epsilon:
+    above = loss_of_scale(lower)
+    if above <= epsilon:
         return lower
-    if not (lower < upper and loss_of_scale(upper) <= epsilon):
+    below = loss_of_scale(upper) if lower < upper else math.inf
+    if not below <= epsilon:
         return math.inf
-    while upper > lower * (1 + 1e-13):
-        middle = math.sqrt(lower) * math.sqrt(upper)
-        if not lower < middle < upper:
-            break
-        if loss_of_scale(middle) <= epsilon:
-            upper = middle
-        else:
-            lower = middle
-    return upper
+    return narrowed(loss_of_scale, epsilon, (lower, above), (upper, below), 1e-13)[1]
 
 
 def crossing(
@@ -78,11 +73,11 @@ def narrowed(
 
     `left` and `right` are a place above `level` and one at or below it, each with its value. By
     secant steps between logarithms, just beyond the root on either side in turn; every third step
-    halves the bracket, so that it shrinks whatever the function.
+    halves the bracket, so that it shrinks whatever the function. Wider when the time is over.
     """
     (low, above), (high, below) = left, right
     turn = 0
-    while high > low * (1 + accuracy):
+    while high > low * (1 + accuracy) and not time_over():
         middle = math.sqrt(low) * math.sqrt(high)
         if turn % 3 < 2 and 0 < below < above < math.inf:
             share = math.log(above / level) / math.log(above / below)

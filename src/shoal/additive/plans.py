@@ -21,6 +21,8 @@ from shoal.core.task import Query, Task
 from shoal.noise.laplace import LatticeLaplace, is_laplace, is_zero_sum
 from shoal.noise.lattice import round_up
 
+CUT_SHORT = "; the search was ended by its time limit, so less noise may be enough"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured(Value):

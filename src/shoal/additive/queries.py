@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 from numbers import Rational
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
@@ -20,8 +21,48 @@ from shoal.core.task import Query
 SUMS_ONLY = "the exact loss is computed for sums over entries only"
 
 
+class LatticeWeights(NamedTuple):
+    """Weights in units of their lattice, and the largest l1 distance between two rows."""
+
+    step: Fraction
+    multiples: tuple[tuple[int, ...], ...]
+    lipschitz: Fraction
+
+    @classmethod
+    def of(cls, weights: Sequence[Sequence[Fraction]]) -> LatticeWeights:
+        """Exact: sums that might pass what an int64 holds are of Python's own integers."""
+        distinct = {weight for row in weights for weight in row}
+        step = common_step(distinct)
+        steps = {weight: int(weight / step) for weight in distinct}
+        rows = tuple(tuple(steps[weight] for weight in row) for row in weights)
+        most = max((abs(whole) for whole in steps.values()), default=0)
+        wide = most * 2 * max(map(len, rows), default=1) >= 2**52
+        gaps = np.zeros((len(rows), len(rows)), dtype=object if wide else np.int64)
+        for column in zip(*rows, strict=True):
+            values = np.array(column, dtype=gaps.dtype)
+            gaps += np.abs(values[:, None] - values[None, :])
+        return cls(step, rows, step * int(gaps.max(initial=0)))
+
+
+class Weighed(Value):
+    """A value that keeps what follows from its weights."""
+
+    __slots__ = ("_weighed",)
+    _weighed: LatticeWeights
+    weights: tuple[tuple[Fraction, ...], ...]
+
+    @property
+    def weighed(self) -> LatticeWeights:
+        try:
+            return self._weighed
+        except AttributeError:
+            found = LatticeWeights.of(self.weights)
+            object.__setattr__(self, "_weighed", found)
+            return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearQuery(Value):
+class LinearQuery(Weighed):
     """F = Σ over entries of weights[value of the entry], one row of `weights` per state.
 
     Exact: weights are rationals, so every answer is an integer multiple of `lattice`. `length` is
@@ -59,22 +100,15 @@ class LinearQuery(Value):
     @property
     def lipschitz(self) -> Fraction:
         """max over pairs of states of the l1 distance between their weights."""
-        return max(
-            (
-                sum((abs(a - b) for a, b in zip(x, y, strict=True)), Fraction(0))
-                for x, y in combinations(self.weights, 2)
-            ),
-            default=Fraction(0),
-        )
+        return self.weighed.lipschitz
 
     @property
     def lattice(self) -> Fraction:
-        return common_step(weight for row in self.weights for weight in row)
+        return self.weighed.step
 
     def multiples(self) -> tuple[tuple[int, ...], ...]:
         """The weights as integers, in units of `lattice`."""
-        step = self.lattice
-        return tuple(tuple(int(weight / step) for weight in row) for row in self.weights)
+        return self.weighed.multiples
 
     @property
     def wide(self) -> bool:

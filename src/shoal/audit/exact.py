@@ -18,6 +18,7 @@ from shoal.core.codec import kind_of
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Additive, Plan
+from shoal.core.progress import cut_short
 from shoal.core.registry import Table, hook
 from shoal.core.task import Model, Query, Secrets, Task, as_family
 from shoal.networks.queries import VariableSum, per_variable
@@ -209,7 +210,10 @@ def _largest(found: list[Finding]) -> tuple[float, float, Finding]:
 def _notes(found: list[Finding]) -> tuple[str, ...]:
     """What was left out, unless the interval is a point all the same."""
     open_ones = [finding for finding in found if not finding.exact]
-    return tuple(dict.fromkeys(note for finding in open_ones for note in finding.notes))
+    notes = [note for finding in open_ones for note in finding.notes]
+    if open_ones and cut_short():
+        notes.append("the time limit ended the search: with more time the interval may be narrower")
+    return tuple(dict.fromkeys(notes))
 
 
 def _grouped(task: Task, eta: float) -> float:

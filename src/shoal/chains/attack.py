@@ -19,7 +19,7 @@ from shoal.attacks.seen import (
 )
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
-from shoal.core.progress import told
+from shoal.core.progress import in_time, told
 from shoal.core.task import Model
 from shoal.core.walk import Coded, Walk, backward, by_value, pushed, shifted
 
@@ -185,10 +185,12 @@ def _joints(coded: Coded, nodes: int, likelihood: Floats) -> list[Floats]:
         if (node + 1) % block == 0:
             kept.append(table)
             told(node, 3 * nodes)
+            in_time("the attack")
     later = backward(coded, nodes, likelihood)
     rows: list[Floats] = []
     for number in range(len(kept) - 1, -1, -1):
         told(3 * nodes - 2 * number * block, 3 * nodes)
+        in_time("the attack")
         first, last = number * block, min((number + 1) * block, nodes)
         earlier = [kept[number]]
         for node in range(first, last - 1):

@@ -394,14 +394,21 @@ def numbers(values: npt.ArrayLike, field: str) -> Floats:
 
 
 REVERSIBLE_TOLERANCE = 1e-9  # relative: flows between rare states count as much as others
+FEW_STATES = 128  # up to which plain products find classes sooner than a graph module loads
 GAP_TOLERANCE = 1e-12  # eigenvalues closer to the unit circle than this count as on it
 
 
 def communicating_classes(transition: Floats) -> tuple[tuple[int, ...], ...]:
     """The classes of states that reach each other, each sorted, in order of their first state."""
-    from scipy.sparse.csgraph import connected_components
+    if len(transition) <= FEW_STATES:
+        reached = np.eye(len(transition), dtype=np.float32) + (transition > 0)
+        for _ in range(len(transition).bit_length()):
+            reached = (reached @ reached > 0).astype(np.float32)
+        names = ((reached > 0) & (reached.T > 0)).argmax(axis=1)  # the first state of each class
+    else:
+        from scipy.sparse.csgraph import connected_components
 
-    _, names = connected_components(transition > 0, directed=True, connection="strong")
+        _, names = connected_components(transition > 0, directed=True, connection="strong")
     groups: dict[int, list[int]] = {}
     for state, name in enumerate(names.tolist()):
         groups.setdefault(name, []).append(state)

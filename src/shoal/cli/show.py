@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from shoal.core.errors import Refused
 from shoal.core.numbers import significant
-from shoal.core.progress import heard
+from shoal.core.progress import OutOfTime, heard, time_limit as searching
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -267,16 +266,13 @@ def _progress() -> Any:
     )
 
 
+READY = 0.8  # of the limit: then searches end with what they have; the rest is for checks
 GRACE = 1.0  # seconds for each piece of work after the time is over: group noise takes some ms
 SMALLEST = 1e-3  # seconds: a timer of 0 would never ring
 
 
 STOPPED = 130  # the exit code of whatever Ctrl-C ended
 CTRL_C = "stopped with Ctrl-C"
-
-
-class OutOfTime(Refused):
-    """A piece of work that was not over in time."""
 
 
 class Watch:
@@ -304,6 +300,8 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 def limited(time_limit: str | None) -> Iterator[Watch]:
     """Inside, work under a bar ends with the limit, such as "30s"; Ctrl-C ends it too.
 
+    Searches end a little before, with the best bound they have; what has none by then is refused.
+
     Without a limit only Ctrl-C does: the first keeps what is known, the second stops.
     """
     seconds = None
@@ -314,7 +312,12 @@ def limited(time_limit: str | None) -> Iterator[Watch]:
     watch = Watch(seconds, f"--time-limit {time_limit}")
     token = _WATCH.set(watch)
     try:
-        yield watch
+        if seconds is None:
+            yield watch
+            return
+        with searching(seconds * READY) as search:
+            yield watch
+        watch.cut = watch.cut or (watch.words if search.cut else "")
     finally:
         _WATCH.reset(token)
 

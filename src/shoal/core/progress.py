@@ -1,17 +1,94 @@
-"""How far long work is: told by whoever works, heard by whoever shows a bar, and by nobody else.
+"""How far long work is, and how long it may take: told by whoever works, heard by whoever waits.
 
-A library cannot know whether anybody watches, and a callback through ten signatures is in
-everybody's way; so the listener is a variable of the context, and telling without one is free.
+A library cannot know whether anybody watches, and a callback or a deadline through ten signatures
+is in everybody's way; so both are variables of the context, and asking without one is free.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from shoal.core.errors import Refused
+from shoal.core.numbers import Number, positive
+
 Listener = Callable[[int, int], None]  # what is done, and how much there is
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+class OutOfTime(Refused):
+    """A piece of work that was not over in time, and has nothing certified to show."""
+
+
+class Deadline:
+    """When the time is over, and whether some search ended because of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.ends = seconds, time.monotonic() + seconds
+        self.cut = False
+
+
+_DEADLINE: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def time_limit(seconds: Number) -> Iterator[Deadline]:
+    """Inside, calibrations, audits and attacks end after about so many seconds by the clock.
+
+    A search that has a certified bound by then answers with the best one so far, and its
+    certificate says so; other work is refused with a sentence. The nearest of several limits
+    holds. A plan that was cut short is as private as any other: it has more noise than it might.
+    """
+    before, own = _DEADLINE.get(), Deadline(float(positive(seconds, "time_limit")))
+    if before is not None:
+        own.ends = min(own.ends, before.ends)
+    token = _DEADLINE.set(own)
+    try:
+        yield own
+    finally:
+        _DEADLINE.reset(token)
+        if before is not None:
+            before.cut = before.cut or own.cut
+
+
+@contextmanager
+def no_time_limit() -> Iterator[None]:
+    """Inside, nothing ends early: for what decides whether a promise is kept."""
+    token = _DEADLINE.set(None)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def time_left() -> float | None:
+    """Seconds until the time is over, 0 once it is; None without a limit."""
+    deadline = _DEADLINE.get()
+    return None if deadline is None else max(0.0, deadline.ends - time.monotonic())
+
+
+def time_over() -> bool:
+    """Whether to end with what is certified so far; whoever is told so is marked as cut short."""
+    deadline = _DEADLINE.get()
+    if deadline is None or time.monotonic() < deadline.ends:
+        return False
+    deadline.cut = True
+    return True
+
+
+def cut_short() -> bool:
+    """Whether a search under this limit was ended by it."""
+    deadline = _DEADLINE.get()
+    return deadline is not None and deadline.cut
+
+
+def in_time(what: str) -> None:
+    """Refuse to go on with work that has nothing to show before its end."""
+    deadline = _DEADLINE.get()
+    if deadline is not None and time_over():
+        raise OutOfTime(f"{what} was not over within {deadline.seconds:.3g} s; allow more time")
 
 
 def told(done: int, total: int) -> None:

@@ -209,6 +209,9 @@ class AnswerLaws(Protocol):
         ...
 
 
+CUT = ", cut short"  # ends the rule of a search that its time limit ended
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LiftedModel(Value):
     """One model's answer: the largest eta it allows, and where its loss reaches the budget.
@@ -216,7 +219,7 @@ class LiftedModel(Value):
     loss = at_node + future + past: what the release tells about the entry itself, and what the
     entries after and before it add; on a network and in a crowd what all neighbours add stands as
     `future`. With rule "quilt" the bound is the quilt's: at_node covers all entries nearby and
-    future the influence on the quilt.
+    future the influence on the quilt. A rule that ends in CUT was not searched to its end.
     """
 
     eta: float

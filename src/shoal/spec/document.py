@@ -175,7 +175,7 @@ class PrivacySection(Section):
     )
     mechanism: Text = Field("best", description='"best" or a row of the table of mechanisms')
     time_limit: Text | None = Field(
-        None, description='for contexts: how long checks may search, such as "60s"'
+        None, description='how long the search for a plan may take, such as "60s"'
     )
 
     @model_validator(mode="after")
@@ -193,10 +193,6 @@ class PrivacySection(Section):
         if self.confidence is not None and self.error is None:
             raise PydanticCustomError(
                 "together", "has confidence without error; give error, or drop confidence"
-            )
-        if self.time_limit is not None and self.belief_delta is None:
-            raise PydanticCustomError(
-                "together", "has time_limit without belief_delta; only checks of contexts search"
             )
         return self
 

@@ -19,6 +19,7 @@ from shoal.additive.choice import MECHANISMS, choose, epsilon_for
 from shoal.additive.lift import NAME as LIFT
 from shoal.core.errors import InputError, SpecError
 from shoal.core.plan import CONFIDENCE, Plan
+from shoal.core.progress import time_limit
 from shoal.core.records import shown_names
 from shoal.core.registry import hook
 from shoal.core.task import Model, Query, Task
@@ -46,13 +47,17 @@ class Request:
     def mechanism(self) -> str:
         return self.privacy.mechanism
 
-    def limited(self, time_limit: str | None = None) -> AbstractContextManager[None]:
+    def limited(self, given: str | None = None) -> AbstractContextManager[object]:
         """Inside, plans are searched for within a time limit: the one given, or the spec's."""
         limited = hook("time_limit", self.task.secrets)
-        wanted = time_limit or self.privacy.time_limit
-        if wanted is None or limited is None:
+        wanted = given or self.privacy.time_limit
+        if wanted is None:
             return nullcontext()
-        found: AbstractContextManager[None] = limited(wanted, self.mechanism)
+        if limited is None:
+            from shoal.data.times import parse_duration
+
+            return time_limit(parse_duration(wanted, "privacy.time_limit").total_seconds())
+        found: AbstractContextManager[object] = limited(wanted, self.mechanism)
         return found
 
     def epsilon(self) -> Fraction:

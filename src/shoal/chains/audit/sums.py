@@ -32,6 +32,7 @@ from shoal.chains.exact.whole import WholeLoss, whole_loss, whole_work
 from shoal.chains.exact.windows import SumLoss, sum_loss
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
+from shoal.core.progress import in_time, time_over
 from shoal.core.task import as_events
 from shoal.core.walk import Coded, Walk, by_value, forward, pushed
 from shoal.noise.laplace import is_zero_sum
@@ -276,7 +277,7 @@ def _worst_of_some_length(coded: Coded, scale: float, upper: float) -> Sighting 
         value, seen = _worst_of_length(coded, scale, nodes)
         if value > best:
             best, where = value, seen
-        if best >= upper * (1 - TOLERANCE):
+        if best >= upper * (1 - TOLERANCE) or time_over():
             break
     return where
 
@@ -306,7 +307,11 @@ def _on_short_data(coded: Coded, scale: float) -> Sighting | None:
     if coded.walk.fixed:
         return None
     nodes = coded.walk.at_most(SHORT)
-    found = [_worst_of_length(coded, scale, length) for length in range(1, nodes + 1)]
+    found = [_worst_of_length(coded, scale, 1)]
+    for length in range(2, nodes + 1):
+        if time_over():
+            break
+        found.append(_worst_of_length(coded, scale, length))
     return max(found, key=lambda pair: pair[0])[1]
 
 
@@ -391,6 +396,7 @@ def _exact(setting: AuditCase, walk: Walk) -> Finding:
     coded = Coded(walk, digits.code)
     best, where = NOTHING, None
     for law in entry_laws(coded, walk.initial, walk.length):
+        in_time("the audit")
         peak = _peak(setting, digits, law) if walk.covers(law.nodes) else NOTHING
         if peak.value > best.value:
             best, where = peak, law

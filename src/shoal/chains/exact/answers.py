@@ -20,13 +20,14 @@ from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
 from shoal.chains.exact.past_future import PastFutureBound
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, chain_sum
-from shoal.chains.exact.windows import least_scale, sum_loss
+from shoal.chains.exact.windows import FIRST_SIZE, least_scale, sum_loss
 from shoal.chains.model import ChainLaw
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
 from shoal.core.walk import Walk
 
+MOST_HELD = 20_000_000  # triples of states: beyond, their tables take gigabytes and minutes
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed
 
 
@@ -59,7 +60,8 @@ def chain_laws(model: ChainLaw, query: Query, secrets: Secrets) -> AnswerLaws | 
         )
     if several > 1 and model.tied is None:
         return "the exact loss of several values at once needs a length; give the model one"
-    return kept_laws(model, asked)
+    laws = kept_laws(model, asked)
+    return laws.refusal() or laws
 
 
 @lru_cache(maxsize=4)
@@ -73,6 +75,18 @@ class ChainLaws:
     def __init__(self, model: ChainLaw, query: LinearQuery) -> None:
         self._model, self._query = model, query
         self._several = len(query.labels) > 1
+
+    def refusal(self) -> str | None:
+        """Why no window and no whole law can be had, told before any memory is taken."""
+        cover = None if self._several else NodeBlocks(self.sum)
+        if cover is None or cover.task.states**3 <= MOST_HELD or self.sum.constant:
+            return None
+        if min(cover.whole_work(), cover.window_work(FIRST_SIZE)) <= MAX_WHOLE:
+            return None
+        return (
+            f"the exact loss holds a state on either side of an entry, and {cover.task.states} "
+            "states are too many for that; use lift or markov-quilt, or merge states"
+        )
 
     @cached_property
     def sum(self) -> ChainSum:

@@ -25,7 +25,9 @@ from shoal.chains.exact.sums import (
     beside,
     by_secret,
     marginal_laws,
+    reached_in,
     supports,
+    supports_at,
 )
 from shoal.core.codec import Bools, Floats, Ints
 
@@ -123,21 +125,20 @@ class NodeBlocks:
         if not task.homogeneous or task.offset is not None:
             return False
         edges, secrets = task.matrices[0] > 0, int(task.label.max()) + 1
-        rows = supports(task, task.states**2 + 2)
-        alive = rows[-1]
-        if not np.array_equal(rows[-2], alive) or (task.length or math.inf) < 4 * task.states**2:
+        far = task.states**2
+        before, alive = supports_at(task, np.array([far, far + 1]))
+        if not np.array_equal(before, alive) or (task.length or math.inf) < 4 * far:
             return False
         known = by_secret(alive, task.label, secrets)
-        reached = np.eye(task.states, dtype=np.bool_)
+        reached = reached_in(edges, far)
         seen: set[bytes] = set()
-        for steps in range(task.states**2 + CYCLE):
-            if steps >= task.states**2:
-                shown = by_secret(reached[alive], task.label, secrets)
-                if not (shown.any(axis=1) & (shown != known).any(axis=1)).any():
-                    return False
-                if reached.tobytes() in seen:
-                    return True
-                seen.add(reached.tobytes())
+        for _ in range(CYCLE):
+            shown = by_secret(reached[alive], task.label, secrets)
+            if not (shown.any(axis=1) & (shown != known).any(axis=1)).any():
+                return False
+            if reached.tobytes() in seen:
+                return True
+            seen.add(reached.tobytes())
             reached = (reached.astype(np.float32) @ edges.astype(np.float32)) > 0
         return False
 

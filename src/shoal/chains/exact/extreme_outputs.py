@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.additive.mixture import crossing
-from shoal.chains.exact.sums import ChainSum, supports
+from shoal.chains.exact.sums import ChainSum, supports_at
 from shoal.core.codec import Floats, Ints
 
 FEW = 33  # entries on one side up to which every number of them is looked at
@@ -73,14 +73,15 @@ class Ends:
         """
         own = self._tilts(decay)
         moments = np.matmul(self.task.matrices[0], self._power(own, size - 1))
+        states = self.task.states
+        future, past = np.full((states,) * 2, -math.inf), np.full((states,) * 3, -math.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(moments)
-            after = logs + np.log(own)[:, :, None]
-            future = after[:, :, None, :] - after[:, None, :, :]
-            past = logs[:, :, :, None] - logs[:, :, None, :]
-        future = np.where(np.isnan(future), -math.inf, future)
-        past = np.where(np.isnan(past), -math.inf, past)
-        return future.max(axis=(0, 3)), past.max(axis=0)
+            for logs, tilt in zip(np.log(moments), np.log(own), strict=True):
+                after = logs + tilt[:, None]
+                for column in after.T:  # never all pairs at all states at once: that is k³ twice
+                    future = np.fmax(future, column[:, None] - column[None, :])
+                past = np.fmax(past, logs[:, :, None] - logs[:, None, :])
+        return future, past
 
     @cached_property
     def _counts(self) -> tuple[Ints, Ints]:
@@ -121,7 +122,7 @@ class Ends:
         plain = _followed(start, counts, _Powers(np.stack([matrix] * 2)).behind)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(tilted[:, :, 0]) - np.log(plain[:, :, 0])
-        known = supports(self.task, int(counts[-1]) + 1)[counts]
+        known = supports_at(self.task, counts)
         return np.where(known[:, None, :], logs, math.nan)
 
     def _power(self, own: Floats, steps: int) -> Floats:

@@ -292,15 +292,37 @@ def open_futures(task: ChainSum, node: int, count: int, *, logs: bool) -> list[F
 
 def supports(task: ChainSum, count: int) -> Bools:
     """Which states each of the first `count` entries can take, (count, k); no underflow."""
+    return supports_at(task, np.arange(count))
+
+
+def supports_at(task: ChainSum, entries: Ints) -> Bools:
+    """Which states the entries with these numbers can take, (len(entries), k); no underflow.
+
+    With one matrix the supports repeat themselves sooner or later: what is far is not walked to.
+    """
     law = np.ones(task.states, dtype=np.bool_) if task.initial is None else task.initial > 0
-    rows = np.empty((count, task.states), dtype=np.bool_)
-    for node in range(count):
-        rows[node:] = law
-        if node + 1 < count:
-            law = np.asarray((task.matrix(node)[law] > 0).any(axis=0))
-            if task.homogeneous and np.array_equal(law, rows[node]):
-                break
-    return rows
+    rows, seen, places = [law], {law.tobytes(): 0}, entries
+    for node in range(int(entries.max(initial=0))):
+        law = np.asarray((task.matrix(node)[law] > 0).any(axis=0))
+        before = seen.setdefault(law.tobytes(), len(rows)) if task.homogeneous else len(rows)
+        if before < len(rows):
+            around = before + (places - before) % (len(rows) - before)
+            places = np.where(places < before, places, around)
+            break
+        rows.append(law)
+    return np.array(rows)[places]
+
+
+def reached_in(edges: Bools, steps: int) -> Bools:
+    """Which states can be reached from which in exactly `steps` steps along `edges`, (k, k)."""
+    reached, doubled = np.eye(len(edges), dtype=np.float32), edges.astype(np.float32)
+    while steps:
+        if steps & 1:
+            reached = (reached @ doubled > 0).astype(np.float32)
+        steps >>= 1
+        if steps:
+            doubled = (doubled @ doubled > 0).astype(np.float32)
+    return np.asarray(reached > 0)
 
 
 def marginal_laws(task: ChainSum, count: int) -> Floats:
@@ -454,9 +476,11 @@ def _stacked(tables: Sequence[Floats], logs: bool) -> Floats:
 def _reach(task: ChainSum, starts: Ints, steps: int) -> Bools:
     """Which states can be reached from which in `steps` steps, for each start; (n, k, k)."""
     size = task.states
-    reached = np.broadcast_to(np.eye(size, dtype=np.bool_), (len(starts), size, size))
-    several = len(task.matrices) > 1
+    if task.homogeneous:
+        reached = reached_in(task.matrices[0] > 0, steps)
+        return np.broadcast_to(reached, (len(starts), size, size))
+    several = np.broadcast_to(np.eye(size, dtype=np.bool_), (len(starts), size, size))
     for ahead in range(steps):
-        edges = task.matrices[starts + ahead if several else np.zeros_like(starts)] > 0
-        reached = np.matmul(reached.astype(np.float32), edges.astype(np.float32)) > 0
-    return np.asarray(reached)
+        edges = task.matrices[starts + ahead] > 0
+        several = np.matmul(several.astype(np.float32), edges.astype(np.float32)) > 0
+    return np.asarray(several)

@@ -13,9 +13,10 @@ from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
 from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
 from shoal.chains.exact.past_future import CLOSE, ApartScale, apart_loss, apart_scale
-from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum
+from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, reached_in
 from shoal.chains.model import communicating_classes
 from shoal.core.errors import InputError
+from shoal.core.progress import time_over
 
 FIRST_SIZE = 2
 DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
@@ -64,7 +65,8 @@ def grow(
 
     The cells that decided smaller windows tell how tight a larger one is. All cells are measured
     once those gain less than `tolerance`, or come down to the goal, or no larger window can be
-    afforded; if another cell turns out to decide, it is watched too. None: all infinite.
+    afforded; if another cell turns out to decide, it is watched too. When the time is over the
+    best cover so far serves. None: all infinite.
     """
     enough, least, widest = goal
     if cover.short:
@@ -92,6 +94,8 @@ def grow(
             near = enough < amount <= enough + 10 * tolerance
             if amount <= enough or (settled and not near):
                 return best
+        if best is not None and time_over():
+            return best
         last, size, smaller = amount, larger, size
     short = best is None or best.measured.amount > enough > -math.inf
     if short and widest is None and cover.whole_work() <= MAX_WHOLE:
@@ -338,7 +342,6 @@ def _why_slow(task: ChainSum) -> str:
     inner = edges[np.ix_(alive, alive)]
     if len(communicating_classes(inner.astype(np.float64))) > 1:
         return "the chain has states it never comes back to"
-    reached = inner
-    for _ in range((len(inner) - 1) ** 2):  # a chain without a period connects all states by then
-        reached = (reached.astype(np.float64) @ inner.astype(np.float64)) > 0
+    # a chain without a period connects all states by then
+    reached = reached_in(inner, (len(inner) - 1) ** 2 + 1)
     return "the chain forgets its entries too slowly" if reached.all() else "the chain has a period"

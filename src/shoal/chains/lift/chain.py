@@ -131,6 +131,10 @@ class ChainLift(Searched):
         return bearable_rule(self.transitions)
 
     @property
+    def size(self) -> int:
+        return len(self.states)
+
+    @property
     def unit(self) -> float:
         return self.metric.eta
 

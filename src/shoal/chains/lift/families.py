@@ -163,6 +163,10 @@ class AnyInitialLift(Searched):
         return bearable_rule(self.transition)
 
     @property
+    def size(self) -> int:
+        return len(self.transition)
+
+    @property
     def unit(self) -> float:
         return self.metric.eta
 

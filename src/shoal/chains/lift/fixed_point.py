@@ -16,15 +16,16 @@ from shoal.chains.lift.laws import Ahead
 from shoal.chains.lift.newton import LEAST, Tangent, newton, tangent
 from shoal.chains.lift.step import LAGS, EntryMetric, image, off_diagonal
 from shoal.chains.walk import Kernel
-from shoal.core.codec import Bools, Floats
+from shoal.core.codec import Bools, Floats, Ints
 
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
-NEARBY = 1e-3  # relative change at which Newton's method takes over
+NEARBY = (1e-2, 1e-3, 1e-4)  # relative changes at which Newton's method is tried in turn
 CLOSE = 1e-9  # relative change at which iterates count as settled
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
-LAG_ROUNDS = 6  # times the set of useful lags may grow
+SETTLED = 1e-7  # relative change at which pairs keep the lags they have
+LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
 
 Step = Callable[[Floats], Floats]
 TangentAt = Callable[[Floats], Tangent | None]
@@ -60,30 +61,34 @@ def limit(
     infinite, and so are pairs with an impossible value. Rounds up.
     """
 
-    def with_lags(lags: tuple[int, ...]) -> Step:
-        return lambda bound: image(bound, lags, ahead, entry, rule)
-
     guess = np.where(ahead.pairs, 0.0, np.inf)
     np.fill_diagonal(guess, 0.0)
     lags: tuple[int, ...] = (1,)
     if start is not None and np.isfinite(start.bound[ahead.pairs]).all():
         guess, lags = guess + np.where(ahead.pairs, start.bound, 0.0), start.lags
 
-    def found(lags: tuple[int, ...], guess: Floats, enough: float) -> Floats:
-        return certified_fixed_point(with_lags(lags), guess, enough, tangent_of(lags, guess))
+    def found(lag_of: Ints | None, guess: Floats, enough: float) -> Floats:
+        def step(bound: Floats) -> Floats:
+            return image(bound, lags, ahead, entry, rule, lag_of)
 
-    def tangent_of(lags: tuple[int, ...], guess: Floats) -> TangentAt | None:
-        if len(guess) < LEAST or not np.isfinite(guess).all():
-            return None
-        return lambda bound: tangent(bound, lags, ahead, entry, rule)
+        def tangent_at(bound: Floats) -> Tangent | None:
+            return tangent(bound, lags, ahead, entry, rule, lag_of)
 
-    bound = found(lags, guess, enough)
+        many = len(guess) >= LEAST and np.isfinite(guess).all()
+        return certified_fixed_point(step, guess, enough, tangent_at if many else None)
+
+    chosen = None
+    if len(lags) > 1 and len(guess) >= LEAST:
+        chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
+    bound = found(chosen, guess, enough)
     for _ in range(LAG_ROUNDS):
-        useful, bound = _scan(bound, lags, ahead, entry, rule)
-        if useful == lags:
+        before = bound
+        useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
+        same = chosen is None or _change([before, bound]) <= SETTLED  # each pair has its best lag
+        if useful == lags and same:
             break
         lags = useful
-        bound = np.minimum(bound, found(lags, bound, np.inf))
+        bound = np.minimum(bound, found(chosen, bound, np.inf))
     return FixedPoint(bound, lags)
 
 
@@ -94,13 +99,14 @@ def certified_fixed_point(
     image of one; inf where none was found. `start` is where the search begins; with the tangent of
     the step it is Newton's."""
     if at is not None:
-        found = _by_newton(step, at, start, enough)
+        found = _by_newton(step, at, start, enough) if start.any() else None  # lost from nowhere
         if found is not None:
             return found
-        start = _settle(step, start, enough, NEARBY)
-        found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
-        if found is not None:
-            return found
+        for close in NEARBY:
+            start = _settle(step, start, enough, close)
+            found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
+            if found is not None:
+                return found
     return _certified_near(step, _settle(step, start, enough, CLOSE))
 
 
@@ -142,7 +148,8 @@ def _extrapolated(path: Sequence[Floats]) -> Floats:
     finite = np.isfinite(path).all(axis=0)
     points = np.array([point[finite] for point in path])
     moves = np.diff(points, axis=0)
-    weights = np.linalg.lstsq(np.diff(moves, axis=0).T, -moves[0], rcond=1e-9)[0]
+    turns = np.diff(moves, axis=0)  # by its products: far quicker than lstsq on all pairs
+    weights = np.linalg.lstsq(turns @ turns.T, -turns @ moves[0], rcond=1e-14)[0]
     target = points[0] + weights @ moves[:-1]
     least = points[-1] if (moves >= 0.0).all() else np.zeros_like(target)
     target = np.clip(target, least, 3.0 * points[-1])
@@ -198,9 +205,15 @@ def _lowered(step: Step, valid: Floats) -> Floats:
 
 def _scan(
     bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
-) -> tuple[tuple[int, ...], Floats]:
-    """The lags known to help and those found to, with a valid bound lowered by all of them."""
-    best = bound.copy()
+) -> tuple[tuple[int, ...], Ints | None, Floats]:
+    """The lags known to help and those found to, with a valid bound lowered by all of them.
+
+    Where states are many each pair goes on with the lag that served it best alone.
+    """
+    best, chosen = bound.copy(), None
+    if len(bound) >= LEAST:
+        told, chosen = _best_lags(bound, lags, ahead, entry, rule)
+        best = np.minimum(best, told)
     useful = set(lags)
     for lag in range(1, LAGS + 1):
         metric, price = entry.at(lag)
@@ -210,13 +223,31 @@ def _scan(
                 break
             if not (endless & _nested(ahead.kernel(lag))).any():
                 continue
+        if chosen is not None and lag in lags:
+            continue  # looked at already
         before = best.copy()
         tighten(best, price, ahead.laws(lag), metric + bound, rule)
-        if lag in useful or (best < before * (1.0 - WORTH)).any():
+        won = best < before * (1.0 - WORTH)
+        if lag in useful or won.any():
             useful.add(lag)
+            if chosen is not None:
+                chosen[won] = lag
         else:
             best = before  # what covers later entries looks back as far as the lags that are named
-    return tuple(sorted(useful)), best
+    return tuple(sorted(useful)), chosen, best
+
+
+def _best_lags(
+    bound: Floats, lags: tuple[int, ...], ahead: Ahead, entry: EntryMetric, rule: Rule
+) -> tuple[Floats, Ints]:
+    """The image by all of the lags, and for each pair the lag it is from."""
+    best, chosen = off_diagonal(len(bound), np.inf), np.full(bound.shape, lags[0])
+    for lag in lags:
+        metric, price = entry.at(lag)
+        before = best.copy()
+        tighten(best, price, ahead.laws(lag), metric + bound, rule)
+        chosen[best < before] = lag
+    return best, chosen
 
 
 def _nested(kernel: Kernel) -> Bools:

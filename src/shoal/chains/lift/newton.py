@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.additive.cone import Rule, slopes
 from shoal.chains.lift.step import EntryMetric, View, off_diagonal
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Ints
 
 LEAST = 16  # states from which on plain steps are dearer
 EVALUATIONS = 16  # before giving up
@@ -24,7 +24,7 @@ PLAIN = 2  # plain steps after one that led away
 SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin
 MOST = 1e3  # larger bounds are not sought
 SOLVED = 1e-3  # relative residual of the linear systems on the way
-REPEATS = 3  # of 40 vectors each
+REPEATS = 250  # products with the slopes, half as many steps, before a linear system is given up
 
 Step = Callable[[Floats], Floats]
 
@@ -38,20 +38,23 @@ class Tangent:
 
     def solve(self, residual: Floats, accuracy: float) -> Floats | None:
         """(I - slopes)^-1 residual, or None where that was not found."""
-        from scipy.sparse.linalg import LinearOperator, gmres
+        from scipy.sparse.linalg import LinearOperator, bicgstab
 
         size = residual.size
         system = LinearOperator((size, size), matvec=lambda v: v - self.slopes @ v)
-        found, code = gmres(
-            system, residual.ravel(), rtol=accuracy, restart=40, maxiter=REPEATS * 4
-        )
+        found, code = bicgstab(system, residual.ravel(), rtol=accuracy, maxiter=REPEATS)
         if code != 0 or not np.isfinite(found).all():
             return None
         return np.asarray(found.reshape(residual.shape))
 
 
 def tangent(
-    bound: Floats, lags: tuple[int, ...], view: View, entry: EntryMetric, rule: Rule
+    bound: Floats,
+    lags: tuple[int, ...],
+    view: View,
+    entry: EntryMetric,
+    rule: Rule,
+    lag_of: Ints | None = None,
 ) -> Tangent | None:
     """`step.image` of a finite bound with its slopes; None where some pair has none."""
     from scipy.sparse import csr_array
@@ -59,7 +62,8 @@ def tangent(
     size, found = len(bound), None
     for lag in lags:
         metric, price = entry.at(lag)
-        here = slopes(view.laws(lag), metric + bound, rule)
+        wanted = np.ones(bound.shape, np.bool_) if lag_of is None else lag_of == lag
+        here = slopes(view.laws(lag), metric + bound, rule, wanted)
         if here is None:
             return None
         here[0][:] += price

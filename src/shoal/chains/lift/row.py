@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,8 @@ from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
 from shoal.chains.quilt.scale import QuiltResult
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.task import LiftedModel, Query
+from shoal.core.progress import OutOfTime, cut_short, in_time
+from shoal.core.task import CUT, LiftedModel, Query
 
 if TYPE_CHECKING:
     from shoal.chains.lift.families import AnyInitialLift
@@ -87,9 +89,13 @@ class EntryLiftOfChain:
         return min(value, self._quilts.loss(eta))
 
     def largest(self, epsilon: float) -> LiftedModel:
-        if epsilon not in self._largest:
-            self._largest[epsilon] = self._search(epsilon)
-        return self._largest[epsilon]
+        if epsilon in self._largest:
+            return self._largest[epsilon]
+        found = self._search(epsilon)
+        if cut_short():  # the next to ask may have more time
+            return replace(found, rule=f"{found.rule}{CUT}")
+        self._largest[epsilon] = found
+        return found
 
     def _search(self, epsilon: float) -> LiftedModel:
         if self._large and self._quilts is None:
@@ -97,13 +103,14 @@ class EntryLiftOfChain:
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
                 f"at most {self._most} are compared: lower the order or merge states"
             )
-        found = None if self._large else self._largest_lift(self.own, epsilon)
+        quilt = self._quilt(epsilon)
+        likely = math.inf if quilt is None else 1 / quilt.sigma
+        found = None if self._large else self._largest_lift(self.own, epsilon, likely)
         if not self._large and self._unsettled(found):
-            wider = self._largest_lift(self._any_start, epsilon)
+            wider = self._largest_lift(self._any_start, epsilon, likely)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
-        quilt = None if self._quilts is None else self._quilts.result(epsilon)
-        quilt = None if quilt is None or math.isinf(quilt.sigma) else quilt
         if found is None and quilt is None:
+            in_time("the lift")
             raise Refused(
                 f"lift does not apply: for {self._model.describe()} what a release tells about "
                 "one entry has no finite bound, because the chain never forgets; give the model a "
@@ -114,14 +121,22 @@ class EntryLiftOfChain:
         assert found is not None
         return found.told()
 
-    def _largest_lift(self, lift: Searchable, epsilon: float) -> LiftLoss | None:
-        """The lift at the largest eta that fits, evaluated afresh.
+    def _quilt(self, epsilon: float) -> QuiltResult | None:
+        """The quilts' own answer, where they have one in time."""
+        try:
+            found = None if self._quilts is None else self._quilts.result(epsilon)
+        except OutOfTime:
+            return None
+        return None if found is None or math.isinf(found.sigma) else found
+
+    def _largest_lift(self, lift: Searchable, epsilon: float, likely: float) -> LiftLoss | None:
+        """The lift at the largest eta that fits, evaluated afresh; looked for from `likely` on.
 
         A certified fixed point depends, in its tenth digit, on where the search began. So the
         search aims a little lower, and its answer is evaluated afresh until it fits, where `loss`
         will evaluate the noise of the plan.
         """
-        rough = lift.largest_eta(epsilon * (1 - MARGIN))
+        rough = lift.largest_eta(epsilon * (1 - MARGIN), likely=likely)
         found = None if rough is None else self._at(lift, raised(rough.eta))
         for _ in range(ATTEMPTS):
             if found is None or found.value <= epsilon * (1 - MARGIN / 2):

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shoal.additive.cone import CEILING, Memory, Rule
+from shoal.additive.cone import CEILING, FEW, Memory, Rule
 from shoal.additive.eta_search import LossOfEta, largest_eta
 from shoal.chains.lift.fixed_point import FixedPoint
 from shoal.chains.lift.side import SHORT
@@ -117,6 +117,11 @@ class Lift(Protocol):
     def length(self) -> int | None: ...
 
     @property
+    def size(self) -> int:
+        """The number of states, or of tuples."""
+        ...
+
+    @property
     def unit(self) -> float:
         """The largest entry of the metric."""
         ...
@@ -143,17 +148,21 @@ class Lift(Protocol):
 class Searched:
     """What every such model shares: the search for the largest eta."""
 
-    def largest_eta(self: Lift, epsilon: float, rule: Rule | None = None) -> LiftLoss | None:
+    def largest_eta(
+        self: Lift, epsilon: float, rule: Rule | None = None, likely: float = np.inf
+    ) -> LiftLoss | None:
         """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
-        return search(self, epsilon, rule)
+        return search(self, epsilon, rule, likely)
 
 
-def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
+def search(lift: Lift, epsilon: float, rule: Rule | None, likely: float) -> LiftLoss | None:
     """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 
     Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
     length: each is at most the one before, so an eta that was enough stays enough. A short chain
-    needs no endless one.
+    needs no endless one, and few states or caps no cheap rule. The search begins at `likely`: an
+    eta that is much too large costs most, because its bounds grow for long before they are given
+    up.
     """
     # a short chain is its own best bracket: at any length it may hardly ever forget
     endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
@@ -162,10 +171,10 @@ def search(lift: Lift, epsilon: float, rule: Rule | None) -> LiftLoss | None:
     stages: list[LossOfEta[LiftLoss]] = [
         lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
     ]
-    if chosen != "largest":
+    if chosen == "cone" and lift.size > FEW:
         stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough, memory))
     if endless is not lift:
         stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
-    return largest_eta(stages, epsilon, most, least)
+    return largest_eta(stages, epsilon, most, least, likely)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, PairLaws, Rule, least_off_diagonal, tighten
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 
 LAGS = 512  # longer lags are not tried
@@ -154,14 +154,27 @@ def _promising(
     return [int(lag) for lag in lags[:count][useful]]
 
 
-def image(bound: Floats, lags: Iterable[int], view: View, entry: EntryMetric, rule: Rule) -> Floats:
+def image(
+    bound: Floats,
+    lags: Iterable[int],
+    view: View,
+    entry: EntryMetric,
+    rule: Rule,
+    lag_of: Ints | None = None,
+) -> Floats:
     """min over lags a of  price_a + Λ(P^a(x,·), P^a(x',·); E_a + bound): one step for all lengths.
 
     If D_n ≤ bound for every n then D_n ≤ image for every n, and a bound that lies above its own
-    image holds for every n: a lag longer than n is covered by the nη of group privacy.
+    image holds for every n: a lag longer than n is covered by the nη of group privacy. That is so
+    for whatever lags each pair tries: with `lag_of` it tries that one alone.
     """
     best = off_diagonal(len(bound), np.inf)
     for lag in lags:
         metric, price = entry.at(lag)
-        tighten(best, price, view.laws(lag), metric + bound, rule)
+        if lag_of is None:
+            tighten(best, price, view.laws(lag), metric + bound, rule)
+            continue
+        part = np.where(lag_of == lag, best, -np.inf)  # nothing falls below that: passed over
+        tighten(part, price, view.laws(lag), metric + bound, rule)
+        best = np.where(lag_of == lag, part, best)
     return best

@@ -85,6 +85,10 @@ class TupleLift(Searched):
         return bearable_rule(self.transition)
 
     @property
+    def size(self) -> int:
+        return len(self.tuples)
+
+    @property
     def unit(self) -> float:
         return float(self.metric.max(initial=0.0))
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
+from shoal.core.progress import in_time
 
 FARTHEST = 1 << 26  # lags beyond this are not tried on chains of any length
 MARGIN = 2e-10  # share of epsilon a scale keeps back: twice what a search for the loss may be off
@@ -161,6 +162,7 @@ class Search:
 
     def offer(self, a: int, b: int) -> None:
         """Keep the quilt at these positions if it is the cheapest so far."""
+        in_time("the search for quilts")
         nearby = self.nearby(a, b)
         if self._cost(nearby, a, b, self._at_least(a, b)) >= self.best.cost:
             return

@@ -1,0 +1,130 @@
+"""One time limit for all searches: what it ends is certified, marked, and as private as any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.additive.choice import choose, verify_promise
+from shoal.additive.eta_search import climb, largest_eta
+from shoal.additive.mixture import narrowed
+from shoal.chains.exact.blocks import Cell
+from shoal.chains.lift.chain import ChainLift
+from shoal.core.progress import OutOfTime, cut_short, in_time, no_time_limit, time_over
+from shoal.core.task import CUT, EachEntry, LiftedModel, Task
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that goes on by its second number every time it is looked at."""
+    now = [0.0, 0.0]
+
+    def look() -> float:
+        now[0] += now[1]
+        return now[0]
+
+    monkeypatch.setattr("shoal.core.progress.time.monotonic", look)
+    return now
+
+
+def five_states(length: int = 400) -> shoal.MarkovChain:
+    matrix = 0.7 * np.eye(5) + 0.06
+    return shoal.MarkovChain.of(matrix, length=length)
+
+
+def at(eta: float, _: LiftedModel | None = None) -> LiftedModel:
+    return LiftedModel.at(eta, 3.0 * eta, None, eta, "cone")
+
+
+def test_nobody_is_out_of_time_without_a_limit() -> None:
+    assert not time_over()
+    assert not cut_short()
+    in_time("nothing")
+
+
+def test_the_nearest_limit_holds_and_the_outer_one_knows(clock: list[float]) -> None:
+    with shoal.time_limit(10) as outer, shoal.time_limit("3"):
+        with shoal.time_limit(100):
+            assert not time_over()
+            clock[0] = 5.0
+            assert time_over()
+            with no_time_limit():
+                assert not time_over()
+        assert not outer.cut
+    assert outer.cut
+    with pytest.raises(shoal.InputError, match=r"time_limit is 0; it must be greater than 0"):
+        shoal.time_limit(0).__enter__()
+
+
+def test_work_with_nothing_to_show_is_refused_in_a_sentence(clock: list[float]) -> None:
+    with shoal.time_limit(2):
+        in_time("the audit")
+        clock[0] = 2.5
+        with pytest.raises(OutOfTime, match=r"the audit was not over within 2 s; allow more time"):
+            in_time("the audit")
+
+
+def test_searches_end_with_what_was_evaluated(clock: list[float]) -> None:
+    with shoal.time_limit(1):
+        clock[1] = 0.3
+        found = largest_eta([at, at], 1.0, 1.0, 1e-9)
+        assert found is not None
+        assert 3.0 * found.eta == found.value <= 1.0
+        assert climb(at, found, 1.0, 1.0) is found
+        low, high = narrowed(lambda scale: 1 / scale, 1.0, (0.5, 2.0), (8.0, 0.125), 1e-12)
+        assert (low, high) == (0.5, 8.0)
+
+
+@pytest.fixture
+def slow_losses(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each evaluation of a lift, and each look at a window, takes 0.4 s."""
+
+    def slowed(own: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*given: Any, **named: Any) -> Any:
+            clock[0] += 0.4
+            return own(*given, **named)
+
+        return slow
+
+    monkeypatch.setattr(ChainLift, "loss", slowed(ChainLift.loss))
+    monkeypatch.setattr(Cell, "at", slowed(Cell.at))
+
+
+@pytest.mark.usefixtures("slow_losses")
+@pytest.mark.parametrize("row", ["lift", "exact"])
+def test_a_plan_cut_short_keeps_its_promise_and_says_so(row: str) -> None:
+    chain = five_states(60)
+    query = shoal.count(chain.states, ["1"])
+
+    def plan() -> shoal.Plan:
+        return shoal.calibrate(query, EachEntry(), chain, epsilon=0.97, mechanism=row)
+
+    with shoal.time_limit(1):
+        cut = plan()
+    whole = plan()
+    assert verify_promise(cut) <= 0.97 * (1 + 1e-12)
+    assert cut.cost > whole.cost
+    assert "ended by its time limit" in cut.explain()
+    assert "ended by its time limit" not in whole.explain()  # nothing of the cut one was kept
+    assert shoal.loads(shoal.dumps(cut)) == cut
+    if row == "lift":
+        assert cut.certificate.models[0].rule.endswith(CUT)  # type: ignore[attr-defined]
+
+
+def test_the_choice_goes_on_with_the_rows_that_are_quick(clock: list[float]) -> None:
+    chain = five_states()
+    task = Task(query=shoal.histogram(chain.states), secrets=EachEntry(), family=(chain,))
+    with shoal.time_limit(1):
+        clock[1] = 1.0
+        found = choose(task, Fraction(1))
+    assert found.plan.guarantee.proved
+    assert math.isfinite(found.plan.cost)
+    told = found.alternatives["markov-quilt"]
+    assert isinstance(told, str)
+    assert "the search for quilts was not over within" in told

@@ -117,6 +117,8 @@ def test_unused_levels_are_refused_with_the_fix(frame: Any) -> None:
         DataError, match="has the level 'z', which no row takes; drop unused levels"
     ):
         shoal.read(frame, state="s")
+    with pytest.raises(DataError, match="the data has the level 'z', which no row takes"):
+        shoal.fit_chain(frame["s"])
     used = frame["s"]
     if isinstance(frame, pd.DataFrame):
         frame = frame.assign(s=used.cat.remove_unused_categories())
@@ -129,6 +131,8 @@ def test_too_many_states_are_refused_before_any_matrix_is_made() -> None:
         DataError, match=r"4,097 different values, and a chain handles 4,096.*bins=8"
     ):
         shoal.read(watts, state="watts")
+    with pytest.raises(DataError, match=r"4,097 different values, and a chain handles 4,096"):
+        shoal.fit_chain(watts["watts"])
     assert len(shoal.read(watts, state="watts", bins=8).states) == 8
 
 

@@ -17,11 +17,18 @@ from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, labels, missing, sequences, shown_names
 from shoal.core.task import Task
-from shoal.data.frames import is_frame, library_of, to_polars
+from shoal.data.frames import is_frame, library_of, to_polars, unused_levels
 from shoal.data.parquet import parquet_whole
 from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
 from shoal.data.rows import MISSING, Bins
-from shoal.data.table import Columns, Dataset, check_columns, from_table
+from shoal.data.table import (
+    MOST_STATES,
+    Columns,
+    Dataset,
+    check_columns,
+    from_table,
+    refuse_levels,
+)
 from shoal.data.times import parse_duration
 from shoal.records.people import PLACES, City, People, location_vector
 
@@ -282,9 +289,23 @@ def _dataset(data: Any, states: Sequence[Any] | None, columns: dict[str, Any]) -
 
 def _chains(data: Any) -> list[list[Any]]:
     """Plain lists as one or several chains, told apart as `sequences` does."""
+    refuse_levels(_unused(data), "the data")
     found = {str(item) for item in _flat(data)}
+    if len(found) > MOST_STATES:
+        raise DataError(
+            f"the data holds {len(found):,} different values, and a chain handles {MOST_STATES:,} "
+            "states at most; hand numbers over as a column of a table, with bins=8 or "
+            "bins=[100, 500]"
+        )
     probe = sequences(data, sorted(found))
     return [[probe.states[i] for i in chain] for chain in probe.chains]
+
+
+def _unused(data: Any) -> tuple[str, ...]:
+    """Levels of a categorical series of pandas or polars that no entry takes."""
+    if not hasattr(data, "cat") or not hasattr(data, "to_frame"):
+        return ()
+    return unused_levels(data.to_frame("state"), "state")
 
 
 def _flat(data: Any) -> list[Any]:

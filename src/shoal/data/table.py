@@ -243,6 +243,16 @@ class Columns:
         return list(dict.fromkeys(name for name in own if name is not None))
 
 
+def refuse_levels(levels: Sequence[str], what: str) -> None:
+    """Refuse levels of a categorical column that no row takes: are they states or left-overs?"""
+    if levels:
+        raise DataError(
+            f"{what} has the level {levels[0]!r}"
+            f"{f' and {len(levels) - 1} more' if len(levels) > 1 else ''}, which no row takes; "
+            "drop unused levels (pandas: .cat.remove_unused_categories()), or make the column text"
+        )
+
+
 def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
     """The chains of a table of any library, one row per entry; `columns` are those of `Columns`.
 
@@ -253,12 +263,8 @@ def from_table(frame: Any, *, name: str = "data", **columns: Any) -> Dataset:
     table = to_polars(frame)
     check_columns(table.columns, "the table", told)
     levels = unused_levels(frame, told.state) if told.bins is None else ()
-    if levels and told.where is None:
-        raise DataError(
-            f"the table: column {told.state!r} has the level {levels[0]!r}"
-            f"{f' and {len(levels) - 1} more' if len(levels) > 1 else ''}, which no row takes; "
-            "drop unused levels (pandas: .cat.remove_unused_categories()), or make the column text"
-        )
+    if told.where is None:
+        refuse_levels(levels, f"the table: column {told.state!r}")
     told = with_bins(told, [table], ["the table"])
     tidied = tidy(table, "the table", told, name=name)
     return chains_of(tidied, told.pause, seconds=_bare(table, told), states=told.all_states)

@@ -75,8 +75,8 @@ def trace_chart(truth: Floats, released: Floats, estimated: Floats, unit: str) -
         shown = flat[np.isfinite(flat).all(axis=1)]
         axes.plot(*shown.T, style, color=colour, label=name, linewidth=1)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel(f"east, {unit}")
-    axes.set_ylabel(f"north, {unit}")
+    axes.set_xlabel(unit)
+    axes.set_ylabel(unit)
     axes.legend(frameon=False)
     _plain(axes)
     return _png(figure)

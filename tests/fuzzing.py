@@ -12,8 +12,9 @@ import json
 import random
 import re
 import signal
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -464,24 +465,102 @@ def _spoilt_options(rng: random.Random) -> tuple[str, ...]:
     return *base, option, value
 
 
+# What earlier commands stored: a ledger, the notes of a job, streams in the middle of a day.
+
+STORED = {
+    "job/_shoal/job.json": (("job", "status", "job"), ("job", "resume", "job")),
+    "job/_shoal/journal.jsonl": (("job", "status", "job"), ("job", "resume", "job")),
+    "town.state": (("stream", "town.toml", "--state", "town.state"),),
+    "day.state": (("stream", "day.toml", "--state", "day.state", "--resume"),),
+    "b.db": (
+        ("ledger", "show", "b.db"),
+        ("ledger", "verify", "b.db"),
+        ("ledger", "changes", "b.db"),
+        ("ledger", "export", "b.db", "-o", "e.json", "--force"),
+        ("release", "series.toml", "days.csv", "-o", "o.json", "--ledger", "b.db", "--force"),
+    ),
+}
+CELLS = (
+    None, "", "x", "{}", "[]", "null", "9" * 5000, "1/0", "1e400", b"\xff", 2**62, -1, 1.5, "*",
+    "\x1b[2J", '{"a":' * 3000, "..", "0..", "[1.5]", '{"schema":1}',
+    '{"multiples":[1],"step":"1/0"}',
+)  # fmt: skip
+
+
+def stored_seeds(folder: Path) -> None:
+    """The files of STORED, made by commands on the seeds."""
+    day = '{"context": "home"}\n'
+    for arguments, lines in (
+        (("ledger", "limit", "b.db", "--eta", "5", "--subject", "p0"), ""),
+        (("release", "series.toml", "days.csv", "-o", "job", "--by", "person"), ""),
+        (("release", "series.toml", "days.csv", "-o", "o.json", "--ledger", "b.db"), ""),
+        (("ledger", "checkpoint", "b.db"), ""),
+        (("stream", "town.toml", "--state", "town.state"), '{"state": "1,1"}\n'),
+        (("stream", "day.toml", "--state", "day.state"), day),
+    ):
+        done = CliRunner().invoke(app, list(arguments), input=lines)
+        assert done.exit_code == 0, done.output
+
+
+def stored_case(folder: Path, rng: random.Random) -> Case:
+    """One case: a command on what is stored, one file of which somebody changed."""
+    name = rng.choice(list(STORED))
+    raw = (folder / name).read_bytes()
+    if name == "b.db":
+        spoilt = _spoilt_ledger(folder / "spoilt.db", raw, rng)
+    else:
+        lines = [raw] if name.endswith(".json") else raw.splitlines()
+        place = rng.randrange(len(lines))
+        lines[place] = spoilt_json(lines[place], rng)
+        spoilt = b"\n".join(lines) + b"\n"
+    files = {name: spoilt}
+    if name.endswith("job.json") and rng.random() < 0.5:
+        files["job/_shoal/journal.jsonl"] = b""  # not begun yet
+    return Case(rng.choice(STORED[name]), files, '{"state": "0,1", "context": "work"}\n')
+
+
+def _spoilt_ledger(path: Path, raw: bytes, rng: random.Random) -> bytes:
+    """A ledger with one cell of one table changed by somebody who took the triggers away."""
+    path.write_bytes(raw)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+            connection.execute(f"DROP TRIGGER {name}")
+        table = rng.choice(["versions", "house", "documents", "entries", "entries", "house"])
+        rows = connection.execute(f"SELECT * FROM shoal_{table}")
+        column = rng.choice([column[0] for column in rows.description])
+        key = rng.choice([row[0] for row in rows])
+        first = rows.description[0][0]
+        with suppress(sqlite3.IntegrityError):  # the place of another row, or nothing at all
+            connection.execute(
+                f"UPDATE shoal_{table} SET {column} = ? WHERE {first} = ?", (rng.choice(CELLS), key)
+            )
+    return path.read_bytes()
+
+
 class Stuck(BaseException):
     """A case that did not end; no handler of errors stops it."""
 
 
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Ends what takes longer, by the clock."""
+    """Ends what takes more seconds of the processor, or a hundred times as many by the clock.
+
+    A busy machine may not get to a case for minutes, and something that waits uses no processor.
+    """
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise Stuck(f"not over after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {signum: signal.signal(signum, stop) for signum in timers}
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 100 * seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for signum, timer in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(signum, before[signum])
 
 
 def fault(folder: Path, tried: Case, seconds: float) -> str:

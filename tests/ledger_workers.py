@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -157,6 +158,8 @@ def _forked(work: Callable[..., None], arguments: dict[str, Any]) -> int:
         status = 0
     except LedgerError as error:
         sys.stderr.write(f"{error}\n")
+    except Exception:  # noqa: BLE001 - the exit below would hide whatever it is
+        traceback.print_exc()
     finally:
         os._exit(status)
 

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 from tests.fuzzing import SERIES, Case, case, fault
 
-PATIENCE = 300.0  # seconds: a case takes some milliseconds, and a loop without end never ends
+PATIENCE = 60.0  # seconds of the processor: a case takes some milliseconds, compiling half a minute
 MOST_MEMORY = 2 * 2**20  # KiB of this process, whatever it has loaded
 
 
@@ -40,6 +40,21 @@ def test_three_hundred_spoilt_inputs_end_in_a_sentence(corpus: Path) -> None:
 def test_twenty_thousand_spoilt_inputs_end_in_a_sentence(corpus: Path, block: int) -> None:
     assert faults(corpus, range(1000 * (block + 1), 1000 * (block + 2))) == []
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < MOST_MEMORY
+
+
+def stored_faults(corpus: Path, seeds: range) -> list[str]:
+    fuzzing.stored_seeds(corpus)
+    tried = (fuzzing.stored_case(corpus, random.Random(seed)) for seed in seeds)
+    return [found for found in (fault(corpus, one, PATIENCE) for one in tried) if found]
+
+
+def test_a_hundred_changes_to_what_is_stored_end_in_a_sentence(corpus: Path) -> None:
+    assert stored_faults(corpus, range(100)) == []
+
+
+@pytest.mark.slow
+def test_five_thousand_changes_to_what_is_stored_end_in_a_sentence(corpus: Path) -> None:
+    assert stored_faults(corpus, range(1000, 6000)) == []
 
 
 def test_the_seeds_themselves_work(corpus: Path) -> None:

@@ -43,7 +43,7 @@ def renamed(folder: Path, old: str, new: str) -> None:
     data.write_bytes(data.read_bytes().replace(old.encode(), new.encode()))
 
 
-@pytest.mark.parametrize("name", ["*", "zz\0"])
+@pytest.mark.parametrize("name", ["*", "zz\0", "a" * 501], ids=["star", "nul", "long"])
 def test_a_name_no_ledger_holds_costs_nobody_else_anything(
     run: Run, folder: Path, name: str
 ) -> None:
@@ -241,6 +241,35 @@ def test_control_characters_of_names_are_written_out(run: Run, folder: Path) -> 
     assert "\\x1b" in words
 
 
+def test_control_characters_in_names_do_not_reach_the_terminal(run: Run, folder: Path) -> None:
+    renamed(folder, "p1,", "\x1b[2Jp1,")
+    told(run("release", "spec.toml", "days.csv", "-o", "o.json", "--ledger", "b.db"))
+    told(run("ledger", "limit", "b.db", "--eta", "9", "--subject", "\x1b[2Jp1"))
+    for command in ("show", "changes", "verify"):
+        shown = told(run("ledger", command, "b.db"))
+        assert all(char.isprintable() or char == "\n" for char in shown)
+        assert ("\\x1b[2Jp1" in shown) == (command != "verify")
+
+
+def test_a_job_is_gone_on_with_only_under_the_plan_it_was_begun_with(
+    run: Run, folder: Path
+) -> None:
+    told(run(*JOB))
+    notes = folder / "out/_shoal"
+    (plan,) = (notes / "plans").iterdir()
+    weaker = (folder / "spec.toml").read_text().replace("epsilon = 1.0", "epsilon = 9.0")
+    (folder / "weaker.toml").write_text(weaker)
+    told(run("plan", "weaker.toml", "--save", str(plan), "--force"))
+    assert "another plan than the job was begun with" in refused(run("job", "resume", "out"))
+
+
+def test_a_device_is_not_read_for_ever(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.spec.fields.LARGEST_FILE", 1000)
+    assert "has more than 1,000 bytes: is it data?" in refused(run("plan", "/dev/zero"))
+
+
 CHARGED = ("--ledger", "b.db", "--subject", "ann")
 
 
@@ -276,6 +305,30 @@ def test_a_bad_line_is_answered_without_its_content_and_the_stream_goes_on(
     assert "clinic" not in found[1]["error"]
     stopped = streamed("mask.toml", [good[0], bad, good[1]], "--strict")
     assert (stopped.exit_code, len(stopped.stdout.splitlines())) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--subject", "*"), "--subject is '*', which no ledger can hold"),
+        (("--subject", "ann", "--period", "p" * 501), "which no ledger can hold"),
+    ],
+)
+def test_names_no_charge_can_have_end_a_stream_before_its_first_line(
+    folder: Path, options: tuple[str, ...], words: str
+) -> None:
+    (folder / "mask.toml").write_text(CONTEXTS.format(slots=4))
+    result = streamed("mask.toml", [{"context": "home"}], "--ledger", "b.db", *options)
+    assert words in refused(result)
+    assert not (folder / "b.db").exists()
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "[-Infinity]"])
+def test_an_id_that_json_has_not_is_a_bad_line(folder: Path, number: str) -> None:
+    (folder / "mask.toml").write_text(CONTEXTS.format(slots=4))
+    lines = [f'{{"id": {number}, "context": "home"}}', {"id": 1, "context": "home"}]
+    bad, good = answers(streamed("mask.toml", lines))
+    assert (list(bad), good["id"]) == (["line", "error"], 1)
 
 
 def test_the_last_answer_is_printed_once_more_and_found_by_its_id(folder: Path) -> None:

@@ -73,7 +73,7 @@ def test_groups_periods_and_folders_are_those_of_the_local_engine(
     for shift in ("day", "night"):
         part = frame.filter(pl.col("shift") == shift).drop("shift")
         write(part, tmp_path / "in" / f"shift={shift}" / "part.csv")
-    layout = replace(LAYOUT, group="shift", period="week")
+    layout = replace(LAYOUT, group="shift", period="week", periods="independent")
     plans = {"day": plan(), "night": plan("2")}
     for name, run in (("here", local.run), ("there", lambda made: engine.run(made, spark))):
         run(job(tmp_path / "in", tmp_path / name, plans, layout=layout, seed=2))

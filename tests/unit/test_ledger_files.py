@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, inspect
+from sqlalchemy.engine import make_url
 
 from shoal.core.charge import Charge
 from shoal.core.errors import LedgerError
 from shoal.ledger import SqlLedger, database, open_ledger
+from shoal.ledger.export import as_json
 from shoal.ledger.schema import TABLES, VERSIONS, append, house_head
 from tests.ledger_plans import DATA, conversions, laplace
 from tests.ledger_servers import KINDS, fresh_ledger, shared_server
@@ -142,8 +144,9 @@ def test_a_full_disk_refuses_the_charge_and_keeps_the_rest(path: Path) -> None:
 
         ledger.database.read(fill)
         before = ledger.head()
+        charges = [Charge(plan=PLAN, subject=f"{number:0500}") for number in range(200)]
         with pytest.raises(LedgerError, match="the disk is full"):
-            PLAN.release(DATA, ledger=ledger, subject="u" * 100_000)
+            ledger.settle_all(charges, lambda places: [PLAN.release(DATA) for _ in places])
         kept = ledger.verify(before.hash)
     assert kept.intact
     with open_ledger(path) as ledger:
@@ -413,3 +416,83 @@ def test_a_closed_ledger_opens_again_by_itself(url: str) -> None:
     spend(ledger)
     assert len(ledger.charges()) == 2
     ledger.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:geheim@127.0.0.1:port/db",
+        "postgresql://u:geheim@[::1/db",
+        "postgresql:u:geheim@h",
+        "host=127.0.0.1 user=u password=geheim",
+        " postgresql://u:geheim@h/db",
+        "mysql://u:geheim@h/db",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """Nor is a file made of it, whose name would hold the password."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerError, match="the ledger's URL") as raised:
+        open_ledger(url)
+    assert "geheim" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_password_of_a_url_is_shown_however_its_option_is_called() -> None:
+    asked = "pwd=a1&sslpassword=b2&oauth_client_secret=c3&ACCESS_TOKEN=d4&sslmode=require"
+    url = f"postgresql://u:e5@h:5/db?{asked}"
+    assert database.shown(url) == "postgresql://u@h:5/db?sslmode=require"
+    assert set(database.secrets_of(make_url(url))) == {"a1", "b2", "c3", "d4", "e5"}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "9" * 5000, "loop", "pipe"])
+def test_names_no_ordinary_file_has(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    for read_only in (False, True):  # a pipe without a writer would be waited for without end
+        with pytest.raises(LedgerError, match=r"none that a file can have|a pipe or a device"):
+            open_ledger(tmp_path / name, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("shoal_versions", "seq", "first"),
+        ("shoal_versions", "version", "9" * 5000),
+        ("shoal_house", "document", "[]"),
+        ("shoal_house", "document", '{"a":' * 3000),
+        ("shoal_house", "seq", "second"),
+        ("shoal_entries", "place", "last"),
+        ("shoal_entries", "part", "0.."),
+        ("shoal_entries", "hash", b"\xff"),
+        ("shoal_entries", "house", "none"),
+    ],
+)
+def test_rows_of_other_making_end_in_a_sentence(
+    path: Path, table: str, column: str, value: Any
+) -> None:
+    """SQLite keeps whatever it is given; `verify` names it, and nothing else trips over it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    acts: list[Callable[[SqlLedger], Any]] = [
+        spend,
+        lambda ledger: list(ledger.totals()),
+        lambda ledger: ledger.changes(),
+        lambda ledger: list(as_json(ledger)),
+    ]
+    told = []
+    for act in acts:
+        try:
+            with open_ledger(path, conversions=conversions()) as ledger:
+                act(ledger)
+        except LedgerError as error:
+            told.append(str(error))
+    if column != "version":
+        with open_ledger(path) as ledger:
+            assert not ledger.verify().intact
+        assert told or column == "house"  # which is only looked at again by `verify`
+    assert all("changed by hand" in words for words in told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -389,6 +390,8 @@ def test_seeded_and_foreign_releases_are_refused(ledger: SqlLedger) -> None:
         ({"period": "a\0b"}, "NUL"),
         ({"subject": "\ud800"}, "half a character"),
         ({"key": ""}, "key is empty"),
+        ({"subject": "é" * 251}, "subject has 502 bytes; it must have at most 500"),
+        ({"key": "k" * 2001}, "key has 2,001 bytes"),
         ({"subject": 17}, "must be text"),
     ],
 )
@@ -399,6 +402,13 @@ def test_names_that_cannot_be_kept_are_refused(
     with pytest.raises(InputError, match=told):
         spend(ledger, **names)
     assert content(ledger) == before
+
+
+def test_names_as_long_as_may_be_are_kept(ledger: SqlLedger) -> None:
+    rng = random.Random(8)  # what repeats would be packed by PostgreSQL, and fit anyway
+    name, key = (bytes(rng.choices(range(33, 127), k=k)).decode() for k in (500, 2000))
+    release = spend(ledger, subject=name, period=name, requester=name, key=key)
+    assert spend(ledger, subject=name, period=name, requester=name, key=key) == release
 
 
 @pytest.mark.parametrize("name", ["Zoë ☃ 𝄞", "a'; DROP TABLE shoal_entries; --", " ", "%s :x {}"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.core.errors import InputError, LedgerError
+from shoal.core.errors import BudgetError, InputError, LedgerError
 from shoal.ledger import EVERYBODY, Signer, open_ledger
 from shoal.ledger.entries import Entry
 from shoal.ledger.schema import TABLES, entry_hash, link_hash
-from shoal.ledger.verify import Verdict
+from shoal.ledger.verify import WEAK, Verdict
 from tests.ledger_plans import DATA, conversions, group, laplace
 from tests.ledger_servers import KINDS, fresh_ledger
 
@@ -250,6 +250,20 @@ def test_a_missing_or_hollow_trigger_or_a_missing_table_is_detected(
     assert "table shoal_house is missing" in judged(str(copy)).problems
 
 
+def test_a_trigger_of_somebody_elses_is_detected(copy: Path) -> None:
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute(
+            "CREATE TRIGGER quiet BEFORE INSERT ON shoal_entries BEGIN SELECT RAISE(IGNORE); END"
+        )
+        connection.execute("CREATE TABLE mine (n)")
+        connection.execute("CREATE TRIGGER own AFTER INSERT ON mine BEGIN SELECT 1; END")
+    (problem,) = judged(str(copy)).problems
+    assert (
+        problem
+        == "trigger or rule 'quiet' is none of this library's: it may change what is written"
+    )
+
+
 def test_no_row_is_put_in_place_of_another(copy: Path) -> None:
     """INSERT OR REPLACE deletes without asking the triggers against deletion."""
     with closing(sqlite3.connect(copy)) as connection:
@@ -284,6 +298,44 @@ def test_a_checkpoint_is_signed_and_a_false_signature_is_found(tmp_path: Path) -
     update = "UPDATE shoal_house SET document = ?, hash = ? WHERE seq = ?"
     changed(file, (update, (row["document"], row["hash"], row["seq"])))
     assert judged(str(file)).problems == ("the signature of checkpoint 2 is false",)
+
+
+def test_a_signature_of_a_plan_that_does_not_hold_lets_nothing_in(tmp_path: Path) -> None:
+    """Whoever may write rules could write that a plan is signed: the signature itself decides."""
+    file, plan = tmp_path / "budget.db", laplace("0.1")
+    signer, other = Signer.make(tmp_path / "key.pem"), Signer.make(tmp_path / "other.pem")
+    with open_ledger(file, conversions=conversions()) as ledger:
+        ledger.trust(signer.public)
+        false = other.sign(plan.fingerprint).rpartition(":")[2]
+        document = {"plan": plan.fingerprint, "key": signer.public, "signature": false}
+        ledger._decree("signature", plan.fingerprint, document, None)
+        with pytest.raises(BudgetError, match="is not signed"):
+            plan.release(DATA, ledger=ledger, subject="u")
+        (problem,) = ledger.verify().problems
+        assert problem == "the signature of a plan in link 3 is false"
+        ledger.admit(plan, signer.public, signer.sign(plan.fingerprint))
+        plan.release(DATA, ledger=ledger, subject="u")
+
+
+@pytest.mark.parametrize("weak", sorted(WEAK), ids=lambda raw: raw.hex()[:8])
+def test_keys_that_anybody_can_sign_for_are_refused(weak: bytes) -> None:
+    """A key of small order takes S = 0 with one of few R: eight tries forge any text."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    def forged(key: bytes, number: int) -> bytes | None:
+        for point in (*WEAK, *(raw[:-1] + bytes([raw[-1] | 0x80]) for raw in WEAK)):
+            with suppress(InvalidSignature, ValueError):
+                signature = point + bytes(32)
+                Ed25519PublicKey.from_public_bytes(key).verify(signature, f"{number}".encode())
+                return signature
+        return None
+
+    for key in (weak, weak[:-1] + bytes([weak[-1] | 0x80])):
+        told, signature = next((n, made) for n in range(999) if (made := forged(key, n)))
+        assert not Signer.holds(key.hex(), signature.hex(), f"{told}")
+        with pytest.raises(InputError, match="anybody can sign for"):
+            Signer.checked(key.hex())
 
 
 def test_a_key_is_its_owners_alone_and_never_replaced(tmp_path: Path) -> None:
@@ -365,6 +417,27 @@ def test_a_switched_off_trigger_in_postgres_is_detected(tmp_path: Path) -> None:
         connection.execute("ALTER TABLE shoal_entries DISABLE TRIGGER ALL")
     (problem,) = judged(url).problems
     assert "shoal_entries_append_only was changed or switched off" in problem
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("CREATE RULE quiet AS ON INSERT TO shoal_entries DO INSTEAD NOTHING", "quiet"),
+        ("ALTER TABLE shoal_entries ENABLE ROW LEVEL SECURITY", "row security"),
+    ],
+)
+def test_rules_and_row_security_in_postgres_are_detected(
+    tmp_path: Path, more: str, name: str
+) -> None:
+    import psycopg
+
+    url = fresh_ledger("postgres", tmp_path)
+    fill(url)
+    with psycopg.connect(url) as connection:
+        connection.execute(more.encode())
+    (problem,) = judged(url).problems
+    assert problem.startswith(f"trigger or rule {name!r} is none of this library's")
 
 
 @pytest.mark.postgres

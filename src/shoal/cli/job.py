@@ -72,9 +72,11 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 @app.command(epilog=RESUME_EXAMPLES)
 def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) -> None:
     """Do what is left of a job that was stopped; each subject is released once."""
-    from shoal.jobs.job import load_job
+    from shoal.jobs.job import load_job, rechecked
 
     stored = load_job(folder, ledger=ledger)
+    for plan in stored.plans.values():
+        rechecked(plan, stored.notes / "plans")
     with _told_how_to_resume(folder):
         report = _resumed(stored)
     tell(stored, report, as_json=as_json)

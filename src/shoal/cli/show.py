@@ -159,11 +159,13 @@ def table(
 ) -> Any:
     """A plain table; columns at the places `numbers` are aligned right, only the last may wrap.
 
-    On a narrow terminal, where a table would cut numbers, each row is a block of lines instead.
+    Cells are often names from data: control characters in them are written out. On a narrow
+    terminal, where a table would cut numbers, each row is a block of lines instead.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    rows = [[escaped(cell) for cell in row] for row in rows]
     if console().width < NARROW:
         return _blocks(columns, rows)
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)

@@ -103,8 +103,9 @@ class ChargedTo:
         for what, name in said.items():
             if not can_hold(name) or (what.startswith("series") and not name):
                 raise DataError(
-                    f"{what} is {name!r}, a name no ledger can hold: it is empty, '*', or has a "
-                    "NUL character or half a character in it; rename it, or give --subject"
+                    f"{what[:60]} is {name[:40]!r}, a name no ledger can hold: it is empty, '*', "
+                    "too long, or has a NUL character or half a character in it; rename it, or "
+                    "give --subject"
                 )
 
     def draw(self, plan: Plan, records: Records, rng: Rng | None) -> dict[str, Release]:

@@ -22,7 +22,7 @@ from shoal.cli.options import (
     new_app,
 )
 from shoal.cli.show import escaped, unicode_out
-from shoal.core.errors import DataError, InputError
+from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
     from shoal.additive.running import RunningStream
@@ -298,6 +298,20 @@ def _check_options(
         raise InputError(
             "--ledger needs --subject, and takes no --seed: predictable steps are free"
         )
+    if ledger is not None:
+        _check_names(subject, period)
+
+
+def _check_names(subject: str, period: str) -> None:
+    """Refuses names that no charge can be made under, before the first line is read."""
+    from shoal.ledger.entries import can_hold
+
+    for name, value in (("subject", subject), ("period", period)):
+        if not can_hold(value):
+            raise InputError(
+                f"--{name} is {value[:40]!r}, which no ledger can hold: it stands for each one, "
+                "is too long, or has a NUL character or half a character in it; name one"
+            )
 
 
 def filtered(
@@ -371,7 +385,15 @@ def _begun(lines: Lines, state: Path | None) -> tuple[Any, dict[str, Any] | None
         raise InputError(
             f"state {str(state)!r} belongs to another plan; name another file, or remove it"
         )
-    return stored, json.loads(answer) if answer.strip() else None
+    try:
+        last = json.loads(answer) if answer.strip() else None
+    except (ValueError, RecursionError):
+        last = ""
+    if not isinstance(last, dict | None):
+        raise StoredError(
+            f"state {str(state)!r} was changed: its second line is no answer; remove that line"
+        )
+    return stored, last
 
 
 def _reading(text: str) -> dict[str, Any]:
@@ -381,4 +403,8 @@ def _reading(text: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise InputError(NOT_JSON)
+    try:
+        json.dumps(found.get("id"), allow_nan=False)
+    except ValueError:
+        raise InputError("id holds a number that JSON has not; give a text or a number") from None
     return found

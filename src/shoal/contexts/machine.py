@@ -56,6 +56,11 @@ class MaskState(Value):
     note: int = 0
     gaps: tuple[int, ...] = field(default=(), metadata={"later": True})
 
+    def __post_init__(self) -> None:
+        numbers = (self.slot, self.origin, self.context, self.note, *self.gaps)
+        if not all(type(number) is int for number in numbers) or not -1 <= self.origin <= self.slot:
+            raise InputError("a stored day says where it stands in no numbers; was it changed?")
+
     @property
     def unread(self) -> bool:
         """Whether a slot was not read since the last release."""

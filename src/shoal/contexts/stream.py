@@ -19,7 +19,7 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
 from shoal.core.charge import Charge, Ledger, source_for
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
 from shoal.core.rng import Rng
 
@@ -65,6 +65,14 @@ class ContextStream(Stream):
     day: str = ""
     shown: str | None = None
     earlier: tuple[str | None, ...] = field(default=(), metadata={"later": True})
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.plan, Plan):
+            raise StoredError("plan of a stored stream is none; was the file changed?")
+        state: Any = self.state  # online masks have one of another kind
+        known = range(len(machine_states(self.plan.body)))
+        if isinstance(state, MaskState) and state.context not in known:
+            raise StoredError("a stored day names a context its plan has not; was it changed?")
 
     @classmethod
     def begin(cls, plan: Plan, day: str = "") -> ContextStream:

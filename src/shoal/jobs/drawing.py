@@ -118,11 +118,14 @@ class Charging:
     requester: str = ""
 
     def can_name(self, subject: str, period: str, members: Sequence[str] = ()) -> bool:
-        """Whether the ledger can hold these names."""
-        from shoal.ledger.entries import can_hold
+        """Whether the ledger can hold these names, and the key that is made of them."""
+        from shoal.ledger.entries import LONGEST_KEY, can_hold
 
         people = (subject, *members)
-        return all(people) and all(map(can_hold, people)) and can_hold(period or self.period)
+        when = period or self.period
+        key = _encode([self.job, subject, when, "f" * 64, 2**63, 2**63])  # of the longest step
+        named = all(people) and all(map(can_hold, people)) and can_hold(when)
+        return named and can_hold(key, LONGEST_KEY)
 
     def charge(self, plan: Plan, subject: str, period: str, *step: int) -> Charge:
         """The charge of one release; its key is (job, subject, period, plan[, chain, step])."""

@@ -13,18 +13,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import unquote
 
 from shoal.core.charge import check_periods
-from shoal.core.errors import DataError, InputError
+from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.records import shown_names
 from shoal.data.parquet import parquet_frames
 from shoal.data.read import scan
 from shoal.data.rows import Bins, check_missing, parse_where
 from shoal.data.times import check_calendar
+from shoal.jobs.journal import fits
 
 if TYPE_CHECKING:
     import polars as pl
 
 MICROSECOND = timedelta(microseconds=1)
 MEMBERS = ("series", "everybody")  # whom a job charges beside the subject of an aggregate
+SHAPES = {  # of stored layouts; all else is a text or nothing
+    **dict.fromkeys(("by", "missing", "sep"), str),
+    "daily": bool,
+    "numbers": [str],
+    "gap_microseconds": (int, type(None)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +192,8 @@ class Layout:
     @classmethod
     def of(cls, data: dict[str, Any]) -> Self:
         """The layout stored by `as_dict`."""
+        if not fits(data, {name: SHAPES.get(name, (str, type(None))) for name in data}):
+            raise StoredError("the layout of the job was changed or damaged; start it again")
         rest = {name: value for name, value in data.items() if name != "gap_microseconds"}
         if "periods" not in data:  # before it was asked, a period was taken as independent
             rest["periods"] = "independent"

@@ -20,6 +20,7 @@ from shoal.core.registry import dumps, loads, plan_hook
 from shoal.data.rows import MISSING
 from shoal.data.write import atomic_write
 from shoal.jobs.inputs import InputFile, Layout, find_inputs, guessed_rows
+from shoal.jobs.journal import fits
 from shoal.spec.document import DataSection
 from shoal.spec.fields import load_stored, parse_stored, read_text
 from shoal.spec.request import Request, parse_request
@@ -133,6 +134,7 @@ SCHEMA = "shoal-job/1"
 MEMORY = 160 * 2**20  # bytes a shard may take; larger ones outgrow the processor's cache
 ROW_BYTES = 160  # what one row of a shard takes while it is sorted, measured (docs/scale.md)
 MOST_SHARDS = 512
+MOST_STORED = 100_000  # shards of a stored job: on Spark twice as many as there are cores
 MANY_STEPS = 50_000  # steps of streams from which it pays to share them among threads
 ALL = ""  # the group of everybody when there are none
 
@@ -338,27 +340,67 @@ class Job:
 
 def load_job(out: str | os.PathLike[str], *, ledger: str | None = None) -> Job:
     """The job stored in a folder; `ledger` is given again when its address holds a password."""
-    notes = Path(out) / NOTES
     try:
-        found = json.loads((notes / "job.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        text = (Path(out) / NOTES / "job.json").read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{str(out)!r} holds no job; check the folder") from None
-    except ValueError:
-        raise StoredError(f"the job in {str(out)!r} is damaged; start it again elsewhere") from None
-    if found.pop("schema", None) != SCHEMA:
-        raise StoredError(f"the job in {str(out)!r} was made by another version of this program")
-    stored = {
-        group: loads((notes / "plans" / f"{name}.json").read_text(encoding="utf-8"))
-        for group, name in found.pop("plans").items()
-    }
+    except (ValueError, OSError):
+        text = ""
+    try:
+        found = json.loads(text)
+        if fits(found, {"schema": str}) and found["schema"] != SCHEMA:
+            raise StoredError(
+                f"the job in {str(out)!r} was made by another version of this program"
+            )
+        return _stored_job(Path(out), found, ledger)
+    except StoredError:
+        raise
+    except (ValueError, TypeError, ArithmeticError, OSError, RecursionError):
+        raise StoredError(
+            f"the job in {str(out)!r} was changed or damaged; start it again in another folder, "
+            "under the same --key if it has a ledger"
+        ) from None
+
+
+STORED = {  # the shape of a stored job
+    "name": str,
+    "plans": {str: str},
+    "layout": dict,
+    "inputs": [[str, int, int]],
+    "shards": int,
+    "ledger": (str, type(None)),
+    "period": str,
+    "requester": str,
+    "skip_bad": bool,
+    "seed": (int, type(None)),
+    "engine": str,
+}
+
+
+def _stored_job(out: Path, found: dict[str, Any], ledger: str | None) -> Job:
+    """The job behind stored data; an error of any sort when it is not what `store` wrote."""
+    if not fits(found, STORED) or not 0 < found["shards"] <= MOST_STORED:
+        raise TypeError("not the shape of a job")
+    plans = {group: _stored_plan(out, name) for group, name in found["plans"].items()}
     return Job(
-        out=Path(out),
-        plans=stored,
-        layout=Layout.of(found.pop("layout")),
-        inputs=tuple(InputFile(*file) for file in found.pop("inputs")),
-        ledger=ledger or found.pop("ledger"),
-        **{name: value for name, value in found.items() if name != "ledger"},
+        out=out,
+        plans=plans,
+        layout=Layout.of(found["layout"]),
+        inputs=tuple(InputFile(*file) for file in found["inputs"]),
+        ledger=ledger or found.get("ledger"),
+        seed=found.get("seed"),
+        **{name: found[name] for name in ("name", "shards", "period", "requester")},
+        **{name: found[name] for name in ("skip_bad", "engine")},
     )
+
+
+def _stored_plan(out: Path, name: str) -> Plan:
+    """The plan of this fingerprint in the notes."""
+    path = out / NOTES / "plans" / f"{name}.json"
+    plan = loads(path.read_text(encoding="utf-8"))
+    if not isinstance(plan, Plan) or plan.fingerprint != name:
+        raise StoredError(f"{str(path)!r} holds another plan than the job was begun with")
+    return plan
 
 
 def _taken(folder: Path) -> bool:

@@ -18,9 +18,51 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from shoal.core.errors import DataError
+from shoal.core.errors import DataError, StoredError
 
 STAGED = "staged"
+
+# The shapes of stored JSON: a type; a tuple of shapes, any of which will do; a list of one shape
+# for each item, or of one for every place; {str: shape} for any keys, else the keys there must be.
+Shape = Any
+MAYBE = (int, type(None))  # not said by earlier versions
+EVENTS: dict[str, Shape] = {
+    "scanned": {
+        "rows": int,
+        "unowned": int,
+        "left_out": MAYBE,
+        "off_map": MAYBE,
+        "shard_rows": [int],
+        "bad": [[str, str, MAYBE]],
+        "faults": ({str: int}, type(None)),
+    },
+    "shard": {
+        "shard": int,
+        "subjects": int,
+        "units": int,
+        "rows_released": int,
+        "releases": {str: int},
+        "refused": {str: [int, int]},
+    },
+}
+
+
+def fits(value: Any, shape: Shape) -> bool:
+    """Whether plain data has a shape; somebody may have changed the file it is from."""
+    if isinstance(shape, tuple):
+        return any(fits(value, one) for one in shape)
+    if isinstance(shape, type):
+        return type(value) is shape
+    if isinstance(shape, list):
+        if not isinstance(value, list) or (len(shape) > 1 and len(value) != len(shape)):
+            return False
+        shapes = shape * len(value) if len(shape) == 1 else shape
+        return all(map(fits, value, shapes))
+    if not isinstance(value, dict):
+        return False
+    if str in shape:
+        return all(fits(one, shape[str]) for one in value.values())
+    return all(fits(value.get(name), one) for name, one in shape.items())
 
 
 class Journal:
@@ -37,7 +79,20 @@ class Journal:
         if not self._path.exists():
             return []
         *lines, _ = self._path.read_bytes().split(b"\n")  # what follows the last newline is torn
-        return [json.loads(line) for line in lines if line]
+        return [self._event(line) for line in lines if line]
+
+    def _event(self, line: bytes) -> dict[str, Any]:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not fits(event, {"event": str}) or not fits(event, EVENTS.get(event["event"], {})):
+            raise StoredError(
+                f"the journal of the job in {str(self._out)!r} was changed or damaged; start the "
+                "job again in another folder, under the same --key if it has a ledger"
+            )
+        found: dict[str, Any] = event
+        return found
 
     def write(self, event: str, *, durable: bool = True, **said: Any) -> None:
         """Add an event; it is on the disk when this returns, unless it need not be `durable`."""

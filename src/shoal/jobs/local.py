@@ -80,7 +80,7 @@ def undone_if_empty(job: Job) -> Iterator[None]:
 
 def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     store = store_for(job)
-    scan = _scanned(journal, store) if done and job.shards > 1 else None
+    scan = _scanned(journal, store, job.shards) if done and job.shards > 1 else None
     if scan is None:
         scan = read_all(job, store, notify)
         journal.write(
@@ -171,17 +171,19 @@ def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -
     return release_shard(rows, recipe, charging)
 
 
-def _scanned(journal: Journal, store: RowStore) -> Scan | None:
+def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
     """What an earlier run read, when all of it is still on the disk; None when not."""
     events = [event for event in journal.events() if event["event"] == "scanned"]
     if not events:
         return None
     last = events[-1]
     done = journal.recover()
+    if len(last["shard_rows"]) != shards:  # read on Spark, which counts none
+        return None
     for shard, rows in enumerate(last["shard_rows"]):
         if shard not in done and store.shard(shard).height != rows:
             return None
-    off_map = last.get("off_map", 0)  # journals of earlier versions do not tell
+    off_map = last.get("off_map") or 0  # journals of earlier versions do not tell
     return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"], off_map)
 
 

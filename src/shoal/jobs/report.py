@@ -233,9 +233,9 @@ def report_of(
         spend=tuple(_spend(plans, releases)),
         shards=shards,
         shards_done=len(done),
-        rows_off_map=(scan or {}).get("off_map", 0),
-        rows_left_out=(scan or {}).get("left_out", 0),
-        bad_rows=(scan or {}).get("faults", {}),
+        rows_off_map=(scan or {}).get("off_map") or 0,
+        rows_left_out=(scan or {}).get("left_out") or 0,
+        bad_rows=(scan or {}).get("faults") or {},
     )
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from shoal.core.charge import Charge, Part
-from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
+from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError, OverBudget
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
@@ -240,5 +240,14 @@ def tally(
     found: Counter[tuple[Plan, Part]] = Counter()
     for kind, times in counts.items():
         if period in (None, kind.period) and requester in (None, kind.requester):
-            found[plan(kind.plan), Part.stored(kind.part)] += times
+            found[plan(kind.plan), _part(kind)] += times
     return from_counts(found)
+
+
+def _part(kind: Kind) -> Part:
+    try:
+        return Part.stored(kind.part)
+    except (ValueError, TypeError, AttributeError):
+        raise LedgerError(
+            "a part of a charge cannot be read: was it changed by hand? run ledger verify"
+        ) from None

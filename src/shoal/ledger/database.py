@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ Take = Callable[[Any], Any]  # of a driver's cursor
 
 ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
+
+SECRET = ("pass", "pwd", "secret", "token")  # in the name of a URL's option: its value is one
+# what libpq would read as an address, and a file would be named after, password and all
+ADDRESS = re.compile(r"\s*postgres(ql)?:|.*\b(password|host|dbname|service)\s*=", re.IGNORECASE)
 
 _ABANDONED: list[Any] = []  # pools of a parent process, kept so that nothing closes them
 
@@ -67,12 +72,14 @@ class Dialect:
 class Database:
     """An engine and its dialect; `name` is how messages call it, without passwords.
 
-    `secret` is what no message may hold: the password that opens it.
+    `secrets` are what no message may hold: the passwords that open it.
     """
 
-    def __init__(self, name: str, engine: Engine, dialect: Dialect, secret: str = "") -> None:
+    def __init__(
+        self, name: str, engine: Engine, dialect: Dialect, secrets: Sequence[str] = ()
+    ) -> None:
         self.name = name
-        self._secret = secret
+        self._secrets = secrets
         self.dialect = dialect
         self.engine = engine  # the engines made from it by options share its connections
         self._writer = engine.execution_options(**dialect.writing.options)
@@ -119,7 +126,9 @@ class Database:
     def unusable(self, error: Exception) -> LedgerError:
         """What to say when nothing was changed, and why."""
         told = f"the ledger {self.name} {self.dialect.explain(error)}"
-        return LedgerError(told.replace(self._secret, "***") if self._secret else told)
+        for secret in self._secrets:
+            told = told.replace(secret, "***")
+        return LedgerError(told)
 
     def close(self) -> None:
         """Give all connections back."""
@@ -221,10 +230,21 @@ def connect(
     if url is not None and url.get_backend_name() == "postgresql":
         return open_postgres(url, timeout=timeout), obstacle
     path = Path(where if url is None else url.database or "")
+    _check_name(path)
     if path.exists() and not writable(path):
         obstacle = obstacle or "this user may not write to the file"
     read_only = obstacle is not None
     return open_sqlite(path, timeout=timeout, read_only=read_only, shared=shared), obstacle
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a name that no file can have: too long, with a NUL in it, a link to itself."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # made, or said so, by whoever opens it
+    except (OSError, ValueError):
+        raise LedgerError("the ledger's name is none that a file can have; name another") from None
 
 
 def prepare(database: Database, obstacle: str | None) -> tuple[Database, str | None]:
@@ -271,17 +291,26 @@ def shown(where: str | Path) -> str:
         return text
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         return f"{text.partition('://')[0]}://…"
-    query = {key: value for key, value in url.query.items() if "pass" not in key.lower()}
+    query = {key: value for key, value in url.query.items() if not _is_secret(key)}
     bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
     return bare.render_as_string()
 
 
-def secret_of(url: URL) -> str:
-    """The password in a URL, wherever it stands; "" when there is none."""
-    asked = [value for key, value in url.query.items() if "pass" in key.lower()]
-    return str(url.password or (asked[0] if asked else "") or "")
+def secrets_of(url: URL) -> tuple[str, ...]:
+    """The passwords in a URL, wherever they stand."""
+    asked = (value for key, value in url.query.items() if _is_secret(key))
+    return tuple(str(value) for value in (url.password, *asked) if value)
+
+
+def _is_secret(key: str) -> bool:
+    return any(word in key.lower() for word in SECRET)
+
+
+UNREADABLE = (
+    "the ledger's URL cannot be read; write postgresql://USER@HOST:PORT/DATABASE or a file name"
+)
 
 
 def _url(where: str | Path) -> URL | None:
@@ -289,14 +318,16 @@ def _url(where: str | Path) -> URL | None:
     text = str(where)
     if text in ("", ":memory:"):
         raise LedgerError("a ledger in memory would forget what was spent; name a file")
-    if isinstance(where, Path) or "://" not in text:
+    if isinstance(where, Path):
         return None
     try:
-        url = make_url(text)
-    except ArgumentError:
-        raise LedgerError(
-            "the ledger's URL cannot be read; write postgresql://USER@HOST/DATABASE or a file name"
-        ) from None
+        url = make_url(text) if "://" in text else None
+    except (ArgumentError, ValueError):
+        raise LedgerError(UNREADABLE) from None
+    if url is None and ADDRESS.match(text):
+        raise LedgerError(UNREADABLE)
+    if url is None:
+        return None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise LedgerError(
             f"the ledger's URL is for {url.get_backend_name()}; use PostgreSQL or a SQLite file"

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
 from shoal.core.errors import LedgerError
-from shoal.ledger.database import LONGEST_PAUSE, Database, Dialect, Manner, secret_of, shown
+from shoal.ledger.database import LONGEST_PAUSE, Database, Dialect, Manner, secrets_of, shown
 from shoal.ledger.schema import OLD_TABLES, Words
 
 SENTENCES = {  # by the beginning of the driver's name for the error
@@ -64,6 +64,8 @@ def open_sqlite(path: Path, *, timeout: float, read_only: bool, shared: bool) ->
     """
     if path.is_dir():
         raise LedgerError(f"the ledger {path} is a folder; name a file")
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise LedgerError(f"the ledger {path} is a pipe or a device; name an ordinary file")
     if read_only and not path.exists():
         raise LedgerError(f"the ledger {path} does not exist; `shoal ledger limit` makes one")
     if not read_only:
@@ -109,7 +111,7 @@ def _sqlite() -> Dialect:
         words=Words(
             protect=_protect_sqlite,
             frozen=_frozen_sqlite,
-            triggers="SELECT name, sql FROM sqlite_master WHERE type = 'trigger'",
+            triggers="SELECT name, sql, tbl_name FROM sqlite_master WHERE type = 'trigger'",
             clustered=" WITHOUT ROWID",
         ),
         writing=alone,
@@ -238,9 +240,16 @@ HOUSE_LOCK = "SELECT pg_advisory_xact_lock(7309940822140973)"  # any number, alw
 
 # what a trigger does is more than its name: when it fires, on what, and what it then runs
 TRIGGERS = (
-    "SELECT tgname, tgtype || ' ' || tgenabled::text || ' ' || btrim(prosrc) FROM pg_trigger "
+    "SELECT tgname, tgtype || ' ' || tgenabled::text || ' ' || btrim(prosrc), relname "
+    "FROM pg_trigger "
     "JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid "
     "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE NOT tgisinternal "
+    "AND nspname = ANY (current_schemas(false)) "
+    # rules rewrite what is written, and row security hides what was charged from whoever charges
+    "UNION ALL SELECT rulename, definition, tablename FROM pg_rules "
+    "WHERE schemaname = ANY (current_schemas(false)) "
+    "UNION ALL SELECT 'row security', 'on', relname FROM pg_class JOIN pg_namespace "
+    "ON pg_namespace.oid = relnamespace WHERE relrowsecurity "
     "AND nspname = ANY (current_schemas(false))"
 )
 REFUSAL = "BEGIN RAISE EXCEPTION USING MESSAGE = TG_TABLE_NAME || ' is append-only'; END"
@@ -283,7 +292,7 @@ def open_postgres(url: URL, *, timeout: float) -> Database:
         newest="current_setting('transaction_isolation') = 'read committed'",
         user="SELECT current_user",
     )
-    return Database(shown(str(url)), engine, dialect, secret_of(url))
+    return Database(shown(str(url)), engine, dialect, secrets_of(url))
 
 
 UNREACHABLE = "cannot be reached; check the address, the user and that the server runs"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, TextClause, bindparam, text
@@ -21,6 +22,8 @@ from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit
 from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
 from shoal.ledger.totals import entry_eta, is_step
 
+LONGEST_NAME = 500  # bytes of a name in UTF-8: PostgreSQL indexes some 2,700 of two together
+LONGEST_KEY = 2000  # bytes of a key
 LOOKED_UP = 500  # names per statement: every database takes that many
 
 
@@ -42,6 +45,24 @@ class Entry(NamedTuple):
     hash: str
 
 
+_TYPES_OF_ROWS = {str, int, type(None)}
+
+
+def entry_of(row: Sequence[Any]) -> Entry:
+    """A row of the table, refused when it holds what this library never writes."""
+    entry = Entry(*row)
+    if type(entry.place) is not int or not _TYPES_OF_ROWS.issuperset(map(type, entry)):
+        raise LedgerError("a charge was changed by hand; run ledger verify")
+    return entry
+
+
+def counted_row(row: Sequence[Any]) -> Sequence[Any]:
+    """The names of charges and how many there are, refused in the same way."""
+    if {*map(type, row[:5])} != {str}:
+        raise LedgerError("a charge was changed by hand; run ledger verify")
+    return row
+
+
 def lines(charge: Charge) -> list[str]:
     """The subjects a charge is about: its own, and the members of an aggregate."""
     return [charge.subject, *charge.members]
@@ -58,7 +79,7 @@ def check_names(charge: Charge) -> None:
         if value in (EACH, LIFETIME):
             raise InputError(f"{field_name} is {value!r}, which stands for each one; name one")
     checked_text(charge.part.name, "part")
-    if charge.key is not None and not checked_text(charge.key, "key"):
+    if charge.key is not None and not checked_text(charge.key, "key", LONGEST_KEY):
         raise InputError("key is empty; leave it out, or give each release its own")
     if charge.members and charge.members != EVERYBODY:
         _check_members(charge)
@@ -74,24 +95,26 @@ def _check_members(charge: Charge) -> None:
         )
 
 
-def can_hold(name: str) -> bool:
+def can_hold(name: str, longest: int = LONGEST_NAME) -> bool:
     """Whether a ledger takes a name of somebody or something, the empty one too."""
     try:
-        return checked_text(name, "name") not in (EACH, LIFETIME)
+        return checked_text(name, "name", longest) not in (EACH, LIFETIME)
     except InputError:
         return False
 
 
-def checked_text(value: str, name: str) -> str:
-    """`value`, refused unless every database stores and returns it as it is."""
+def checked_text(value: str, name: str, longest: int = LONGEST_NAME) -> str:
+    """`value`, refused unless every database stores, indexes and returns it as it is."""
     if not isinstance(value, str):
         raise InputError(f"{name} is a {type(value).__name__}; it must be text")
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError:
         raise InputError(f"{name} holds half a character; give it as proper text") from None
     if "\0" in value:
         raise InputError(f"{name} holds a NUL character, which databases cut off; leave it out")
+    if size > longest:
+        raise InputError(f"{name} has {size:,} bytes; it must have at most {longest:,}")
     return value
 
 
@@ -266,27 +289,76 @@ def _kinds(data: Any) -> set[str]:
 # What the tables say.
 
 
+@contextmanager
+def as_written(what: str) -> Iterator[None]:
+    """Turns what a row raises that this library did not write into a sentence."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
+        raise LedgerError(
+            f"{what} cannot be read: was it changed by hand? run ledger verify"
+        ) from None
+
+
+class Change(NamedTuple):
+    """One link of the house chain: who did what to the rules of the ledger, and when."""
+
+    seq: int
+    at: str
+    kind: str
+    changed_by: str
+    document: dict[str, Any]
+
+
+def read_changes(connection: Connection) -> list[Change]:
+    """All that was ever done to limits, signers and checkpoints, oldest first."""
+    with as_written("a rule of the ledger"):
+        return [_change(*row) for row in connection.execute(_CHANGES)]
+
+
+def _change(seq: int, at: str, kind: str, by: str, document: str) -> Change:
+    told = json.loads(document)
+    if {*map(type, (at, kind, by))} != {str} or not isinstance(told, dict):
+        raise TypeError("a row of other making")
+    return Change(seq, at, kind, by, told)
+
+
 def read_limits(connection: Connection) -> tuple[Limit, ...]:
     """The limits in force: the last one on each scope."""
     latest: dict[Any, Limit] = {}
-    for document in connection.execute(_OF_KIND, {"kind": "limit"}).scalars():
-        told = json.loads(document)
-        period = None if told["period"] == LIFETIME else told["period"]
-        limit = Limit(**{**told, "amount": Fraction(told["amount"]), "period": period})
-        latest[limit.scope] = limit
+    with as_written("a limit of the ledger"):
+        for document in connection.execute(_OF_KIND, {"kind": "limit"}).scalars():
+            told = json.loads(document)
+            period = None if told["period"] == LIFETIME else told["period"]
+            limit = Limit(**{**told, "amount": Fraction(told["amount"]), "period": period})
+            latest[limit.scope] = limit
     return tuple(latest.values())
 
 
 def read_signers(connection: Connection) -> tuple[frozenset[str], frozenset[str]]:
-    """The public keys whose plans alone are taken, and the plans they signed."""
+    """The public keys whose plans alone are taken, and the plans they signed.
+
+    A signature counts if it holds, whatever the row around it says.
+    """
     trusted: dict[str, bool] = {}
-    for document in connection.execute(_OF_KIND, {"kind": "signer"}).scalars():
-        told = json.loads(document)
-        trusted[told["key"]] = told["trusted"]
-    signers = frozenset(key for key, good in trusted.items() if good)
-    documents = connection.execute(_OF_KIND, {"kind": "signature"}).scalars() if signers else ()
-    told_signed = (json.loads(document) for document in documents)
-    return signers, frozenset(told["plan"] for told in told_signed if told["key"] in signers)
+    signed: set[str] = set()
+    with as_written("a signer of the ledger"):
+        for document in connection.execute(_OF_KIND, {"kind": "signer"}).scalars():
+            told = json.loads(document)
+            trusted[told["key"]] = told["trusted"]
+        signers = frozenset(key for key, good in trusted.items() if good)
+        documents = connection.execute(_OF_KIND, {"kind": "signature"}).scalars() if signers else ()
+        for told in map(json.loads, documents):
+            if told["key"] in signers and _holds(told["key"], told["signature"], told["plan"]):
+                signed.add(told["plan"])
+    return signers, frozenset(signed)
+
+
+@lru_cache(maxsize=4096)
+def _holds(public: str, signature: str, told: str) -> bool:
+    from shoal.ledger.verify import Signer
+
+    return Signer.holds(public, signature, told)
 
 
 def stored_plan(connection: Connection, plan: str) -> Plan:
@@ -341,8 +413,12 @@ def heads(connection: Connection, subjects: Sequence[str]) -> dict[str, Head]:
     """The ends of the chains of those subjects that have one."""
     found: dict[str, Head] = {}
     for names in slices(list(subjects)):
-        rows = connection.execute(_HEADS, {"subjects": names})
-        found.update((subject, Head(place, digest)) for subject, place, digest in rows)
+        for subject, place, digest in connection.execute(_HEADS, {"subjects": names}):
+            if type(place) is not int or type(digest) is not str:
+                raise LedgerError(
+                    f"the charges about {subject!r} were changed by hand; run ledger verify"
+                )
+            found[subject] = Head(place, digest)
     return found
 
 
@@ -423,4 +499,5 @@ ADD_PLAN = text(
     "CAST(:document AS TEXT) WHERE NOT EXISTS (SELECT 1 FROM shoal_documents WHERE plan = :plan) "
     "ON CONFLICT DO NOTHING"
 )
+_CHANGES = text("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
 _OF_KIND = text("SELECT document FROM shoal_house WHERE kind = :kind ORDER BY seq")

@@ -18,7 +18,7 @@ from typing import Any
 from shoal.core.errors import CannotCompose
 from shoal.core.plan import Plan
 from shoal.ledger.accounts import Limit
-from shoal.ledger.entries import Entry
+from shoal.ledger.entries import Entry, as_written
 from shoal.ledger.store import SqlLedger
 from shoal.ledger.totals import Total
 
@@ -136,13 +136,15 @@ def charge_objects(ledger: SqlLedger) -> Iterator[dict[str, Any]]:
 def _costs(entry: Entry, plan: Plan) -> dict[str, Any]:
     """What charges of the same plan and eta have in common."""
     event = _event(plan)
+    with as_written("the eta of a charge"):
+        eta = None if entry.eta is None else float(Fraction(entry.eta))
     return {
         "plan": entry.plan,
         "mechanism": plan.mechanism,
         "notion": plan.guarantee.notion,
         "amount": float(plan.guarantee.amount),
         "amount_exact": str(plan.guarantee.amount),
-        "eta": None if entry.eta is None else float(Fraction(entry.eta)),
+        "eta": eta,
         "eta_exact": entry.eta,
         "neighbours": None if event is None else NEIGHBOURS,
         "event": None if event is None else event[0],

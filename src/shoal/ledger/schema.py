@@ -88,7 +88,8 @@ class Words(NamedTuple):
 
     `protect` maps each trigger of a table to the statements that make it, given the columns of
     which no two rows agree; `frozen` does so for tables that take no more rows. `triggers` is the
-    query for the triggers in force: name and what each does, as `protect` has it in the end.
+    query for the triggers in force: the name of each, what it does, as `protect` has it in the end,
+    and its table.
     `steady` holds writers off until the transaction ends, so that the ends of all chains are of
     one moment; `old` does so for programs of version 2.
     """
@@ -136,6 +137,8 @@ def now() -> str:
 def house_head(connection: Connection) -> Head:
     """The end of the house chain, whichever table holds it."""
     rows = connection.execute(_HOUSE_HEAD).all()
+    if not all(type(seq) is int and type(digest) is str for seq, digest in rows):
+        raise LedgerError("the ledger's rules were changed by hand; run ledger verify")
     return max((Head(seq, digest) for seq, digest in rows), default=NO_LINK)
 
 
@@ -225,8 +228,9 @@ def version(connection: Connection) -> int:
     found = connection.execute(newest).scalar()
     if found is None:
         return 0
-    if not str(found).isdigit():
-        raise LedgerError(f"the ledger says its version is {found!r}; was it changed by hand?")
+    if not str(found).isdecimal() or len(str(found)) > 9:
+        shown = str(found)[:20]
+        raise LedgerError(f"the ledger says its version is {shown!r}; was it changed by hand?")
     return int(found)
 
 

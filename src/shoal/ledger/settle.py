@@ -31,7 +31,6 @@ from shoal.ledger.entries import (
     KEYS,
     KNOWN_PLAN,
     VERSION,
-    Entry,
     adding,
     asked_for,
     caught_up,
@@ -40,6 +39,7 @@ from shoal.ledger.entries import (
     checked_release,
     continued,
     document_of,
+    entry_of,
     heads,
     lines,
     loaded,
@@ -486,7 +486,7 @@ class Till:
             keys = [key for who, key in places if who == requester]
             for names in slices(keys):
                 for row in connection.execute(KEYS, {"requester": requester, "keys": names}).all():
-                    entry = Entry(*row)
+                    entry = entry_of(row)
                     for place in places[requester, str(entry.key)]:
                         check_same(entry, charges[place])
                         yield place, unpack(entry, self.books.plan(connection, entry.plan))

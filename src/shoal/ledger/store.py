@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from sqlalchemy import Connection, TextClause, text
 
@@ -26,7 +26,18 @@ from shoal.core.registry import Shown
 from shoal.core.rng import Rng
 from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
-from shoal.ledger.entries import Entry, checked_text, loaded, read_limits, unpack
+from shoal.ledger.entries import (
+    Change,
+    Entry,
+    as_written,
+    checked_text,
+    counted_row,
+    entry_of,
+    loaded,
+    read_changes,
+    read_limits,
+    unpack,
+)
 from shoal.ledger.rules import least_total, parallel, standard_conversions, told
 from shoal.ledger.schema import (
     HOUSE,
@@ -73,7 +84,7 @@ def ledger_or_nothing(where: str) -> Iterator[SqlLedger]:
 
     Only when the work inside fails: a command that was refused leaves no trace.
     """
-    new = "://" not in where and not Path(where).exists()
+    new = "://" not in where and not os.path.exists(where)
     empty = False
     try:
         with open_ledger(where) as ledger:
@@ -91,16 +102,6 @@ def _remove(path: Path) -> None:
     for name in (path, *(path.with_name(path.name + tail) for tail in ("-wal", "-shm"))):
         with suppress(OSError):
             name.unlink()
-
-
-class Change(NamedTuple):
-    """One link of the house chain: who did what to the rules of the ledger, and when."""
-
-    seq: int
-    at: str
-    kind: str
-    changed_by: str
-    document: dict[str, Any]
 
 
 class SqlLedger(Shown):
@@ -221,12 +222,7 @@ class SqlLedger(Shown):
 
     def changes(self) -> list[Change]:
         """All that was ever done to limits, signers and checkpoints, oldest first."""
-        asked = text("SELECT seq, at, kind, changed_by, document FROM shoal_house ORDER BY seq")
-        rows = self.database.read(lambda connection: connection.execute(asked).all())
-        return [
-            Change(row.seq, row.at, row.kind, row.changed_by, json.loads(row.document))
-            for row in rows
-        ]
+        return self.database.read(read_changes)
 
     def spent(
         self,
@@ -325,7 +321,7 @@ class SqlLedger(Shown):
         names = ", ".join(Entry._fields)
         asked = text(f"SELECT {names} FROM shoal_entries WHERE subject = :subject ORDER BY place")
         rows = self.database.read(partial(_fetched, asked, {"subject": subject}))
-        return [Entry(*row) for row in rows]
+        return [entry_of(row) for row in rows]
 
     def each_charge(self) -> Iterator[Entry]:
         """All charges, subject by subject, fetched as they are needed."""
@@ -341,7 +337,7 @@ class SqlLedger(Shown):
             if not rows:
                 return
             for row in rows:
-                yield Entry(*row)
+                yield entry_of(row)
             subject, place = rows[-1].subject, rows[-1].place
 
     def release(self, entry: Entry) -> Release:
@@ -486,7 +482,7 @@ def _counted(
     wanted = {name: value for name, value in given.items() if f":{name}" in asked.text}
     found = connection.execute(asked, wanted)
     counted = []
-    for name, group in groupby(found, key=lambda row: row[0]):
+    for name, group in groupby(map(counted_row, found), key=lambda row: row[0]):
         counts = Counter({Kind(*row[1:5]): row[5] for row in group})
         counted.append((name, counts if name == EACH else counts + everybody.counts))
     return counted
@@ -503,7 +499,8 @@ def _etas(connection: Connection, subject: str, period: str | None, requester: s
         + "GROUP BY eta"
     )
     rows = connection.execute(asked, {"subject": subject, **given})
-    return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
+    with as_written(f"an eta charged about {subject!r}"):
+        return [(None if eta is None else Fraction(eta), times) for eta, times in rows]
 
 
 # Daily use: a ledger with the names of a charge filled in.

@@ -39,8 +39,19 @@ from shoal.ledger.schema import (
 )
 from shoal.ledger.totals import entry_eta, is_step
 
+NOWHERE = 2**63  # the place of a link whose number is none: after all others
 SHOWN = 20  # problems listed; one edit breaks every link after it
 FETCHED = 5000  # rows at once
+# the public keys of small order, without their highest bit: anybody can sign for them
+WEAK = frozenset(
+    bytes.fromhex(first + 30 * fill + last)
+    for first, fill, last in (
+        *((first, "00", "00") for first in ("00", "01")),
+        *((first, "ff", "7f") for first in ("ec", "ed", "ee")),
+        ("26", "", "e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+        ("c7", "", "176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
+    )
+)
 _PLAIN = re.compile(r"\[-?\d+(,-?\d+)*\]").fullmatch  # the usual value: whole numbers
 
 
@@ -135,13 +146,13 @@ class Inspection:
     def _follow_house(self, tables: list[str]) -> None:
         at = None
         for seq, table, row in merge(*map(self._rows, tables), key=itemgetter(0)):
-            self.problems.extend(_broken(self.house, table, row))
+            self.problems.extend(_broken(self.house, table, row, seq))
             self.house = Head(seq, row["hash"])
             self.links += 1
             if self.house.hash == self.wanted:
                 at = self.links
             if table == "shoal_house":
-                self._read_house(row)
+                self._read_house({**row, "seq": seq})
             if table == "shoal_charges" and _unpacked(row["release"], None) is None:
                 self.problems.append(f"link {seq} ({table}) does not hold a release of its plan")
         if at is not None:
@@ -151,7 +162,8 @@ class Inspection:
         statement = text(f"SELECT * FROM {table} ORDER BY seq")
         rows = self.connection.execute(statement, execution_options={"yield_per": FETCHED})
         for row in rows.mappings():
-            yield row["seq"], table, dict(row)
+            seq = row["seq"]
+            yield (seq if type(seq) is int else NOWHERE), table, dict(row)
 
     def _read_house(self, row: dict[str, Any]) -> None:
         try:
@@ -159,7 +171,11 @@ class Inspection:
             if row["kind"] == "checkpoint":
                 numbers = {name: int(document[name]) for name in ("subjects", "charges")}
                 self.checkpoints.append({**row, **numbers, "signature": document["signature"]})
-        except (ValueError, TypeError, KeyError):
+            if row["kind"] == "signature" and not Signer.holds(
+                document["key"], document["signature"], document["plan"]
+            ):
+                self.problems.append(f"the signature of a plan in link {row['seq']} is false")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.problems.append(f"link {row['seq']} (shoal_house) does not say what it should")
 
     # The chains of the subjects.
@@ -179,16 +195,17 @@ class Inspection:
                         self.since = last.seq - at
                     last, subject, house = NO_LINK, row[0], 0
                 *fields, digest = row
-                if row[1] != last.seq + 1:
+                place, house_now = (n if type(n) is int else NOWHERE for n in (row[1], row[11]))
+                if place != last.seq + 1:
                     self._wrong(row, f"follows charge {last.seq}: a row is missing or was added")
                 if digest != entry_hash(last.hash, fields):
                     self._wrong(row, "was changed, or does not continue the chain before it")
-                self._judge(row, house)
-                house = row[11]
-                last = Head(row[1], digest)
+                self._judge(row, house, house_now)
+                house = house_now
+                last = Head(place, digest)
                 self.ends[subject] = last
                 if digest == self.wanted:
-                    found, at = subject, row[1]
+                    found, at = subject, place
                 for index in range(len(places)):
                     if house < places[index]:
                         cover[index][subject] = last
@@ -197,7 +214,7 @@ class Inspection:
         for checkpoint, ends in zip(self.checkpoints, cover, strict=True):
             self._check_cover(checkpoint, ends)
 
-    def _judge(self, row: Any, house: int) -> None:
+    def _judge(self, row: Any, before: int, house: int) -> None:
         """What is wrong with what a charge says."""
         name = row[3]
         if name not in self.plans:
@@ -216,7 +233,7 @@ class Inspection:
         plain = isinstance(value, str) and _PLAIN(value)
         if not (aside or plain) and _unpacked(value, plan) is None:
             self._wrong(row, "does not hold a release of its plan")
-        if not isinstance(row[11], int) or not house <= row[11] <= self.house.seq:
+        if not before <= house <= self.house.seq or house == NOWHERE:
             self._wrong(row, "was not decided under the rules of its time")
 
     def _read_plan(self, name: str) -> None:
@@ -270,12 +287,20 @@ class Inspection:
         """Triggers against changes that were removed, switched off or hollowed out."""
         from shoal.ledger.engines import trigger_says
 
-        found = self.connection.exec_driver_sql(self.words.triggers)
-        active = {str(name): str(does) for name, does in found}
+        found = self.connection.exec_driver_sql(self.words.triggers).all()
+        active = {str(name): str(does) for name, does, _ in found}
         wanted = {table: self.words.protect(table, keys) for table, keys in UNIQUE.items()}
         if "shoal_charges" in present:
             del wanted["shoal_versions"]  # made by another version, in its own words
             wanted |= {table: self.words.frozen(table) for table in OLD_TABLES}
+        known = {name for triggers in wanted.values() for name in triggers}
+        strange = sorted({str(name) for name, _, table in found if table in wanted} - known)
+        if "shoal_charges" in present:  # the old versions' own are on their tables
+            strange = [name for name in strange if not name.startswith(OLD_TABLES)]
+        self.problems.extend(
+            f"trigger or rule {name!r} is none of this library's: it may change what is written"
+            for name in strange
+        )
         for table, triggers in wanted.items():
             for name, making in triggers.items():
                 if name not in active:
@@ -289,10 +314,10 @@ class Inspection:
         self.problems.append(f"charge {row[1]} about {row[0]!r} {told}")
 
 
-def _broken(last: Head, table: str, row: dict[str, Any]) -> Iterator[str]:
+def _broken(last: Head, table: str, row: dict[str, Any], seq: int) -> Iterator[str]:
     """What is wrong with a link of the house chain itself."""
     where = f"link {row['seq']} ({table})"
-    if row["seq"] != last.seq + 1:
+    if seq != last.seq + 1:
         yield f"{where} follows link {last.seq}: a row is missing or was added"
     if row["previous"] != last.hash:
         yield f"{where} does not continue the chain before it"
@@ -375,6 +400,8 @@ class Signer:
             raise InputError(
                 f"signer is {public!r}; it must be the 64 hexadecimal digits of a public key"
             )
+        if _weak(public):
+            raise InputError(f"signer is {public!r}, a key that anybody can sign for; make another")
         return public
 
     @staticmethod
@@ -383,6 +410,8 @@ class Signer:
         from cryptography.exceptions import InvalidSignature
 
         key, _, digits = signature.rpartition(":")
+        if _weak(public):
+            return False
         try:
             known = _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
             known.verify(bytes.fromhex(digits), told.encode())
@@ -396,6 +425,15 @@ def _signed(checkpoint: dict[str, Any], signature: str, signer: str | None) -> b
         checkpoint["previous"], checkpoint["name"], checkpoint["subjects"], checkpoint["charges"]
     )
     return Signer.holds(signer or signature.partition(":")[0], signature, told)
+
+
+def _weak(public: str) -> bool:
+    try:
+        raw = bytearray.fromhex(public)
+    except ValueError:
+        return False  # no key at all
+    raw[-1:] = bytes(byte & 0x7F for byte in raw[-1:])
+    return bytes(raw) in WEAK
 
 
 def _public(key: Any) -> str:

@@ -269,12 +269,13 @@ Probabilities = Annotated[list[Any], PlainValidator(probabilities), WithJsonSche
 def read_text(path: Path, what: str) -> str:
     """The text of a file; refused in a sentence when it cannot be read."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
+        with path.open("rb") as stream:  # read, not asked: a device has no size
+            raw = stream.read(LARGEST_FILE + 1)
+        if len(raw) > LARGEST_FILE:
             raise InputError(
-                f"{what} {str(path)!r} has {path.stat().st_size:,} bytes; at most "
-                f"{LARGEST_FILE:,} are read: is it data?"
+                f"{what} {str(path)!r} has more than {LARGEST_FILE:,} bytes: is it data?"
             )
-        return path.read_text(encoding="utf-8-sig")  # some editors mark the beginning
+        return raw.decode("utf-8-sig")  # some editors mark the beginning
     except FileNotFoundError:
         raise InputError(f"{what} {str(path)!r} does not exist; check the path") from None
     except IsADirectoryError:

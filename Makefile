@@ -56,7 +56,7 @@ studio: .venv/.with-studio $(PAGE)
 views: $(PAGE)
 
 # the pictures of docs/studio, taken by the browser tests
-SHOTS := leak places places-policy day day-event ties budget audit operator person
+SHOTS := leak places places-policy day day-event ties ties-town budget audit operator person
 shots: .venv/.with-dev $(PAGE)
 	SHOAL_SHOTS=docs/studio SHOAL_SHOTS_ONLY="$(SHOTS)" $(BIN)/python -m pytest -q tests/studio
 

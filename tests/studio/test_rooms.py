@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,16 @@ from shoal.additive.choice import choose
 from shoal.data.generate import friends_places
 from shoal.ledger import entries
 from shoal.spec.request import read_request
-from tests.studio.conftest import LOOKS, PATIENCE_MS, Studio, enter, every_look, started, stopped
+from tests.studio.conftest import (
+    LOOKS,
+    PATIENCE_MS,
+    Studio,
+    enter,
+    every_look,
+    one_look,
+    started,
+    stopped,
+)
 
 pytestmark = pytest.mark.xdist_group("studio")  # one browser for all
 
@@ -172,8 +182,8 @@ def test_leak_opens_the_example_and_finds_the_epsilon_of_an_error(page: Any, loo
     )
 
 
-@LOOKS
-def test_day_shows_and_plays(page: Any, look: Look) -> None:
+@pytest.mark.slow
+def test_day_shows_and_plays(page: Any) -> None:
     enter(page, "day")
     page.click("text=Try an example day")
     sees(page, "beliefCurves")
@@ -182,7 +192,7 @@ def test_day_shows_and_plays(page: Any, look: Look) -> None:
     page.focus(".player-bar input")
     page.keyboard.press("ArrowLeft")
     assert "slot 71 of 72, 23:30" in page.inner_text("output")
-    look(page, "day")
+    every_look(page, "day")
 
 
 def test_day_learns_from_a_file_and_plays_a_day_of_it(
@@ -200,6 +210,10 @@ def test_day_learns_from_a_file_and_plays_a_day_of_it(
     saved(page, "day.json", tmp_path)
     states = read_request(tmp_path / "shoal.toml").task.family[0].states
     assert states == ("clinic", "home", "work")
+    one_look(page, "day-own")
+    page.uncheck("label:has-text('clinic') input")
+    page.click("text=Find the check")
+    refuses(page, "tick at least one context")
 
 
 @pytest.mark.slow
@@ -353,39 +367,46 @@ def test_ties_shows_the_attack_on_a_made_up_town_in_every_look(page: Any) -> Non
     page.wait_for_selector(f"figcaption:has-text('they think {name} is')")
 
 
-@pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Half a year of releases about three people and one whose name is HTML."""
-    first = datetime(2026, 3, 2, 9, tzinfo=UTC)
-    times = iter(first + timedelta(days=19 * at) for at in range(100))
-    monkeypatch.setattr(entries, "now", lambda: next(times).isoformat(timespec="microseconds"))
+def charged(path: Path, people: tuple[str, ...]) -> Path:
+    """A ledger with one release about each of `people`."""
     chain = shoal.MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["a", "b"], length=90)
     plan = shoal.calibrate(shoal.count(chain.states, "a"), shoal.EachEntry(), chain, epsilon="0.5")
-    with shoal.open_ledger(tmp_path / "budget.db") as book:
+    with shoal.open_ledger(path) as book:
         book.limit(4, unit="epsilon")
-        for at, who in enumerate(("ann", "bert", "cleo", "ann", "bert", HOSTILE)):
+        for at, who in enumerate(people):
             asker = ("clinic", "insurer")[at % 2]
             plan.release(["a", "b"] * 45, ledger=book, subject=who, requester=asker)
-    return tmp_path / "budget.db"
+    return path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Half a year of releases about three people."""
+    first = datetime(2026, 3, 2, 9, tzinfo=UTC)
+    times = iter(first + timedelta(days=17 * at) for at in range(100))
+    monkeypatch.setattr(entries, "now", lambda: next(times).isoformat(timespec="microseconds"))
+    names = ("ann", "bert", "ann", "cleo", "ann", "ann", "bert", "ann")
+    return charged(tmp_path / "budget.db", names)
 
 
 @LOOKS
-def test_a_ledger_is_read_and_its_chain_checked(page: Any, ledger: Path, look: Look) -> None:
+def test_a_ledger_is_read_and_its_chain_checked(
+    page: Any, studio: Studio, ledger: Path, look: Look
+) -> None:
+    shutil.copy(ledger, studio.folder / "budget.db")
     enter(page, "budget")
-    page.fill("input[type=text]", str(ledger))
     page.click("text=Open it")
-    page.wait_for_selector("text=The chain is whole")
+    page.wait_for_selector("text=The chain is whole: 8 charges")
+    assert "ann has ε" in page.inner_text(".answer")
+    assert "2026" in page.inner_text("[data-name=budgetLine]")
+    assert "3.5" in page.inner_text("tbody tr >> nth=2 >> td >> nth=2")  # of four, half was spent
+    look(page, "budget")
+    page.select_option("label:has-text('account') select", index=2)
+    page.wait_for_selector(".answer:has-text('cleo has')")
+    give(page, charged(ledger.with_stem("odd"), (HOSTILE,)))
+    page.wait_for_selector("text=The chain is whole: 1 charge in")
     assert page.locator("img").count() == 0
     assert HOSTILE in page.inner_text("table")
-    assert "3" in page.inner_text("tbody tr >> nth=0 >> td >> nth=2")  # of four, one was spent
-    assert "2026" in page.inner_text("[data-name=budgetLine]")
-    look(page, "budget")
-
-
-def test_a_copy_of_a_ledger_is_read_too(page: Any, ledger: Path) -> None:
-    enter(page, "budget")
-    give(page, ledger)
-    page.wait_for_selector("text=The chain is whole: 6 charges")
 
 
 @LOOKS
@@ -513,16 +534,6 @@ def test_ties_refuses_what_has_no_friends(page: Any, town: tuple[Path, Path, Pat
         refuses(page, words)
 
 
-def test_day_refuses_a_day_without_anything_to_hide(page: Any, contexts: Path) -> None:
-    enter(page, "day")
-    give(page, contexts)
-    sees(page, "beliefCurves")
-    for ticked in page.locator("input[type=checkbox]:checked").all():
-        ticked.uncheck()
-    page.click("text=Find the check")
-    refuses(page, "tick at least one context")
-
-
 def test_a_column_that_cannot_be_guessed_is_asked_for(page: Any, tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("y,x\n" + "".join(f"52.{at % 10},13.{at % 7}\n" for at in range(40)))
@@ -598,7 +609,7 @@ def test_a_studio_that_died_is_told_and_the_page_goes_on(browser: Any, tmp_path:
     page.set_default_timeout(PATIENCE_MS)
     page.goto(first.address)
     enter(page, "ties")
-    page.fill("text=people >> input", "12")
+    page.fill("form label:has-text('people') input", "12")
     stopped(first)
     page.click("text=Draw the ties")
     assert "The studio does not answer" in problem(page)

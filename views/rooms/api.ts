@@ -18,6 +18,8 @@ export interface Bench {
   spec: string;
   files: Record<string, string>;
   plan?: string;
+  /** Command lines about the file that was opened. */
+  commands?: string[];
 }
 
 /** A file of one's own and the columns that were chosen. */

@@ -9,14 +9,15 @@ from typing import Any
 from shoal.additive.choice import choose
 from shoal.core.errors import InputError
 from shoal.core.registry import dumps, loads
-from shoal.studio.bench import SPEC, request_of
+from shoal.studio.bench import SPEC, request_of, texts
 from shoal.studio.work import Say
 
+# where a room names none that are about the person's own file
 COMMANDS = {
     "leak": [
         "shoal leak shoal.toml",
         "shoal plan shoal.toml",
-        "shoal release shoal.toml DATA -o release.json --ledger budget.db",
+        "shoal release shoal.toml days.csv -o release.json --ledger budget.db",
     ],
     "places": ["shoal plan shoal.toml", "shoal stream shoal.toml < track.jsonl"],
     "day": ["shoal plan shoal.toml", "shoal stream shoal.toml < contexts.jsonl"],
@@ -39,7 +40,7 @@ def take_away(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
     spec, files = str(params["spec"]), dict(params.get("files") or {})
     return {
         "files": {SPEC: spec, **files, "plan.json": dumps(plan) + "\n"},
-        "commands": "\n".join(COMMANDS[room]) + "\n",
+        "commands": "\n".join(texts(params, "commands") or COMMANDS[room]) + "\n",
         "notebook": notebook(spec, files),
     }
 

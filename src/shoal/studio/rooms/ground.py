@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,6 +92,17 @@ def learned(params: Mapping[str, Any]) -> Ground:
         about.append(f"{fitted.outside - missing:,} positions lie beyond the map")
     files = {"model.json": dumps(fitted.chain)}
     return Ground(LEARNED, files, _data(params), fitted.chain.size, "; ".join(about), float(cell))
+
+
+def commands(params: Mapping[str, Any]) -> list[str]:
+    """Command lines about the person's own file."""
+    file, step = Path(text(params, "file")), step_of(readings(params))
+    every = "" if step is None else f" --every {step:g}s"
+    return [
+        "shoal plan shoal.toml",
+        f"shoal attack shoal.toml {shlex.quote(file.name)}{every}",
+        f"shoal release shoal.toml {shlex.quote(file.name)}{every} -o released.geojson",
+    ]
 
 
 def _data(params: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ SIMULATED = 100
 MOST_STATES = 60  # a heat map of more is no picture; the command line takes more
 OWN = ("additive", "chains")  # families whose mechanisms are about series
 EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}
+COMMANDS = (
+    "shoal leak shoal.toml",
+    "shoal plan shoal.toml",
+    "shoal release shoal.toml {} -o release.json --ledger budget.db",
+)
 
 SPEC = """\
 # Made in the studio. Try:  shoal leak shoal.toml    shoal plan shoal.toml
@@ -82,8 +88,14 @@ def open_series(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "fits": fit_words(check),
         "about": ". ".join(filter(None, (data.describe(), pauses))),
         "gap": gap,
+        "commands": [line.format(_file_name(params)) for line in COMMANDS],
         "leak": leak_words(chain, epsilon),
     }
+
+
+def _file_name(params: Mapping[str, Any]) -> str:
+    """The file as its owner calls it, quoted for a shell."""
+    return shlex.quote(Path(str(params.get("file") or "days.csv")).name)
 
 
 def fit_words(check: FitCheck) -> str:

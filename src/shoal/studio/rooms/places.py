@@ -24,6 +24,7 @@ from shoal.studio.bench import number, request_of, text, texts
 from shoal.studio.rooms.ground import (
     Ground,
     backdrop,
+    commands,
     learned,
     own_track,
     people,
@@ -86,6 +87,7 @@ def plan(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
         "about": ground.about,
         "cell_km": ground.cell_km,
         "people": people(params) if own else [],
+        "commands": commands(params) if own else [],
     }
 
 

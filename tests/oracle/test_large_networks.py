@@ -108,6 +108,17 @@ def test_left_out_variables_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert missed >= 1
 
 
+@pytest.mark.parametrize("scale", [0.7, 5.0, 2e6])
+def test_what_is_left_out_costs_all_it_can_move(scale: float) -> None:
+    """A copy of three times the weight: 4 / scale is lost, and no smaller price would cover it."""
+    net = BayesNet.of({"a": [0.5, 0.5], "b": [[1.0, 0.0], [0.0, 1.0]]}, parents={"b": ["a"]})
+    query = shoal.variable_sum(net, {"a": {"1": 1}, "b": {"1": 3}})
+    weights = _weights(query)
+    run = large._LeavingOut(net, net.parts[0], weights).run(frozenset({1}), [0])
+    lower, upper = large._followed(net, run, weights).interval(scale)
+    assert lower <= 4 / scale <= upper <= 4 / scale * (1 + 1e-6)
+
+
 def _weights(query: VariableSum) -> list[np.ndarray]:
     return [np.array(row) - min(row) for row in query.multiples()]
 

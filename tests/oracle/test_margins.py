@@ -20,6 +20,7 @@ import shoal
 from shoal.additive.choice import MECHANISMS, verify_promise
 from shoal.additive.cone import RULES, leak, prepare
 from shoal.additive.mixture import lattice_loss, mixture_loss
+from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import eta_above, float_below
 from shoal.core.plan import Additive
 from shoal.noise.lattice import round_up
@@ -199,9 +200,25 @@ def extreme_tables(count: int) -> list[np.ndarray]:
     return tables
 
 
+def tabled(law: dict[tuple[int, ...], Fraction], weights: tuple[tuple[int, ...], ...]) -> Decimal:
+    """The true loss of a count drawn by a table, its rows the counts 0, 1, 2, …"""
+    size, worst = len(next(iter(law))), Fraction(1)
+    for place, column in product(range(size), zip(*weights, strict=True)):
+        values = [v for v in (0, 1) if any(p and xs[place] == v for xs, p in law.items())]
+        chances = [
+            sum(p * w for p, w in zip(given(law, place, value), column, strict=True))
+            for value in values
+        ]
+        worst = max(worst, Fraction(max(chances)) / min(chances))
+    return decimal(worst).ln()
+
+
 def checked(plan: shoal.Plan, law: dict[tuple[int, ...], Fraction], epsilon: Fraction) -> None:
-    assert isinstance(plan.body, Additive)
-    truth = enumerated(law, plan.body.noise.scale)
+    if isinstance(plan.body, Tabulated):
+        truth = tabled(law, plan.body.weights)
+    else:
+        assert isinstance(plan.body, Additive)
+        truth = enumerated(law, plan.body.noise.scale)
     assert truth <= decimal(epsilon), plan.mechanism
     assert decimal(verify_promise(plan)) >= truth, plan.mechanism
 

@@ -222,3 +222,14 @@ def test_a_stored_and_resumed_stream_is_the_uninterrupted_one() -> None:
             other = shoal.loads(shoal.dumps(other))
             assert first == second
             assert one.state == other.state
+
+
+def test_secrets_that_ask_for_falls_too_are_given_them() -> None:
+    """Either way of asking; a plan for rises alone let a belief of .8 fall to 0."""
+    day = shoal.DayChain.of([[[0.6, 0.4], [0.3, 0.7]]], initial=[0.5, 0.5])
+    event = shoal.visit(["1"])
+    asked = shoal.mask(day, Events.of(event), delta=0.1, lower=True)
+    own = shoal.mask(day, Events.of(event).as_rise(lower=True), delta=0.1)
+    for plan in (asked, own):
+        assert plan.task.secrets.change == "rise-and-fall"  # type: ignore[attr-defined]
+    assert asked.fingerprint == own.fingerprint

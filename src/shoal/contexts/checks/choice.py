@@ -173,7 +173,8 @@ def _event_amount(
     if (delta is None) == (epsilon is None):
         raise InputError("give delta (a rise of belief) or epsilon (a factor of odds), one of them")
     if epsilon is None:
-        return exact(delta if delta is not None else 0, "delta"), secrets.as_rise(lower=lower)
+        both = lower or secrets.change == "rise-and-fall"  # whoever asked for it that way
+        return exact(delta if delta is not None else 0, "delta"), secrets.as_rise(lower=both)
     if lower:
         raise InputError("lower goes with delta; odds are bounded both ways already")
     return positive(epsilon, "epsilon"), replace(secrets, change="odds")

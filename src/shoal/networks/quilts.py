@@ -20,13 +20,15 @@ from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Proof
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.graph import d_connected, distances, moral
+from shoal.networks.graph import Neighbours, d_connected, distances, moral
 from shoal.networks.influence import network_influence
+from shoal.networks.local_quilts import local_candidates
 
-Strategy = Literal["all", "distance"]
+Strategy = Literal["all", "distance", "local"]
 ALL_NODES = 10  # up to this many tied variables every set is tried
 PAIR_NODES = 48  # and up to this many all sets of one and two
-MOST_NODES = 128  # beyond this many tied variables the search would take minutes
+MOST_NODES = 128  # beyond this many tied variables only rings nearby are looked at
+MOST_LOCAL = 2000  # and beyond this many even those take minutes
 MAX_CELLS = 2**18  # values a quilt and its variable may have together
 KEPT_BACK = 1e-11  # of epsilon, so that a second evaluation fits too
 
@@ -48,8 +50,9 @@ class NodeCost(NamedTuple):
 
 
 def strategy_for(net: BayesNet) -> Strategy:
-    """Every set where all components are small; otherwise separators by distance."""
-    return "all" if max(map(len, net.parts)) <= ALL_NODES else "distance"
+    """Every set where all components are small; otherwise separators by distance; rings at last."""
+    tied = max(map(len, net.parts))
+    return "all" if tied <= ALL_NODES else "distance" if tied <= MOST_NODES else "local"
 
 
 def nearby(net: BayesNet, node: int, quilt: Sequence[int]) -> frozenset[int]:
@@ -83,14 +86,26 @@ def node_quilts(net: BayesNet, node: int, strategy: Strategy) -> tuple[NodeQuilt
 
 @lru_cache(maxsize=64)
 def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, ...], ...]:
-    """`node_quilts` of every variable. Refused beyond 128 tied variables."""
-    tied = max(map(len, net.parts))
-    if tied > MOST_NODES:
+    """`node_quilts` of every variable. Refused beyond 128 tied variables, 2,000 for rings only."""
+    tied, most = max(map(len, net.parts)), MOST_LOCAL if strategy == "local" else MOST_NODES
+    if tied > most:
         raise Refused(
-            f"quilts are searched among at most {MOST_NODES} tied variables, not {tied}; "
+            f"quilts are searched among at most {most} tied variables, not {tied}; "
             "use exact, wasserstein or group"
         )
+    if strategy == "local":
+        graph = moral(net.above)
+        return tuple(_local_quilts(net, graph, node) for node in range(len(net.variables)))
     return tuple(node_quilts(net, node, strategy) for node in range(len(net.variables)))
+
+
+def _local_quilts(net: BayesNet, graph: Neighbours, node: int) -> tuple[NodeQuilt, ...]:
+    """The useful ones among rings around a variable."""
+    found: dict[int, NodeQuilt] = {}
+    for quilt in map(NodeQuilt._make, local_candidates(net, graph, node)):
+        if quilt.nearby not in found or quilt.influence < found[quilt.nearby].influence:
+            found[quilt.nearby] = quilt
+    return _frontier(found)
 
 
 def family_quilts(

@@ -38,7 +38,7 @@ class NetworkEntryLift:
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
-        lifted, quilts = _blocks(self._net, self._query), _quilts(self._net)
+        lifted, quilts = _blocks(self._net, self._query), _quilts(self._net, self._query)
         least = math.inf if quilts is None else quilt_loss(quilts, eta)
         if lifted is None:
             least = min(least, _walks_loss(_reaches(self._net, self._query), eta))
@@ -51,7 +51,7 @@ class NetworkEntryLift:
     def largest(self, epsilon: float) -> LiftedModel:
         """The largest eta whose loss is at most epsilon."""
         epsilon *= 1 - MARGIN
-        quilts = _quilts(self._net)
+        quilts = _quilts(self._net, self._query)
         answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
         lifted = _blocks(self._net, self._query)
         if lifted is None:
@@ -114,10 +114,18 @@ def _by_quilt(quilts: tuple[tuple[NodeQuilt, ...], ...], epsilon: float) -> Lift
     return LiftedModel.at(eta, loss, max(costs).node, worst.nearby * eta, "quilt")
 
 
-def _quilts(model: BayesNet) -> tuple[tuple[NodeQuilt, ...], ...] | None:
-    """The quilts of a network; None when it is too large to search."""
+def _quilts(model: BayesNet, query: Query | None) -> tuple[tuple[NodeQuilt, ...], ...] | None:
+    """The quilts of a network; None when it is too large to search.
+
+    Rings of a large network, which take seconds, are looked at where nothing else is to be had.
+    """
+    strategy = strategy_for(model)
+    if strategy == "local" and (
+        _blocks(model, query) is not None or np.isfinite(_reaches(model, query)).all()
+    ):
+        return None
     try:
-        return network_quilts(model, strategy_for(model))
+        return network_quilts(model, strategy)
     except Refused:
         return None
 

@@ -12,10 +12,12 @@ from sqlalchemy import select, update
 
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.gateway import app
-from shoal.gateway.advance import Reading
+from shoal.gateway.advance import Output, Reading
 from shoal.gateway.crowd import Crowd, Spoiled, side_by_side
+from shoal.gateway.hub import Hub
 from shoal.gateway.problems import Problem
-from shoal.gateway.rounds import Asked, close_due, next_close, take_all, warm_up
+from shoal.gateway.rounds import Asked, Closing, close_due, next_close, take_all, warm_up
+from shoal.gateway.sight import Seen, Sight
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import OUTPUTS, STREAMS
@@ -187,3 +189,34 @@ def test_a_crowd_gathers_while_others_are_under_way_and_is_bounded() -> None:
     assert [each for each in told if isinstance(each, int)] == [0, 2, 4, 6, 8]
     assert isinstance(told[9], Problem)  # one too many waited
     assert [type(told[n]) for n in (1, 3, 5, 7)] == [InputError] * 4
+
+
+def test_an_output_that_comes_from_two_sides_is_sent_once() -> None:
+    """Read from the store just before this worker is told that it closed the slot itself."""
+    outputs = [Output(n, float(n), f'{{"id":{n}}}') for n in range(7)]
+    where, stored = Address("one", "ada", "s"), outputs[:4]
+
+    class Stored:
+        async def reading(self, space: str, work: Any) -> list[Output]:
+            return list(stored)
+
+    async def heard() -> list[bytes]:
+        hub = Hub(Stored(), Seen(), 60.0, 1)  # type: ignore[arg-type]
+        hub.admit("key")
+        frames = hub.follow(Sight("one", "uid", "viewer"), 2, "key", lambda: None)
+        told = [await anext(frames)]
+        stored[:] = outputs[3:4]
+        told.append(await anext(frames))
+        hub.publish([Closing(where, "uid", outputs[3:4])])
+        hub.publish([Closing(where, "uid", outputs[3:5])])
+        told.append(await anext(frames))
+        hub.publish([Closing(where, "uid", outputs[6:7])])  # 5 was closed elsewhere
+        stored[:] = outputs[5:7]
+        told.append(await anext(frames))
+        await frames.aclose()  # type: ignore[attr-defined]
+        return told[1:]
+
+    found = [
+        [line for line in each.split(b"\n") if b"id:" in line] for each in asyncio.run(heard())
+    ]
+    assert found[1:] == [[b"id: 4"], [b"id: 5", b"id: 6"]]

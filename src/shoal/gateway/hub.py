@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from shoal.gateway.advance import Output
@@ -31,6 +31,15 @@ class Listened:
         self.moved = asyncio.Event()
         self.reading = asyncio.Lock()
         self.readers = 0
+
+    def add(self, outputs: Sequence[Output]) -> None:
+        """Remember outputs, each once and in order, without gaps: some come from two sides."""
+        for output in outputs:
+            last = self.recent[-1].ordinal if self.recent else output.ordinal - 1
+            if output.ordinal > last + 1:
+                self.recent.clear()
+            if output.ordinal > last:
+                self.recent.append(output)
 
     def wake(self) -> None:
         """Everybody who waits goes on; those who come later wait anew."""
@@ -60,7 +69,7 @@ class Hub:
         for closing in closings:
             watched = self._watched.get(closing.uid)
             if watched is not None:
-                watched.recent.extend(closing.outputs)
+                watched.add(closing.outputs)
                 watched.wake()
 
     async def catch_up(self) -> None:
@@ -72,17 +81,10 @@ class Hub:
         }
         found = await self._store.reading(ALL, lambda connection: newer(connection, known))
         for uid, watched in list(self._watched.items()):
-            last = watched.recent[-1].ordinal if watched.recent else None
-            fresh = [
-                each for each in found.get(uid, ()) if last is not None and each.ordinal > last
-            ]
-            if fresh and last is not None and fresh[0].ordinal == last + 1:
-                watched.recent.extend(fresh)
-            elif fresh or uid not in known:
-                watched.recent.clear()
-            else:
-                continue
-            watched.wake()
+            fresh = found.get(uid, ())
+            watched.add(fresh)
+            if fresh or uid not in known:
+                watched.wake()
 
     def stop(self) -> None:
         """End every connection, so that the process can."""
@@ -154,7 +156,7 @@ class Hub:
             sight.space, lambda connection: page(connection, whole, after, PIECE)
         )
         if found and not watched.recent and len(found) < PIECE:
-            watched.recent.extend(found)
+            watched.add(found)
         return found
 
 

@@ -21,7 +21,7 @@ from shoal.core.errors import LedgerError, ShoalError
 from shoal.gateway import metrics
 from shoal.gateway.anchor import check_anchor
 from shoal.gateway.crowd import Crowd, Spoiled
-from shoal.gateway.guards import Answers, Guard
+from shoal.gateway.guards import Answers, Guard, problem_from
 from shoal.gateway.hub import Hub
 from shoal.gateway.jobs import Jobs
 from shoal.gateway.keys import (
@@ -36,7 +36,7 @@ from shoal.gateway.keys import (
 )
 from shoal.gateway.logs import log, start_logs
 from shoal.gateway.oidc import Provider, looks_like_token
-from shoal.gateway.problems import MEDIA, TITLES, Problem, problem_of
+from shoal.gateway.problems import MEDIA, TITLES, Problem
 from shoal.gateway.rounds import Asked, Reasons, take_all, warm_up
 from shoal.gateway.routes import owntracks, people, person, plans, streams
 from shoal.gateway.routes.page import add_page
@@ -230,6 +230,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     _health(app, gateway)
     add_page(app)
     _errors(app)
+    app.add_middleware(streams.Shortcut, house=gateway)
     app.add_middleware(Guard, settings=gateway.settings)
     return app
 
@@ -288,10 +289,7 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(ShoalError)
     async def on_shoal(request: Request, error: ShoalError) -> Response:
-        problem = problem_of(error)
-        if problem.status >= 500:
-            log.error("failed", error=type(error).__name__, rule=str(error)[:200])
-        return document(problem)
+        return document(problem_from(error))
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:

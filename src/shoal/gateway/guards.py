@@ -10,10 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from shoal.core.errors import ShoalError
 from shoal.gateway import metrics
 from shoal.gateway.keys import Caller
 from shoal.gateway.logs import log
-from shoal.gateway.problems import MEDIA, Problem, over_limit
+from shoal.gateway.problems import MEDIA, Problem, over_limit, problem_of
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import ANSWERS
 
@@ -175,6 +176,14 @@ class Answers:
                 "shown once; take it back and make another if the answer was lost",
             )
         self.keep(connection, who, name, what, {})
+
+
+def problem_from(error: ShoalError) -> Problem:
+    """The library's error as a problem; what is ours to mend is in the log, without data."""
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.error("failed", error=type(error).__name__, rule=str(error)[:200])
+    return problem
 
 
 async def respond(problem: Problem, send: Any) -> None:

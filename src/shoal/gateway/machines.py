@@ -374,13 +374,17 @@ def _machine(plan: Plan) -> LocationMachine:
 def _place(plan: Plan, release: Any) -> dict[str, Any]:
     """What may be seen of a step, on the map too where the model has one."""
     value: dict[str, Any] = {
-        "point": None if release.point is None else [round(each, DIGITS) for each in release.point],
-        "estimate": [round(each, DIGITS) for each in release.estimate],
+        "point": None if release.point is None else _rounded(release.point),
+        "estimate": _rounded(release.estimate),
         "unit": release.unit,
-        "spread": round(release.spread, DIGITS),
+        "spread": round(float(release.spread), DIGITS),
     }
     grid = getattr(_machine(plan).chain, "grid", None)
     if grid is not None and len(release.estimate) == 2:
-        lat, lon = grid.to_degrees(release.estimate).tolist()
-        value |= {"lat": round(lat, DIGITS), "lon": round(lon, DIGITS)}
+        lat, lon = _rounded(grid.to_degrees(release.estimate))
+        value |= {"lat": lat, "lon": lon}
     return value
+
+
+def _rounded(numbers: Any) -> list[float]:
+    return [round(float(each), DIGITS) for each in numbers]

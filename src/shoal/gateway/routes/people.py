@@ -44,7 +44,12 @@ async def people(house: House, who: Who, after: str = "", limit: int = 100) -> d
     return {"people": found}
 
 
-@router.put("/people/{person}", status_code=201, response_model=answers.Person)
+@router.put(
+    "/people/{person}",
+    status_code=201,
+    response_model=answers.Person,
+    responses={200: {"model": answers.Person, "description": "known already"}},
+)
 async def put_person(
     house: House, who: Who, person: PersonPath, response: Response
 ) -> dict[str, Any]:
@@ -117,7 +122,10 @@ async def delete_person(house: House, who: Who, person: PersonPath) -> None:
 
 
 @router.put(
-    "/people/{person}/streams/{stream}", status_code=201, response_model=answers.StreamNamed
+    "/people/{person}/streams/{stream}",
+    status_code=201,
+    response_model=answers.StreamNamed,
+    responses={200: {"model": answers.StreamNamed, "description": "changed, or as it was"}},
 )
 async def put_stream(
     house: House, who: Who, where: Stream, body: StreamBody, response: Response

@@ -434,7 +434,7 @@ async def _answers(port: int, town: Town, slots: int) -> list[Answered]:
         last, path = -1, f"/v1/people/p{number}/streams/s"
         order = random.Random(number)
         own = f"GET {path}/now HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {town.viewer}\r\n\r\n"
-        for turn in range(100 * slots):
+        for _ in range(100 * slots):
             context = {"context": order.choice(names)}
             writer.write(post(f"{path}/readings", context, town.devices[number]))
             await answered(reader)

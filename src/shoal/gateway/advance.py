@@ -156,6 +156,8 @@ def advance(
     except InputError:
         return Taken(stream, UNREADABLE, ordinal)
     before = _silent_until(stream, ordinal, account)
+    if _shows_nothing(before, ordinal):  # everybody can tell, so it is no silence
+        return Taken(_silent_until(before, ordinal + 1, account), None, ordinal, changed=True)
     step = partial(before.kind.step, before.plan, observed=observed)
     after, refused = _drawn(before, ordinal, lambda state, by: step(state, account=by), account)
     return Taken(after, BUDGET if refused else None, ordinal, changed=True)
@@ -190,13 +192,20 @@ def begun(stream: LiveStream) -> LiveStream:
 
 def _silent_until(stream: LiveStream, ordinal: int, account: AccountOf) -> LiveStream:
     """The stream with every slot before `ordinal` drawn: those without a reading as silent."""
-    unread = HIDDEN if stream.silence == "hide" else SILENT
     while stream.standing.decided < ordinal:
         slot = stream.standing.decided
-        status = PAUSED if stream.paused(slot) else unread
+        published = stream.silence != "hide" or _shows_nothing(stream, slot)
+        status = PAUSED if stream.paused(slot) else SILENT if published else HIDDEN
         skip = partial(stream.kind.skip, stream.plan, status=status)
         stream, _ = _drawn(stream, slot, skip, account)
     return stream
+
+
+def _shows_nothing(stream: LiveStream, ordinal: int) -> bool:
+    """Whether a slot is silent for everybody, read or not: what it shows could not be hidden."""
+    if stream.silence != "hide":
+        return False
+    return not stream.kind.hides(stream.plan, _state_at(stream, ordinal))
 
 
 def _drawn(

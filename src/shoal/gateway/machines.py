@@ -98,6 +98,10 @@ class StreamKind(Protocol):
         """
         ...
 
+    def hides(self, plan: Plan, state: bytes) -> bool:
+        """Whether the next slot may be drawn where nobody is to know which slots were read."""
+        ...
+
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         """The state as another plan goes on from it; refused when it cannot."""
         ...
@@ -153,6 +157,9 @@ class Contexts:
         before, charged = _unpacked(state)
         after, _ = mask_step(plan, before, None, SystemRng())
         return _packed(after, charged=charged), ShownSlot(status, nothing)
+
+    def hides(self, plan: Plan, state: bytes) -> bool:
+        return True
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         return self.begin(new)  # days are independent, and plans are swapped between two of them
@@ -220,6 +227,11 @@ class Places:
             return self.step(plan, state, self._made_up(plan, state), account)
         stream, release = self._stream(plan, state).skip()
         return to_bytes(stream.kept()), ShownSlot(status, _place(plan, release))
+
+    def hides(self, plan: Plan, state: bytes) -> bool:
+        """Not where some output is impossible from some place: a made-up one would rule it out."""
+        noise = _machine(plan).prior(self._stream(plan, state).state).noise
+        return noise.count < 2 or noise.eta is not None
 
     def _made_up(self, plan: Plan, state: bytes) -> str:
         """A place that the step protects: nothing of it depends on where the person is."""
@@ -293,6 +305,9 @@ class Counts:
             return self.step(plan, state, None, account)
         told = ShownSlot(COUNTING if status == HIDDEN else status, {"counts": None})
         return self.begin(plan) if ends else json.dumps([over + 1, read, sums]).encode(), told
+
+    def hides(self, plan: Plan, state: bytes) -> bool:
+        return True
 
     def carried(self, plan: Plan, state: bytes, new: Plan) -> bytes:
         if new.task.family != plan.task.family:

@@ -85,6 +85,11 @@ def open_stream(
     _check_silence(plan, asked.get("silence") or PUBLISH)
     clock = clock_of(plan, asked.get("clock") or {}, asked.get("timezone") or "UTC", now, after)
     stream = begun(_new(asked["plan"], plan, clock, asked, now, address.stream))
+    if stream.silence == HIDE and not stream.kind.hides(plan, stream.standing.state):
+        raise not_understood(
+            "silence is 'hide', and this plan's outputs can rule places out, which a made-up one "
+            "must not; publish silence, or join the parts of the policy"
+        )
     _insert(house, connection, address, stream, apart=bool(asked.get("independent")), now=now)
     return True
 

@@ -262,6 +262,11 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
         """Whether the process answers."""
         return {"status": "alive"}
 
+    @app.get("/", include_in_schema=False)
+    async def home() -> dict[str, str]:
+        """What this is, for whoever comes by."""
+        return {"service": "Shoal gateway", "api": "/docs", "page": "/page/"}
+
     @app.get("/health/ready", tags=["health"])
     async def ready() -> dict[str, str]:
         """Whether the database answers and the slot clock keeps up."""

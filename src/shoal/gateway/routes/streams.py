@@ -76,8 +76,8 @@ class Shortcut:
         scope["route"] = PUSH
         key = next((text for name, text in scope["headers"] if name == b"authorization"), b"")
         try:
-            body = await _whole(receive)
-            told = await pushed(self._house, key.decode("latin-1"), *found.groups(), body)
+            body, where = await _whole(receive), (found[1], found[2])
+            told = await pushed(self._house, key.decode("latin-1"), *where, body)
         except Problem as problem:
             await respond(problem, send)
         except ShoalError as error:

@@ -4,9 +4,10 @@ The reference is the least a durable ledger could do: one row of the same width,
 committed by itself through the same connection settings, nothing checked, nothing chained. A
 charge checks the limits and the rules, draws the noise, links the row and commits; a step is one of
 a stream of places, charged under a key of its own. Rounds of all alternate, so that a busy disk
-slows them alike. Aim: at least a half. Subjects are one for all
-writers, or each writer's own. The last column is how a charge about a subject with 10,000 charges
-compares with one about a subject with 10: what was spent is not counted again.
+slows them alike; under each row is what one act takes of the processor, which a busy machine does
+not stretch. Aim: at least a half. Subjects are one for all writers, or each writer's own. The last
+column is how a charge about a subject with 10,000 charges compares with one about a subject with
+10: what was spent is not counted again.
 
 A second table is about one ledger of many charges: links verified, and charges shown and exported,
 a second of the processor, since a busy machine stretches the clock; the reference there is reading
@@ -27,7 +28,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import shoal
 from shoal.core.charge import Charge
@@ -38,6 +39,7 @@ from tests.ledger_servers import Cluster, fresh_schema, programs
 
 DATA = [0, 1] * 10
 WIDTH = 350  # bytes of a charge with its value and hash
+WARM = 6  # acts before the clock runs: the first steps of a stream build its noise
 FULL, GROWN = 10_000, 100  # charges about one subject; charges timed after them
 
 FORK = multiprocessing.get_context("fork")
@@ -122,28 +124,40 @@ WORK: dict[str, Callable[[str, str, Plan], Step]] = {
 }
 
 
-def rate(work: str, url: str, writers: int, seconds: float, made: Plan, *, shared: bool) -> float:
-    """Transactions per second of all writers together, once every one is warm."""
+class Rate(NamedTuple):
+    """Transactions per second of all writers together, and what one takes of the processor.
+
+    The second is this program's own share: on PostgreSQL the server's comes on top.
+    """
+
+    per_second: float
+    work_ms: float
+
+
+def rate(work: str, url: str, writers: int, seconds: float, made: Plan, *, shared: bool) -> Rate:
+    """How quick all writers together are, once every one is warm."""
     warm = FORK.Barrier(writers)
     results: Any = FORK.Queue()
 
     def run(number: int) -> None:
         step = WORK[work](url, "everybody" if shared else f"subject-{number}", made)
-        step()
+        for _ in range(WARM):
+            step()
         warm.wait()
-        begin, count = time.monotonic(), 0
+        begin, begin_work, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() < begin + seconds:
             step()
             count += 1
-        results.put(count / (time.monotonic() - begin))
+        spent = (time.process_time() - begin_work) / count
+        results.put((count / (time.monotonic() - begin), 1000 * spent))
 
     processes = [FORK.Process(target=run, args=(number,)) for number in range(writers)]
     for process in processes:
         process.start()
-    total = sum(results.get() for _ in processes)
+    heard = [results.get() for _ in processes]
     for process in processes:
         process.join()
-    return float(total)
+    return Rate(sum(one for one, _ in heard), statistics.median(work for _, work in heard))
 
 
 def prepare(url: str) -> None:
@@ -185,11 +199,11 @@ def measure(name: str, url: str, options: argparse.Namespace) -> None:
     grown = growth(url, made)
     for writers in options.writers:
         for shared in (True, False) if writers > 1 else (True,):
-            rates: dict[str, list[float]] = {work: [] for work in WORK}
+            rates: dict[str, list[Rate]] = {work: [] for work in WORK}
             for _ in range(options.rounds):
                 for work, found in rates.items():
                     found.append(rate(work, url, writers, options.seconds, made, shared=shared))
-            best = {work: statistics.median(found) for work, found in rates.items()}
+            best = {work: _median(found, 0) for work, found in rates.items()}
             reference = best["one INSERT"]
             print(
                 f"{name:<10} {writers:>7} {'one' if shared else 'own':>7}"
@@ -197,6 +211,14 @@ def measure(name: str, url: str, options: argparse.Namespace) -> None:
                 + "".join(f" {best[work] / reference:>10.2f}" for work in list(WORK)[1:])
                 + f" {grown:>10.2f}"
             )
+            print(
+                f"{'':<10} {'ms of the processor':>15}"
+                + "".join(f" {_median(found, 1):>12.2f}" for found in rates.values())
+            )
+
+
+def _median(rates: list[Rate], place: int) -> float:
+    return statistics.median(one[place] for one in rates)
 
 
 def large(links: int, url: str) -> None:

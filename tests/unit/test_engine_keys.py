@@ -43,7 +43,7 @@ class Store:
                 return HadoopPath(self.name.rpartition("/")[0])
 
         permission = SimpleNamespace(FsPermission=str)
-        fs = SimpleNamespace(Path=HadoopPath, FileSystem=store, permission=permission)
+        fs = SimpleNamespace(Path=HadoopPath, permission=permission)
         names: Any = SimpleNamespace(fs=fs)
         jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=names)))
         return SimpleNamespace(_jvm=jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: None))
@@ -54,14 +54,17 @@ class Store:
     def mkdirs(self, path: Any) -> None:
         """Object stores have no folders."""
 
-    def create(self, files: Store, path: Any, mode: str) -> Any:
-        self.modes[path.name] = mode
+    def create(self, path: Any) -> Any:
         self.objects[path.name] = b""
 
         def write(raw: bytearray) -> None:
             self.objects[path.name] += bytes(raw)
 
         return SimpleNamespace(write=write, close=lambda: None)
+
+    def setPermission(self, path: Any, mode: str) -> None:  # noqa: N802 - Hadoop's own name
+        assert not self.objects[path.name]  # nothing is in it yet
+        self.modes[path.name] = mode
 
     def rename(self, made: Any, path: Any) -> bool:
         if path.name in self.objects:

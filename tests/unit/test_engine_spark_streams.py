@@ -19,7 +19,7 @@ from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.jobs.live import Live, LiveReading
 from shoal.jobs.replayable_rng import stream_key
-from shoal.jobs.spark_streams import KEY, PROVIDER, ROCKS, live_stream
+from shoal.jobs.spark_streams import KEY, PROVIDER, ROCKS, checkpoint_key, live_stream
 from shoal.ledger import open_ledger
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.locations import running_task, town_task
@@ -113,6 +113,21 @@ def contexts(spark: Any, folder: Path, plan: Plan, **rest: Any) -> Any:
         checkpoint=folder / "checkpoint",
         **rest,
     )
+
+
+def test_a_key_goes_through_hadoops_own_file_systems(spark: Any, tmp_path: Path) -> None:
+    """viewfs is one that Spark brings along; the classes of s3a it does not."""
+    where = tmp_path / "elsewhere"
+    where.mkdir()
+    settings = spark._jsc.hadoopConfiguration()
+    settings.set("fs.viewfs.mounttable.lake.link./data", where.as_uri())
+    key = checkpoint_key(spark, "viewfs://lake/data/query")
+    assert stream_key(where / "query" / KEY) == key
+    assert (where / "query" / KEY).stat().st_mode & 0o777 == 0o600
+    assert checkpoint_key(spark, "viewfs://lake/data/query/") == key
+    assert [path.name for path in (where / "query").iterdir() if path.suffix != ".crc"] == [KEY]
+    with pytest.raises(InputError, match="which Spark cannot reach"):
+        checkpoint_key(spark, "s3a://bucket/query")
 
 
 PARTITIONS = "spark.sql.shuffle.partitions"

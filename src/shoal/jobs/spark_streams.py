@@ -126,9 +126,9 @@ def _hadoop_key(spark: Any, where: str) -> bytes:
     if not files.exists(path):
         files.mkdirs(path.getParent())
         made = hadoop.Path(f"{where}.{secrets.token_hex(6)}")
-        owner = hadoop.permission.FsPermission("600")
-        out = hadoop.FileSystem.create(files, made, owner)
-        try:
+        out = files.create(made)
+        try:  # nobody else's before anything is in it
+            files.setPermission(made, hadoop.permission.FsPermission("600"))
             out.write(bytearray(new_key().encode()))
         finally:
             out.close()

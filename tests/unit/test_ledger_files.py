@@ -456,6 +456,18 @@ def test_names_no_ordinary_file_has(tmp_path: Path, name: str) -> None:
             open_ledger(tmp_path / name, read_only=read_only)
 
 
+@pytest.mark.parametrize("name", ["file::memory:?cache=shared", "a?mode=memory", "file:other.db"])
+def test_a_name_is_no_address_of_sqlites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_ledger(name, conversions=conversions()) as ledger:
+        spend(ledger)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with open_ledger(name, read_only=True) as ledger:
+        assert len(ledger.charges()) == 1
+
+
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [

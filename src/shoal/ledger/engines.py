@@ -173,7 +173,8 @@ def _check_ours(connection: Connection) -> None:
 def _write_ahead(path: Path, timeout: float) -> None:
     """Keep a write-ahead log, so that readers never wait; the file remembers the mode."""
     try:
-        connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+        # absolute: a name that begins with file: is an address to some builds of SQLite
+        connection = sqlite3.connect(path.absolute(), timeout=timeout, isolation_level=None)
         try:
             mode = _switch_mode(connection, time.monotonic() + timeout)
         finally:

@@ -36,6 +36,7 @@ from shoal.studio.work import Work
 COOKIE = "shoal-studio"
 MOST_BYTES = 64 * 2**20  # of an uploaded file: larger tables belong to `shoal job`
 MOST_JSON = 16 * 2**20  # of a question: a spec, two plans and some choices
+PAINTED = 0.5  # seconds after which a page has been drawn: then the imports of workers may begin
 LONGEST_NAME = 80  # of a file; what is longer loses its beginning
 FILES = ("file", "friends", "backdrop")  # choices that name a file of the person's
 HEADERS = {
@@ -117,8 +118,8 @@ def _acts(work: Work, uploads: Path, data: Path | None) -> list[Route]:
         return JSONResponse({"file": f"{key}/{name}"})
 
     async def start(_: Request) -> Response:
-        """What the page needs to begin; now that it is there, the workers are made ready."""
-        work.prepare()
+        """What the page needs to begin; once it is painted, the workers are made ready."""
+        asyncio.get_running_loop().call_later(PAINTED, work.prepare)
         room = None if data is None else await asyncio.to_thread(room_of, data)
         name = None if data is None else data.name
         return JSONResponse({"data": name, "room": room, "most": MOST_BYTES})

@@ -127,3 +127,17 @@ def test_a_lag_of_its_own_for_each_pair_is_a_bound_too() -> None:
     assert image(bound, lags, lift._ahead, entry, "caps") == pytest.approx(
         np.min(list(each.values()), axis=0), rel=1e-12
     )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_caps_that_pass_over_states_that_hardly_differ_hold_the_program(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = 7
+    near = rng.dirichlet(np.ones(size)) * np.exp(10.0 ** -(seed + 1.0) * rng.normal(size=(3, size)))
+    law = 0.5 * near / near.sum(axis=1, keepdims=True) + 0.5 * np.eye(3, size)
+    growth = 0.2 + 0.1 * rng.random((size, size))  # obeys the triangle inequality
+    np.fill_diagonal(growth, 0.0)
+    found = leak(prepare(law), growth, "caps")
+    for x, other in combinations(range(3), 2):
+        assert found[x, other] >= program(law[x], law[other], growth) - 1e-9
+        assert found[x, other] <= growth.max()

@@ -70,6 +70,7 @@ def lower_caps(
     """
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
+    floors = floors_of(growth)
     p = np.empty(size)
     q = np.empty(size)
     work = np.empty((4, size))
@@ -82,7 +83,9 @@ def lower_caps(
                 continue
             states = order[x, other, : count[x, other]]
             rising = _gather(upper[x], lower[other], states, p, q)
-            excess = _caps_excess(p, q, states, rising, growth, decay, fall, work)
+            leading, least = _leading(p, q, states, rising, floors)
+            excess = _caps_excess(p, q, states, leading, growth, decay, fall, work)
+            excess = max(excess, least)
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
 
 
@@ -96,6 +99,35 @@ def _gather(upper: Any, lower: Any, states: Any, p: Any, q: Any) -> int:
         if p[i] > q[i]:
             rising = i + 1
     return rising
+
+
+@njit(cache=True, error_model="numpy")
+def _leading(p: Any, q: Any, states: Any, rising: int, floors: Any) -> tuple[int, float]:
+    """How many prefixes can matter, and a ratio minus 1 that none of the others passes.
+
+    v = 1 + floor on one state and 1 elsewhere is admissible, so the answer is at least the largest
+    of those ratios; a prefix whose last p/q is no larger passes that no more: rows that hardly
+    differ at most states cost little.
+    """
+    least = 0.0
+    for i in range(rising):
+        floor = floors[states[i]]
+        least = max(least, (p[i] - q[i]) * floor / (1.0 + q[i] * floor))
+    count = rising
+    while count > 0 and p[count - 1] <= q[count - 1] * (1.0 + least) * (1.0 - 8.0 * TIE):
+        count -= 1
+    return count, (least + 8.0 * TIE * (1.0 + least) if count < rising else 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def floors_of(growth: Any) -> Any:
+    """The least growth from each state to another."""
+    least = np.full(growth.shape[0], ENDLESS)
+    for i in range(growth.shape[0]):
+        for j in range(growth.shape[0]):
+            if i != j:
+                least[i] = min(least[i], growth[i, j])
+    return least
 
 
 @njit(cache=True, error_model="numpy")

@@ -16,7 +16,15 @@ import numpy as np
 from numba import njit
 
 from shoal.additive import cone_tree
-from shoal.additive.cone_kernels import ENDLESS, TIE, _caps_excess, _gather, _ratio
+from shoal.additive.cone_kernels import (
+    ENDLESS,
+    TIE,
+    _caps_excess,
+    _gather,
+    _leading,
+    _ratio,
+    floors_of,
+)
 
 
 @njit(cache=True, error_model="numpy")
@@ -87,16 +95,17 @@ def caps_slopes(
     """The caps: growth = e^G - 1, decay = e^-G, fall = 1 - e^-G."""
     upper, lower = rows[0], rows[1]
     p, q = np.empty(upper.shape[1]), np.empty(upper.shape[1])
-    work = np.empty((4, upper.shape[1]))
+    work, floors = np.empty((4, upper.shape[1])), floors_of(growth)
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
             if not wanted[x, other]:
                 continue
             states = order[x, other, : count[x, other]]
             rising = _gather(upper[x], lower[other], states, p, q)
-            excess = _caps_excess(p, q, states, rising, growth, decay, fall, work)
-            value[x, other] = np.log1p(max(excess, 0.0))
-            last, kind = _deciding(p[: states.size], q, rising, work)
+            leading, least = _leading(p, q, states, rising, floors)
+            excess = _caps_excess(p, q, states, leading, growth, decay, fall, work)
+            value[x, other] = np.log1p(max(excess, least))
+            last, kind = _deciding(p[: states.size], q, leading, work)
             row, share = places[x, other], shares[x, other]
             row[:] = -1
             if kind == 1:

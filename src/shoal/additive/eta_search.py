@@ -33,13 +33,15 @@ def largest_eta(
     most: float,
     least: float,
     likely: float = np.inf,
+    close: float = CLOSE,
 ) -> Bound | None:
     """The loss at the largest eta found with loss(eta) ≤ epsilon, most ≥ eta ≥ least; else None.
 
     stages are losses from cheap to tight, each at most the one before and each increasing in
     eta: what a cheap one accepts the next accepts too. Every accepted eta was evaluated, so the
     answer rounds down; when the time is over it is the best so far. The search begins at `likely`,
-    interpolates log loss in log eta and falls back on bisection.
+    interpolates log loss in log eta and falls back on bisection; the last stage ends within `close`
+    of epsilon.
     """
     best: Bound | None = None
     for place, loss in enumerate(stages):
@@ -51,8 +53,8 @@ def largest_eta(
             tighter = loss(best.eta, best)
             best = tighter if tighter.value <= best.value else best
         if best is not None:
-            close = CLOSE if place == len(stages) - 1 else ROUGH
-            best = climb(loss, best, epsilon, most, close)
+            last = place == len(stages) - 1
+            best = climb(loss, best, epsilon, most, close if last else ROUGH)
     return best
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, FEW, Memory, Rule
-from shoal.additive.eta_search import LossOfEta, largest_eta
+from shoal.additive.eta_search import CLOSE, LossOfEta, largest_eta
 from shoal.chains.lift.fixed_point import FixedPoint
 from shoal.chains.lift.side import SHORT
 from shoal.core.codec import Bools, Floats
@@ -110,6 +110,10 @@ class LiftLoss(LiftedModel):
 # The largest eta whose lift stays within epsilon.
 
 
+MANY = 64  # states beyond which an evaluation takes seconds, and the search
+NEAR_ENOUGH = 1e-5  # ends this near the budget: noise that much larger is not worth more of them
+
+
 class Lift(Protocol):
     """A model and a metric per unit of eta, ready to be evaluated at any eta."""
 
@@ -177,4 +181,5 @@ def search(lift: Lift, epsilon: float, rule: Rule | None, likely: float) -> Lift
         stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
-    return largest_eta(stages, epsilon, most, least, likely)
+    close = CLOSE if lift.size <= MANY else NEAR_ENOUGH
+    return largest_eta(stages, epsilon, most, least, likely, close)

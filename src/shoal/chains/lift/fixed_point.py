@@ -26,6 +26,8 @@ MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
+MANY = 64  # states beyond which a round takes seconds, and these three are
+BRIEF = (1e-2, 1e-4, 2)  # WORTH, SETTLED and LAG_ROUNDS: any lags give a bound, near the least here
 
 Step = Callable[[Floats], Floats]
 TangentAt = Callable[[Floats], Tangent | None]
@@ -81,10 +83,11 @@ def limit(
     if len(lags) > 1 and len(guess) >= LEAST:
         chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
     bound = found(chosen, guess, enough)
-    for _ in range(LAG_ROUNDS):
+    _, settled, rounds = _lag_search(len(guess))
+    for _ in range(rounds):
         before = bound
         useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
-        same = chosen is None or _change([before, bound]) <= SETTLED  # each pair has its best lag
+        same = chosen is None or _change([before, bound]) <= settled  # each pair has its best lag
         if useful == lags and same:
             break
         lags = useful
@@ -214,7 +217,7 @@ def _scan(
     if len(bound) >= LEAST:
         told, chosen = _best_lags(bound, lags, ahead, entry, rule)
         best = np.minimum(best, told)
-    useful = set(lags)
+    useful, worth = set(lags), _lag_search(len(bound))[0]
     for lag in range(1, LAGS + 1):
         metric, price = entry.at(lag)
         endless = np.isinf(best) & ahead.pairs
@@ -227,7 +230,7 @@ def _scan(
             continue  # looked at already
         before = best.copy()
         tighten(best, price, ahead.laws(lag), metric + bound, rule)
-        won = best < before * (1.0 - WORTH)
+        won = best < before * (1.0 - worth)
         if lag in useful or won.any():
             useful.add(lag)
             if chosen is not None:
@@ -235,6 +238,11 @@ def _scan(
         else:
             best = before  # what covers later entries looks back as far as the lags that are named
     return tuple(sorted(useful)), chosen, best
+
+
+def _lag_search(states: int) -> tuple[float, float, int]:
+    """How far lags are looked for: see WORTH, SETTLED and LAG_ROUNDS."""
+    return (WORTH, SETTLED, LAG_ROUNDS) if states <= MANY else BRIEF
 
 
 def _best_lags(

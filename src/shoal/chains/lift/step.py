@@ -16,7 +16,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 
 LAGS = 512  # longer lags are not tried
-ALL_LAGS = 64  # up to this many entries every lag that might win is tried
+ALL_LAGS = 32  # up to this many entries every lag that might win is tried
 RESCAN = 16  # and beyond, at every multiple of this
 PATIENCE = 8  # until this many more failed than won
 

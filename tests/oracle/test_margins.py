@@ -22,10 +22,20 @@ from shoal.additive.cone import RULES, leak, prepare
 from shoal.additive.mixture import lattice_loss, mixture_loss
 from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import eta_above, float_below
+from shoal.chains.lift.laws import Ahead
+from shoal.chains.walk import Powers
+from shoal.contexts.checks.task import days_of
+from shoal.contexts.search import memory, missing
 from shoal.core.plan import Additive
+from shoal.events.bounds import program_of
+from shoal.events.filter import TrackSums
+from shoal.events.law import law_of
+from shoal.events.secrets import Events
 from shoal.noise.lattice import round_up
+from shoal.places.events import Carried
 from shoal.places.runtime import carried
 from shoal.records.proved import float_up
+from tests.oracle.test_attacker_contexts import Attack
 
 DIGITS = 60
 EPSILONS = (Fraction(1, 3), Fraction(1, 10), Fraction(7, 10))
@@ -271,3 +281,88 @@ def test_chains_of_extreme_probabilities(least: float) -> None:
             checked(plan, law, epsilon)
             seen.add(plan.mechanism)
     assert {"exact", "wasserstein", "lift", "markov-quilt", "group"} <= seen
+
+
+# the sums of event filters, and the tables a stream is certified with
+
+
+def sums(slack: float, lost: float) -> TrackSums:
+    """Both sides of one bound in two states, which are equal to thirteen digits."""
+    under = np.array([[[1.0, 2.0]]])
+    return TrackSums(
+        mass=under[0],
+        over=under * (1 - 1e-13),
+        under=under,
+        possible=np.ones((1, 2), dtype=bool),
+        slack=slack,
+        lost=lost,
+    )
+
+
+@pytest.mark.parametrize("margin", [(1e-12, 0.0), (0.0, 1e-12)])
+def test_what_rounding_or_underflow_may_hide_is_kept_from_a_bound(
+    margin: tuple[float, float],
+) -> None:
+    none = np.array([], dtype=np.int64)
+    carried_nowhere = Carried(np.arange(2), 2, none, none, np.array([]))
+    sure, unsure = sums(0.0, 0.0), sums(*margin)
+    assert sure.keeps(sure.over, sure.under).all()
+    assert carried_nowhere.fits(sure)
+    assert not unsure.keeps(unsure.over, unsure.under).any()
+    assert not carried_nowhere.fits(unsure)
+
+
+def test_beliefs_of_a_long_day_are_within_their_slack() -> None:
+    """The marginals of a day nobody reads, slot by slot, against whole numbers over whole ones."""
+    rng, furthest = np.random.default_rng(11), Fraction(0)
+    day = shoal.DayChain.of(rng.dirichlet(np.ones(3), (40, 3)), initial=rng.dirichlet(np.ones(3)))
+    secrets = Events.of(shoal.visit(["2"], between=(1, 3))).as_rise()
+    program = program_of([law_of(day)], secrets, Fraction(1, 10))
+    exact_law = [Fraction(float(p)) for p in day.initial]
+    (held,) = program.begin()
+    for slot in range(day.slots):
+        if slot:
+            rows = [[Fraction(float(p)) for p in row] for row in day.transition[slot - 1]]
+            exact_law = [
+                sum((a * row[y] for a, row in zip(exact_law, rows, strict=True)), Fraction(0))
+                for y in range(3)
+            ]
+        (held,) = program.arrive([held], slot, read=False)
+        slack = program.table(program.tracks[0], held, slot).slack
+        for mass, truth in zip(held.mass.sum(axis=0), exact_law, strict=True):
+            off = abs(Fraction(float(mass)) - truth) / truth
+            furthest = max(furthest, off)
+            assert off <= Fraction(slack)
+    assert furthest > 0
+
+
+def test_a_law_that_is_not_its_limit_yet_counts_as_that_much_unsure() -> None:
+    walk = Powers(np.array([[0.9, 0.1], [0.4, 0.6]]))
+    assert Ahead(walk, drift=1e-9).laws(1).slack >= 2e-9
+    assert Ahead(walk, own_error=1e-10).laws(5).slack >= 1e-9
+
+
+def test_rechecks_of_masks_are_never_below_the_truth() -> None:
+    """Not by a single bit: each output of small days in whole numbers."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        day = shoal.DayChain.of(
+            rng.dirichlet(np.ones(3), (2, 3)), initial=rng.dirichlet(np.ones(3))
+        )
+        secrets = shoal.SensitiveContexts.of(day.states[0])
+        plan = shoal.mask(day, secrets, delta=0.1, check="mask-optimal")
+        truth = Attack(plan, [day], [{}]).worst() * plan.guarantee.amount
+        assert Fraction(verify_promise(plan)) >= truth
+
+
+def test_filters_and_windows_stay_below_their_bounds() -> None:
+    rng = np.random.default_rng(5)
+    chain = shoal.DayChain.of(rng.dirichlet(np.ones(3), (3, 3)), initial=rng.dirichlet(np.ones(3)))
+    plan = shoal.mask(chain, shoal.SensitiveContexts.of(chain.states[0]), delta=0.1)
+    (day,) = days_of(plan.task, Fraction(1, 10))
+    rows = missing._Rows(day, missing.opening(day, (-1, 0)), (-1, 0), 0)
+    assert (rows.bound <= day.bound - missing.MARGIN).all()
+    # what a window is certified with leaves room for two roundings of each term of each slot
+    room = 0.1 / day.share + memory.least_prior(day)
+    steps = (day.slots + 1) * (day.size + 4)
+    assert (memory.allowed(day, 0.1, 1) <= room * (1 - 2 * steps * 2.0**-53)).all()

@@ -17,6 +17,7 @@ from shoal.places.policy import REPAIRS, PolicyGraph, location_set, surrogates
 from shoal.places.queries import Measurement, measurement
 from shoal.places.repair import (
     PolicyIndex,
+    StepQuestion,
     against,
     constrained_factor,
     cross_polytope,
@@ -24,6 +25,7 @@ from shoal.places.repair import (
     join_all,
     plain_hull,
     protect,
+    protect_together,
     same,
 )
 from tests.contract.tasks import SPARSE, chain
@@ -251,3 +253,20 @@ def test_measurements_are_snapped_once_and_publicly() -> None:
     assert exact.evaluate(exact.read(["a", "c", "b"])) == (2,)
     wide = measurement("ab", [[0, 0, 0], [1, -2, 3]])
     assert wide.lipschitz == 6
+
+
+@given(policies(dimensions=(1, 2)), st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_one_member_protects_a_state_in_all_questions_of_a_step(case: Any, seed: int) -> None:
+    """Who is near in one question only is no protector: the outputs together tell them apart."""
+    index, members = case
+    rng = np.random.default_rng(seed)
+    elsewhere = rng.permutation(index.points) * rng.choice([1, 3], index.points.shape)
+    asked = [StepQuestion(index), StepQuestion(PolicyIndex(index.policy, elsewhere))]
+    repaired = protect_together(asked, members)
+    for state in index.alone(members).tolist():
+        near = members.copy()
+        for question, found in zip(asked, repaired, strict=True):
+            points = question.policy.points
+            near[near] = found.body.contains(points[near] - points[state])
+        assert near.sum() > 1

@@ -193,9 +193,15 @@ class _LeavingOut:
         """`gone` and as few more as make tables small enough, none of them `needed`."""
         while (now := self.order(gone)).cells > self.most:
             options = [gone | self._below(v) for v in self._blamed(now, gone)]
-            options = [more for more in options if more > gone and not more & needed]
+            options = [
+                more
+                for more in options
+                if more > gone
+                and not more & needed
+                and len(more) * MOST_LEFT_OUT <= len(self._part)  # before any order is made
+            ]
             best = min(options, key=lambda more: self._price(now, gone, more), default=gone)
-            if best == gone or len(best) * MOST_LEFT_OUT > len(self._part):
+            if best == gone:
                 raise TooLarge(
                     f"the laws of a sum over {len(self._part)} tied variables need tables of "
                     f"{now.cells:.2g} numbers; {self.most:.2g} at most: use group, or a "

@@ -104,9 +104,10 @@ class StreamWitness(Value):
 
     def describe(self) -> str:
         """Output and beliefs, in words."""
+        where = f" at {self.subject}" if self.subject else ""  # an event is about no single slot
         return (
-            f"under {self.law}, {self.output_words()} raises the belief in {self.facts[0]} at "
-            f"{self.subject} from {share(self.before[0])} to {share(self.after[0])}"
+            f"under {self.law}, {self.output_words()} raises the belief in {self.facts[0]}{where} "
+            f"from {share(self.before[0])} to {share(self.after[0])}"
         )
 
     def output_words(self) -> str:

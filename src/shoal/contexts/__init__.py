@@ -28,6 +28,7 @@ FAMILY = Family(
         "shoal.contexts.checks.task:MaskCertificate",
         "shoal.contexts.online:OnlineMask",
         "shoal.contexts.online:OnlineState",
+        "shoal.contexts.given:DayGiven",
         "shoal.contexts.checks.online:OnlineCertificate",
         "shoal.contexts.stream:ContextStream",
     ),
@@ -80,6 +81,7 @@ FAMILY = Family(
 
 NAMES = {
     "contexts.secrets": ("CurrentState",),
+    "contexts.given": ("DayGiven",),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

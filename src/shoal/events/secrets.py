@@ -97,7 +97,8 @@ class Events(Value):
     @property
     def subject(self) -> str:
         named = self.pairs[0][0].describe()
-        more = f" or {len(self.pairs) - 1} more events" if len(self.pairs) > 1 else ""
+        rest = len(self.pairs) - 1
+        more = f" or {rest} more event{'s' if rest > 1 else ''}" if rest else ""
         return f"having been {named}{more}"
 
     def all_events(self) -> tuple[TimeEvent, ...]:

@@ -315,6 +315,33 @@ def event_lift(tally: Tally, conversions: Conversions) -> Total | str:
     return _total(tally, "pufferfish", Fraction(worst), EVENTS, text)
 
 
+def one_after_other(tally: Tally, conversions: Conversions) -> Total | str:
+    """ε_1 + ε_2: a release calibrated under the law given all outputs of one stream, and that one.
+
+    The model of the second plan names the machine that came first (`after`). rules.md, 12.
+    """
+    seconds = [(plan, count) for plan, count in tally if _first_of(plan) is not None]
+    firsts = [(plan, count) for plan, count in tally if _first_of(plan) is None]
+    if [count for _, count in seconds] != [1] or [count for _, count in firsts] != [1]:
+        return "one release, made under what one stream of the day has shown, adds to that stream"
+    (first, _), (second, _) = firsts[0], seconds[0]
+    made = (first.body, first.task.secrets), (_first_of(second), second.task.secrets)
+    if made[0] != made[1] or len(second.task.family) > 1 or tally.placed:
+        return "the release was made under the outputs of another stream, or about other events"
+    promised = [own_guarantee(tallied([plan]), conversions) for plan in (first, second)]
+    for found in promised:
+        if isinstance(found, str) or found.notion != "pufferfish":
+            return found if isinstance(found, str) else "only odds of events add (give epsilon)"
+    amount = sum((found.amount for found in promised if isinstance(found, Total)), Fraction(0))
+    text = f"a stream and a release under what it showed add to {significant(amount)}"
+    return _total(tally, "pufferfish", amount, AFTER, text)
+
+
+def _first_of(plan: Plan) -> object:
+    """The machine under whose outputs a plan was made; None for the others."""
+    return next((m.after for m in plan.task.family if hasattr(m, "after")), None)
+
+
 def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
     """sup over g of log E[g(F) | x]/E[g(F) | x']: all that releases of one number F can tell.
 
@@ -349,7 +376,7 @@ def same_answer(tally: Tally, conversions: Conversions) -> Total | str:
 
 
 OWN, GROUP, PER_STEP, QUILTS, LIFT = "own guarantee", "group", "per step", "same quilts", "lift"
-SAME, EVENTS = "same answer", "event lift"
+SAME, EVENTS, AFTER = "same answer", "event lift", "one after the other"
 
 RULES: tuple[Rule, ...] = (  # from the cheapest to evaluate to the dearest
     Rule(OWN, own_guarantee),
@@ -407,6 +434,8 @@ WAYS_OUT = (
 ABOUT_EVENTS = (
     "for an event, release through one stream (mask-online; event_epsilon on places), which "
     "follows every output before the next: releases made for it one by one do not add",
+    "after the day of a context stream, calibrate one number under what it showed "
+    "(shoal.contexts.DayGiven.of(plan, outputs) as the model): the two epsilons then add",
 )
 
 
@@ -530,6 +559,10 @@ def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:
     """Each rule's total, or its reason; one reason alone when the data cannot be the same."""
     if not tally:
         raise ValueError("no charges: nothing has been spent, so there is nothing to add")
+    if any(_first_of(plan) is not None for plan, _ in tally):
+        result = one_after_other(tally, conversions)
+        yield f"{AFTER}: {result}" if isinstance(result, str) else result
+        return
     reason = unlike(tally)
     if reason is not None:
         yield reason

@@ -12,7 +12,7 @@ from shoal.additive.mixture import crossing
 from shoal.additive.queries import LinearQuery
 from shoal.chains.events.given import Given, nodes_of
 from shoal.chains.events.lift import EventLeak, EventLift, PlainChain
-from shoal.chains.events.sums import EventSum
+from shoal.chains.events.sums import AnswerPair, EventSum
 from shoal.chains.lift.row import metric_of
 from shoal.chains.lift.step import EntryMetric
 from shoal.chains.model import ChainLaw, MarkovChain
@@ -70,7 +70,7 @@ def pairs_given(model: ChainLaw, secrets: Events) -> tuple[tuple[Given, Given], 
 class EventLaws:
     """The laws of a linear query given each event of each pair; scales in lattice steps."""
 
-    sums: tuple[EventSum, ...]
+    sums: tuple[EventSum | AnswerPair, ...]
 
     def least_scale(self, epsilon: float) -> ScaleFound:
         """The smallest scale whose loss is at most epsilon for every pair; rounds up."""

@@ -46,6 +46,11 @@ class AnswerPair:
     logs: bool = False
 
     @property
+    def laws(self) -> AnswerPair:
+        """Themselves, as those of an `EventSum`."""
+        return self
+
+    @property
     def reach(self) -> float:
         """How far apart two answers are, in lattice steps."""
         return float(np.ptp(self.values, axis=0).sum())
@@ -67,6 +72,14 @@ class AnswerPair:
         return worst_of(
             laws[None], positions, logs=self.logs, offset=offset, roundings=self.roundings
         ).value
+
+    def least_scale(self, epsilon: float) -> float:
+        """The smallest scale, in lattice steps, whose loss is at most epsilon; rounds up.
+
+        Not below where doubles are enough for the laws' tails.
+        """
+        least = max(self.reach / DEEPEST_LINEAR * (1.0 + 1e-12), 1.0 / NO_NOISE)
+        return smallest_scale(self.loss, epsilon, least, max(1.001 * self.reach / epsilon, least))
 
     def distance(self) -> float:
         """The largest W∞ between a law given E and one given E', up to slices of 1e-12."""

@@ -203,7 +203,7 @@ class OneStream(AddingRule):
 
     def describe(self) -> str:
         told = " ".join(promise.describe() for promise in self.promises)
-        return f"all steps of one stream together, and nothing beside it: {told}"
+        return f"all steps of one stream together, and nothing beside it: {told}".rstrip(".")
 
 
 Composition = AsEntryDP | SameQuilts | AsGroupDP | PerStep | Alone | OneStream

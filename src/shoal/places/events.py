@@ -42,6 +42,7 @@ from shoal.places.watch import EventWatch
 MOST_PRODUCTS = 2 * 10**7  # of points and states: beyond, a parallelogram is bounded like any body
 MOST_KEYS = 2**22  # differences of points that a table holds
 KEPT = 64  # checks kept, the ones used last
+MOST_READY = 1000  # states up to which all checks of a first step are made at once: 80 MB
 TINY = 1e-290  # what a sum may lose to products that underflow
 ROUNDING = 2.0**-50
 
@@ -96,8 +97,9 @@ class EventGuard:
             each: _at(self.machine, each) for each in watch.tried(self.machine.epsilon)
         }
         self._checks: OrderedDict[int, tuple[StepNoise, Check]] = OrderedDict()
-        for each in self.machines.values():  # what a first step may try is made before it comes
-            self._check(self.machine.noises(self.machine.init(), [each])[0])
+        if len(self.law.states) <= MOST_READY:  # what a first step may try is made before it comes
+            for each in self.machines.values():
+                self._check(self.machine.noises(self.machine.init(), [each])[0])
 
     def room(self) -> int:
         """Bytes that the packed beliefs of any slot fit in."""

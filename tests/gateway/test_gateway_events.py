@@ -167,6 +167,8 @@ def test_weeks_begin_on_their_day_of_the_week() -> None:
         assert clock.slot(clock.slots).opens - clock.slot(0).opens == 7 * 24 * HOUR
         with pytest.raises(Problem, match="3 day"):
             clock_of(plan, {"begins": "2026-03-05"}, "UTC", now, 0)
+    with pytest.raises(Problem, match="events of the plan are by the clock"):
+        clock_of(places(slots=14, slot_minutes=720), {"every": 60.0}, "UTC", now, 0)
     with pytest.raises(Problem, match=r"clock\.every is missing"):
         clock_of(places(), {}, "UTC", now, 0)
 

@@ -24,6 +24,7 @@ from shoal.gateway.clock import MINUTES_A_DAY, Clock, checked_zone, day_clock, s
 from shoal.gateway.machines import (
     COUNTS,
     KINDS,
+    PLACES,
     hides_silence,
     kind_of,
     plan_of,
@@ -194,6 +195,11 @@ def clock_of(
     every, grace = asked.get("every"), float(asked.get("grace") or (like.grace if like else 0.0))
     if every is None and like is not None and like.kind == "every":
         every = like.seconds
+    if every is not None and own is not None and kind is PLACES:
+        raise not_understood(
+            "clock.every is given, or the stream has it, and the events of the plan are by the "
+            "clock; leave it out, or begin a stream of another name"
+        )
     if every is None and own is None:
         raise not_understood("clock.every is missing; say how many seconds a slot lasts")
     if every is not None:

@@ -5,9 +5,9 @@ Run: python -m benchmarks.events_noise
 A day of 1,440 minutes, "visited state 0 in an hour of it". The plain version is the same recursion
 with NumPy and one linear program of SciPy (HiGHS) for each pair of states: anchored at the slot
 before the window only, with this library's bounds for the rest of the day. It runs whole, for 20
-states some three minutes; with --quick for 3 states only, and of others forty programs are timed and
-multiplied, which gives no bound ("-"). The library takes the best anchor, so its bound is at most the
-plain one's. Processor seconds.
+states some three minutes; with --quick for 3 states only, and of others forty programs are timed
+and multiplied, which gives no bound ("-"). The library takes the best anchor, so its bound is at
+most the plain one's. Processor seconds.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from shoal.core.face import face, homes
 from shoal.core.registry import Family
 
 if TYPE_CHECKING:
+    from shoal.contexts.given import (
+        DayGiven as DayGiven,
+    )
     from shoal.contexts.secrets import (
         CurrentState as CurrentState,
     )

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from shoal.additive.queries import LinearQuery
 from shoal.chains.events.answers import RISES, EventLaws
 from shoal.chains.events.sums import AnswerPair
 from shoal.contexts.day import DayChain
@@ -100,7 +99,7 @@ class DayGiven(Law):
     def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
         """The laws of a sum given each event and all outputs; other secrets have none here."""
         events = as_events(secrets)
-        if events is None or not isinstance(query, LinearQuery):
+        if events is None or not hasattr(query, "multiples"):
             return f"{self.describe()} knows sums given events only"
         return RISES if events.notion != "pufferfish" else _laws(self, query, events)
 
@@ -109,7 +108,7 @@ class DayGiven(Law):
 
 
 @lru_cache(maxsize=16)
-def _laws(given: DayGiven, query: LinearQuery, events: Events) -> EventLaws:
+def _laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
     """The laws of `query` given E and given E' of each pair, under the day given its outputs."""
     weights = np.array(query.multiples(), dtype=np.int64)
     if weights.shape[1] > 1:

@@ -153,7 +153,7 @@ def test_the_ledger_adds_one_release_under_what_the_stream_showed(
         second.release([readings], period="d1", **account)
         total = ledger.spent("ann", "d1")
         assert total is not None
-        assert (total.rule, total.amount) == ("one after the other", 1.5)
+        assert (total.rule, float(total.amount)) == ("one after the other", 1.5)
         with pytest.raises(CannotCompose, match="one release, made under what one stream"):
             second.release([readings], period="d1", **account)
         with pytest.raises(CannotCompose, match="one release, made under what one stream"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,3 +198,59 @@ def test_a_part_is_said_in_one_way() -> None:
     plan = plan_of(shoal.MarkovChain.of([[0.9, 0.1], [0.4, 0.6]], length=4), "1/20")
     with pytest.raises(shoal.InputError, match="parts are 1 for 2 plans"):
         compose([plan, plan], parts=[Part(name="a")])
+
+
+# The same for entries that are variables of a table, or records tied in a field.
+
+
+def table_of(rng: np.random.Generator) -> tuple[shoal.JointTable, dict[tuple[int, ...], float]]:
+    """Any joint law of three or four bits, with its outcomes."""
+    names = "abcd"[: int(rng.integers(3, 5))]
+    mass = rng.dirichlet(np.full(2 ** len(names), 0.7)).clip(1e-4)
+    mass = (mass / mass.sum()).reshape((2,) * len(names))
+    model = shoal.JointTable.of(mass, variables=tuple(names), domains=[["0", "1"]] * len(names))
+    return model, {x: float(mass[x]) for x in np.ndindex(*mass.shape)}
+
+
+def field_of(rng: np.random.Generator) -> tuple[Any, dict[tuple[int, ...], float]]:
+    """Four bits tied in a ring, or along a line, by a random potential."""
+    ties = [(0, 1), (1, 2), (2, 3), (0, 3)][: int(rng.integers(2, 5))]
+    potential, own = rng.uniform(0.2, 2, (2, 2)), rng.uniform(0.3, 1, (4, 2))
+    domain = shoal.records.RecordDomain.points([0, 1], states=["0", "1"])
+    model = shoal.records.PairwiseField.of(domain, 4, ties, potential, own=own)
+    law = {}
+    for x in itertools.product((0, 1), repeat=4):
+        alone = math.prod(own[i, x[i]] for i in range(4))
+        law[x] = alone * math.prod(potential[x[i], x[j]] for i, j in ties)
+    total = sum(law.values())
+    return model, {x: mass / total for x, mass in law.items()}
+
+
+@pytest.mark.parametrize("made", [table_of, field_of])
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 500))]
+)
+def test_parts_of_networks_and_of_records_add_as_parts_of_a_series_do(made: Any, seed: int) -> None:
+    """What the second release reads is chosen after the first was seen."""
+    rng = np.random.default_rng(seed)
+    model, law = made(rng)
+    entries = len(next(iter(law)))
+    query = shoal.count(["0", "1"], "1")
+    wish = {"secrets": shoal.EachEntry(), "family": model, "mechanism": "laplace"}
+    plans = [shoal.calibrate(query, **wish, epsilon=str(rng.choice(ETAS))) for _ in range(2)]
+    first = random_span(rng, entries)
+    rest = [s for s in ((0, first[0]), (first[1], entries)) if s[0] < s[1]] or [first]
+    later = {shown: rest[shown % len(rest)] for shown in range(-1, entries + 2)}
+    for outputs in paths(first, later):
+        parts = [Part(span=span) for span, _ in outputs]
+        total = compose(plans, parts=parts)
+        h = {
+            x: math.prod(
+                likelihood(shown, x, span, eta_of(plan))
+                for plan, (span, shown) in zip(plans, outputs, strict=True)
+            )
+            for x in law
+        }
+        assert worst(law, h) <= float(total.amount) * (1 + 1e-9)
+        if first not in rest:
+            assert total.eta == max(Fraction(compose([plan]).eta or 0) for plan in plans)

@@ -28,7 +28,7 @@ MICROSECOND = timedelta(microseconds=1)
 MEMBERS = ("series", "everybody")  # whom a job charges beside the subject of an aggregate
 SHAPES = {  # of stored layouts; all else is a text or nothing
     **dict.fromkeys(("by", "missing", "sep"), str),
-    "daily": bool,
+    **dict.fromkeys(("daily", "weekly"), bool),
     "numbers": [str],
     "gap_microseconds": (int, type(None)),
 }

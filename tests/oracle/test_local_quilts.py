@@ -96,7 +96,7 @@ def test_noise_by_rings_keeps_its_promise(strength: float) -> None:
 
 def test_a_square_too_large_for_any_joint_law() -> None:
     """Weak ties fade: quilts are a hundredth of group noise where nothing was searched before."""
-    net = lattice(14, 0.05)
+    net = lattice(12, 0.05)
     assert strategy_for(net) == "local"
     query = shoal.count("01", "1")
     task = Task(query=query, secrets=shoal.EachEntry(), family=(net,))

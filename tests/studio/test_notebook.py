@@ -15,6 +15,7 @@ from shoal.places.map import SquareGrid
 from shoal.places.walk import free_walk
 from shoal.studio import notebook
 from shoal.studio.notebook import load_ipython_extension, view_of
+from shoal.studio.rooms import budget
 
 CHAIN = shoal.MarkovChain.of([[0.8, 0.2], [0.3, 0.7]], states=["a", "b"], length=20)
 COUNT = shoal.calibrate(shoal.count(CHAIN.states, "a"), shoal.EachEntry(), CHAIN, epsilon=1)
@@ -125,7 +126,23 @@ def test_every_kind_is_a_widget_with_something_in_its_place(
         still = made._repr_mimebundle_()[0]["text/html"]
         assert words in still, name
         assert "<script" not in still
-        assert type(value) in view_of.registry or view_of(value) is not None
+
+
+def test_a_limit_is_drawn_above_the_charges_it_is_about_and_no_others(tmp_path: Path) -> None:
+    with shoal.open_ledger(tmp_path / "b.db") as ledger:
+        for week in ("one", "two", "one"):
+            COUNT.release(["a"] * 20, ledger=ledger, subject="ann", period=week)
+
+        def limits() -> list[float | None]:
+            rows = budget.accounts_of(ledger)
+            return [budget.account_line(ledger, row)["limit"] for row in rows]
+
+        ledger.limit("1/2", unit="epsilon", subject="ann")  # passed already: drawn where it is
+        assert limits() == [0.5, 0.5]
+        ledger.limit("9", unit="epsilon", subject="ann")
+        assert limits() == [9.0, 9.0]
+        ledger.limit("8", unit="epsilon", subject="ann", period=None)  # of all weeks together
+        assert limits() == [None, None]
 
 
 class Formatter:

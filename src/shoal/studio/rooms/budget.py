@@ -71,7 +71,8 @@ def _shown(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> int:
 def account_line(ledger: SqlLedger, row: Mapping[str, Any]) -> dict[str, Any]:
     """Props of one account's line: amounts in order, its limit, and until when at this pace."""
     mine = [one for one in ledger.charges(row["subject"]) if one.period == row["period"]]
-    limit = None if row["left"] is None else row["left"] + row["spent"]
+    # a limit over several periods is no line above the charges of one of them
+    limit = row["limit"] if row["limited"] == len(mine) else None
     return {"points": points_of(mine, ledger), "limit": limit, "until": row["until"]}
 
 
@@ -100,7 +101,7 @@ def minute(at: str) -> str:
 def _account(ledger: SqlLedger, subject: str, period: str) -> dict[str, Any]:
     """What one account spent, and what is left of the tightest limit that is set for it."""
     row: dict[str, Any] = {"subject": subject, "period": period, "until": None}
-    row |= {"spent": None, "left": None}
+    row |= {"spent": None, "left": None, "limit": None, "limited": 0}
     try:
         total = ledger.spent(subject, period)
         found = left_of(ledger, subject, period)
@@ -110,6 +111,7 @@ def _account(ledger: SqlLedger, subject: str, period: str) -> dict[str, Any]:
         return row | {"words": "nothing"}
     if found.unit == "epsilon" and found.limit is not None:
         row["left"] = max(0.0, float(found.limit - found.spent))
+        row |= {"limit": float(found.limit), "limited": found.charges}
         times = [datetime.fromisoformat(one.at) for one in ledger.charges(subject)]
         paced = found.until is not None and max(times) - min(times) >= LEAST_SPAN
         row["until"] = found.until.isoformat() if found.until is not None and paced else None

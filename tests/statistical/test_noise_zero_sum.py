@@ -44,6 +44,15 @@ def test_draws_follow_the_closed_form(dimension: int, scale: str) -> None:
     assert p_value(drawn, law) > ERROR_RATE
 
 
+@pytest.mark.parametrize("dimension", [2, 6, 100, 500, 5000])
+def test_many_bars_have_the_error_of_the_plane(dimension: int) -> None:
+    """On a fine lattice Σ|Z_i| is Gamma distributed with dimension - 1 as its shape."""
+    noise = ZeroSumLaplace(Fraction(1000), Fraction(1), dimension)
+    assert noise.expected_error() == pytest.approx(1000 * (1 - 1 / dimension), rel=1e-4)
+    if dimension >= 100:  # one bar of many is nearly free: P(|Z| > x) = exp(-x / scale)
+        assert float(noise.quantile(0.99)) == pytest.approx(1000 * math.log(100), rel=0.02)
+
+
 def test_forgetting_the_acceptance_step_is_noticed() -> None:
     """The control: the last coordinate minus the sum of the others, always kept."""
     rng = SeededRng(11)

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from shoal.additive.choice import MECHANISMS
+from shoal.additive.choice import MECHANISMS, calibrate
 from shoal.additive.lift import Leakage
 from shoal.additive.plans import Measured
-from shoal.additive.queries import ExternalQuery, histogram
+from shoal.additive.queries import ExternalQuery, count, histogram
+from shoal.additive.running import RunningStream, in_steps
 from shoal.chains.closeness import Closeness
 from shoal.chains.fit import PrivateFit
 from shoal.chains.model import MarkovChain
+from shoal.contexts.given import DayGiven
 from shoal.contexts.machine import LiveSimulatable
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream
@@ -24,6 +26,7 @@ from shoal.core import guarantee
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Additive, Answer, Error, Sampler, Stream
+from shoal.core.task import EachEntry
 from shoal.events.event import sequence, stay, visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
@@ -162,3 +165,10 @@ def _made() -> Iterator[Any]:
     yield release
     yield dataclasses.replace(release, error=None, processed=("non-negative",))
     yield Stream(plan, ("any state", 3, 0.5, None))
+    series = MarkovChain.of([[0.7, 0.3], [0.4, 0.6]], states=["a", "b"])
+    sums = calibrate(in_steps(count("ab", "a"), 2), EachEntry(), series, epsilon=1)
+    yield sums
+    yield RunningStream.begin(sums)
+    yield RunningStream.begin(sums).state
+    hidden = MECHANISMS["mask-online"].calibrate(TASKS["event-rises"], Fraction(1, 2))
+    yield DayGiven.of(hidden, [None] * hidden.body.slots)  # type: ignore[union-attr]

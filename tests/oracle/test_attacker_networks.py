@@ -33,6 +33,7 @@ ROWS = (
     "lift",
     "dependent-field",
     "influence-matrix",
+    "optimal-table",
 )
 NEAR = 1e-10  # what the logarithms of this file may be off by
 
@@ -235,6 +236,26 @@ def released_loss(one: Law, two: Law, scale: float, support: Sequence[Outcome]) 
     return worst
 
 
+def told_loss(plan: shoal.Plan, one: Law, two: Law, support: Sequence[Outcome]) -> float:
+    """The loss of a plan between two laws of the answer: of its noise, or of its table."""
+    body: Any = plan.body
+    if plan.mechanism != "optimal-table":
+        return released_loss(one, two, float(body.noise.scale), support)
+    rows = dict(zip(body.answers, body.weights, strict=True))
+    worst = -math.inf
+    for output in range(len(body.answers)):
+        seen = [
+            sum(
+                (p * rows[int(x[0] / body.query.lattice)][output] for x, p in law.items()),
+                Fraction(0),
+            )
+            for law in (one, two)
+        ]
+        if seen[0] > 0:
+            worst = max(worst, log_of(seen[0]) - log_of(seen[1]) if seen[1] > 0 else math.inf)
+    return worst
+
+
 def worst_release(one: Law, two: Law, eta: float) -> float:
     """What an eta-DP release tells: how far the data is from where one of the two is likelier."""
     likelier = [x for x, p in one.items() if p > two.get(x, Fraction(0))]
@@ -303,8 +324,7 @@ def attack_rows(draw: random.Random, case: Case) -> int:
         except shoal.Refused:
             continue
         taken += 1
-        scale = float(plan.body.noise.scale)  # type: ignore[union-attr]
-        truth = max((released_loss(a, b, scale, support) for a, b in laws), default=0.0)
+        truth = max((told_loss(plan, a, b, support) for a, b in laws), default=0.0)
         at_most(truth, float(epsilon), f"{name} {kind}")
         at_most(truth, shoal.verify_promise(plan), f"verify_promise of {name} {kind}")
     return taken

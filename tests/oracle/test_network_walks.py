@@ -115,8 +115,14 @@ def test_a_large_network_without_small_blocks_is_lifted() -> None:
     assert 1 < float(plan.body.noise.scale) < 2
     assert verify_promise(plan) <= 1
     assert leakage(net, 1).value == pytest.approx(float(plan.body.noise.scale), rel=1e-6)
-    with pytest.raises(Refused, match="use exact, wasserstein or group"):
-        calibrate(query, EachEntry(), lattice(14, 0.45), epsilon=1, mechanism="lift")
+
+
+@pytest.mark.slow
+def test_where_walks_grow_without_end_rings_come_to_group_noise() -> None:
+    task = (count("01", "1"), EachEntry(), lattice(14, 0.45))
+    plan = calibrate(*task, epsilon=1, mechanism="lift")
+    assert plan.scale == pytest.approx(196, rel=1e-6)
+    assert verify_promise(plan) <= 1
 
 
 @pytest.mark.parametrize("strength", [0.05, 0.15])

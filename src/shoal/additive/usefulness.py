@@ -90,7 +90,8 @@ def in_words(plan: Plan) -> tuple[str, str]:
 
 def _beside_the_best(plan: Plan) -> str:
     """How far the error is from the least that any release of a small answer could have."""
-    least, error = load("shoal.additive.optimal_table:least_known")(plan), plan.error()
+    error = plan.error()
+    least = None if error is None else load("shoal.additive.optimal_table:least_known")(plan)
     if least is None or error is None:
         return ""
     worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"

@@ -187,7 +187,8 @@ class Layout:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data; `of` reads it again."""
         named = {name: getattr(self, name) for name in self.__slots__ if name != "gap"}
-        return {**named, "gap_microseconds": self.gap_microseconds}
+        plain = {"numbers": list(self.numbers), "gap_microseconds": self.gap_microseconds}
+        return named | plain
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Self:

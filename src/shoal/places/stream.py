@@ -71,6 +71,15 @@ class LocationStream(Stream):
     shown: LocationRelease | None = field(default=None, metadata={"later": True})
     watched: Watched | None = field(default=None, metadata={"later": True})
 
+    def __post_init__(self) -> None:
+        plan: Any = self.plan
+        state: Any = self.state
+        if not (isinstance(plan, Plan) and isinstance(state, LocationState)):
+            raise StoredError("a stored stream of places has no plan or no state; was it changed?")
+        losses = (state.loss_here, state.loss_path)
+        if type(state.time) is not int or not all(isinstance(one, int | float) for one in losses):
+            raise StoredError("a stored stream says where it stands in no numbers; was it changed?")
+
     @classmethod
     def begin(
         cls,

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, choose
 from shoal.chains.model import MarkovChain
-from shoal.core.errors import InputError
+from shoal.core.errors import InputError, StoredError
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
@@ -64,6 +64,15 @@ def test_a_large_map_is_taken_up_again_too() -> None:
         again, same = loads(dumps(again)).read(chain.states[x], rng=other)
         assert release == same
     assert loads(dumps(stream)) == again
+
+
+def test_a_stored_stream_that_was_changed_is_refused_in_words() -> None:
+    stream = LocationStream.begin(knorm(running_task()))
+    state: Any = stream.state
+    spoilt: list[Any] = [None, replace(state, time="noon"), replace(state, loss_path="1")]
+    for changed in spoilt:
+        with pytest.raises(StoredError, match="was it changed"):
+            replace(stream, state=changed)
 
 
 def test_with_one_possible_state_nothing_is_released_and_it_is_said() -> None:

@@ -15,11 +15,11 @@ from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
 from shoal.jobs.live import Live, LiveReading
 from shoal.jobs.replayable_rng import KeyedRng
-from shoal.places.machine import LocationState
 from shoal.places.packed import (
     HEADER,
     VERSION,
     Kept,
+    LocationState,
     from_bytes,
     read_state,
     to_bytes,

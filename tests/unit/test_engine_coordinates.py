@@ -23,8 +23,9 @@ from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
 from shoal.places.jobs import degrees, grid_in_km, names_at
 from shoal.places.map import HexGrid, SquareGrid
+from shoal.places.runtime import StateLocator
 from shoal.places.stream import LocationStream
-from shoal.places.walk import SparseChain, StateLocator
+from shoal.places.walk import SparseChain
 from tests.engine_jobs import plan as histogram_plan, refused, released
 from tests.locations import running_task, town, town_task
 

@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 
 from shoal.additive.choice import calibrate
 from shoal.core.rng import Rng, SystemRng
+from shoal.ledger.store import open_ledger
 from shoal.noise.primitives import SeededRng, Unread
-from shoal.places.machine import POLICY_SILENT, LocationMachine, LocationRelease, LocationState
-from shoal.places.policy import PolicyGraph
+from shoal.places.machine import POLICY_SILENT, WORDS, CompiledSteps, LocationMachine
+from shoal.places.packed import LocationRelease, LocationState
+from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import measurement
-from shoal.places.runtime import WORDS, CompiledSteps
 from shoal.places.stream import LocationStream
 from tests.unit.test_location_step import CHAIN, ONE, QUERY, corner_machine, machine_for
 
@@ -243,36 +245,34 @@ def test_what_an_earlier_charge_stored_is_absorbed_instead() -> None:
     same_state(found[0], wanted[0])
 
 
-class FreeLedger:
-    """Allows everything at once."""
-
-    def settle(self, charge: Any, sample: Any) -> Any:
-        return sample()
-
-
-def test_a_charged_step_goes_through_few_modules() -> None:
-    """Nine of them, the ledger's own not counted."""
+@pytest.mark.parametrize("delta", [None, DELTA], ids=["support", "location set"])
+def test_a_charged_step_goes_through_few_modules(tmp_path: Path, delta: Fraction | None) -> None:
+    """Four of places, the others of the ledger and of the core it stands on."""
     query = measurement(CHAIN.states, QUERY.values.tolist(), labels=("x", "y"))
     policy = PolicyGraph.complete(CHAIN.states)
-    plan = calibrate(query, policy, CHAIN, epsilon=1, mechanism="location-knorm")
-    stream = LocationStream.begin(plan)
-    account: dict[str, Any] = {"ledger": FreeLedger(), "subject": "ann"}
-    for _ in range(3):
-        stream, _ = stream.read("14", **account)
-    touched: set[str] = set()
+    secrets = policy if delta is None else LocationSet(policy=policy, delta=delta)
+    plan = calibrate(query, secrets, CHAIN, epsilon=1, mechanism="location-knorm")
+    touched = set[str]()
 
     def watch(frame: Any, event: str, arg: Any) -> None:
         name = frame.f_globals.get("__name__", "")
         if event == "call" and name.startswith("shoal."):
             touched.add(name)
 
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
-        stream.read("14", **account)
-    finally:
-        sys.setprofile(before)
-    assert len(touched) <= 9, sorted(touched)
+    with open_ledger(tmp_path / "ledger.db") as ledger:
+        for subject, steps in (("bob", 9), ("ann", 8)):  # somebody has been where ann comes to
+            stream = LocationStream.begin(plan)
+            for _ in range(steps):
+                stream, _ = stream.read("14", ledger=ledger, subject=subject)
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            stream.read("14", ledger=ledger, subject="ann")
+        finally:
+            sys.setprofile(before)
+    own = {name for name in touched if name.startswith("shoal.places.")}
+    assert own == {f"shoal.places.{name}" for name in ("machine", "queries", "runtime", "stream")}
+    assert len(touched) <= 16, sorted(touched)
 
 
 def test_old_names_of_a_release_warn() -> None:

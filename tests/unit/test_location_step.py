@@ -13,7 +13,8 @@ from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.noise.primitives import SeededRng
 from shoal.places import runtime
-from shoal.places.machine import LocationMachine, LocationState
+from shoal.places.machine import LocationMachine
+from shoal.places.packed import LocationState
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement
 from shoal.places.repair import PolicyIndex

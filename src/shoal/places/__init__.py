@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     from shoal.places.learned import (
         baum_welch as baum_welch,
     )
-    from shoal.places.machine import (
-        LocationRelease as LocationRelease,
-    )
     from shoal.places.map import (
         RoadMap as RoadMap,
     )
+    from shoal.places.packed import LocationRelease as LocationRelease
     from shoal.places.queries import (
         Measurement as Measurement,
     )
@@ -61,8 +59,8 @@ FAMILY = Family(
         "shoal.places.policy:PolicyGraph",
         "shoal.places.policy:LocationSet",
         "shoal.places.machine:LocationMachine",
-        "shoal.places.machine:LocationState",
-        "shoal.places.machine:LocationRelease",
+        "shoal.places.packed:LocationState",
+        "shoal.places.packed:LocationRelease",
         "shoal.places.rows:LocationCertificate",
         "shoal.places.stream:LocationStream",
         "shoal.places.watch:EventWatch",
@@ -116,7 +114,7 @@ NAMES = {
     "places.map": ("RoadMap",),
     "places.queries": ("Measurement",),
     "places.learned": ("baum_welch",),
-    "places.machine": ("LocationRelease",),
+    "places.packed": ("LocationRelease",),
     "places.stream": ("output_log_likelihoods",),
     "places.tracks": (
         "TrackColumns",

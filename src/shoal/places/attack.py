@@ -18,7 +18,7 @@ from shoal.core.plan import Plan
 from shoal.core.task import Model
 from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
-from shoal.places.runtime import remapped
+from shoal.places.queries import remapped
 from shoal.places.step import Places, StepNoise
 
 NEGLIGIBLE = 1e-12  # of the likeliest state's mass: states below do not move a median

@@ -27,15 +27,8 @@ from shoal.events.law import PathLaw, began, beliefs, moved, priors
 from shoal.events.secrets import Events
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.lattice import LatticeEmission
-from shoal.places.machine import (
-    EVENT_KEPT,
-    LocationMachine,
-    LocationRelease,
-    LocationState,
-    Settle,
-    machine_of,
-)
-from shoal.places.packed import filter_room
+from shoal.places.machine import EVENT_KEPT, LocationMachine, Settle, machine_of
+from shoal.places.packed import LocationRelease, LocationState, filter_room
 from shoal.places.step import KeptGraphLaw, StepNoise
 from shoal.places.watch import EventWatch
 

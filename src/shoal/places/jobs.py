@@ -30,12 +30,13 @@ from shoal.jobs.report import guarantee_of
 from shoal.jobs.shard import Made, Recipe, StreamJob
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
 from shoal.places.events import guard_of
-from shoal.places.machine import LocationMachine, LocationRelease, LocationState, machine_of
+from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import Grid
-from shoal.places.packed import read_state, write_state
+from shoal.places.packed import LocationRelease, LocationState, read_state, write_state
+from shoal.places.runtime import StateLocator
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream, output, step_key
-from shoal.places.walk import SparseChain, StateLocator
+from shoal.places.walk import SparseChain
 from shoal.places.watch import EventWatch
 
 if TYPE_CHECKING:

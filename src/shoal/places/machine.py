@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.core.codec import Value, locked, unchecked
+from shoal.core.codec import Value, unchecked
 from shoal.core.errors import InputError
-from shoal.core.face import renamed
 from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Plan
 from shoal.core.rng import Rng
 from shoal.core.task import Model, Secrets
+from shoal.noise.knorm import SPARE
+from shoal.noise.primitives import Unread
+from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.queries import Measurement
 from shoal.places.runtime import (
+    SHOWN,
     Belief,
     Bytes,
-    CompiledSteps,
+    Posterior,
     Reached,
+    Reading,
     Runtime,
     StepPrior,
-    StepResult,
     carried,
-    compiled_steps,
     seen,
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
-from shoal.places.walk import Reading
 from shoal.places.watch import EventWatch
 
 # What a location stream shows at a step; everything in it may be published.
@@ -59,76 +60,6 @@ EVENT_KEPT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocationRelease(Value):
-    """One step: the noisy answer, the best estimate, what is believed, and what was promised.
-
-    `z` holds whole lattice steps of `step` (None: nothing was released), `estimate` the answer
-    that minimises the expected error given everything released so far; it costs no privacy.
-    `likely` are the most probable states, `spread` the root mean square distance of the belief
-    from the estimate. `possible` = |C|, `degree` the degree of protection of the most probable
-    state, `added` the edges the repair added. `loss_here` bounds the log-ratio that all outputs so
-    far give away between two current states, `loss_path` between two whole sequences.
-    """
-
-    time: int
-    z: tuple[int, ...] | None
-    step: Fraction
-    labels: tuple[str, ...]
-    unit: str
-    estimate: tuple[float, ...]
-    likely: tuple[tuple[str, float], ...]
-    spread: float
-    possible: int
-    degree: int
-    added: tuple[tuple[str, str], ...]
-    guarantee: Guarantee | None
-    loss_here: float = field(metadata={"stored_as": "about_now"})
-    loss_path: float = field(metadata={"stored_as": "about_all"})
-    warnings: tuple[str, ...]
-    secure: bool
-
-    @property
-    def point(self) -> tuple[float, ...] | None:
-        """The released point as floats, in the query's unit."""
-        return None if self.z is None else tuple(float(k * self.step) for k in self.z)
-
-    @property
-    def about_now(self) -> float:
-        """`loss_here`, under the name it had in version 0.1."""
-        return renamed("LocationRelease.about_now", "loss_here", self.loss_here)
-
-    @property
-    def about_all(self) -> float:
-        """`loss_path`, under the name it had in version 0.1."""
-        return renamed("LocationRelease.about_all", "loss_path", self.loss_path)
-
-    def as_dict(self) -> dict[str, Any]:
-        """A line of JSON; infinity is null."""
-        return {
-            "time": self.time,
-            "z": None if self.point is None else list(self.point),
-            "estimate": list(self.estimate),
-            "unit": self.unit,
-            "likely": [[name, round(share, 6)] for name, share in self.likely],
-            "spread": self.spread,
-            "possible": self.possible,
-            "degree_of_protection": self.degree,
-            "repaired": [list(pair) for pair in self.added],
-            "epsilon": None if self.guarantee is None else float(self.guarantee.amount),
-            "loss_here": _finite(self.loss_here),
-            "loss_path": _finite(self.loss_path),
-            # the names of version 0.1, for one version more
-            "about_now": _finite(self.loss_here),
-            "about_all": _finite(self.loss_path),
-            "warnings": list(self.warnings),
-        }
-
-
-def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None
-
-
 # The machine of location streams: follow the belief, cut and repair the policy, release.
 
 
@@ -137,54 +68,16 @@ FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
 Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none
 Settle = Callable[[Fraction | None, Draw], tuple[int, ...] | None]  # charges η, then draws
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocationState(Value):
-    """Where a stream stands: made from its outputs alone, so as public as they are.
-
-    `belief` is P(hidden state | outputs so far) in single precision: it steers estimates and
-    δ-location sets, never the noise a state gets. `support` is the exact set of hidden states
-    still possible, eight to a byte. `time` counts the steps taken; `known_start` says that the
-    first of them was no output but a state that everybody knew.
-    """
-
-    time: int
-    belief: npt.NDArray[np.float32]
-    support: npt.NDArray[np.uint8]
-    loss_here: float = field(default=0.0, metadata={"stored_as": "about_now"})
-    loss_path: float = field(default=0.0, metadata={"stored_as": "about_all"})
-    known_start: bool = False
-
-    def __post_init__(self) -> None:
-        # arrays that are locked already are shared, not copied: many streams have equal supports
-        for name, dtype in (("belief", np.float32), ("support", np.uint8)):
-            array = getattr(self, name)
-            shared = isinstance(array, np.ndarray) and array.dtype == dtype
-            # a view could be unlocked through what it is a view of, and would keep that alive
-            if not shared or array.flags.writeable or array.base is not None:
-                object.__setattr__(self, name, locked(array, dtype))
-
-
-class HasRuntime(Value):
-    """A value that keeps what follows from its fields; not stored, made again on load."""
-
-    __slots__ = ("_compiled", "_runtime")
-    _runtime: Runtime
-    _compiled: CompiledSteps | None
-
-    @property
-    def runtime(self) -> Runtime:
-        """What is kept between steps, by all streams of the machine together."""
-        return self._runtime
+_DERIVED: Any = {"stored": False}  # follows from the fields, and is made again on load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocationMachine(HasRuntime):
+class LocationMachine(Value):
     """Releases a measurement of the current state at every step, ε-indistinguishable by policy.
 
     `noise` names the law; "k-norm" is the planar isotropic mechanism too, whose transform does not
-    change the distribution.
+    change the distribution. `runtime` is what all streams of the machine keep together, `watch`
+    what a whole stream promises about events, if it does.
     Xiao & Xiong 2016, Algorithm 2; Xiao 2017, Algorithm 1.
     """
 
@@ -193,26 +86,26 @@ class LocationMachine(HasRuntime):
     places: Places
     epsilon: Fraction
     noise: str = "k-norm"
+    watch: EventWatch | None = field(init=False, repr=False, metadata=_DERIVED)
+    runtime: Runtime = field(init=False, repr=False, metadata=_DERIVED)
+    _compiled: CompiledSteps | None = field(init=False, repr=False, metadata=_DERIVED)
 
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
-        object.__setattr__(self, "_runtime", Runtime(self))
-        object.__setattr__(self, "_compiled", compiled_steps(self._runtime, self.query))
+        object.__setattr__(self, "watch", self.places.watch)
+        object.__setattr__(self, "runtime", Runtime(self))
+        object.__setattr__(self, "_compiled", compiled_steps(self.runtime, self.query))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
-        return _made_again, (self.chain, self.query, self.places, self.epsilon, self.noise)
-
-    @property
-    def watch(self) -> EventWatch | None:
-        """What the whole stream promises about events, if it does."""
-        return self.places.watch
+        made = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return partial(LocationMachine, **made), ()
 
     def known(self, observed: Any) -> int | None:
         """The number of the state of a reading, or of a start; None when there is none."""
-        return None if observed is None else self._runtime.locator.state_of(observed)
+        return None if observed is None else self.runtime.locator.state_of(observed)
 
     def refuse_events(self, who: str) -> None:
         """Refuses a policy that watches events, in the name of whoever takes single steps."""
@@ -247,43 +140,55 @@ class LocationMachine(HasRuntime):
         self.refuse_events("a step by itself")
         if observed is None:
             return self.absorb(state, (), secure=rng.secure)
-        place = self._runtime.locator.state_of(observed)
-        reached = self._runtime.reach(state.time, state.support)
+        place = self.runtime.locator.state_of(observed)
+        reached = self.runtime.reach(state.time, state.support)
         if settle is None:
             told, z = self._taken(state, reached, place, rng)
         else:
             told, z = self._settled(state, reached, place, rng, settle)
         if told is not None and told.z == z:
             after = self._state(state, told.seen.belief, reached.packed, told.eta)
-            return after, self._release(after, told, self._runtime.promise, 1, rng.secure)
+            return after, self._release(after, told, self.runtime.promise, 1, rng.secure)
         return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
 
     def _taken(
-        self, state: LocationState, reached: Reached, place: int, rng: Rng
+        self,
+        state: LocationState,
+        reached: Reached,
+        place: int,
+        rng: Rng,
+        stage: LikelyStage | None = None,
     ) -> tuple[StepResult | None, tuple[int, ...] | None]:
         """The output of a step, and all that follows from it where compiled code took the step."""
         told = None
         if self._compiled is not None:
-            told, rng = self._compiled.step(state.time, state.belief, reached, place, rng)
+            told, rng = self._compiled.step(state.time, state.belief, reached, place, rng, stage)
         return told, self._drawn(state, place, rng) if told is None else told.z
 
     def _settled(
         self, state: LocationState, reached: Reached, place: int, rng: Rng, settle: Settle
     ) -> tuple[StepResult | None, tuple[int, ...] | None]:
         """The same, charged first. An output of an earlier charge is not what was taken now."""
-        noise, told = reached.noise or self.prior(state).noise, None
+        stage, told = None, None
+        if reached.noise is None and self._compiled is not None:
+            stage = self._compiled.stage(state.time, state.belief, reached)
+        if stage is None:
+            noise = reached.noise or self.prior(state).noise
+            eta, drawn = noise.eta, noise.count > 1
+        else:
+            eta, drawn = Fraction(stage.eta), True  # of two states or more, on no line
 
         def draw() -> tuple[int, ...] | None:
             nonlocal told
-            told, z = self._taken(state, reached, place, rng)
+            told, z = self._taken(state, reached, place, rng, stage)
             return z
 
-        z = settle(noise.eta, draw) if noise.count > 1 else None
+        z = settle(eta, draw) if drawn else None
         return told, z
 
     def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
         """One output for the state observed; None when only one state is possible."""
-        return self._drawn(state, self._runtime.locator.state_of(observed), rng)
+        return self._drawn(state, self.runtime.locator.state_of(observed), rng)
 
     def absorb(
         self, state: LocationState, outputs: Outputs, *, secure: bool = True
@@ -293,7 +198,7 @@ class LocationMachine(HasRuntime):
         Several machines on the same chain and policy may answer at one step, with noise as in
         `noises`; epsilons add. Xiao & Xiong 2016, Theorem 7.1.
         """
-        runtime, prior = self._runtime, self.prior(state)
+        runtime, prior = self.runtime, self.prior(state)
         machines = [machine for machine, _ in outputs]
         noises = self.noises(state, machines) if outputs else []
         given = [(each, z) for each, (_, z) in zip(noises, outputs, strict=True)]
@@ -324,11 +229,11 @@ class LocationMachine(HasRuntime):
         if len(machines) == 1:
             return [noise if machines[0] is self else machines[0].runtime.noise(noise.members)]
         questions = [machine.runtime.question for machine in machines]
-        return self._runtime.noises(noise.members, questions)
+        return self.runtime.noises(noise.members, questions)
 
     def prior(self, state: LocationState) -> StepPrior:
         """Belief, support and noise of the next step."""
-        return self._runtime.prior(state.time, state.belief, state.support)
+        return self.runtime.prior(state.time, state.belief, state.support)
 
     def _drawn(self, state: LocationState, place: int, rng: Rng) -> tuple[int, ...] | None:
         noise = self.prior(state).noise
@@ -340,7 +245,7 @@ class LocationMachine(HasRuntime):
         """The state one step on, when the outputs told η between any two states."""
         # the reversed law behind the factor is that of the first law, not of a known start
         known = before.known_start
-        factor = 1.0 if known else self._runtime.forgetting.factor(before.time)
+        factor = 1.0 if known else self.runtime.forgetting.factor(before.time)
         here, path = carried(before.loss_here, factor) + eta, before.loss_path + eta
         after: LocationState = unchecked(
             LocationState, before.time + 1, belief, packed, here, path, known
@@ -403,11 +308,6 @@ def step_promise(places: Secrets, epsilon: Fraction) -> Guarantee:
     return Guarantee(notion=places.notion, amount=epsilon, over=over)
 
 
-def _made_again(*fields: Any) -> LocationMachine:
-    names = ("chain", "query", "places", "epsilon", "noise")
-    return LocationMachine(**dict(zip(names, fields, strict=True)))
-
-
 def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ...]:
     if count > 1 and joined and not tells and not far:
         return ()
@@ -421,3 +321,115 @@ def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ..
     if far:
         found.append(FAR_OFF)
     return tuple(found)
+
+
+# The compiled twin of a step: planar K-norm streams in one call, where nothing must be decided
+# exactly.
+
+
+# what `compiled_draws` reads for one draw: a step taken again, the plain way, reads the same
+WORDS = 3 * (3 + SPARE)
+
+
+class StepResult(NamedTuple):
+    """A step after its output z: what is believed, and of its noise |C|, `joined`, η, repairs."""
+
+    seen: Posterior
+    z: tuple[int, ...] | None
+    possible: int
+    joined: bool
+    tells: bool
+    eta: float
+    added: list[list[int]]
+
+
+class LikelyStage(NamedTuple):
+    """A step on a δ-location set before its draw: what is drawn from, |C|, `joined`, η, repairs."""
+
+    parts: tuple[Any, ...]  # prior, members, answers, vertices
+    possible: int
+    joined: bool
+    eta: float
+    added: list[list[int]]
+
+
+class CompiledSteps:
+    """The steps of one machine that compiled code can take from beginning to end.
+
+    Nothing is kept from one step to the next: a step follows from its arguments alone.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        from shoal.places.kernels import step
+
+        self._kernels: Any = step
+        motion = runtime.motion
+        # steps that move alike share their matrix: asked for once
+        self._moves = motion.matrix(motion.memory) if motion.homogeneous else None
+        self._motion, self._values = motion, runtime.values
+        self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
+
+    def stage(self, time: int, belief: Belief, reached: Reached) -> LikelyStage | None:
+        """What a step on a location set is charged and drawn from; None: go the plain way."""
+        moves = self._matrix(time)
+        if moves is None or self._graph is None:
+            return None
+        given = belief, moves.indptr, moves.indices, moves.data
+        ready, parts, possible, joined, eta, added = self._kernels.likely_stage(
+            *given, reached.support, self._share, self._graph, self._rate
+        )
+        return LikelyStage(parts, possible, joined, eta, added.tolist()) if ready else None
+
+    def step(
+        self,
+        time: int,
+        belief: Belief,
+        reached: Reached,
+        place: int,
+        rng: Rng,
+        stage: LikelyStage | None = None,
+    ) -> tuple[StepResult | None, Rng]:
+        """Step `time` of a stream at state `place`, and the source as it is after it.
+
+        None told: the step must be taken the plain way, with the source returned, which gives the
+        words that were read here once more.
+        """
+        moves, noise = self._matrix(time), reached.noise
+        planar = self._graph if noise is None else noise.planar
+        if moves is None or planar is None:
+            return None, rng
+        words = rng.words(WORDS)
+        single = np.empty(len(belief), dtype=np.float32)
+        given = belief, moves.indptr, moves.indices, moves.data, self._values
+        drawn = self._rate, place, words, single
+        if noise is not None:
+            possible, joined, eta, added = noise.count, noise.joined, noise.spread, noise.added
+            told = self._kernels.step_at(*given, *planar, *drawn)
+        elif stage is not None:
+            parts, possible, joined, eta, added = stage
+            told = self._kernels.step_from(*parts, self._values, *drawn)
+        else:
+            edges = np.empty((len(belief), 2), dtype=np.int64)
+            possible, joined, repairs, eta, told = self._kernels.step_among_likely(
+                *given, reached.support, self._share, planar, *drawn, edges
+            )
+            added = edges[:repairs].tolist() if repairs else []
+        done, x, y, best, east, north, spread, degree, shown = told
+        if not done:
+            return None, Unread(words, rng)
+        single.setflags(write=False)
+        top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+        found = Posterior(single, reached.support, (east, north), spread, top, degree, best)
+        return StepResult(found, (x, y), possible, joined, False, eta, added), rng
+
+    def _matrix(self, time: int) -> Any:
+        return self._moves if time and self._moves is not None else self._motion.matrix(time)
+
+
+def compiled_steps(runtime: Runtime, query: Measurement) -> CompiledSteps | None:
+    """The compiled steps of a machine; None when it never has any.
+
+    They are for answers in the plane, estimates of least squared error, and chains of memory 1.
+    """
+    planar = query.points.shape[1] == 2 and runtime.motion.memory == 1
+    return CompiledSteps(runtime) if planar and query.estimate == "squared" else None

@@ -1,6 +1,6 @@
-"""A location stream's state as bytes: a short header, then the arrays, without the plan.
+"""Where a stream of places stands and what a step shows: the values, and both as bytes.
 
-All numbers are little-endian:
+The bytes are a short header, then the arrays, without the plan. All numbers are little-endian:
 
     name and version      4 bytes   "SLS" and 1; 2 where what was shown is kept too; 3 with events
     flags                 1 byte    KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED
@@ -28,17 +28,23 @@ import binascii
 import hashlib
 import json
 import struct
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.codec import Value, locked
 from shoal.core.errors import StoredError
+from shoal.core.face import renamed
+from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.events.filter import Held
-from shoal.places.machine import LocationMachine, LocationRelease, LocationState
+
+if TYPE_CHECKING:
+    from shoal.places.machine import LocationMachine
 
 NAME, VERSION, WITH_SHOWN, WITH_EVENTS = b"SLS", 1, 2, 3
 KNOWN_START, SPARSE, OWN_SUPPORT, ANSWERED = 1, 2, 4, 8
@@ -48,6 +54,103 @@ FLOAT_BYTES = 4
 LENGTH = struct.Struct("<I")
 START = struct.Struct("<i8s")
 FILTER = struct.Struct("<IIdQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocationRelease(Value):
+    """One step: the noisy answer, the best estimate, what is believed, and what was promised.
+
+    `z` holds whole lattice steps of `step` (None: nothing was released), `estimate` the answer
+    that minimises the expected error given everything released so far; it costs no privacy.
+    `likely` are the most probable states, `spread` the root mean square distance of the belief
+    from the estimate. `possible` = |C|, `degree` the degree of protection of the most probable
+    state, `added` the edges the repair added. `loss_here` bounds the log-ratio that all outputs so
+    far give away between two current states, `loss_path` between two whole sequences.
+    """
+
+    time: int
+    z: tuple[int, ...] | None
+    step: Fraction
+    labels: tuple[str, ...]
+    unit: str
+    estimate: tuple[float, ...]
+    likely: tuple[tuple[str, float], ...]
+    spread: float
+    possible: int
+    degree: int
+    added: tuple[tuple[str, str], ...]
+    guarantee: Guarantee | None
+    loss_here: float = field(metadata={"stored_as": "about_now"})
+    loss_path: float = field(metadata={"stored_as": "about_all"})
+    warnings: tuple[str, ...]
+    secure: bool
+
+    @property
+    def point(self) -> tuple[float, ...] | None:
+        """The released point as floats, in the query's unit."""
+        return None if self.z is None else tuple(float(k * self.step) for k in self.z)
+
+    @property
+    def about_now(self) -> float:
+        """`loss_here`, under the name it had in version 0.1."""
+        return renamed("LocationRelease.about_now", "loss_here", self.loss_here)
+
+    @property
+    def about_all(self) -> float:
+        """`loss_path`, under the name it had in version 0.1."""
+        return renamed("LocationRelease.about_all", "loss_path", self.loss_path)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A line of JSON; infinity is null."""
+        return {
+            "time": self.time,
+            "z": None if self.point is None else list(self.point),
+            "estimate": list(self.estimate),
+            "unit": self.unit,
+            "likely": [[name, round(share, 6)] for name, share in self.likely],
+            "spread": self.spread,
+            "possible": self.possible,
+            "degree_of_protection": self.degree,
+            "repaired": [list(pair) for pair in self.added],
+            "epsilon": None if self.guarantee is None else float(self.guarantee.amount),
+            "loss_here": _finite(self.loss_here),
+            "loss_path": _finite(self.loss_path),
+            # the names of version 0.1, for one version more
+            "about_now": _finite(self.loss_here),
+            "about_all": _finite(self.loss_path),
+            "warnings": list(self.warnings),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocationState(Value):
+    """Where a stream stands: made from its outputs alone, so as public as they are.
+
+    `belief` is P(hidden state | outputs so far) in single precision: it steers estimates and
+    δ-location sets, never the noise a state gets. `support` is the exact set of hidden states
+    still possible, eight to a byte. `time` counts the steps taken; `known_start` says that the
+    first of them was no output but a state that everybody knew.
+    """
+
+    time: int
+    belief: npt.NDArray[np.float32]
+    support: npt.NDArray[np.uint8]
+    loss_here: float = field(default=0.0, metadata={"stored_as": "about_now"})
+    loss_path: float = field(default=0.0, metadata={"stored_as": "about_all"})
+    known_start: bool = False
+
+    def __post_init__(self) -> None:
+        # arrays that are locked already are shared, not copied: many streams have equal supports
+        for name, dtype in (("belief", np.float32), ("support", np.uint8)):
+            array = getattr(self, name)
+            shared = isinstance(array, np.ndarray) and array.dtype == dtype
+            # a view could be unlocked through what it is a view of, and would keep that alive
+            if not shared or array.flags.writeable or array.base is not None:
+                object.__setattr__(self, name, locked(array, dtype))
 
 
 class Kept(NamedTuple):

@@ -1,7 +1,11 @@
-"""What is measured of the current state: its coordinates, or any other numbers it stands for."""
+"""What is measured of the current state: its coordinates, or any other numbers it stands for.
+
+And the best answer to show, given a belief about the state.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -182,3 +186,47 @@ def _widest_l1(points: Ints) -> int:
         heights = points @ np.array(signs, dtype=np.int64)
         widest = max(widest, int(heights.max() - heights.min()))
     return widest
+
+
+# The best answer to show, given a belief: post-processing, so it costs no privacy.
+
+
+WEISZFELD_ROUNDS = 50  # of Weiszfeld's iteration
+CLOSE = 1e-9  # relative step after which it stops
+
+
+def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
+    """The answer of least expected error under `belief`, and √E|f(s) - answer|².
+
+    Squared error: the mean Σ p(s) f(s). Absolute error E|f(s) - answer|: the geometric median.
+    `values` (n, d) are the answers of the states; `belief` sums to 1.
+    """
+    answer = belief @ values
+    if error == "absolute":
+        answer = _median(belief, values, answer)
+    squares = ((values - answer) ** 2).sum(axis=1)
+    return answer, math.sqrt(max(float(belief @ squares), 0.0))
+
+
+def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
+    """argmin over a of Σ p(s) |f(s) - a|: Weiszfeld's iteration, stopped at a state when best.
+
+    A state is the median when the pull of all others, |Σ p(r) (f(r) - f(s))/|f(r) - f(s)||, is at
+    most its own mass; so the most probable state's answer is tried first.
+    """
+    top = values[int(belief.argmax())]
+    offsets = values - top
+    away = np.sqrt((offsets**2).sum(axis=1))
+    at = away == 0
+    pull = (belief[~at, None] * offsets[~at] / away[~at, None]).sum(axis=0)
+    if math.sqrt(float(pull @ pull)) <= float(belief[at].sum()):
+        return np.array(top)
+    answer, scale = start, float(away.max())
+    for _ in range(WEISZFELD_ROUNDS):
+        distance = np.maximum(np.sqrt(((values - answer) ** 2).sum(axis=1)), 1e-12 * scale)
+        weights = belief / distance
+        moved: Floats = weights @ values / weights.sum()
+        if np.abs(moved - answer).max() <= CLOSE * scale:
+            return moved
+        answer = moved
+    return answer

@@ -18,7 +18,8 @@ from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import Secrets, as_events
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve, guard_of
-from shoal.places.machine import LocationMachine, LocationState, machine_of
+from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.packed import LocationState
 from shoal.places.watch import EventWatch
 
 SEED = 0

@@ -24,9 +24,8 @@ from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine, machine_of, step_promise
 from shoal.places.policy import LocationSet, PolicyGraph
-from shoal.places.queries import Measurement
+from shoal.places.queries import Measurement, remapped
 from shoal.places.rehearsal import rehearsed
-from shoal.places.runtime import remapped
 from shoal.places.step import Places, StepNoise, edge_loss
 
 HORIZON = 32  # steps after which the chain's own law is the prior that errors are stated for

@@ -1,10 +1,10 @@
-"""What a machine of places keeps between steps, and the compiled twin of its step."""
+"""What a machine of places keeps between steps: states, noise by constraint, what outputs say."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,61 +15,134 @@ from shoal.chains.hidden import FarLaw, Motion, motion_of, posterior
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.guarantee import Guarantee
-from shoal.core.rng import Rng
+from shoal.core.records import label
+from shoal.core.task import Model
 from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
-from shoal.noise.knorm import SPARE
-from shoal.noise.primitives import Unread
+from shoal.places.map import Grid
 from shoal.places.policy import location_set
-from shoal.places.queries import Estimate, Measurement
+from shoal.places.queries import Measurement, remapped
 from shoal.places.repair import PolicyIndex
 from shoal.places.step import Question, StepNoise, noises_of, planar_noises
-from shoal.places.walk import StateLocator
+from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine
 
-# The best answer to show, given a belief: post-processing, so it costs no privacy.
+# From what was observed to a state of the model: names, or coordinates on the map.
 
 
-WEISZFELD_ROUNDS = 50  # of Weiszfeld's iteration
-CLOSE = 1e-9  # relative step after which it stops
+COMPARED = 2**18  # points times states compared at once
+
+Reading = Any  # a state's name, (latitude, longitude), a mapping of either, or None
 
 
-def remapped(belief: Floats, values: Floats, error: Estimate) -> tuple[Floats, float]:
-    """The answer of least expected error under `belief`, and √E|f(s) - answer|².
+class StateLocator:
+    """The states of a model, found by name or, on a map, by coordinates."""
 
-    Squared error: the mean Σ p(s) f(s). Absolute error E|f(s) - answer|: the geometric median.
-    `values` (n, d) are the answers of the states; `belief` sums to 1.
-    """
-    answer = belief @ values
-    if error == "absolute":
-        answer = _median(belief, values, answer)
-    squares = ((values - answer) ** 2).sum(axis=1)
-    return answer, math.sqrt(max(float(belief @ squares), 0.0))
+    def __init__(self, chain: Model) -> None:
+        self._chain = chain
+        self._index = {name: place for place, name in enumerate(chain.states or ())}
+        self._of_cell: Ints | None = None
+        self._points: Ints | None = None
+
+    def state_of(self, observed: Reading) -> int:
+        """The index of a state: by name, or by latitude and longitude.
+
+        A mapping holds "state", or "lat" and "lon". Coordinates need a model with a grid; where
+        no state covers them, the nearest state counts (in the map's plane, ties by index).
+        """
+        if isinstance(observed, str):
+            place = self._index.get(observed)
+            if place is not None:
+                return place
+        else:
+            if isinstance(observed, Mapping):
+                observed = _in_mapping(observed)
+            if isinstance(observed, Sequence | np.ndarray) and not isinstance(observed, str):
+                return self._on_map(observed)
+        place = self._index.get(label(observed))
+        if place is None:
+            raise InputError(
+                "the reading names a state that is not one of the model's; give one of its names"
+            )
+        return place
+
+    def states_of(self, latitudes: Floats, longitudes: Floats) -> tuple[Ints, Bools]:
+        """The state of each point as `state_of` finds it, and which points no state covers.
+
+        All coordinates must be finite, and the model must have a grid.
+        """
+        grid = self._grid()
+        cells = grid.cell_of(latitudes, longitudes)
+        states = self._by_cell()[cells]
+        off = states < 0
+        if off.any():
+            states[off] = self._nearest(grid.lattice_near(latitudes[off], longitudes[off]))
+        return states, off
+
+    def _on_map(self, observed: Any) -> int:
+        self._grid()
+        try:
+            latitude, longitude = (float(value) for value in observed)
+        except (TypeError, ValueError):
+            raise InputError("the reading must hold two numbers: latitude and longitude") from None
+        if not (math.isfinite(latitude) and math.isfinite(longitude)):
+            raise InputError("the reading holds a coordinate that is not finite; skip the step")
+        # equal work on and off the map: how long a step takes must not tell which it was
+        grid = self._grid()
+        covering = int(self._by_cell()[int(grid.cell_of(latitude, longitude))])
+        offsets = self._on_lattice() - grid.lattice_near(latitude, longitude)
+        nearest = int((offsets * offsets).sum(axis=1).argmin())
+        return (nearest, covering)[covering >= 0]
+
+    def _grid(self) -> Grid:
+        chain = self._chain
+        if not isinstance(chain, SparseChain) or chain.grid is None:
+            raise InputError(
+                "the reading holds coordinates, but the model has no grid; name a state"
+            )
+        return chain.grid
+
+    def _by_cell(self) -> Ints:
+        """The state of each cell of the grid, -1 where none covers it, and last outside the map."""
+        if self._of_cell is None:
+            assert isinstance(self._chain, SparseChain)
+            assert self._chain.cells is not None
+            table = np.full(self._grid().size + 1, -1, dtype=np.int64)
+            table[self._chain.cells] = np.arange(len(self._chain.cells))
+            self._of_cell = table
+        return self._of_cell
+
+    def _on_lattice(self) -> Ints:
+        """Where the states lie."""
+        if self._points is None:
+            assert isinstance(self._chain, SparseChain)
+            self._points = self._grid().lattice_of(self._chain.cells)
+        return self._points
+
+    def _nearest(self, points: Ints) -> Ints:
+        """The state nearest to each point of the lattice; equal points are looked up once."""
+        own = self._on_lattice()
+        # both coordinates in one number, which sorts faster than pairs do: each is below 2^31
+        keys = points[:, 0] * 2**32 + points[:, 1]
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        distinct = points[first]
+        found = np.empty(len(distinct), dtype=np.int64)
+        together = max(1, COMPARED // len(own))
+        for begin in range(0, len(distinct), together):
+            some = slice(begin, begin + together)
+            offsets = distinct[some, None, :] - own[None, :, :]
+            found[some] = (offsets**2).sum(axis=2).argmin(axis=1)
+        return np.asarray(found[which])
 
 
-def _median(belief: Floats, values: Floats, start: Floats) -> Floats:
-    """argmin over a of Σ p(s) |f(s) - a|: Weiszfeld's iteration, stopped at a state when best.
-
-    A state is the median when the pull of all others, |Σ p(r) (f(r) - f(s))/|f(r) - f(s)||, is at
-    most its own mass; so the most probable state's answer is tried first.
-    """
-    top = values[int(belief.argmax())]
-    offsets = values - top
-    away = np.sqrt((offsets**2).sum(axis=1))
-    at = away == 0
-    pull = (belief[~at, None] * offsets[~at] / away[~at, None]).sum(axis=0)
-    if math.sqrt(float(pull @ pull)) <= float(belief[at].sum()):
-        return np.array(top)
-    answer, scale = start, float(away.max())
-    for _ in range(WEISZFELD_ROUNDS):
-        distance = np.maximum(np.sqrt(((values - answer) ** 2).sum(axis=1)), 1e-12 * scale)
-        weights = belief / distance
-        moved: Floats = weights @ values / weights.sum()
-        if np.abs(moved - answer).max() <= CLOSE * scale:
-            return moved
-        answer = moved
-    return answer
+def _in_mapping(observed: Mapping[str, Any]) -> Any:
+    """The reading in a mapping."""
+    if "lat" in observed and "lon" in observed:
+        return (observed["lat"], observed["lon"])
+    if "state" in observed:
+        return observed["state"]
+    raise InputError("the reading has neither state nor lat and lon; give one of them")
 
 
 # What all outputs of a stream tell about one position: scalar bounds that a live step can keep.
@@ -455,90 +528,3 @@ def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:
     least = np.partition(values, -count)[-count]
     top = np.flatnonzero(values >= least)  # in index order, so that ties at the end go by index
     return top[np.argsort(-values[top], kind="stable")][:count]
-
-
-# The compiled twin of a step: planar K-norm streams in one call, where nothing must be decided
-# exactly.
-
-
-# what `compiled_draws` reads for one draw: a step taken again, the plain way, reads the same
-WORDS = 3 * (3 + SPARE)
-
-
-class StepResult(NamedTuple):
-    """A step after its output z: what is believed, and of its noise |C|, `joined`, η, repairs."""
-
-    seen: Posterior
-    z: tuple[int, ...] | None
-    possible: int
-    joined: bool
-    tells: bool
-    eta: float
-    added: list[list[int]]
-
-
-class CompiledSteps:
-    """The steps of one machine that compiled code can take from beginning to end.
-
-    Nothing is kept from one step to the next: a step follows from its arguments alone.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        from shoal.places.kernels.step import step_among_likely, step_at
-
-        self._step_at: Any = step_at
-        self._step_among_likely: Any = step_among_likely
-        motion = runtime.motion
-        # steps that move alike share their matrix: asked for once
-        self._moves = motion.matrix(motion.memory) if motion.homogeneous else None
-        self._motion, self._values = motion, runtime.values
-        self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
-
-    def step(
-        self,
-        time: int,
-        belief: Belief,
-        reached: Reached,
-        place: int,
-        rng: Rng,
-    ) -> tuple[StepResult | None, Rng]:
-        """Step `time` of a stream at state `place`, and the source as it is after it.
-
-        None told: the step must be taken the plain way, with the source returned, which gives the
-        words that were read here once more.
-        """
-        moves = self._moves if time and self._moves is not None else self._motion.matrix(time)
-        noise = reached.noise
-        parts = self._graph if noise is None else noise.planar
-        if moves is None or parts is None:
-            return None, rng
-        words = rng.words(WORDS)
-        single = np.empty(len(belief), dtype=np.float32)
-        given = belief, moves.indptr, moves.indices, moves.data, self._values
-        drawn = self._rate, place, words, single
-        if noise is None:
-            edges = np.empty((len(belief), 2), dtype=np.int64)
-            possible, joined, repairs, eta, told = self._step_among_likely(
-                *given, reached.support, self._share, parts, *drawn, edges
-            )
-            added = edges[:repairs].tolist() if repairs else []
-        else:
-            possible, joined, eta = noise.count, noise.joined, noise.spread
-            added = noise.added
-            told = self._step_at(*given, *parts, *drawn)
-        done, x, y, best, east, north, spread, degree, shown = told
-        if not done:
-            return None, Unread(words, rng)
-        single.setflags(write=False)
-        top = shown if len(belief) >= SHOWN else shown[: len(belief)]
-        found = Posterior(single, reached.support, (east, north), spread, top, degree, best)
-        return StepResult(found, (x, y), possible, joined, False, eta, added), rng
-
-
-def compiled_steps(runtime: Runtime, query: Measurement) -> CompiledSteps | None:
-    """The compiled steps of a machine; None when it never has any.
-
-    They are for answers in the plane, estimates of least squared error, and chains of memory 1.
-    """
-    planar = query.points.shape[1] == 2 and runtime.motion.memory == 1
-    return CompiledSteps(runtime) if planar and query.estimate == "squared" else None

@@ -28,14 +28,8 @@ from shoal.core.plan import (
 from shoal.core.rng import Rng, SystemRng
 from shoal.events.secrets import Events
 from shoal.places.events import Watched, guard_of, machines_of
-from shoal.places.machine import (
-    Draw,
-    LocationMachine,
-    LocationRelease,
-    LocationState,
-    Settle,
-    machine_of,
-)
+from shoal.places.machine import Draw, LocationMachine, Settle, machine_of
+from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.rows import watched as with_events
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from shoal.core.records import shown_names
 from shoal.core.registry import load
 from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
-from shoal.places.machine import LocationRelease, machine_of
+from shoal.places.machine import machine_of
+from shoal.places.packed import LocationRelease
 from shoal.places.stream import LocationStream
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from shoal.core.task import Model
 from shoal.places.map import EARTH_RADIUS_M
 from shoal.places.policy import PolicyGraph, Repair
 from shoal.places.queries import coordinates
-from shoal.places.walk import SparseChain, StateLocator
+from shoal.places.runtime import StateLocator
+from shoal.places.walk import SparseChain
 
 
 def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:

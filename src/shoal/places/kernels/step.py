@@ -347,6 +347,7 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
 
 REACH = VECTOR_LIMIT - POINT_LIMIT  # outputs within it differ from any answer by what int64 decides
 NOBODY = (np.int64(-1), 0.0)
+HANDED_BACK = (False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY))
 
 
 @njit(cache=True)
@@ -377,7 +378,7 @@ def released(prior: Any, stage: Any, body: Any, drawn: Any) -> Any:
     x += answers[place, 0]
     y += answers[place, 1]
     if verdict != ACCEPTED or max(abs(x), abs(y)) >= REACH:
-        return False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY)
+        return HANDED_BACK
     belief = np.empty(len(prior))
     total, best, east, north, spread, degree, shown = absorbed(
         prior, values, members, answers, vertices, epsilon, x, y, belief, single
@@ -409,6 +410,49 @@ def step_at(
 
 
 @njit(cache=True)
+def likely_stage(
+    belief: Any,
+    pointers: Any,
+    sources: Any,
+    weights: Any,
+    possible: Any,
+    share: float,
+    graph: Any,
+    epsilon: float,
+) -> Any:
+    """(ready, (prior, members, answers, vertices), count, joined, loss, added): a δ-location set.
+
+    The stage of a step as it follows from the belief: the size of the set, whether the policy
+    joins any of it, the edges of the repair, η. Not ready: it must be found the plain way.
+    """
+    prior = predict(pointers, sources, weights, belief)
+    clear, members = likely(prior, possible, share)
+    count = 0
+    for state in range(len(members)):
+        count += members[state]
+    ready, vertices, _, _, added, _, answers, joined, loss = stage_parts(graph, members, epsilon)
+    return clear and ready, (prior, members, answers, vertices), count, joined, loss, added
+
+
+@njit(cache=True)
+def step_from(
+    prior: Any,
+    members: Any,
+    answers: Any,
+    vertices: Any,
+    values: Any,
+    epsilon: float,
+    place: int,
+    words: Any,
+    single: Any,
+) -> Any:
+    """A step from a stage that `likely_stage` made: what `released` returns."""
+    shares, outwards = diamond(vertices)
+    stage, body = (values, members, answers), (vertices, shares, outwards)
+    return released(prior, stage, body, (epsilon, place, words, single))
+
+
+@njit(cache=True)
 def step_among_likely(
     belief: Any,
     pointers: Any,
@@ -424,25 +468,18 @@ def step_among_likely(
     single: Any,
     added: Any,
 ) -> Any:
-    """A step on a δ-location set, whose stage follows from the belief.
+    """A step on a δ-location set in one call: `likely_stage`, then `step_from`.
 
-    (count, joined, repairs, loss, released): the size of the set, whether the policy joins any of
-    it, how many edges the repair wrote to `added`, η, and what `released` returns. Not done either
-    when the set or its stage must be found the plain way.
+    (count, joined, repairs, loss, released), with the edges of the repair written to `added`. Not
+    done either when the stage is not ready.
     """
-    prior = predict(pointers, sources, weights, belief)
-    clear, members = likely(prior, possible, share)
-    count = 0
-    for state in range(len(members)):
-        count += members[state]
-    parts = stage_parts(graph, members, epsilon)
-    ready, vertices, _, _, edges, _, answers, joined, loss = parts
+    ready, parts, count, joined, loss, edges = likely_stage(
+        belief, pointers, sources, weights, possible, share, graph, epsilon
+    )
     for k in range(len(edges)):
         added[k, 0], added[k, 1] = edges[k, 0], edges[k, 1]
-    if not (clear and ready):
-        handed = False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY)
-        return count, False, 0, 0.0, handed
-    shares, outwards = diamond(vertices)
-    stage, body = (values, members, answers), (vertices, shares, outwards)
-    done = released(prior, stage, body, (epsilon, place, words, single))
+    if not ready:
+        return count, False, 0, 0.0, HANDED_BACK
+    prior, members, answers, vertices = parts
+    done = step_from(prior, members, answers, vertices, values, epsilon, place, words, single)
     return count, joined, len(edges), loss, done

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
-    from shoal.places.machine import LocationRelease
+    from shoal.places.packed import LocationRelease
     from shoal.places.stream import LocationStream
     from shoal.places.tracks import TrackColumns
 

@@ -15,7 +15,8 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.core.rng import Rng
 from shoal.noise.primitives import SeededRng
-from shoal.places.machine import LocationRelease, machine_of
+from shoal.places.machine import machine_of
+from shoal.places.packed import LocationRelease
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream

@@ -142,6 +142,19 @@ def _refuse_counts(data: Any) -> None:
 
 
 def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
+    # text, as most data are, is its own label and never missing
+    names = chain if {*map(type, chain)} == {str} else _names(chain)
+    try:
+        return locked([*map(index.__getitem__, names)], np.int64)
+    except KeyError as error:
+        known = ", ".join(list(index)[:8]) + (", …" if len(index) > 8 else "")
+        raise DataError(
+            f"the data holds the state {error.args[0]!r}, which is not one of the model's "
+            f"states ({known}); add it to the model or drop those rows"
+        ) from None
+
+
+def _names(chain: list[Any]) -> list[str]:
     empty = next((place for place, item in enumerate(chain) if missing(item)), None)
     if empty is not None:
         raise DataError(
@@ -149,14 +162,7 @@ def _encode(chain: list[Any], index: dict[str, int]) -> Ints:
             "hand over a table with missing='drop', 'gap' (the chain is cut there) or 'state' (a "
             "state of its own)"
         )
-    try:
-        return locked([index[label(item)] for item in chain], np.int64)
-    except KeyError as error:
-        known = ", ".join(list(index)[:8]) + (", …" if len(index) > 8 else "")
-        raise DataError(
-            f"the data holds the state {error.args[0]!r}, which is not one of the model's "
-            f"states ({known}); add it to the model or drop those rows"
-        ) from None
+    return [label(item) for item in chain]
 
 
 def checked_states(states: Sequence[Any], field: str = "states") -> tuple[str, ...]:

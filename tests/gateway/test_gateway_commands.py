@@ -80,6 +80,62 @@ def test_several_workers_need_postgres(here: Path) -> None:
     assert "SHOAL_PORT" in bad.stderr
 
 
+def test_a_newcomer_copies_a_line_and_sees_the_town(here: Path) -> None:
+    """What is printed first is a curl line, and what it asks for is live."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", "from shoal.cli import main; main()"]
+    with subprocess.Popen(
+        [*command, "serve", "--town", "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    ) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        line = next((each for each in server.stdout if each.startswith("  curl -N ")), "")
+        *_, key, url = line.split()
+        headers = {"Authorization": f"Bearer {key.rstrip(chr(39))}"}
+        with httpx.stream("GET", url, headers=headers, timeout=60) as answer:
+            events = (each for each in answer.iter_lines() if each.startswith("data: "))
+            shown = [json.loads(next(events)[6:]) for _ in range(2)]
+        server.terminate()
+        assert server.stderr.read() == ""
+    assert [each["id"] for each in shown] == [0, 1]
+    assert {each["status"] for each in shown} <= {"shown", "silent"}
+    assert server.returncode in (0, -signal.SIGTERM)
+
+
+WALKED = """
+from shoal.gateway.commands.town import PLACES, interpret_kernels, plan_of_spec
+from shoal.noise.primitives import SeededRng
+{first}
+plan, rng = plan_of_spec(PLACES), SeededRng(7)
+model, state = plan.task.family[0], plan.body.init()
+print(plan.fingerprint)
+for place in model.sample(100, rng):
+    state, shown = plan.body.step(state, model.states[int(place)], rng)
+    print(shown.point, *map(float, shown.estimate), shown.degree)
+"""
+
+
+@pytest.mark.slow
+def test_the_town_draws_what_compiled_code_draws() -> None:
+    """Kernels run as plain Python give the same outputs, to the last digit."""
+    told = []
+    for first in ("interpret_kernels()", ""):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", WALKED.format(first=first)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )
+        told.append(done.stdout)
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) == 101
+
+
 def test_the_service_starts_answers_and_stops_gracefully(here: Path) -> None:
     token = json.loads(run("serve", "--init", "--json").stdout)["token"]
     (port,) = free_ports(1)

@@ -45,7 +45,7 @@ class LogLines:
     log = debug = info = warning = error = critical = exception = msg
 
 
-def start_logs() -> None:
+def start_logs(level: int = logging.INFO) -> None:
     """Write JSON lines to standard error; the server's own lines, which name paths, are off."""
     structlog.configure(
         processors=[
@@ -55,7 +55,7 @@ def start_logs() -> None:
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=lambda *_: LogLines(),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,
     )
     logging.getLogger("uvicorn.access").disabled = True

@@ -1,10 +1,18 @@
-"""A made-up town to try the service with: people who walk, days of contexts, an application."""
+"""A made-up town to try the service with: people who walk, days of contexts, an application.
+
+It is to be seen soon after it was cloned: walks begin at once, and the plan for days of contexts is
+calibrated by a job of the service meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, NamedTuple
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
 
 import httpx
 import uvicorn
@@ -14,14 +22,16 @@ from shoal.core.registry import dumps
 from shoal.core.rng import SystemRng
 from shoal.gateway.app import Gateway, create
 from shoal.gateway.calibration import described
+from shoal.gateway.clients.typed import AsyncClient, GatewayError
 from shoal.gateway.jobs import keep_plan
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
+from shoal.gateway.logs import start_logs
 from shoal.gateway.settings import Settings
 from shoal.gateway.store import ALL
 from shoal.gateway.vault import write_key
 
 PEOPLE = ("ada", "ben", "cleo")
-SECONDS = 2.0  # of a slot: a day of contexts passes in half a minute
+SECONDS = 1.0  # of a slot: a day of contexts passes in a quarter of a minute
 
 PLACES = """
 [[model]]
@@ -60,36 +70,40 @@ mechanism = "mask-adaptive"
 """
 
 
-class Walker(NamedTuple):
-    """A person of the town: their device's key, and the plan their walk follows."""
-
-    person: str
-    stream: str
-    device: str
-    plan: Plan
-
-
 def plan_of_spec(spec: str) -> Plan:
     """The plan of a spec that names no files, calibrated here and now."""
-    from pathlib import Path
-
     from shoal.additive.choice import choose
-    from shoal.spec.request import parse_request
 
-    request = parse_request(spec, folder=Path())
+    request = _request(spec)
     return choose(request.task, request.epsilon(), request.mechanism).plan
 
 
 def run_town(settings: Settings) -> None:
     """Serve with a town in it until stopped."""
+    interpret_kernels()
     write_key(settings.state_key_file)
-    print_line("Calibrating a plan for places and one for contexts …")
-    plans = {"places": plan_of_spec(PLACES), "contexts": plan_of_spec(CONTEXTS)}
-    asyncio.run(_serve(settings, plans))
+    asyncio.run(_serve(settings, plan_of_spec(PLACES)))
 
 
-async def _serve(settings: Settings, plans: dict[str, Plan]) -> None:
+def interpret_kernels() -> None:
+    """Let this process run kernels as plain Python; those that it starts compile them as ever.
+
+    The same numbers come out. A town is small: its steps take milliseconds either way, and a
+    compiler that begins cold takes 20 s. Python's integers mix with NumPy's since its version 2.
+    """
+    import numpy as np
+
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        return
+    os.environ["NUMBA_DISABLE_JIT"] = "1"
+    import numba  # noqa: F401 - it looks at the environment now, and never again
+
+    del os.environ["NUMBA_DISABLE_JIT"]
+
+
+async def _serve(settings: Settings, places: Plan) -> None:
     app = create(settings)
+    start_logs(logging.WARNING)  # a line a request would carry off what is there to be copied
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -102,85 +116,96 @@ async def _serve(settings: Settings, plans: dict[str, Plan]) -> None:
     serving = asyncio.create_task(server.serve())
     while not server.started and not serving.done():
         await asyncio.sleep(0.05)
-    walking = asyncio.create_task(_walk(app.state.gateway, plans, settings))
+    base = f"http://{settings.host}:{settings.port}"
+    walking = asyncio.create_task(_live(app.state.gateway, places, base))
     await serving
     walking.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await walking
 
 
-async def _walk(gateway: Gateway, plans: dict[str, Plan], settings: Settings) -> None:
-    """Make the people, say how to watch them, and let them walk."""
-    base = f"http://{settings.host}:{settings.port}"
-    async with httpx.AsyncClient(base_url=base, timeout=10) as client:
-        walkers, made = await _settle(gateway, plans, client)
-        curl = f"curl -N -H 'Authorization: Bearer {made['viewer']}'"
-        print_line(
-            f"The town is at {base}. Watch ada walk, and her day, as an application sees them:\n\n"
-            f"  {curl} {base}/v1/people/ada/streams/places/events\n"
-            f"  {curl} {base}/v1/people/ada/streams/day/events\n\n"
-            f"Her own page is {base}/page/ (name: ada, key: {made['ada']}).\n"
-            f"The operator's is {base}/page/#/operator (key: {made['operator']}).\n"
-            f"The API is described at {base}/docs. Stop with Ctrl-C."
-        )
-        await asyncio.gather(*(_go(client, walker) for walker in walkers))
-
-
-async def _settle(
-    gateway: Gateway, plans: dict[str, Plan], client: httpx.AsyncClient
-) -> tuple[list[Walker], dict[str, str]]:
-    def keys(connection: Any) -> dict[str, str]:
-        found = {"operator": first_key(connection, "town").token}
-        for name, plan in plans.items():
-            told = {"plan": name, "document": dumps(plan, indent=None), "told": described(plan)}
-            keep_plan(connection, "town", told)
+async def _live(gateway: Gateway, places: Plan, base: str) -> None:
+    """Make the people, say how to watch them, and let them walk; days of contexts come later."""
+    keys = await gateway.store.writing(ALL, lambda connection: _settle(connection, places))
+    async with contextlib.AsyncExitStack() as opened, asyncio.TaskGroup() as town:
+        by = {
+            name: await opened.enter_async_context(AsyncClient(base, key))
+            for name, key in keys.items()
+        }
         for person in PEOPLE:
-            found[person] = make_key(connection, "town", PERSON, person).token
-            found[f"{person}'s phone"] = make_key(connection, "town", DEVICE, person).token
-        found["viewer"] = make_key(connection, "town", APPLICATION, "viewer").token
-        return found
+            await by["operator"].put_person(person)
+            await by[person].grant(person, "viewer")
 
-    made = await gateway.store.writing(ALL, keys)
-    walkers = []
+        async def begin(stream: str, plan: str, spec: str) -> None:
+            model, what = _request(spec).task.family[0], {"places": "state", "day": "context"}
+            for person in PEOPLE:
+                clock = {"every": SECONDS}
+                await by[person].put_stream(person, stream, plan, clock=clock, independent=True)
+                phone = by[f"{person}'s phone"]
+                town.create_task(_go(phone, person, stream, what[stream], model))
+
+        await begin("places", "places", PLACES)
+        _say(_welcome(base, keys))
+        try:
+            plan = await by["operator"].make_plan(CONTEXTS)
+        except GatewayError as error:
+            _say(f"There will be no days of contexts: {error}")
+            return
+        await begin("day", plan, CONTEXTS)
+        _say(f"Her day is shown now, too:\n\n  {_curl(base, keys['viewer'], 'day/events')}\n")
+
+
+def _settle(connection: Any, places: Plan) -> dict[str, str]:
+    """The keys of a space in which everybody has one, and a plan for walks."""
+    found = {"operator": first_key(connection, "town").token}
+    document = dumps(places, indent=None)
+    told = {"plan": "places", "document": document, "told": described(places)}
+    keep_plan(connection, "town", told)
     for person in PEOPLE:
-        own = f"/v1/people/{person}"
-        await _put(client, made["operator"], own, {})
-        for stream, plan in (("places", "places"), ("day", "contexts")):
-            body = {"plan": plan, "clock": {"every": SECONDS}, "independent": True}
-            await _put(client, made[person], f"{own}/streams/{stream}", body)
-            walkers.append(Walker(person, stream, made[f"{person}'s phone"], plans[plan]))
-        await _put(client, made[person], f"{own}/grants/viewer", {})
-    return walkers, made
+        found[person] = make_key(connection, "town", PERSON, person).token
+        found[f"{person}'s phone"] = make_key(connection, "town", DEVICE, person).token
+    found["viewer"] = make_key(connection, "town", APPLICATION, "viewer").token
+    return found
 
 
-async def _go(client: httpx.AsyncClient, walker: Walker) -> None:
+async def _go(phone: AsyncClient, person: str, stream: str, what: str, model: Any) -> None:
     """A device that says where its person is, now and then out of reach."""
-    model: Any = walker.plan.task.family[0]
     rng = SystemRng()
     while True:
-        path = model.sample(rng) if walker.stream == "day" else model.sample(64, rng)
-        for place in path:
-            what = "context" if walker.stream == "day" else "state"
-            body = {what: model.states[int(place)]}
-            url = f"/v1/people/{walker.person}/streams/{walker.stream}/readings"
+        for place in model.sample(rng) if stream == "day" else model.sample(64, rng):
             if int(rng.words(1)[0]) % 10:
-                with contextlib.suppress(httpx.HTTPError):
-                    await client.post(url, json=body, headers=_key(walker.device))
+                with contextlib.suppress(httpx.HTTPError, GatewayError):
+                    await phone.push(person, stream, **{what: model.states[int(place)]})
             await asyncio.sleep(SECONDS)
 
 
-async def _put(client: httpx.AsyncClient, key: str, url: str, body: dict[str, Any]) -> None:
-    answer = await client.put(url, json=body, headers=_key(key))
-    answer.raise_for_status()
+def _welcome(base: str, keys: dict[str, str]) -> str:
+    """What a newcomer types, ready to be copied."""
+    return (
+        f"The town is at {base}. Watch ada walk, as an application sees her:\n\n"
+        f"  {_curl(base, keys['viewer'], 'places/events')}\n\n"
+        "What an adversary believes by now, which only she may ask; and what was spent:\n\n"
+        f"  {_curl(base, keys['ada'], 'places/beliefs')}\n"
+        f"  {_curl(base, keys['ada'], '../budget')}\n\n"
+        f"Her own page is {base}/page/ (name: ada, key: {keys['ada']}).\n"
+        f"The operator's is {base}/page/#/operator (key: {keys['operator']}).\n"
+        f"The API is described at {base}/docs. Stop with Ctrl-C.\n\n"
+        "A job calibrates a plan for days of contexts; the first time it takes half a minute."
+    )
 
 
-def _key(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+def _curl(base: str, key: str, path: str) -> str:
+    where = f"{base}/v1/people/ada/streams/{path}".replace("/streams/../", "/")
+    return f"curl -N -H 'Authorization: Bearer {key}' {where}"
 
 
-def print_line(text: str) -> None:
+def _request(spec: str) -> Any:
+    from shoal.spec.request import parse_request
+
+    return parse_request(spec, folder=Path())
+
+
+def _say(text: str) -> None:
     """Say something to whoever tries the town, at once."""
-    import sys
-
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -348,3 +348,39 @@ def test_a_tiny_budget_ends_although_rounding_is_much_of_it() -> None:
     assert shoal.verify_promise(plan) <= 1e-6
     for node in range(6):
         assert laplace_loss(count_laws([0.3, 0.7], matrix, [0, 1], 6, node), scale) <= 1e-6
+
+
+@pytest.mark.parametrize("mechanism", ["exact", "wasserstein"])
+@pytest.mark.parametrize("epsilon", ["1e-9", "1e-6"])
+def test_a_scale_found_for_one_model_is_enough_for_the_others_when_looked_at_again(
+    epsilon: str, mechanism: str
+) -> None:
+    """At the larger scale of another model a loss rounded up by 1e-17 more: PromiseBroken."""
+    laws = (([0.0, 1.0], [[0.8, 0.2], [0.5, 0.5]]), ([0.6, 0.4], [[0.4, 0.6], [0.9, 0.1]]))
+    family = [MarkovChain.of(matrix, initial=start, length=2) for start, matrix in laws]
+    query = shoal.mean([0, 1], {0: 0, 1: Fraction(4, 3)}, length=2)
+    plan = shoal.calibrate(query, EachEntry(), family, epsilon=epsilon, mechanism=mechanism)
+    assert float(epsilon) / 1.01 <= shoal.verify_promise(plan) <= float(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", ["1e-6", "50"])
+def test_a_scale_found_by_one_window_is_enough_for_the_one_looked_at_again(epsilon: str) -> None:
+    """The re-check took a larger window, whose rounding is larger by 9e-14: PromiseBroken."""
+    matrix = [[0.2, 0.1, 0.7], [0.05, 0.05, 0.9], [0.3, 0.7, 0.0]]
+    chain = MarkovChain.of(matrix, initial=[0.4, 0.15, 0.45])
+    query = shoal.weighted_sum([0, 1, 2], {0: 0, 1: 2, 2: -1})
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon=epsilon, mechanism="exact")
+    assert shoal.verify_promise(plan) <= float(epsilon)
+    scale = float(additive_body(plan).noise.scale)
+    for node in range(4):
+        laws = count_laws([0.4, 0.15, 0.45], matrix, [0, 2, -1], 4, node)
+        assert laplace_loss(laws, scale) <= float(epsilon) + 1e-14
+
+
+def test_a_budget_that_rounding_takes_whole_is_refused_in_a_sentence() -> None:
+    chain = MarkovChain.of([[0.2, 0.8], [0.7, 0.3]], initial=[0.4, 0.6], length=3)
+    query = shoal.count([0, 1], 1)
+    with pytest.raises(shoal.Refused, match="rounds up by; take a larger epsilon"):
+        shoal.calibrate(query, EachEntry(), chain, epsilon="1e-15", mechanism="exact")
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon="1e-15")
+    assert plan.guarantee.proved

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 from shoal.additive.laplace import quietest_noise
@@ -24,11 +26,12 @@ from shoal.additive.queries import linear
 from shoal.core.errors import Refused
 from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan, Proof
-from shoal.core.progress import cut_short
+from shoal.core.progress import cut_short, no_time_limit, time_left
 from shoal.core.task import AnswerLaws, Task
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 NAME = "exact"
+MOST_PUSHES = 24  # each four times the last, from 2^-42 on: the end is far beyond any rounding
 ASSUMED = (
     "the data follows one of the family's laws; separate chains are independent",
     "nothing else about the same data is released, or it is added up as entry-level DP",
@@ -73,7 +76,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     results = [laws.least_scale(float_below(epsilon)) for laws in _laws(number)]
     for scale, _, reason in results:
         if not math.isfinite(scale):
-            raise Refused(f"{NAME} does not apply: {reason}")
+            raise Refused(f"{NAME} does not apply: {reason or _too_small(epsilon)}")
     certificate = ExactCertificate(
         scales=tuple(found.scale for found in results),
         windows=tuple(found.window for found in results),
@@ -81,7 +84,40 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     )
     steps = max(found.scale for found in results)
     guarantee = task_guarantee(task, epsilon)
-    return number_plan(task, NAME, guarantee, Fraction(steps) * number.query.lattice, certificate)
+
+    def plan_of(scale: Fraction) -> Plan:
+        return number_plan(task, NAME, guarantee, scale, certificate)
+
+    return _accepted(plan_of, Fraction(steps) * number.query.lattice)
+
+
+def _accepted(plan_of: Callable[[Fraction], Plan], scale: Fraction) -> Plan:
+    """The plan of about the least scale, from `scale` on, that `loss` itself finds to be enough.
+
+    A search accepts a scale by its own evaluation, model by model. The re-check looks at all of
+    them at the largest scale, may take other windows, and rounds up by another 1e-16 to 1e-13: next
+    to nothing of a loss of 1, and much of a tiny budget. Refused where that is all of it.
+    """
+    push = 2.0**-42
+    for _ in range(MOST_PUSHES):
+        plan = plan_of(scale)
+        with no_time_limit():  # as whoever looks again
+            found = loss(plan)
+        enough = float_below(plan.guarantee.amount)
+        if found <= enough:
+            return plan
+        if not math.isfinite(found):
+            break
+        scale *= Fraction(max(found / enough, 1.0)) * Fraction(1 + push)
+        push *= 4
+    raise Refused(f"{plan.mechanism} does not apply: {_too_small(plan.guarantee.amount)}")
+
+
+def _too_small(epsilon: Fraction) -> str:
+    return (
+        f"a budget of {float(epsilon):g} is less than what its own evaluation rounds up by; take "
+        "a larger epsilon"
+    )
 
 
 def loss(plan: Plan) -> float:
@@ -96,6 +132,12 @@ def loss(plan: Plan) -> float:
         return math.inf
     steps = float_below(scale / task.query.lattice)
     enough = float_below(plan.guarantee.amount)
+    evaluate = _loss_at if time_left() is None else _loss_at.__wrapped__
+    return evaluate(task, steps, enough)
+
+
+@lru_cache(maxsize=1)  # the scale a calibration has just accepted is the one looked at again
+def _loss_at(task: Task, steps: float, enough: float) -> float:
     return max(laws.loss(steps, enough) for laws in _laws(task))
 
 
@@ -199,7 +241,11 @@ def calibrate_wasserstein(task: Task, epsilon: Fraction) -> Plan:
     if loss(plan) <= float(epsilon):  # W∞ itself is only as good as its tolerance
         return plan
     enough = laplace_body(calibrate(number, epsilon)).noise.scale
-    return number_plan(task, WASSERSTEIN, guarantee, max(scale, enough), certificate)
+
+    def plan_of(at: Fraction) -> Plan:
+        return number_plan(task, WASSERSTEIN, guarantee, at, certificate)
+
+    return _accepted(plan_of, max(scale, enough))
 
 
 WASSERSTEIN_ROW = Mechanism(WASSERSTEIN, refuse_wasserstein, calibrate_wasserstein, loss)

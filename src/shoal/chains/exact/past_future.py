@@ -70,7 +70,8 @@ class PastFutureBound:
     def least_held(self, size: int, decay: float) -> float:
         """The bound of windows of `size` at ±∞, for nodes far from both ends: below `loss`."""
         future, past = self.ends.held(size, decay)
-        totals = [future + past[tie.held].max(axis=0) + tie.offset for tie in self._ties(size)]
+        with np.errstate(invalid="ignore"):
+            totals = [future + past[tie.held].max(axis=0) + tie.offset for tie in self._ties(size)]
         shown = [np.where(np.isnan(total), -math.inf, total).max() for total in totals]
         return float(max(shown, default=-math.inf))
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from benchmarks.location_reference import PlainStream
 from shoal.additive.choice import calibrate
-from shoal.core.rng import SystemRng
+from shoal.core.charge import SystemRng
 from shoal.events.event import visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import difference_body, symmetric_hull

@@ -31,8 +31,8 @@ from shoal.contexts.search.greedy import greedy, prior_order, private
 from shoal.contexts.search.window import windowed
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance
+from shoal.core.charge import SystemRng
 from shoal.core.codec import Floats
-from shoal.core.rng import SystemRng
 from shoal.noise.primitives import SeededRng
 
 TENTHS = np.arange(11) / 10

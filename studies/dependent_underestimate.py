@@ -21,8 +21,7 @@ from shoal.core.task import EachEntry, Task
 from shoal.networks.secret_laws import table_laws
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.lattice import round_up
-from shoal.noise.primitives import SeededRng
+from shoal.noise.primitives import SeededRng, round_up
 from shoal.records.attack import ReleasedCentroids, locate
 from shoal.records.field import PairwiseField, field_of_pairs, friend_field
 from shoal.records.people import People

@@ -22,9 +22,9 @@ from shoal.contexts.given import DayGiven
 from shoal.contexts.machine import LiveSimulatable
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream
-from shoal.core import guarantee
+from shoal.core import charge
+from shoal.core.charge import Guarantee
 from shoal.core.errors import Refused
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Additive, Answer, Error, Sampler, Stream
 from shoal.core.task import EachEntry
 from shoal.events.event import sequence, stay, visit
@@ -43,9 +43,9 @@ from tests.contract.tasks import TASKS, short_day
 
 BY_HAND: tuple[Any, ...] = (
     FriendModel(b=0.5, c=2.0),
-    guarantee.SameQuilts("0f", Fraction(1, 3)),
-    guarantee.PerStep(Fraction(2)),
-    guarantee.Alone("two exact counts may reveal what neither does"),
+    charge.SameQuilts("0f", Fraction(1, 3)),
+    charge.PerStep(Fraction(2)),
+    charge.Alone("two exact counts may reveal what neither does"),
     Guarantee(
         notion="dependent", amount=Fraction(1), over="x", proved=False, caveat="pairs are not all"
     ),
@@ -65,7 +65,7 @@ BY_HAND: tuple[Any, ...] = (
         ends=np.array([[52.5, 13.3, 52.5, 13.4], [52.5, 13.4, 52.6, 13.4]]), names=("main", "side")
     ),
     HexGrid(indexes=np.array([612630286862614527, 612630286896168959])),
-    guarantee.PerStep(Fraction(2), Fraction(5, 2)),
+    charge.PerStep(Fraction(2), Fraction(5, 2)),
     Leakage(eta=Fraction(1, 2), per_model=(0.75, float("inf"))),
     Closeness(0.25, 3, "a", 10),
     SecretCloseness(0.5, "X = 1", 0),

@@ -10,7 +10,7 @@ from shoal.additive.choice import calibrate
 from shoal.additive.plans import laplace_body
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
-from shoal.core.guarantee import Alone, AsEntryDP, Composition, Guarantee, SameQuilts
+from shoal.core.charge import Alone, AsEntryDP, Composition, Guarantee, SameQuilts
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Secrets
 from shoal.ledger.totals import Conversions

@@ -9,13 +9,11 @@ from typing import Any
 
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
-from shoal.core.charge import Charge
+from shoal.core.charge import Charge, Guarantee, PerStep, Rng
 from shoal.core.codec import Value
 from shoal.core.errors import OverBudget
-from shoal.core.guarantee import Guarantee, PerStep
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import KINDS
-from shoal.core.rng import Rng
 from shoal.core.task import EachEntry, Task
 from shoal.noise.laplace import LatticeLaplace
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core.face import face, homes
+from shoal.core import face, homes
 
 if TYPE_CHECKING:
     from shoal import (
@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from shoal.contexts.stream import (
         ContextStream as ContextStream,
     )
+    from shoal.core.charge import (
+        Guarantee as Guarantee,
+    )
     from shoal.core.errors import (
         BudgetError as BudgetError,
         CannotCompose as CannotCompose,
@@ -85,9 +88,6 @@ if TYPE_CHECKING:
         ShoalError as ShoalError,
         SpecError as SpecError,
         StoredError as StoredError,
-    )
-    from shoal.core.guarantee import (
-        Guarantee as Guarantee,
     )
     from shoal.core.plan import (
         Plan as Plan,
@@ -240,7 +240,7 @@ NAMES = {
         "SpecError",
         "StoredError",
     ),
-    "core.guarantee": ("Guarantee",),
+    "core.charge": ("Guarantee",),
     "core.plan": (
         "Plan",
         "Release",

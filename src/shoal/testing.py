@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS, calibrated, row_named
+from shoal.core.charge import AsEntryDP
 from shoal.core.codec import kind_named
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan
 from shoal.core.registry import KINDS, Family, dumps, families, load, loads

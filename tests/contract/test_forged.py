@@ -18,8 +18,8 @@ import pytest
 
 import shoal
 from shoal.additive.choice import MECHANISMS, composition_of, confirmed, verify_promise
+from shoal.core.charge import AsEntryDP
 from shoal.core.codec import SCHEMA, digest, encode
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.plan import Additive, Plan
 from tests.contract.tasks import OWN, TASKS, plan_of
 

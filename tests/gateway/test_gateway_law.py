@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chisquare
 
 from shoal.contexts.stream import advance
+from shoal.core.charge import SystemRng
 from shoal.core.plan import Plan
-from shoal.core.rng import SystemRng
 from tests.gateway.gateway_house import House, plan, running
 
 EVERY = 1000.0

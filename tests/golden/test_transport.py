@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shoal.additive.answer_laws import bottleneck, quantile_gap
 from shoal.additive.mixture import mixture_loss
-from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
 

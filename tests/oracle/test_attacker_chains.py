@@ -24,7 +24,7 @@ import pytest
 import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
 from shoal.chains import OrderChain
-from shoal.core.guarantee import AsEntryDP
+from shoal.core.charge import AsEntryDP
 
 ROWS = (
     "best",

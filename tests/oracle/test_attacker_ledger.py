@@ -23,10 +23,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.charge import Charge
+from shoal.core.charge import AsEntryDP, AsGroupDP, Charge
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import ShoalError
-from shoal.core.guarantee import AsEntryDP, AsGroupDP
 from shoal.ledger import compose
 
 Pair = tuple[Bools, Bools]

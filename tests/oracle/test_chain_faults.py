@@ -16,9 +16,9 @@ import pytest
 
 import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
+from shoal.additive.answer_laws import one_number, same_answer_loss
 from shoal.additive.exact import ExactCertificate
 from shoal.additive.plans import additive_body
-from shoal.additive.same_answer import one_number, same_answer_loss
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.lift import laws as lift_walk
 from shoal.noise.primitives import SeededRng

@@ -12,7 +12,7 @@ import pytest
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
 from shoal.core.task import EachEntry, Task
-from shoal.core.wide import LOST
+from shoal.core.walk import LOST
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup

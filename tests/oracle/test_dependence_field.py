@@ -18,7 +18,7 @@ from shoal.additive.choice import calibrate
 from shoal.additive.lift import leakage, lift
 from shoal.additive.queries import count
 from shoal.audit.exact import audit
-from shoal.core.guarantee import AsEntryDP
+from shoal.core.charge import AsEntryDP
 from shoal.core.task import EachEntry
 from shoal.records.field import (
     PairwiseField,

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from shoal.core.charge import EVERYBODY, Charge
+from shoal.core.charge import EVERYBODY, Charge, PerStep
 from shoal.core.errors import BudgetError, InputError
-from shoal.core.guarantee import PerStep
 from shoal.core.plan import Plan, Release
 from shoal.ledger import SqlLedger, open_ledger
 from tests.ledger_plans import DATA, carrying, conversions, laplace

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.core.charge import AsEntryDP, AsGroupDP
 from shoal.core.errors import CannotCompose
-from shoal.core.guarantee import AsEntryDP, AsGroupDP
 from shoal.ledger import compose
 
 Data = tuple[Any, ...]

@@ -31,7 +31,7 @@ from shoal.events.bounds import program_of
 from shoal.events.filter import TrackSums
 from shoal.events.law import law_of
 from shoal.events.secrets import Events
-from shoal.noise.lattice import round_up
+from shoal.noise.primitives import round_up
 from shoal.places.events import Carried
 from shoal.places.runtime import carried
 from shoal.records.proved import float_up

@@ -16,7 +16,7 @@ import pytest
 
 import shoal
 from shoal.contexts.online import OnlineMask
-from shoal.core.rng import SystemRng
+from shoal.core.charge import SystemRng
 from shoal.events.automaton import compile_events
 from shoal.events.bounds import program_of
 from shoal.events.cuts import future_of, improved

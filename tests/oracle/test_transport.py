@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from shoal.additive.answer_laws import bottleneck, quantile_gap
 from shoal.additive.mixture import TooLarge, mixture_loss
-from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.exact.answers import sum_transport
 from shoal.chains.exact.sums import chain_sum
 from shoal.core.errors import InputError

@@ -8,8 +8,15 @@ from fractions import Fraction
 from hypothesis import given, settings, strategies as st
 
 from shoal.noise.laplace import WORD_BITS, LatticeLaplace, make_digit
-from shoal.noise.lattice import STEPS_PER_SCALE, WIDEST_RATIO, lattice_step, round_up, snap
-from shoal.noise.primitives import SeededRng, exp_bounds
+from shoal.noise.primitives import (
+    STEPS_PER_SCALE,
+    WIDEST_RATIO,
+    SeededRng,
+    exp_bounds,
+    lattice_step,
+    round_up,
+    snap,
+)
 
 positive = st.fractions(min_value=Fraction(1, 10**18), max_value=10**18)
 moderate = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6, max_denominator=10**6)

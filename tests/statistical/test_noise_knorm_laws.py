@@ -15,8 +15,7 @@ import pytest
 from shoal.geometry.body import knorm_points, symmetric_hull
 from shoal.noise.graph_exponential import graph_exponential
 from shoal.noise.knorm import LatticeKNorm
-from shoal.noise.lattice import LatticeNoise
-from shoal.noise.primitives import SeededRng
+from shoal.noise.primitives import LatticeNoise, SeededRng
 from shoal.noise.staircase import Staircase
 
 ERROR_RATE = 1e-6

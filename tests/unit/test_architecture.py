@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import FrameType
+
+from typer.testing import CliRunner
 
 import shoal
+from shoal import LocationStream, MarkovChain, PolicyGraph, calibrate, measurement, open_ledger
+from shoal.cli.app import app
 
 PACKAGE = Path(shoal.__file__).parent
 MAP = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
@@ -33,3 +40,51 @@ def test_every_file_on_the_map_is_there() -> None:
     root = PACKAGE.parents[1]
     missing = [name for name in named if not ((PACKAGE / name).exists() or (root / name).exists())]
     assert missing == []
+
+
+# Modules of the package that an act needs: what a reader has to open. Both may only fall.
+PLAN_MODULES = 70
+STEP_MODULES = 24
+
+COUNTED = """
+import sys
+from shoal.cli.app import app
+app(["plan", sys.argv[1], "--json"], standalone_mode=False)
+print("MODULES", *(name for name in sys.modules if name.partition(".")[0] == "shoal"))
+"""
+
+
+def test_a_plan_of_a_chain_imports_few_modules(tmp_path: Path) -> None:
+    spec = tmp_path / "series.toml"
+    assert CliRunner().invoke(app, ["init", str(spec)]).exit_code == 0
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, str(spec)], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.rpartition("MODULES ")[2].split()
+    assert len(loaded) <= PLAN_MODULES, sorted(loaded)
+
+
+def test_a_charged_step_of_places_goes_through_few_modules(tmp_path: Path) -> None:
+    moves = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
+    chain = MarkovChain.of(moves, states=["a", "b", "c"])
+    query = measurement(chain.states, [[0, 0], [1, 0], [0, 1]], labels=("x", "y"))
+    policy = PolicyGraph.complete(chain.states)
+    plan = calibrate(query, policy, chain, epsilon=1, mechanism="location-knorm")
+    touched: set[str] = set()
+
+    def watch(frame: FrameType, event: str, arg: object) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("shoal."):
+            touched.add(name)
+
+    with open_ledger(tmp_path / "budget.db") as ledger:
+        stream = LocationStream.begin(plan)
+        for _ in range(3):
+            stream, _ = stream.read("b", ledger=ledger, subject="ann")
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            stream.read("b", ledger=ledger, subject="ann")
+        finally:
+            sys.setprofile(before)
+    assert len(touched) <= STEP_MODULES, sorted(touched)

@@ -12,10 +12,10 @@ from shoal.additive.choice import calibrate
 from shoal.additive.queries import histogram
 from shoal.chains.families import MixingSummary
 from shoal.core import codec
+from shoal.core.charge import SystemRng
 from shoal.core.errors import DataError, InputError, OverBudget, StoredError
 from shoal.core.plan import Plan, Stream
 from shoal.core.registry import loads
-from shoal.core.rng import SystemRng
 from shoal.core.task import EachEntry
 from shoal.noise.primitives import SeededRng
 from shoal.testing import with_scale

@@ -11,8 +11,8 @@ import pytest
 from shoal.additive.queries import count
 from shoal.chains.families import AnyInitialLaw, MixingSummary
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import NOTIONS, Alone, AsEntryDP, Guarantee, PerStep, SameQuilts
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import NOTIONS, Alone, AsEntryDP, Guarantee, PerStep, SameQuilts
 from shoal.core.plan import Answer, Error, Release
 from shoal.core.task import EachEntry, Task
 

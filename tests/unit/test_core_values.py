@@ -14,8 +14,8 @@ import pytest
 
 from shoal.additive.queries import count, histogram
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import AsEntryDP, AsGroupDP
 from shoal.core.codec import Value, locked
-from shoal.core.guarantee import AsEntryDP, AsGroupDP
 from shoal.networks.table import JointTable
 from tests.examples import examples
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.core.wide import LEAST, Wide, held, product
+from shoal.core.walk import LEAST, Wide, held, product
 
 DRAW = np.random.default_rng(3)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from shoal.core.charge import Guarantee
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Answer, Error, Release
 from shoal.data.write import SCHEMA, write_releases, write_table
 

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 import shoal
+from shoal.core.charge import SystemRng
 from shoal.core.errors import DataError, InputError
-from shoal.core.rng import SystemRng
 from shoal.jobs import inputs, local
 from shoal.jobs.drawing import seeded_source
 from shoal.jobs.inputs import Layout

@@ -16,8 +16,8 @@ from shoal.chains.fit import (
     fit_private,
     transition_counts,
 )
+from shoal.core.charge import AsEntryDP
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.records import Sequences, sequences
 from shoal.noise.primitives import SeededRng
 

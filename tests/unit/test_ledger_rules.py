@@ -12,8 +12,8 @@ import pytest
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import AsEntryDP, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, Refused
-from shoal.core.guarantee import AsEntryDP, PerStep, SameQuilts
 from shoal.core.task import EachEntry, Model
 from shoal.ledger.rules import RULES, any_total, compose, parallel, standard_conversions
 from shoal.ledger.totals import Conversions, Total, tallied

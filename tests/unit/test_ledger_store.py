@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from shoal.core import registry
-from shoal.core.charge import Charge
+from shoal.core.charge import Charge, PerStep
 from shoal.core.errors import (
     CannotCompose,
     InputError,
@@ -25,7 +25,6 @@ from shoal.core.errors import (
     Refused,
     StoredError,
 )
-from shoal.core.guarantee import PerStep
 from shoal.core.plan import Plan, Release
 from shoal.core.task import Model
 from shoal.ledger import EVERYBODY, Limit, Part, Session, SqlLedger, open_ledger

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.additive.choice import calibrate
-from shoal.core.rng import Rng, SystemRng
+from shoal.core.charge import Rng, SystemRng
 from shoal.ledger.store import open_ledger
 from shoal.noise.primitives import SeededRng, Unread
 from shoal.places.machine import POLICY_SILENT, WORDS, CompiledSteps, LocationMachine

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import categorical, uniforms
 from shoal.core.errors import InputError
-from shoal.core.rng import categorical, uniforms
 from shoal.networks.table import JointTable
 from shoal.noise.primitives import SeededRng
 from tests.oracle.enumeration import chain_law, table_law

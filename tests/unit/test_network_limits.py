@@ -13,8 +13,8 @@ from shoal.additive.choice import MECHANISMS, calibrated, choose
 from shoal.additive.lift import leakage
 from shoal.additive.queries import count
 from shoal.chains.model import MarkovChain
+from shoal.core.charge import AsEntryDP
 from shoal.core.errors import Refused
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.task import EachEntry, Task
 from shoal.ledger.rules import compose
 from shoal.networks.bayesnet import BayesNet

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from shoal.core.rng import Rng
+from shoal.core.charge import Rng
 from shoal.noise.primitives import SeededRng, SystemRng
 
 

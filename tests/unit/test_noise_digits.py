@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import shoal.noise
-from shoal.core.rng import Rng
+from shoal.core.charge import Rng
 from shoal.noise import laplace as digits_module
 from shoal.noise.laplace import (
     WORD_BITS,

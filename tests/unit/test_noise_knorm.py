@@ -13,8 +13,7 @@ from shoal.core.errors import InputError
 from shoal.geometry.body import Body, symmetric_hull
 from shoal.noise import knorm_kernels as kernels
 from shoal.noise.knorm import LatticeKNorm, Uniform, exact_attempt, geometric
-from shoal.noise.lattice import LatticeEmission
-from shoal.noise.primitives import SeededRng, SystemRng, exp_bounds
+from shoal.noise.primitives import LatticeEmission, SeededRng, SystemRng, exp_bounds
 from shoal.noise.staircase import Staircase, best_width, radial_moment
 
 BODIES = {

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from shoal.noise.lattice import Lattice, lattice_step, round_up, snap
+from shoal.noise.primitives import Lattice, lattice_step, round_up, snap
 
 
 def test_small_denominators_are_kept() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.core.rng import Rng
+from shoal.core.charge import Rng
 from shoal.noise import primitives
 from shoal.noise.primitives import SeededRng
 

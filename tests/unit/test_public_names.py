@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import shoal
-from shoal.core.face import homes
+from shoal.core import homes
 
 PUBLIC = ("additive", "chains", "contexts", "networks", "places", "records")
 FACES = [shoal, *(import_module(f"shoal.{name}") for name in PUBLIC)]

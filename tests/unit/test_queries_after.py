@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shoal.additive.queries import consistent, non_negative, project, simplex
+from shoal.core.charge import Guarantee
 from shoal.core.errors import InputError
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Answer, Release
 
 VALUES = st.lists(st.integers(-50, 50), min_size=1, max_size=6)

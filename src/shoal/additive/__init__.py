@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core.face import face, homes
+from shoal.core import face, homes
 from shoal.core.registry import Family
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ FAMILY = Family(
         "shoal.core.plan:Release",
         "shoal.core.plan:Answer",
         "shoal.core.plan:Error",
-        "shoal.core.guarantee:Guarantee",
-        "shoal.core.guarantee:AsEntryDP",
-        "shoal.core.guarantee:SameQuilts",
-        "shoal.core.guarantee:AsGroupDP",
-        "shoal.core.guarantee:PerStep",
-        "shoal.core.guarantee:OneStream",
-        "shoal.core.guarantee:Alone",
+        "shoal.core.charge:Guarantee",
+        "shoal.core.charge:AsEntryDP",
+        "shoal.core.charge:SameQuilts",
+        "shoal.core.charge:AsGroupDP",
+        "shoal.core.charge:PerStep",
+        "shoal.core.charge:OneStream",
+        "shoal.core.charge:Alone",
         "shoal.core.plan:Additive",
         "shoal.noise.laplace:LatticeLaplace",
         "shoal.noise.laplace:ZeroSumLaplace",
@@ -51,13 +51,13 @@ FAMILY = Family(
         "shoal.noise.staircase:Staircase",
         "shoal.additive.queries:LinearQuery",
         "shoal.core.task:EachEntry",
-        "shoal.additive.laplace:LaplaceCertificate",
-        "shoal.additive.laplace:GroupCertificate",
+        "shoal.additive.plans:LaplaceCertificate",
+        "shoal.additive.plans:GroupCertificate",
         "shoal.additive.quilt:ActiveQuilt",
         "shoal.additive.quilt:QuiltCertificate",
         "shoal.additive.quilt:MixingCertificate",
         "shoal.additive.quilt:InfluenceCertificate",
-        "shoal.additive.laplace:KNormCertificate",
+        "shoal.additive.plans:KNormCertificate",
         "shoal.additive.exact:ExactCertificate",
         "shoal.additive.exact:WassersteinCertificate",
         "shoal.core.task:LiftedModel",
@@ -73,8 +73,8 @@ FAMILY = Family(
         "shoal.additive.optimal_table:OptimalTableCertificate",
     ),
     rows={
-        "laplace": "shoal.additive.laplace:ROW",
-        "knorm": "shoal.additive.laplace:KNORM_ROW",
+        "laplace": "shoal.additive.plans:LAPLACE_ROW",
+        "knorm": "shoal.additive.plans:KNORM_ROW",
         "exact": "shoal.additive.exact:ROW",
         "wasserstein": "shoal.additive.exact:WASSERSTEIN_ROW",
         "optimal-table": "shoal.additive.optimal_table:ROW",
@@ -82,7 +82,7 @@ FAMILY = Family(
         "markov-quilt": "shoal.additive.quilt:ROW",
         "markov-quilt-bound": "shoal.additive.quilt:BOUND_ROW",
         "influence-matrix": "shoal.additive.quilt:INFLUENCE_ROW",
-        "group": "shoal.additive.laplace:GROUP_ROW",
+        "group": "shoal.additive.plans:GROUP_ROW",
     },
     bodies={
         "additive": "shoal.audit.exact:additive_audit",

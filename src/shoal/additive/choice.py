@@ -15,8 +15,8 @@ from shoal.additive import (
     exact,
 )
 from shoal.additive.plans import Mechanism
+from shoal.core.charge import Composition
 from shoal.core.errors import InputError, PromiseBroken, Refused
-from shoal.core.guarantee import Composition
 from shoal.core.numbers import Number, positive
 from shoal.core.plan import CONFIDENCE, Additive, Noise, Plan
 from shoal.core.progress import no_time_limit, time_left, time_limit, told

@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
 
-from shoal.additive.laplace import quietest_noise
 from shoal.additive.mixture import NO_NOISE
 from shoal.additive.plans import (
     CUT_SHORT,
@@ -20,11 +19,12 @@ from shoal.additive.plans import (
     laplace_body,
     laplace_plan,
     noisy_plan,
+    quietest_noise,
     task_guarantee,
 )
 from shoal.additive.queries import linear
+from shoal.core.charge import Guarantee
 from shoal.core.errors import Refused
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Certificate, Plan, Proof
 from shoal.core.progress import cut_short, no_time_limit, time_left
 from shoal.core.task import AnswerLaws, Task

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from shoal.additive.laplace import quietest_noise
 from shoal.additive.plans import (
     CUT_SHORT,
     Measured,
@@ -17,12 +16,13 @@ from shoal.additive.plans import (
     eta_above,
     float_below,
     noisy_plan,
+    quietest_noise,
     task_guarantee,
 )
 from shoal.additive.queries import ExternalQuery
+from shoal.core.charge import AsEntryDP
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Plan, Proof
 from shoal.core.registry import Shown

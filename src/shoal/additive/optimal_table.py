@@ -22,14 +22,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.additive import exact
-from shoal.additive.answer_weights import AnswerWeights, ValueWeights, answer_weights, why_not
+from shoal.additive.answer_laws import AnswerWeights, ValueWeights, answer_weights, why_not
 from shoal.additive.plans import Mechanism, entry_level, float_below, refuse_noise, task_guarantee
+from shoal.core.charge import AsEntryDP, Composition, Rng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import DataError, InputError, PromiseBroken, Refused
-from shoal.core.guarantee import AsEntryDP, Composition
 from shoal.core.numbers import significant
 from shoal.core.plan import Answer, Error, Plan, Proof
-from shoal.core.rng import Rng
 from shoal.core.task import Query, Task, each_entry
 from shoal.noise.primitives import uniform_below
 

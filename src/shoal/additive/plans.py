@@ -1,4 +1,7 @@
-"""What an external mechanism draws, and the entry-level eta its user vouches for."""
+"""From noise to a plan: what every row of additive noise shares, and the rows that need no law.
+
+Laplace, K-norm and group noise follow from the sensitivity of the query alone.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,20 @@ from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from shoal.additive.queries import ExternalQuery, linear
+from shoal.core.charge import AsEntryDP, AsGroupDP, Composition, Guarantee, Rng
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, PromiseBroken, Refused
-from shoal.core.guarantee import AsEntryDP, Composition, Guarantee
 from shoal.core.numbers import Number, common_step, positive, significant
-from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan
+from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan, Proof
 from shoal.core.records import Sequences
-from shoal.core.rng import Rng
 from shoal.core.task import Query, Task
-from shoal.noise.laplace import LatticeLaplace, is_laplace, is_zero_sum
-from shoal.noise.lattice import round_up
+from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace, is_laplace, is_zero_sum
+from shoal.noise.primitives import round_up
 
 CUT_SHORT = "; the search was ended by its time limit, so less noise may be enough"
+
+
+# What an external mechanism draws, and the entry-level eta its user vouches for.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -348,3 +353,161 @@ def _reached(plan: Plan, confidence: float) -> float:
     error = plan.error(confidence)
     assert error is not None  # asked for once already
     return error.bound
+
+
+# Ordinary differential privacy for one entry: what people use today. Proof: laplace.md.
+
+
+LAPLACE = "laplace"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaplaceCertificate(Proof):
+    """The sensitivity and the scale; epsilon = lipschitz / scale."""
+
+    lipschitz: Fraction
+
+    THEOREM: ClassVar[str] = (
+        "the Laplace mechanism (Dwork, McSherry, Nissim & Smith 2006, Proposition 1)"
+    )
+
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "protects one entry only against an adversary for whom the entries are independent, "
+        "or who already knows all others; correlation makes it weaker, see `shoal leak`",
+    )
+
+
+def calibrate_laplace(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale L/ε: ε-DP for one entry, silent about correlation."""
+    lipschitz = task.query.lipschitz
+    certificate = LaplaceCertificate(lipschitz)
+    return laplace_plan(task, LAPLACE, entry_dp(task, epsilon), lipschitz / epsilon, certificate)
+
+
+def entry_loss(plan: Plan) -> float:
+    """L / scale, the entry-level epsilon of the noise as drawn. Rounds up."""
+    return eta_above(entry_level(plan))
+
+
+LAPLACE_ROW = Mechanism(LAPLACE, refuse_noise, calibrate_laplace, entry_loss, entry_dp)
+
+
+# K-norm noise for histograms: entry-level DP that keeps the public total. Proof: knorm.md.
+
+
+KNORM = "knorm"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KNormCertificate(Proof):
+    """The l1 sensitivity; every change lies in the plane Σv = 0, where the noise lives too."""
+
+    lipschitz: Fraction
+
+    THEOREM: ClassVar[str] = (
+        "the K-norm mechanism (Hardt & Talwar 2010) with K = conv{e_i - e_j}, the sensitivity "
+        "hull of a histogram (Xiao 2017, Example 3.1)"
+    )
+
+    ASSUMED: ClassVar[tuple[str, ...]] = (
+        "the total number of entries is public",
+        "protects one entry only against an adversary for whom the entries are independent, "
+        "or who already knows all others; correlation makes it weaker, see `shoal leak`",
+    )
+
+
+def quietest_noise(query: Query, scale: Fraction | float) -> Noise:
+    """The noise of least error that is (L / scale)-DP for one entry: zero-sum where it applies."""
+    if keeps_total(query):
+        return ZeroSumLaplace(round_up(scale), query.lattice, len(query.labels))
+    return LatticeLaplace(round_up(scale), query.lattice)
+
+
+def refuse_knorm(task: Task) -> str | None:
+    if not keeps_total(task.query):
+        return "the answer has no public total; K-norm noise here is for histograms of all states"
+    return refuse_noise(task)
+
+
+def calibrate_knorm(task: Task, epsilon: Fraction) -> Plan:
+    """Zero-sum Laplace noise of scale L/ε: ε-DP for one entry, silent about correlation."""
+    lipschitz = task.query.lipschitz
+    noise = quietest_noise(task.query, lipschitz / epsilon)
+    return noisy_plan(task, KNORM, entry_dp(task, epsilon), noise, KNormCertificate(lipschitz))
+
+
+KNORM_ROW = Mechanism(KNORM, refuse_knorm, calibrate_knorm, entry_loss, entry_dp)
+
+
+# Group privacy: noise for all tied entries at once. Proof: group.md.
+
+
+GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCertificate(Proof):
+    """The number of entries that may change together, and what one of them moves."""
+
+    tied: int
+    lipschitz: Fraction
+
+    @property
+    def theorem(self) -> str:
+        return (
+            f"group privacy: changing all {self.tied} tied entries moves the answer by at most "
+            f"{self.tied} × {self.lipschitz} (Song, Wang & Chaudhuri 2017, Section 3.1)"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            f"no more than {self.tied} entries depend on each other; separate chains are "
+            "independent. Nothing is assumed about how they depend",
+        )
+
+
+def refuse_group(task: Task) -> str | None:
+    if task.tied is None:
+        return "a model of any length ties unlimited entries together; give it a length"
+    return refuse_noise(task)
+
+
+def calibrate_group(task: Task, epsilon: Fraction) -> Plan:
+    """Laplace noise of scale n·L/ε for n tied entries: sound under any law whatever."""
+    tied, lipschitz = tied_entries(task), task.query.lipschitz
+    certificate = GroupCertificate(tied, lipschitz)
+    return laplace_plan(
+        task,
+        GROUP,
+        group_promise(task, epsilon),
+        tied * lipschitz / epsilon,
+        certificate,
+        rules=lambda eta: (AsGroupDP(tied * eta),),
+    )
+
+
+def group_promise(task: Task, epsilon: Fraction) -> Guarantee:
+    """Group privacy for as many entries as the task ties together."""
+    over = f"any or all of {tied_entries(task)} tied entries"
+    return Guarantee(notion="group", amount=epsilon, over=over)
+
+
+def group_rules(plan: Plan) -> tuple[Composition, ...]:
+    """n·eta for all n tied entries at once, and eta for one."""
+    return (AsGroupDP(tied_entries(plan.task) * entry_level(plan)), *entry_rules(plan))
+
+
+def group_loss(plan: Plan) -> float:
+    """n·L / scale, n being the tied entries of the plan's own task. Rounds up."""
+    return eta_above(tied_entries(plan.task) * entry_level(plan))
+
+
+def tied_entries(task: Task) -> int:
+    """n, the most entries that depend on each other; refused where there is no limit."""
+    if task.tied is None:
+        raise Refused(f"{GROUP} does not apply: {refuse_group(task)}")
+    return task.tied
+
+
+GROUP_ROW = Mechanism(GROUP, refuse_group, calibrate_group, group_loss, group_promise, group_rules)

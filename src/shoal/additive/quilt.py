@@ -17,9 +17,9 @@ from shoal.additive.plans import (
     laplace_plan,
     task_guarantee,
 )
+from shoal.core.charge import Composition, SameQuilts
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import Composition, SameQuilts
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import Influences, Model, Quilts, Task, each_entry
 

@@ -13,13 +13,12 @@ from fractions import Fraction
 from typing import Any, SupportsIndex
 
 from shoal.additive.queries import LinearQuery, linear
-from shoal.core.charge import Charge, Ledger, Part, source_for
+from shoal.core.charge import Charge, Ledger, Part, Rng, source_for
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Stream
 from shoal.core.records import Sequences, label
-from shoal.core.rng import Rng
 from shoal.core.task import Model
 
 Settle = Callable[[Callable[[], Answer]], Answer]  # what charges before it draws

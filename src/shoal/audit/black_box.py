@@ -18,12 +18,12 @@ import numpy as np
 from shoal.additive.lift import entry_eta
 from shoal.additive.queries import LinearQuery, linear
 from shoal.audit.fact_pairs import Draw, Pool
+from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Additive, Plan, Sampler
 from shoal.core.records import Sequences
-from shoal.core.rng import Rng, SystemRng
 from shoal.noise.laplace import is_zero_sum
 from shoal.noise.primitives import SeededRng
 

@@ -25,11 +25,11 @@ from shoal.audit.black_box import (
 from shoal.audit.fact_pairs import DrawBudget, FactPair, Pool, laws
 from shoal.audit.result import factor
 from shoal.audit.telling_events import TellingEvent, log_ratio_at_least
+from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import Sampler
-from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Secrets, as_family
 from shoal.events.secrets import Events
 from shoal.networks.pairs import SecretPairs

@@ -13,7 +13,7 @@ from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
-from shoal.core.wide import LOST, Wide
+from shoal.core.walk import LOST, Wide
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,16 +15,14 @@ import numpy as np
 
 from shoal.chains.families import MAX_TUPLES, OrderChain
 from shoal.chains.model import MarkovChain, stationary_law
-from shoal.core.charge import source_for
+from shoal.core.charge import AsEntryDP, Rng, source_for
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, exact, positive, significant
 from shoal.core.records import Sequences, entries_of
 from shoal.core.registry import load
-from shoal.core.rng import Rng
 from shoal.noise.laplace import LatticeLaplace
-from shoal.noise.lattice import WIDEST_RATIO
+from shoal.noise.primitives import WIDEST_RATIO
 
 Start = Literal["stationary", "empirical"]
 StatesGiven = Sequence[Any] | None

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.records import Sequences, checked_states, label, labels as texts
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import (
     AnswerLaws,
     EntryLift,
@@ -24,8 +24,7 @@ from shoal.core.task import (
     Secrets,
     as_events,
 )
-from shoal.core.walk import Walk
-from shoal.core.wide import LEAST, TooUnlikely, held
+from shoal.core.walk import LEAST, TooUnlikely, Walk, held
 
 if TYPE_CHECKING:
     from shoal.chains.hidden import Motion

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from shoal.cli.options import (
+from shoal.cli.show import (
     AsJson,
     Column,
     DataPath,
@@ -24,9 +24,9 @@ from shoal.cli.options import (
     Start,
     TimeLimit,
     check_chart,
+    limited,
     new_app,
 )
-from shoal.cli.show import limited
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:

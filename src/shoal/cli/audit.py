@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, SecretsOf, TimeLimit, check_output, new_app
-from shoal.cli.show import limited, running
+from shoal.cli.show import (
+    AsJson,
+    Force,
+    SecretsOf,
+    TimeLimit,
+    check_output,
+    limited,
+    new_app,
+    running,
+)
 
 if TYPE_CHECKING:
     from shoal.audit.result import Audit

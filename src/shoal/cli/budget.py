@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, PlotPath, SpecPath, check_chart, new_app, write_chart
+from shoal.cli.show import AsJson, Force, PlotPath, SpecPath, check_chart, new_app, write_chart
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:

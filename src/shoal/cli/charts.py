@@ -1,121 +1,19 @@
-"""All mechanisms side by side on one task, and charts of them."""
+"""PNG charts; they need the `plot` extra (matplotlib)."""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.additive.choice import MECHANISMS, choose, standing, verify_promise
-from shoal.additive.usefulness import usefulness
-from shoal.core.codec import encode, kind_of
-from shoal.core.errors import InputError, PromiseBroken, Refused
-from shoal.core.numbers import ratio
-from shoal.core.plan import Additive, Plan, Release
-from shoal.core.registry import stranger
-from shoal.core.task import Task
+from shoal.additive.choice import standing
+from shoal.core.errors import InputError
+from shoal.core.plan import Plan, Release
 
-
-@dataclass(frozen=True, slots=True)
-class RowComparison:
-    """The plan asked for, and for every row its plan or the sentence of its refusal."""
-
-    plan: Plan
-    epsilon: Fraction
-    alternatives: dict[str, Plan | str]
-
-
-def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
-    """Every row calibrated on `task`; refused when the one asked for is."""
-    choice = choose(task, epsilon, mechanism)
-    alternatives = choice.alternatives or {
-        name: choice.plan if name == mechanism else _attempt(task, epsilon, name)
-        for name in MECHANISMS
-    }
-    return RowComparison(choice.plan, epsilon, alternatives)
-
-
-def as_json(comparison: RowComparison) -> dict[str, Any]:
-    """The object `shoal plan --json` prints."""
-    plan = comparison.plan
-    return {
-        "mechanism": plan.mechanism,
-        "scale": scale_of(plan),
-        "noise": _noise(plan),
-        "epsilon": float(comparison.epsilon),
-        "loss": verify_promise(plan),
-        "cost": plan.cost,
-        "usefulness": _useful(plan),
-        "guarantee": {
-            "notion": plan.guarantee.notion,
-            "amount": float(plan.guarantee.amount),
-            "over": plan.guarantee.over,
-            "proved": plan.guarantee.proved,
-            "caveat": plan.guarantee.caveat,
-        },
-        "certificate": {
-            **encode(plan.certificate),
-            "theorem": plan.certificate.theorem,
-            "assumptions": list(plan.certificate.assumptions),
-        },
-        "composition": [{**encode(rule), "meaning": rule.describe()} for rule in plan.composition],
-        "alternatives": {
-            name: {"refused": row} if isinstance(row, str) else _brief(row)
-            for name, row in comparison.alternatives.items()
-        },
-    }
-
-
-def _useful(plan: Plan) -> dict[str, Any]:
-    found = usefulness(plan)
-    return {
-        "error": found.error,
-        "answer_spread": found.spread,
-        "prior_error": found.prior_error,
-        "tells": found.tells,
-        "warnings": list(found.warnings),
-    }
-
-
-def scale_of(plan: Plan) -> float | None:
-    """The scale of additive noise in the query's own units; None for other mechanisms."""
-    return float(plan.body.noise.scale) if isinstance(plan.body, Additive) else None
-
-
-def error_of(plan: Plan) -> float | None:
-    """The mean error of one value, which compares noise of different kinds."""
-    error = plan.error()
-    return None if error is None else error.expected
-
-
-def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
-    foreign = stranger(mechanism, task)
-    if foreign is not None:
-        return foreign
-    try:
-        return choose(task, epsilon, mechanism).plan
-    except (Refused, InputError, PromiseBroken) as refusal:
-        return str(refusal)
-
-
-def _brief(plan: Plan) -> dict[str, Any]:
-    return {"scale": scale_of(plan), "cost": plan.cost, "standing": standing(plan)}
-
-
-def _noise(plan: Plan) -> dict[str, str] | None:
-    if not isinstance(plan.body, Additive):
-        return None
-    noise = plan.body.noise
-    kind = {"lattice-laplace": "discrete-laplace"}.get(kind_of(type(noise)), kind_of(type(noise)))
-    return {"kind": kind, "step": ratio(noise.step), "scale": ratio(noise.scale)}
-
-
-# PNG charts; they need the `plot` extra (matplotlib).
-
+if TYPE_CHECKING:
+    from shoal.cli.plan import RowComparison
 
 CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
 
@@ -143,8 +41,10 @@ def noise_chart(comparison: RowComparison) -> bytes:
 
 def draw_noise(axes: Any, comparison: RowComparison) -> None:
     """One bar per mechanism, least noise on top."""
+    from shoal.cli.plan import mean_error
+
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    errors = {p.mechanism: error_of(p) or 0.0 for p in plans}
+    errors = {p.mechanism: mean_error(p) or 0.0 for p in plans}
     drawn = sorted((p for p in plans if errors[p.mechanism]), key=lambda p: -errors[p.mechanism])
     chosen = comparison.plan.mechanism
     colours = [CHOSEN if p.mechanism == chosen else OTHER for p in drawn]

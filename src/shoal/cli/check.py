@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import (
+from shoal.cli.show import (
     AsJson,
     BinEdges,
     DataPath,

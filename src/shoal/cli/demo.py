@@ -14,8 +14,8 @@ from shoal.additive.queries import histogram
 from shoal.chains.fit import fit_chain
 from shoal.chains.model import MarkovChain
 from shoal.cli import show
-from shoal.cli.charts import RowComparison, compare
-from shoal.cli.options import AsJson, new_app
+from shoal.cli.plan import RowComparison, compare
+from shoal.cli.show import AsJson, new_app
 from shoal.core.plan import Plan, Release
 from shoal.core.task import EachEntry, Task
 from shoal.data.generate import activity_table
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from shoal.audit.result import Audit
-    from shoal.cli.charts import RowComparison
     from shoal.core.records import Sequences
 
 PEOPLE, DAYS, SEED = 21, 7, 1  # twenty volunteers show their week; the last person's day is secret
@@ -308,12 +307,12 @@ def _object(
     audited: Audit,
     files: dict[str, Path | None],
 ) -> dict[str, Any]:
-    from shoal.cli.charts import as_json
+    from shoal.cli.plan import comparison_json
     from shoal.data.write import release_object
 
     return {
         "leak": {"epsilon": show.finite(leak["loss"]), "in_words": leak["sentence"]},
-        "plan": as_json(comparison),
+        "plan": comparison_json(comparison),
         "release": release_object(release),
         "audit": {
             "loss": show.finite(audited.loss),

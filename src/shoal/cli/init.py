@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, Force, check_output, new_app
+from shoal.cli.show import AsJson, Force, check_output, new_app
 from shoal.core.errors import InputError
 from shoal.core.registry import families
 

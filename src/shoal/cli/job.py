@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import AsJson, new_app
+from shoal.cli.show import AsJson, new_app
 from shoal.core.errors import BudgetError, DataError, InputError
 
 if TYPE_CHECKING:

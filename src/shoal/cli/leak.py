@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import (
+from shoal.cli.show import (
     AsJson,
     Force,
     PlotPath,
     SpecPath,
     TimeLimit,
     check_chart,
+    limited,
     new_app,
     write_chart,
 )
-from shoal.cli.show import limited
 
 if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task

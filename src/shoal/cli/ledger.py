@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show as screen
-from shoal.cli.options import AsJson, Force, PlotPath, new_app
+from shoal.cli.show import AsJson, Force, PlotPath, new_app
 from shoal.core.errors import InputError, LedgerError
 from shoal.core.numbers import LARGEST, exact
 
@@ -67,7 +67,7 @@ def show(
     eta is the entry-level sum; epsilon is what it comes to against somebody who knows how entries
     depend on each other, by the theorem that gives the least.
     """
-    from shoal.cli.options import check_chart
+    from shoal.cli.show import check_chart
     from shoal.ledger import open_ledger
     from shoal.ledger.export import account_objects, limit_object
 
@@ -248,7 +248,7 @@ def export(
 
     Without a file the JSON object is printed.
     """
-    from shoal.cli.options import check_output
+    from shoal.cli.show import check_output
     from shoal.ledger import open_ledger
     from shoal.ledger.export import as_json as json_of, write_parquet
 

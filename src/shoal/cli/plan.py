@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import (
+from shoal.cli.show import (
+    CTRL_C,
+    STOPPED,
     AsJson,
     Force,
     PlotPath,
@@ -19,13 +22,13 @@ from shoal.cli.options import (
     check_apart,
     check_chart,
     check_output,
+    limited,
     new_app,
 )
-from shoal.cli.show import CTRL_C, STOPPED, limited
 
 if TYPE_CHECKING:
-    from shoal.cli.charts import RowComparison
     from shoal.core.plan import Plan
+    from shoal.core.task import Task
     from shoal.spec.request import Request
 
 app = new_app()
@@ -38,6 +41,111 @@ Examples:
   shoal plan shoal.toml --json | jq .scale
   shoal plan shoal.toml --save plan.json --plot noise.png
 """
+
+
+@dataclass(frozen=True, slots=True)
+class RowComparison:
+    """The plan asked for, and for every row its plan or the sentence of its refusal."""
+
+    plan: Plan
+    epsilon: Fraction
+    alternatives: dict[str, Plan | str]
+
+
+def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
+    """Every row calibrated on `task`; refused when the one asked for is."""
+    from shoal.additive.choice import MECHANISMS, choose
+
+    choice = choose(task, epsilon, mechanism)
+    alternatives = choice.alternatives or {
+        name: choice.plan if name == mechanism else _attempt(task, epsilon, name)
+        for name in MECHANISMS
+    }
+    return RowComparison(choice.plan, epsilon, alternatives)
+
+
+def comparison_json(comparison: RowComparison) -> dict[str, Any]:
+    """The object `shoal plan --json` prints."""
+    from shoal.additive.choice import verify_promise
+    from shoal.core.codec import encode
+
+    plan = comparison.plan
+    return {
+        "mechanism": plan.mechanism,
+        "scale": plan.scale,
+        "noise": _noise(plan),
+        "epsilon": float(comparison.epsilon),
+        "loss": verify_promise(plan),
+        "cost": plan.cost,
+        "usefulness": _useful(plan),
+        "guarantee": {
+            "notion": plan.guarantee.notion,
+            "amount": float(plan.guarantee.amount),
+            "over": plan.guarantee.over,
+            "proved": plan.guarantee.proved,
+            "caveat": plan.guarantee.caveat,
+        },
+        "certificate": {
+            **encode(plan.certificate),
+            "theorem": plan.certificate.theorem,
+            "assumptions": list(plan.certificate.assumptions),
+        },
+        "composition": [{**encode(rule), "meaning": rule.describe()} for rule in plan.composition],
+        "alternatives": {
+            name: {"refused": row} if isinstance(row, str) else _brief(row)
+            for name, row in comparison.alternatives.items()
+        },
+    }
+
+
+def _useful(plan: Plan) -> dict[str, Any]:
+    from shoal.additive.usefulness import usefulness
+
+    found = usefulness(plan)
+    return {
+        "error": found.error,
+        "answer_spread": found.spread,
+        "prior_error": found.prior_error,
+        "tells": found.tells,
+        "warnings": list(found.warnings),
+    }
+
+
+def mean_error(plan: Plan) -> float | None:
+    """The mean error of one value, which compares noise of different kinds."""
+    error = plan.error()
+    return None if error is None else error.expected
+
+
+def _attempt(task: Task, epsilon: Fraction, mechanism: str) -> Plan | str:
+    from shoal.additive.choice import choose
+    from shoal.core.errors import InputError, PromiseBroken, Refused
+    from shoal.core.registry import stranger
+
+    foreign = stranger(mechanism, task)
+    if foreign is not None:
+        return foreign
+    try:
+        return choose(task, epsilon, mechanism).plan
+    except (Refused, InputError, PromiseBroken) as refusal:
+        return str(refusal)
+
+
+def _brief(plan: Plan) -> dict[str, Any]:
+    from shoal.additive.choice import standing
+
+    return {"scale": plan.scale, "cost": plan.cost, "standing": standing(plan)}
+
+
+def _noise(plan: Plan) -> dict[str, str] | None:
+    if plan.additive is None:
+        return None
+    from shoal.core.codec import kind_of
+    from shoal.core.numbers import ratio
+
+    noise = plan.additive.noise
+    kind = {"lattice-laplace": "discrete-laplace"}.get(kind_of(type(noise)), kind_of(type(noise)))
+    return {"kind": kind, "step": ratio(noise.step), "scale": ratio(noise.scale)}
 
 
 class PlanView(NamedTuple):
@@ -73,8 +181,6 @@ def plan(
     each. The plan that is explained is the one the spec asks for: the least costly proved one, or
     the one it names.
     """
-    from shoal.cli.charts import as_json as comparison_json, compare
-    from shoal.cli.sources import NamedColumns
     from shoal.spec.request import read_request
 
     if save is not None:
@@ -88,7 +194,7 @@ def plan(
         request.limited(time_limit),
     ):
         comparison = compare(request.task, request.epsilon(), request.mechanism)
-        if NamedColumns.of(request.data).parts:
+        if request.data is not None and request.data.parts:
             own = request.plan(parts=True)
             rows = {**comparison.alternatives, own.mechanism: own}
             comparison = replace(comparison, plan=own, alternatives=rows)
@@ -155,16 +261,15 @@ def _reasons(refused: dict[str, str]) -> list[str]:
 
 def _cells(plans: list[Plan], chosen: Plan, *, ascii_only: bool) -> list[tuple[str, ...]]:
     from shoal.additive.choice import standing
-    from shoal.cli.charts import error_of, scale_of
     from shoal.core.numbers import significant
 
-    errors = [error_of(plan) or 0.0 for plan in plans]
+    errors = [mean_error(plan) or 0.0 for plan in plans]
     # a bar for group privacy at full length would leave no room to tell the others apart
-    longest = min(max(errors), LONGEST * (error_of(chosen) or max(errors)))
+    longest = min(max(errors), LONGEST * (mean_error(chosen) or max(errors)))
     return [
         (
             plan.mechanism,
-            "–" if (scale := scale_of(plan)) is None else significant(scale),
+            "–" if plan.scale is None else significant(plan.scale),
             significant(error),
             show.bar(error, longest, ascii_only=ascii_only, width=show.HALF),
             ("chosen, " if plan.mechanism == chosen.mechanism else "") + standing(plan),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import (
+from shoal.cli.show import (
     AsJson,
     BinEdges,
     Column,
@@ -44,8 +44,8 @@ from shoal.data.times import CALENDAR
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
+    from shoal.core.charge import Rng
     from shoal.core.plan import Plan, Release
-    from shoal.core.rng import Rng
 
 app = new_app()
 

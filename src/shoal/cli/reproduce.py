@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.options import new_app
+from shoal.cli.show import new_app
 from shoal.core.errors import DataError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from shoal.cli.options import new_app
+from shoal.cli.show import new_app
 
 app = new_app()
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from shoal.cli import show
-from shoal.core.charge import EVERYBODY, Ledger, PartOf, check_periods, members_of
+from shoal.core.charge import EVERYBODY, Ledger, PartOf, Rng, check_periods, members_of
 from shoal.core.errors import BudgetError, DataError, InputError
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import plan_hook
-from shoal.core.rng import Rng
 
 if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish

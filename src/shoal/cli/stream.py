@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from shoal.cli.options import (
+from shoal.cli.show import (
     DemoSeed,
     LedgerPath,
     Period,
     PlanSource,
     Start,
     Subject,
+    escaped,
     new_app,
+    unicode_out,
 )
-from shoal.cli.show import escaped, unicode_out
 from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
     from shoal.additive.running import RunningStream
+    from shoal.core.charge import Rng
     from shoal.core.plan import Plan
-    from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
 
 app = new_app()
@@ -211,9 +212,9 @@ def stream(
     applications see must come from one such stream.
     """
     from shoal.cli.sources import load_plan
+    from shoal.core.charge import SystemRng
     from shoal.core.plan import Machine
     from shoal.core.registry import plan_hook
-    from shoal.core.rng import SystemRng
     from shoal.noise.primitives import SeededRng
 
     _check_options(state, ledger, subject, period, seed, resume=resume)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.options import new_app
+from shoal.cli.show import new_app
 
 app = new_app()
 PORT = 8471  # tried first, so that a page that is open goes on after the studio was started again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core.face import face, homes
+from shoal.core import face, homes
 from shoal.core.registry import Family
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from shoal.contexts.online import OnlineMask
 from shoal.contexts.search.beliefs import LEVELS, Day
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Machine, Plan
-from shoal.core.rng import Rng
 from shoal.core.task import Task
 from shoal.events.event import TimeEvent, visit
 from shoal.events.secrets import Events

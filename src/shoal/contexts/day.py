@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import admit_length, checked_rows, numbers
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.registry import load
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import Law, Model
 from shoal.core.walk import Walk
 

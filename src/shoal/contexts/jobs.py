@@ -17,11 +17,11 @@ import numpy as np
 
 from shoal.contexts.day import DayChain
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after, day_order
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, InputError, OverBudget
 from shoal.core.plan import Answer, Machine, Plan, Release
 from shoal.core.registry import dumps, loads
-from shoal.core.rng import Rng
 from shoal.events.window import SlotClock
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of

@@ -32,10 +32,10 @@ from shoal.contexts.search.missing import (
     pushed,
 )
 from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.charge import Rng
 from shoal.core.codec import Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.records import label
-from shoal.core.rng import Rng
 
 ALWAYS = LEVELS - 1  # the code of probability 1
 

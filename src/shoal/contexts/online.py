@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Value, locked
 from shoal.core.errors import InputError
-from shoal.core.rng import Rng
 from shoal.events.bounds import program_of
 from shoal.events.cuts import future_of
 from shoal.events.filter import GRAIN, Held, Program, chances

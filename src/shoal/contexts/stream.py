@@ -18,10 +18,9 @@ from shoal.contexts.checks.task import days_of, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import Mask, MaskState
 from shoal.contexts.search.missing import AfterGaps
-from shoal.core.charge import Charge, Ledger, source_for
+from shoal.core.charge import Charge, Ledger, Rng, source_for
 from shoal.core.errors import InputError, StoredError
 from shoal.core.plan import Answer, Fresh, Late, Machine, Outcome, Plan, Release, Repeated, Stream
-from shoal.core.rng import Rng
 
 
 def advance(plan: Plan, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:

@@ -14,14 +14,23 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from shoal.core.charge import Charge, Ledger, Part, members_of, opened, source_for
+from shoal.core.charge import (
+    AddingRule,
+    Charge,
+    Composition,
+    Guarantee,
+    Ledger,
+    Part,
+    Rng,
+    members_of,
+    opened,
+    source_for,
+)
 from shoal.core.codec import Value, decode, encode
 from shoal.core.errors import InputError, StoredError
-from shoal.core.guarantee import AddingRule, Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.records import Sequences
 from shoal.core.registry import Shown, load
-from shoal.core.rng import Rng
 from shoal.core.task import Query, Task
 
 

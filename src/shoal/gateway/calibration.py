@@ -173,7 +173,7 @@ def _leak(plan: Any) -> dict[str, Any]:
 
 def _dry_run(plan: Any) -> list[Any] | None:
     """What the plan would show of made-up data; None for single releases."""
-    from shoal.core.rng import SystemRng
+    from shoal.core.charge import SystemRng
     from shoal.gateway.machines import kind_of
 
     kind, model, rng = kind_of(plan), plan.task.family[0], SystemRng()

@@ -19,11 +19,10 @@ from shoal.additive.running import Running, RunningState, RunningStream, running
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import advance as mask_step, open_day
-from shoal.core.charge import Ledger
+from shoal.core.charge import Ledger, SystemRng
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
-from shoal.core.rng import SystemRng
 from shoal.events.law import PathLaw
 from shoal.events.window import SlotClock
 from shoal.places.events import guard_of

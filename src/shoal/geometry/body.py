@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
-from shoal.core.rng import Rng
 from shoal.geometry.norms import Facets, Norms, facet_norms, facets_of, linear_norms, planar_norms
 from shoal.geometry.span import (
     BODY_LIMIT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core.face import face
+from shoal.core import face
 
 if TYPE_CHECKING:
     from shoal.jobs.report import JobReport as JobReport

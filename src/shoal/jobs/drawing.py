@@ -18,12 +18,11 @@ from shoal.additive.queries import LinearQuery
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
-from shoal.core.charge import Charge, Part, members_of, refuse_seed
+from shoal.core.charge import Charge, Part, Rng, SystemRng, members_of, refuse_seed
 from shoal.core.codec import Ints
 from shoal.core.errors import BudgetError, DataError, InputError, OverBudget, Refused
 from shoal.core.plan import Additive, Answer, Noise, Plan, Release, Sampler
 from shoal.core.records import Sequences
-from shoal.core.rng import Rng, SystemRng
 from shoal.jobs.census import Census
 from shoal.jobs.inputs import Layout
 from shoal.noise.laplace import (
@@ -33,8 +32,7 @@ from shoal.noise.laplace import (
     geometric_batch,
     laplace_batch,
 )
-from shoal.noise.lattice import WIDEST_RATIO
-from shoal.noise.primitives import SeededRng
+from shoal.noise.primitives import WIDEST_RATIO, SeededRng
 
 if TYPE_CHECKING:
     from shoal.ledger.store import SqlLedger

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.core.charge import check_count
 from shoal.core.errors import InputError
-from shoal.core.rng import check_count
 from shoal.data.write import atomic_write
 
 KEY_BYTES = 32

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from shoal.core.guarantee import AsEntryDP
+from shoal.core.charge import AsEntryDP
 from shoal.core.numbers import ratio
 from shoal.core.plan import Plan, Release
 from shoal.data.write import atomic_write

@@ -17,12 +17,10 @@ from typing import Any
 
 from shoal.additive import lift
 from shoal.additive.choice import as_task
-from shoal.additive.laplace import quietest_noise
-from shoal.additive.plans import noisy_plan, task_guarantee
+from shoal.additive.plans import noisy_plan, quietest_noise, task_guarantee
 from shoal.additive.queries import linear
-from shoal.core.charge import Part
+from shoal.core.charge import AsEntryDP, Part
 from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
-from shoal.core.guarantee import AsEntryDP
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.plan import CONFIDENCE, Error, Plan
 from shoal.core.registry import Shown

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from shoal.additive.answer_laws import one_number
 from shoal.additive.choice import LOSS_TOLERANCE
 from shoal.additive.plans import float_below
 from shoal.additive.queries import LinearQuery
-from shoal.additive.same_answer import one_number
-from shoal.core.charge import Part
+from shoal.core.charge import NOTIONS, Alone, Part, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, InputError, Refused
-from shoal.core.guarantee import NOTIONS, Alone, PerStep, SameQuilts
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Model, Secrets, each_entry, entry_of
@@ -543,7 +542,7 @@ def standard_conversions() -> Conversions:
         return checked(plan)
 
     def same_answer(number: LinearQuery, model: Model, eta: Fraction) -> float:
-        from shoal.additive.same_answer import same_answer_loss
+        from shoal.additive.answer_laws import same_answer_loss
 
         return same_answer_loss(number, model, eta)
 

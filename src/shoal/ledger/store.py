@@ -18,12 +18,11 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, TextClause, text
 
-from shoal.core.charge import Charge, Part
+from shoal.core.charge import Charge, Part, Rng
 from shoal.core.errors import BudgetError, CannotCompose, InputError, LedgerError
 from shoal.core.numbers import Number, exact
 from shoal.core.plan import Plan, Release
 from shoal.core.registry import Shown
-from shoal.core.rng import Rng
 from shoal.ledger.accounts import EACH, LIFETIME, Kind, Limit, tally
 from shoal.ledger.database import Database, connect, newer, prepare
 from shoal.ledger.entries import (

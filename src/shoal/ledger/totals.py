@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from shoal.additive.plans import keeps_total
 from shoal.additive.queries import LinearQuery
-from shoal.core.charge import WHOLE, Part
+from shoal.core.charge import NOTIONS, WHOLE, AsEntryDP, Guarantee, Part, PerStep
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import NOTIONS, AsEntryDP, Guarantee, PerStep
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets, entry_of
 from shoal.noise.laplace import is_zero_sum

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
+from shoal.core.charge import Rng, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, checked_states, label, labels
-from shoal.core.rng import Rng, uniforms
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Query, Quilts, Secrets
-from shoal.core.wide import LEAST, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST, TooUnlikely, Wide, held
 from shoal.networks.elimination import Factor, followed_joint, good_order, wide_joint
 from shoal.networks.graph import ancestors, connected_parts, d_separated, moral, topological
 from shoal.networks.table import JointTable, table_of

@@ -16,7 +16,7 @@ from shoal.core.codec import Floats, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.task import EachEntry, Model, Secrets
-from shoal.core.wide import Wide
+from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet, allowed
 from shoal.networks.contagion import Contagion
 from shoal.networks.elimination import Factor, largest_sum

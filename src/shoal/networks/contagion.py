@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.records import Sequences, checked_states, label
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
-from shoal.core.wide import Wide, product
+from shoal.core.walk import Wide, product
 from shoal.networks.bayesnet import Where, admit_variables, allowed
 from shoal.networks.graph import connected_parts, undirected
 from shoal.networks.table import JointTable, table_of

@@ -18,7 +18,7 @@ from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
 from shoal.core.task import LiftedModel
-from shoal.core.wide import LOST
+from shoal.core.walk import LOST
 from shoal.networks.contagion import Contagion
 from shoal.networks.secret_laws import GivenSum
 

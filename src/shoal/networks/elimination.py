@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.wide import LOST, Wide
+from shoal.core.walk import LOST, Wide
 
 Scope = tuple[int, ...]
 Places = tuple[int, ...]

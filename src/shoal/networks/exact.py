@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from shoal.additive.answer_laws import bottleneck, path_ratio, quantile_gap
 from shoal.additive.mixture import (
     NO_NOISE,
     evaluation_slack,
@@ -25,8 +26,6 @@ from shoal.additive.mixture import (
     worst_of,
 )
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
-from shoal.additive.same_answer import path_ratio
-from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.exact.sums import DEEPEST_TABLE
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError

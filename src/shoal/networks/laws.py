@@ -22,7 +22,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Model, Secrets, each_entry
-from shoal.core.wide import LEAST, LOST, Wide
+from shoal.core.walk import LEAST, LOST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup, refuse_long

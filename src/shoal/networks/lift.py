@@ -22,7 +22,7 @@ from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.task import LiftedModel
-from shoal.core.wide import Wide
+from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import Neighbours, connected_parts, distances, moral
 from shoal.networks.influence import joint_law, rows_given

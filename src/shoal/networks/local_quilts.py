@@ -20,7 +20,7 @@ import numpy as np
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.wide import Wide
+from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Scope, elimination, followed_joint
 from shoal.networks.graph import Neighbours, children_of, d_connected

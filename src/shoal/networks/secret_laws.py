@@ -12,7 +12,7 @@ from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.task import Secrets, each_entry
-from shoal.core.wide import LOST
+from shoal.core.walk import LOST
 from shoal.networks.pairs import named_pairs
 from shoal.networks.queries import VariableSum, per_variable
 from shoal.networks.table import JointTable

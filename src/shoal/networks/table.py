@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import checked_rows, numbers
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, checked_states, label, labels
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import AnswerLaws, EntryLift, Law, Query, Secrets
-from shoal.core.wide import LEAST, TooUnlikely, Wide, held
+from shoal.core.walk import LEAST, TooUnlikely, Wide, held
 
 MAX_OUTCOMES = 2**24
 

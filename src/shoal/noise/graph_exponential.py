@@ -20,10 +20,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import positive
-from shoal.core.rng import Rng
 from shoal.noise.knorm import Uniform
 from shoal.noise.primitives import uniform_below
 

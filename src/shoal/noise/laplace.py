@@ -11,9 +11,14 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.core.rng import Rng
-from shoal.noise.lattice import WIDEST_RATIO, check_positive
-from shoal.noise.primitives import bernoulli_exp, discrete_laplace, exp_bounds
+from shoal.core.charge import Rng
+from shoal.noise.primitives import (
+    WIDEST_RATIO,
+    bernoulli_exp,
+    check_positive,
+    discrete_laplace,
+    exp_bounds,
+)
 
 # Up to this many draws are made one by one: building the tables of a batch would take longer.
 ONE_BY_ONE = 64

@@ -15,14 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import exact, positive, whole
-from shoal.core.rng import Rng
 from shoal.geometry.body import Body
 from shoal.geometry.norms import Norms
 from shoal.noise.knorm import LatticeKNorm, Uniform
-from shoal.noise.lattice import lattice_mse
+from shoal.noise.primitives import lattice_mse
 
 WIDTHS = 64  # widths tried: 1/64, 2/64, …, 1
 FLAT = 2.0**-10  # below this epsilon steps are so low that the K-norm law's moments serve

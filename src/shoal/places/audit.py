@@ -23,7 +23,7 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Secrets
-from shoal.noise.lattice import LatticeEmission
+from shoal.noise.primitives import LatticeEmission
 from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.rows import followed, parts, reference_stage

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, PromiseBroken
 from shoal.core.plan import Plan
-from shoal.core.rng import Rng
 from shoal.events.automaton import Automaton, compile_events
 from shoal.events.bounds import program_of
 from shoal.events.filter import Held, Program, TrackSums, conditioned
 from shoal.events.law import PathLaw, began, beliefs, moved, priors
 from shoal.events.secrets import Events
 from shoal.noise.knorm import LatticeKNorm
-from shoal.noise.lattice import LatticeEmission
+from shoal.noise.primitives import LatticeEmission
 from shoal.places.machine import EVENT_KEPT, LocationMachine, Settle, machine_of
 from shoal.places.packed import LocationRelease, LocationState, filter_room
 from shoal.places.step import KeptGraphLaw, StepNoise

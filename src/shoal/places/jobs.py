@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from shoal.core.charge import Charge
+from shoal.core.charge import Charge, Rng, SystemRng
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
-from shoal.core.rng import Rng, SystemRng
 from shoal.events.law import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source

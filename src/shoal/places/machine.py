@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core.charge import Guarantee, Rng
 from shoal.core.codec import Value, unchecked
 from shoal.core.errors import InputError
-from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import positive, significant
 from shoal.core.plan import Plan
-from shoal.core.rng import Rng
 from shoal.core.task import Model, Secrets
 from shoal.noise.knorm import SPARE
 from shoal.noise.primitives import Unread

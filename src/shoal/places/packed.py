@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core import renamed
+from shoal.core.charge import Guarantee
 from shoal.core.codec import Value, locked
 from shoal.core.errors import StoredError
-from shoal.core.face import renamed
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.events.filter import Held

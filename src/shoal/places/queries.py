@@ -18,7 +18,7 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import Number, common_step, exact, positive, whole
 from shoal.core.records import Sequences, checked_states, label, sequences
 from shoal.geometry.span import POINT_LIMIT
-from shoal.noise.lattice import snap
+from shoal.noise.primitives import snap
 from shoal.places.walk import SparseChain
 
 Estimate = Literal["squared", "absolute"]

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import Secrets, as_events
 from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve, guard_of

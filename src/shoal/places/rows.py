@@ -13,12 +13,11 @@ import numpy as np
 
 from shoal.additive.plans import Mechanism
 from shoal.chains.hidden import motion_of, posterior
+from shoal.core.charge import Composition, Guarantee, OneStream, PerStep, categorical, uniforms
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
-from shoal.core.guarantee import Composition, Guarantee, OneStream, PerStep
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
-from shoal.core.rng import categorical, uniforms
 from shoal.core.task import Task
 from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.rng import Rng
 from shoal.geometry.body import Body, body_of
 from shoal.noise.graph_exponential import GraphExponential, graph_exponential
 from shoal.noise.knorm import LatticeKNorm, noise_of
-from shoal.noise.lattice import EmissionLaw, LatticeEmission
+from shoal.noise.primitives import EmissionLaw, LatticeEmission
 from shoal.noise.staircase import Staircase
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.charge import Charge, Ledger, source_for
+from shoal.core.charge import Charge, Ledger, Rng, SystemRng, source_for
 from shoal.core.codec import Floats
 from shoal.core.errors import BudgetError, InputError, StoredError
 from shoal.core.plan import (
@@ -25,7 +25,6 @@ from shoal.core.plan import (
     Repeated,
     Stream,
 )
-from shoal.core.rng import Rng, SystemRng
 from shoal.events.secrets import Events
 from shoal.places.events import Watched, guard_of, machines_of
 from shoal.places.machine import Draw, LocationMachine, Settle, machine_of

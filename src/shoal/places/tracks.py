@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.charge import Ledger, refuse_seed
+from shoal.core.charge import Ledger, Rng, SystemRng, refuse_seed
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import whole
 from shoal.core.plan import Plan
 from shoal.core.records import shown_names
 from shoal.core.registry import load
-from shoal.core.rng import Rng, SystemRng
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.packed import LocationRelease

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.chains.model import MarkovChain, admit_length, checked_length, checked_rows
+from shoal.core.charge import Rng, categorical, uniforms
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.registry import load
-from shoal.core.rng import Rng, categorical, uniforms
 from shoal.core.task import Law
 from shoal.places.map import Grid
 

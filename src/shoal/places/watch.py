@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from shoal.core.charge import Guarantee
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
-from shoal.core.guarantee import Guarantee
 from shoal.core.numbers import Number, positive, significant, whole
 from shoal.core.task import Model
 from shoal.events.event import AtLeast, InOrder, Stay, TimeEvent

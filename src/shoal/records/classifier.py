@@ -15,7 +15,7 @@ from shoal.core.codec import Floats, Value, locked
 from shoal.core.errors import DataError, InputError, PromiseBroken
 from shoal.core.numbers import Number, positive, whole
 from shoal.core.plan import Answer
-from shoal.noise.lattice import lattice_step, round_up, snap
+from shoal.noise.primitives import lattice_step, round_up, snap
 from shoal.records.kmeans import numbers_in_rows
 from shoal.records.queries import numbers_or_missing
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.choice import calibrate
+from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number
 from shoal.core.plan import UselessRelease
-from shoal.core.rng import Rng, SystemRng
 from shoal.core.task import EachEntry, Model, Query
 from shoal.noise.primitives import SeededRng
 from shoal.records.classifier import linear_classifier

@@ -16,7 +16,7 @@ from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
-from shoal.core.wide import LEAST, TooUnlikely, Wide, held, product
+from shoal.core.walk import LEAST, TooUnlikely, Wide, held, product
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
 from shoal.networks.queries import per_variable

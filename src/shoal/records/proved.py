@@ -20,11 +20,11 @@ from shoal.additive.plans import (
     task_guarantee,
 )
 from shoal.additive.queries import linear
+from shoal.core.charge import Guarantee
 from shoal.core.codec import Floats
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import Model, Query, Task, each_entry
-from shoal.core.wide import TooUnlikely
+from shoal.core.walk import TooUnlikely
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_laplace
 from shoal.records.coefficients import (

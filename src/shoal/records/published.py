@@ -16,7 +16,7 @@ from shoal.additive.plans import (
     laplace_body,
     laplace_plan,
 )
-from shoal.core.guarantee import AsGroupDP, Composition, Guarantee
+from shoal.core.charge import AsGroupDP, Composition, Guarantee
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import Task
 from shoal.records.coefficients import correlated_sensitivities, published_losses

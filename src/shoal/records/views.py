@@ -11,7 +11,7 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.attack import AttackView, Wish, chosen_records
-from shoal.cli.options import write_chart
+from shoal.cli.show import write_chart
 from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant

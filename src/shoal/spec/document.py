@@ -81,6 +81,11 @@ class DataSection(Section):
         "each", description="one release per series, or one for all series together"
     )
 
+    @property
+    def parts(self) -> bool:
+        """Whether series are cut by the calendar into parts that may depend on each other."""
+        return self.every is not None and self.periods != "independent"
+
     @model_validator(mode="after")
     def _state_or_coordinates(self) -> DataSection:
         if (self.lat is None) != (self.lon is None):

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 from pydantic_core import PydanticCustomError
 
 from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
-from shoal.additive.running import in_steps
 from shoal.core.errors import InputError, SpecError, StoredError
 from shoal.core.task import EachEntry, Model, Query
 
@@ -335,7 +334,11 @@ class SteppedQuery(QuerySection):
     every: Whole | None = Field(None, description="entries of a step: one answer for each step")
 
     def stepped(self, query: LinearQuery) -> Query:
-        return query if self.every is None else in_steps(query, self.every)
+        if self.every is None:
+            return query
+        from shoal.additive.running import in_steps
+
+        return in_steps(query, self.every)
 
 
 class CountQuery(SteppedQuery):

@@ -21,9 +21,9 @@ from shoal.audit.result import Audit
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream
+from shoal.core.charge import Rng, SystemRng
 from shoal.core.errors import InputError
 from shoal.core.plan import Additive, Plan, Release
-from shoal.core.rng import Rng, SystemRng
 from shoal.ledger.store import SqlLedger
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import LocationSet, PolicyGraph

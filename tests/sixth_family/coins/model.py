@@ -9,9 +9,9 @@ from typing import Any
 from shoal.additive.plans import Mechanism, eta_above, laplace_plan
 from shoal.audit.case import AuditCase
 from shoal.audit.result import Finding
+from shoal.core.charge import Guarantee
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
-from shoal.core.guarantee import Guarantee
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Law, Task
 

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.chains.model import ChainLaw
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.core.wide import Wide
+from shoal.core.walk import Wide
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shoal.additive.answer_laws import bottleneck, quantile_gap
 from shoal.additive.mixture import (
     DEEPEST_LINEAR,
     NO_NOISE,
@@ -20,7 +21,6 @@ from shoal.additive.mixture import (
     vector_loss,
     worst_of,
 )
-from shoal.additive.transport import bottleneck, quantile_gap
 from shoal.chains.events.given import Given, Nodes
 from shoal.core.codec import Floats, Ints
 

@@ -11,11 +11,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.answer_laws import TOLERANCE, Transport, lattice_gap, path_ratio
 from shoal.additive.mixture import TooLarge, WorstOutput, grid_worst, narrowed, step_over
 from shoal.additive.plans import eta_above
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
-from shoal.additive.same_answer import path_ratio
-from shoal.additive.transport import TOLERANCE, Transport, lattice_gap
 from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
 from shoal.chains.exact.past_future import PastFutureBound

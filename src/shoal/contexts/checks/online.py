@@ -17,8 +17,8 @@ from shoal.contexts.checks.task import ALONE, in_order
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.online import OnlineMask, output_chances
 from shoal.contexts.secrets import CurrentState
+from shoal.core.charge import Composition, Guarantee
 from shoal.core.errors import InputError
-from shoal.core.guarantee import Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
 from shoal.core.task import Task

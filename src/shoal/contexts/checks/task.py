@@ -40,9 +40,9 @@ from shoal.contexts.search.greedy import private
 from shoal.contexts.search.memory import fine_decoded, histories_rise, histories_value
 from shoal.contexts.search.pacing import Effort
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
+from shoal.core.charge import Alone, Composition, Guarantee
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.core.guarantee import Alone, Composition, Guarantee
 from shoal.core.numbers import significant
 from shoal.core.plan import Machine, Plan, Proof
 from shoal.core.task import Task

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
 from shoal.cli.attack import AttackView, Wish, chosen_records, member
-from shoal.cli.options import write_chart
+from shoal.cli.show import write_chart
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from shoal.cli import show
 from shoal.cli.plan import PlanView
 
 if TYPE_CHECKING:
-    from shoal.cli.charts import RowComparison
+    from shoal.cli.plan import RowComparison
     from shoal.contexts.day import DayChain
     from shoal.core.plan import Plan
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.cli import show
 from shoal.cli.fit import note_one_series, note_twins
-from shoal.cli.options import check_output
+from shoal.cli.show import check_output
 from shoal.core.errors import DataError, InputError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from shoal.cli.stream import StreamWish
     from shoal.contexts.day import DayChain
     from shoal.contexts.stream import ContextStream
+    from shoal.core.charge import Rng
     from shoal.core.plan import Plan
-    from shoal.core.rng import Rng
 
 
 class ContextLines:

@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from shoal.core.charge import SystemRng
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps
-from shoal.core.rng import SystemRng
 from shoal.gateway.app import Gateway, create
 from shoal.gateway.calibration import described
 from shoal.gateway.clients.typed import AsyncClient, GatewayError

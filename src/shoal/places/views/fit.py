@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import check_output
+from shoal.cli.show import check_output
 from shoal.core.errors import DataError, InputError
 from shoal.data.times import pauses_in
 

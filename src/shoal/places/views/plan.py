@@ -16,7 +16,7 @@ from shoal.core.numbers import positive, significant
 from shoal.places.views.tracks import follows_places
 
 if TYPE_CHECKING:
-    from shoal.cli.charts import RowComparison
+    from shoal.cli.plan import RowComparison
     from shoal.core.codec import Floats
     from shoal.core.plan import Plan
     from shoal.places.machine import LocationMachine

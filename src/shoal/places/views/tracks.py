@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from shoal.cli import show
-from shoal.cli.options import check_chart
+from shoal.cli.show import check_chart
 from shoal.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from shoal.cli.release import ReleaseWish
     from shoal.cli.sources import NamedColumns
     from shoal.cli.stream import StreamWish
+    from shoal.core.charge import Rng
     from shoal.core.plan import Plan
-    from shoal.core.rng import Rng
     from shoal.ledger.store import SqlLedger
     from shoal.places.packed import LocationRelease
     from shoal.places.stream import LocationStream

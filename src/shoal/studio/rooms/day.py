@@ -20,10 +20,10 @@ from shoal.contexts.attack import (
 from shoal.contexts.audit.events import sampled_days
 from shoal.contexts.checks.choice import shown_rates
 from shoal.contexts.day import DayChain, fit_day
+from shoal.core.charge import Rng
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
-from shoal.core.rng import Rng
 from shoal.data.days import MINUTE, slots_of, timed_rows, traces_of
 from shoal.data.generate import phone_contexts
 from shoal.data.synthetic.series import FIRST_HOUR

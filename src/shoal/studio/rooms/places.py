@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from shoal.additive.choice import choose
+from shoal.core.charge import Rng
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
-from shoal.core.rng import Rng
 from shoal.noise.primitives import SeededRng
 from shoal.places.machine import machine_of
 from shoal.places.packed import LocationRelease

@@ -21,6 +21,7 @@ from shoal.core.charge import (
     Guarantee,
     Ledger,
     Part,
+    PerStep,
     Rng,
     members_of,
     opened,
@@ -228,6 +229,11 @@ class Plan(Shown, Value):
     def rules(self, kind: type[RuleKind]) -> list[RuleKind]:
         """The rules of one kind by which it adds to others."""
         return [rule for rule in self.composition if isinstance(rule, kind)]
+
+    @property
+    def by_step(self) -> bool:
+        """Whether a charge is for one step of a stream, with an eta of its own."""
+        return bool(self.rules(PerStep))
 
     @property
     def additive(self) -> Additive | None:

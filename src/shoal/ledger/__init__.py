@@ -5,8 +5,9 @@ Read `rules` for the theorems, `settle` for the act of charging, `store` for dai
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shoal.core import face, homes
 
 if TYPE_CHECKING:
     from shoal.core.charge import EVERYBODY as EVERYBODY, Part as Part
@@ -20,24 +21,14 @@ if TYPE_CHECKING:
     from shoal.ledger.totals import Total as Total
     from shoal.ledger.verify import Signer as Signer
 
-_HOME = {
-    "EVERYBODY": "core.charge",
-    "Limit": "ledger.accounts",
-    "Part": "core.charge",
-    "Session": "ledger.store",
-    "Signer": "ledger.verify",
-    "SqlLedger": "ledger.store",
-    "Total": "ledger.totals",
-    "compose": "ledger.rules",
-    "open_ledger": "ledger.store",
-    "parallel_records": "ledger.rules",
+NAMES = {
+    "core.charge": ("EVERYBODY", "Part"),
+    "ledger.accounts": ("Limit",),
+    "ledger.rules": ("compose", "parallel_records"),
+    "ledger.store": ("Session", "SqlLedger", "open_ledger"),
+    "ledger.totals": ("Total",),
+    "ledger.verify": ("Signer",),
 }
 
-__all__ = sorted(_HOME)  # noqa: PLE0605 - a list, built from the table
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'shoal.ledger' has no attribute {name!r}")
-    return getattr(import_module(f"shoal.{home}"), name)
+__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
+__getattr__, __dir__ = face(__name__, NAMES)

@@ -44,7 +44,8 @@ class Dialect:
     """What one kind of database needs said differently.
 
     `writing`, `migrating` and `reading` say how each sort of transaction is made; `by_itself` lets
-    each statement of a driver's connection commit by itself, or no more. `error` is the driver's;
+    each statement of a driver's connection commit by itself, or no more; None where it does so
+    anyway. `error` is the driver's;
     `explain` is a sentence about one; `passing` is whether the same transaction, begun again, may
     succeed; `lost` is whether the connection broke, so that nobody knows how a commit ended. `lock`
     makes the other writers of a subject wait until the transaction ends, `free` is whether none
@@ -61,7 +62,7 @@ class Dialect:
     explain: Callable[[Exception], str]
     passing: Callable[[Exception], bool]
     lost: Callable[[Exception], bool]
-    by_itself: Callable[[Any, bool], None]
+    by_itself: Callable[[Any, bool], None] | None = None
     lock: str | None = None
     free: str | None = None
     guard: str | None = None
@@ -166,9 +167,12 @@ class Database:
         lent = self.engine.raw_connection()
         try:
             connection: Any = lent.dbapi_connection
-            self.dialect.by_itself(connection, True)
+            by_itself = self.dialect.by_itself
+            if by_itself is not None:
+                by_itself(connection, True)
             result = take(connection.execute(statement, values))
-            self.dialect.by_itself(connection, False)
+            if by_itself is not None:
+                by_itself(connection, False)
         except BaseException as error:
             lent.invalidate()
             if isinstance(error, Exception) and self.dialect.lost(error):

@@ -117,7 +117,6 @@ def _sqlite() -> Dialect:
         writing=alone,
         migrating=alone,
         reading=Manner({"shoal_begin": "BEGIN"}),
-        by_itself=lambda connection, alone: None,  # nothing begins unless it is said
         error=sqlite3.Error,
         explain=_explain,
         passing=lambda error: False,  # waiting is SQLite's own: the busy timeout

@@ -20,7 +20,7 @@ from shoal.core.plan import Answer, Plan, Release
 from shoal.core.registry import KINDS, dumps, loads
 from shoal.ledger.accounts import EACH, LIFETIME, Account, Kind, Limit
 from shoal.ledger.schema import ENTRIES, Head, entry_hash, now
-from shoal.ledger.totals import entry_eta, is_step
+from shoal.ledger.totals import entry_eta
 
 LONGEST_NAME = 500  # bytes of a name in UTF-8: PostgreSQL indexes some 2,700 of two together
 LONGEST_KEY = 2000  # bytes of a key
@@ -186,7 +186,7 @@ def charged_eta(charge: Charge) -> str | None:
 
     What a stream's plan says beforehand counts for nothing: its noise depends on the outputs.
     """
-    eta = charge.eta if is_step(charge.plan) else entry_eta(charge.plan)
+    eta = charge.eta if charge.plan.by_step else entry_eta(charge.plan)
     return None if eta is None else str(eta)
 
 

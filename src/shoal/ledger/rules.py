@@ -1,4 +1,7 @@
-"""How charges about tied records add, and which of them may stand side by side. dependent.md."""
+"""The theorems that add charges about the same data, and the least total they prove.
+
+Proofs: rules.md; for tied records dependent.md.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from shoal.additive.answer_laws import one_number
-from shoal.additive.choice import LOSS_TOLERANCE
+from shoal.additive.answer_laws import one_number, same_answer_loss
+from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
+from shoal.additive.lift import leakage
 from shoal.additive.plans import float_below
-from shoal.additive.queries import LinearQuery
+from shoal.additive.quilt import composed_loss
 from shoal.core.charge import NOTIONS, Alone, Part, PerStep, SameQuilts
 from shoal.core.errors import CannotCompose, InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Additive, Plan
-from shoal.core.task import Model, Secrets, each_entry, entry_of
+from shoal.core.task import Model, each_entry, entry_of
 from shoal.events.secrets import Events
 from shoal.ledger.totals import (
     Conversions,
@@ -26,7 +30,6 @@ from shoal.ledger.totals import (
     Total,
     entry_eta,
     families,
-    is_step,
     models,
     sum_eta,
     tallied,
@@ -39,9 +42,6 @@ from shoal.noise.laplace import is_laplace
 from shoal.records.field import PairwiseField
 from shoal.records.proved import pairwise, sensitivities
 from shoal.records.ties import Dependence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TIES = "ties"
 APART = (
@@ -223,7 +223,7 @@ def told(total: Total, tally: Tally, etas: Sequence[tuple[Fraction | None, int]]
     bound. rules.md, section 5.
     """
     known = [times * eta for eta, times in etas if eta is not None]
-    if not all(is_step(plan) for plan, _ in tally) or len(known) < len(etas):
+    if not all(plan.by_step for plan, _ in tally) or len(known) < len(etas):
         return total
     whatever = sum(known, Fraction(0))
     text = f"any two sequences, and any position, differ by at most {_rounded_up(whatever)}"
@@ -525,33 +525,13 @@ def parallel(totals: Sequence[Total]) -> Total:
 
 def standard_conversions() -> Conversions:
     """The lift, the quilt sum and the checks of this library."""
-
-    def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
-        from shoal.additive.lift import leakage as lifted
-
-        return lifted(family, eta).value
-
-    def composed_loss(plans: Sequence[Plan]) -> float:
-        from shoal.additive.quilt import composed_loss as summed
-
-        return summed(plans)
-
-    def recheck(plan: Plan) -> float:
-        from shoal.additive.choice import verify_promise as checked
-
-        return checked(plan)
-
-    def same_answer(number: LinearQuery, model: Model, eta: Fraction) -> float:
-        from shoal.additive.answer_laws import same_answer_loss
-
-        return same_answer_loss(number, model, eta)
-
-    def about(family: tuple[Model, ...], eta: Fraction, secrets: Secrets) -> float:
-        from shoal.additive.lift import leakage as lifted
-
-        return lifted(family, eta, secrets=secrets).value
-
-    return Conversions(leakage, composed_loss, recheck, same_answer, about)
+    return Conversions(
+        leakage=lambda family, eta: leakage(family, eta).value,
+        composed_loss=composed_loss,
+        recheck=verify_promise,
+        same_answer=same_answer_loss,
+        leakage_about=lambda family, eta, secrets: leakage(family, eta, secrets=secrets).value,
+    )
 
 
 def _results(tally: Tally, conversions: Conversions) -> Iterator[Total | str]:

@@ -52,7 +52,7 @@ from shoal.ledger.entries import (
     unpack,
 )
 from shoal.ledger.schema import NEWEST, NO_LINK, Head
-from shoal.ledger.totals import Conversions, KnownConversions, is_step
+from shoal.ledger.totals import Conversions, KnownConversions
 
 KEPT_DOCUMENTS = 8  # of plans whose storing was never seen to commit
 KEPT_PLANS = 1024  # stored plans kept built, so that they are not read again for every charge
@@ -176,8 +176,8 @@ class Till:
             self.books.learn(charge.plan)
         documents = self.documents(charge.plan for charge in charges)
         if connection is not None:
-            conversions = self.memory.computed()
-            return self._together(connection, charges, sample, documents, conversions, guess=True)
+            known = self.memory.computed
+            return self._together(connection, charges, sample, documents, known, guess=True)
         if len(charges) == 1 and not charges[0].members:
             for _ in range(self.books.tries(charges[0].subject)):
                 outcome = self._alone(charges[0], sample, documents)
@@ -206,7 +206,7 @@ class Till:
         seen = self._remembered(charge)
         # a step's key is new nearly always, and adding it finds out; what a day has begun with may
         # not be drawn anew, so other keys are looked up first
-        guessed = seen is not None and charge.key is not None and is_step(charge.plan)
+        guessed = seen is not None and charge.key is not None and charge.plan.by_step
         if seen is not None and charge.key is not None and not guessed:
             seen = self._glanced(charge, seen)
         if seen is None:
@@ -214,7 +214,7 @@ class Till:
             if stored is not None:
                 return stored
         account = seen.accounts[charge.subject].copy()
-        refusal = self._gate(seen, self.memory.computed())(account, charge, charge.subject)
+        refusal = self._gate(seen, self.memory.computed)(account, charge, charge.subject)
         if refusal is not None:
             return self._confirmed(refusal, charge, seen)
         try:
@@ -358,7 +358,7 @@ class Till:
     def _recalled(self, charges: Sequence[Charge], subjects: Sequence[str]) -> LedgerView | None:
         """What steps may be judged by without looking; None when that is not enough."""
         house, known = self.books.house, self.books.accounts
-        if house is None or not all(is_step(charge.plan) for charge in charges):
+        if house is None or not all(charge.plan.by_step for charge in charges):
             return None
         if not all(name in known for name in subjects):
             return None

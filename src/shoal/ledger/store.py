@@ -49,7 +49,7 @@ from shoal.ledger.schema import (
     version,
 )
 from shoal.ledger.settle import Outcome, Sample, Till
-from shoal.ledger.totals import Conversions, KnownConversions, Tally, Total, is_step
+from shoal.ledger.totals import Conversions, KnownConversions, Tally, Total
 from shoal.ledger.verify import Signer, Verdict, verify
 
 TIMEOUT = 30.0  # seconds to wait for another writer
@@ -246,13 +246,13 @@ class SqlLedger(Shown):
             each = period == EACH
             periods = sorted({kind.period for kind in counts}) if each else [period]
             tallies = [self._tally(connection, counts, one, requester) for one in periods]
-            steps = not each and any(is_step(plan) for plan, _ in tallies[0])
+            steps = not each and any(plan.by_step for plan, _ in tallies[0])
             none: Etas = [(None, 0)]
             etas = _etas(connection, subject, period, requester) if steps else none
             return tallies, etas
 
         tallies, etas = self.database.read(work)
-        conversions = replace(self._memory.computed(), whole=whole)
+        conversions = replace(self._memory.computed, whole=whole)
         totals = [least_total(one, conversions) for one in tallies if one]
         if not totals:
             return None
@@ -272,7 +272,7 @@ class SqlLedger(Shown):
         Charges are counted by the database; accounts with the same charges are added up once.
         """
         known: dict[Tally, Total | CannotCompose] = {}
-        conversions = self._memory.computed()
+        conversions = self._memory.computed
         counted = self.database.read(lambda c: _counted(c, subject, after, rows))
         for name, counts in counted:
             for one in sorted({kind.period for kind in counts}):
@@ -293,7 +293,7 @@ class SqlLedger(Shown):
         found: Tally,
         total: Total | CannotCompose,
     ) -> Total | CannotCompose:
-        if isinstance(total, CannotCompose) or not any(is_step(plan) for plan, _ in found):
+        if isinstance(total, CannotCompose) or not any(plan.by_step for plan, _ in found):
             return total
         etas = self.database.read(lambda c: _etas(c, subject, period, requester))
         return told(total, found, etas)

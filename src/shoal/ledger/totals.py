@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from shoal.additive.plans import keeps_total
 from shoal.additive.queries import LinearQuery
-from shoal.core.charge import NOTIONS, WHOLE, AsEntryDP, Guarantee, Part, PerStep
+from shoal.core.charge import NOTIONS, WHOLE, AsEntryDP, Guarantee, Part
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.task import Model, Secrets, entry_of
@@ -130,11 +130,6 @@ def whole_promises(plan: Plan) -> tuple[Guarantee, ...]:
     return tuple(promise for rule in plan.composition for promise in rule.promises)
 
 
-def is_step(plan: Plan) -> bool:
-    """Whether a charge of the plan is for one step of a stream, with an eta of its own."""
-    return bool(plan.rules(PerStep))
-
-
 def sum_eta(tally: Tally) -> Fraction | None:
     """The largest Ση over the charges that read one entry, exactly; None when one carries none.
 
@@ -183,11 +178,17 @@ class Missing(Exception):
 
 
 class KnownConversions:
-    """The results of conversions, which are pure functions of public values."""
+    """The results of conversions, which are pure functions of public values.
+
+    `recalled` are conversions that answer from memory and raise `Missing` otherwise; `computed`
+    compute and remember what they are asked for the first time.
+    """
 
     def __init__(self, conversions: Conversions) -> None:
         self._conversions = conversions
         self._known: dict[object, float | Refused] = {}
+        self.recalled = self._answered(self._recall)
+        self.computed = self._answered(self._compute)
 
     def patiently(self, work: Callable[[Conversions], Settled]) -> Settled:
         """`work` done with what is remembered; what is missing is computed outside of it.
@@ -197,55 +198,43 @@ class KnownConversions:
         beaten = 0
         while beaten < RETRIES:
             try:
-                return work(self.recalled())
+                return work(self.recalled)
             except Missing as missing:
                 missing.compute()  # may take seconds: not while the ledger is locked
                 beaten += missing.outrun
-        return work(self.computed())
+        return work(self.computed)
 
-    def recalled(self) -> Conversions:
-        """Conversions that answer from memory and raise `Missing` otherwise."""
-        return self._conversions_by(self._recall)
-
-    def computed(self) -> Conversions:
-        """Conversions that answer from memory, or compute and remember."""
-        return self._conversions_by(self._compute)
-
-    def _conversions_by(
-        self, answer: Callable[[object, Callable[[], float]], float]
+    def _answered(
+        self, answer: Callable[[tuple[Any, ...], Callable[[], float]], float]
     ) -> Conversions:
-        def leakage(family: tuple[Model, ...], eta: Fraction) -> float:
-            return answer((family, eta), lambda: self._conversions.leakage(family, eta))
+        def by_name(name: str) -> Callable[..., float]:
+            own = getattr(self._conversions, name)
 
-        def composed_loss(plans: Sequence[Plan]) -> float:
-            return answer(tallied(plans), lambda: self._conversions.composed_loss(plans))
+            def converted(*given: Any) -> float:
+                # the order of plans does not matter
+                key = (tallied(one) if isinstance(one, list) else one for one in given)
+                return answer((name, *key), lambda: own(*given))
 
-        def recheck(plan: Plan) -> float:
-            return answer(plan, lambda: self._conversions.recheck(plan))
+            return converted
 
-        def same_answer(number: LinearQuery, model: Model, eta: Fraction) -> float:
-            return answer(
-                (number, model, eta), lambda: self._conversions.same_answer(number, model, eta)
-            )
+        return Conversions(
+            leakage=by_name("leakage"),
+            composed_loss=by_name("composed_loss"),
+            recheck=by_name("recheck"),
+            same_answer=by_name("same_answer"),
+            leakage_about=by_name("leakage_about"),
+        )
 
-        def about(family: tuple[Model, ...], eta: Fraction, secrets: Secrets) -> float:
-            return answer(
-                (family, eta, secrets),
-                lambda: self._conversions.leakage_about(family, eta, secrets),
-            )
-
-        return Conversions(leakage, composed_loss, recheck, same_answer, about)
-
-    def _recall(self, key: object, compute: Callable[[], float]) -> float:
+    def _recall(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:
         if key not in self._known:
-            raise Missing(lambda: self._learn(key, compute), not isinstance(key, Plan))
+            raise Missing(lambda: self._learn(key, compute), key[0] != "recheck")
         return _told(self._known[key])
 
-    def _compute(self, key: object, compute: Callable[[], float]) -> float:
+    def _compute(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:
         self._learn(key, compute)
         return _told(self._known[key])
 
-    def _learn(self, key: object, compute: Callable[[], float]) -> None:
+    def _learn(self, key: tuple[Any, ...], compute: Callable[[], float]) -> None:
         """Remember the number, or the refusal: both are final."""
         if key in self._known:
             return

@@ -37,7 +37,7 @@ from shoal.ledger.schema import (
     link_hash,
     merkle_root,
 )
-from shoal.ledger.totals import entry_eta, is_step
+from shoal.ledger.totals import entry_eta
 
 NOWHERE = 2**63  # the place of a link whose number is none: after all others
 SHOWN = 20  # problems listed; one edit breaks every link after it
@@ -242,7 +242,7 @@ class Inspection:
         found = _unpacked(document, None)
         plan = found if isinstance(found, Plan) and found.fingerprint == name else None
         plan = self.plans[name] = plan if plan is not None and _untouched(document) else None
-        if plan is not None and not is_step(plan):  # each step of a stream has its own
+        if plan is not None and not plan.by_step:  # each step of a stream has its own
             own = entry_eta(plan)
             self.etas[name] = None if own is None else str(own)
 

@@ -10,24 +10,30 @@ import sqlite3
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 from shoal.cli.app import app
 from shoal.core.errors import LedgerError
+from shoal.core.registry import dumps
 from shoal.gateway.advance import Reading
 from shoal.gateway.anchor import check_anchor, hold_still, lay_anchor
+from shoal.gateway.calibration import described
+from shoal.gateway.jobs import keep_plan
 from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
-from shoal.gateway.tables import OUTPUTS
+from shoal.gateway.tables import OUTPUTS, STREAMS
 from shoal.gateway.vault import Vault, read_keys
 from tests.gateway.gateway_house import fill, settings_in, wait_until
 from tests.gateway.gateway_nursery import free_ports
+from tests.gateway.test_gateway_events import places as watched_places
 
 ROOT = Path(__file__).parents[2]
 WHERE = Address("one", "ada", "s")
@@ -196,6 +202,24 @@ class Kept:
             ALL, lambda c: c.execute(OUTPUTS.select().order_by(OUTPUTS.c.ordinal)).all()
         )
         return [json.loads(row.body)["status"] for row in rows]
+
+
+def test_a_day_of_events_about_places_is_held_still_too(tmp_path: Path) -> None:
+    """What an older copy forgot of it would not count toward what the day promises."""
+    kept = Kept(tmp_path)
+    watched = watched_places()
+    told = {"plan": "watch", "document": dumps(watched, indent=None), "told": described(watched)}
+    kept.store.write(ALL, lambda c: fill(c, ("one",)))
+    kept.store.write(ALL, lambda c: keep_plan(c, "one", told))
+    for name in ("watch", "walk"):
+        asked = {"plan": name, "clock": {"every": 10.0}, "independent": True}
+        begin = partial(open_stream, kept.rooms, asked=asked, now=kept.now)
+        kept.store.write(ALL, partial(begin, address=WHERE._replace(stream=name)))
+    assert kept.store.write(ALL, lambda c: hold_still(kept.rooms, c, kept.now)) == 1
+    pauses = select(STREAMS.c.stream, STREAMS.c.pauses).order_by(STREAMS.c.stream)
+    (_, free), (_, held) = kept.store.read(ALL, lambda c: c.execute(pauses).all())
+    assert (len(json.loads(held)), free) == (1, "[]")
+    kept.store.close()
 
 
 def backup(source: Path, target: Path) -> None:

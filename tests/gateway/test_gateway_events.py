@@ -196,3 +196,45 @@ def test_a_forgotten_stream_stays_closed_until_its_events_are_over(house: House)
     assert abs(datetime.fromisoformat(refused.json()["until"]).timestamp() - ends) < 2
     house.pass_time(8000)
     assert house.ask("PUT", path, "one/ada", body).status_code == 201
+
+
+def test_budgets_of_streams_with_events_count_days_and_steps(house: House) -> None:
+    """A day of contexts counts from its first slot on, whether or not it was read."""
+    day = shoal.DayChain.of(
+        [[0.9, 0.1], [0.5, 0.5]], initial=[0.9, 0.1], states=["home", "clinic"], slots=4
+    )
+    plans = {
+        "watched": places(),
+        "days": shoal.mask(day, shoal.Events.of(shoal.visit("clinic")), epsilon=0.5),
+    }
+    for name, plan in plans.items():
+        told = {"plan": name, "document": dumps(plan, indent=None), "told": described(plan)}
+        house.gateway.store.write(ALL, lambda c, told=told: keep_plan(c, "one", told))  # type: ignore[misc]
+        path = f"/v1/people/ben/streams/{name}"
+        body = {"plan": name, "clock": {"every": 1000.0}, "independent": True}
+        assert house.ask("PUT", path, "one/ben", body).status_code == 201
+        most = {"epsilon": 1.0 if name == "days" else 9.0, "over": "lifetime"}
+        assert house.ask("PUT", f"{path}/limit", "one/ben", most).status_code == 200
+    house.pass_time(1001)
+    found = {each["stream"]: each for each in spending(house)}
+    assert (found["days"]["spent"], found["days"]["alert"]) == (0.5, False)
+    assert (found["watched"]["spent"], found["watched"]["limit"]) == (0.0, 9.0)
+    for name, reading in (("watched", {"state": "2,2"}), ("days", {"context": "home"})):
+        path = f"/v1/people/ben/streams/{name}"
+        assert house.ask("POST", f"{path}/readings", "one/ben-phone", reading).json()["taken"] == 1
+    assert {each["stream"]: each["spent"] for each in spending(house)} == {
+        "days": 0.5,
+        "watched": 0,
+    }
+    house.pass_time(1000)
+    assert {each["stream"]: each["steps"] for each in spending(house)} == {"days": 1, "watched": 1}
+    house.pass_time(4000)
+    found = {each["stream"]: each for each in spending(house)}
+    assert (found["days"]["spent"], found["days"]["alert"]) == (1.0, True)
+
+
+def spending(house: House) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = house.ask("GET", "/v1/people/ben/budget", "one/ben").json()[
+        "streams"
+    ]
+    return sorted(told, key=lambda each: str(each["stream"]))

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, update
 
+from shoal.core.errors import SpecError
+from shoal.gateway.calibration import check_spec
+from shoal.gateway.jobs import new_job
 from shoal.gateway.logs import FIELDS
+from shoal.gateway.store import ALL
+from shoal.gateway.tables import JOBS
 from tests.gateway.gateway_house import COUNT, House, running
 
+ROOT = Path(__file__).parents[2]
 EVERY = 1000.0
 PATH = "/v1/people/ada/streams/s"
 
@@ -26,6 +33,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         "connections": 1,
         "people": 2,
         "streams": 1,
+        "keys": 4,
+        "jobs": 3,
         "dead": 5,
         "page": 3,
         "history": 10,
@@ -71,6 +80,26 @@ def test_readings_of_a_request_people_and_streams_are_bounded(small: House) -> N
     refused(small.ask("PUT", "/v1/people/cleo", "one/operator"), 409, "people")
     body = {"plan": "walk", "clock": {"every": EVERY}, "independent": True}
     refused(small.ask("PUT", "/v1/people/ada/streams/t", "one/ada", body), 409, "streams")
+
+
+def test_keys_of_a_holder_and_jobs_of_a_space_are_bounded(small: House) -> None:
+    body = {"kind": "application", "holder": "viewer"}
+    made = [small.ask("POST", "/v1/keys", "two/operator", body) for _ in range(4)]
+    assert [each.status_code for each in made] == [201, 201, 201, 409]
+    refused(made[3], 409, "keys")
+    key = made[0].json()["key"]
+    assert small.ask("DELETE", f"/v1/keys/{key}", "two/operator").status_code == 204
+    assert small.ask("POST", "/v1/keys", "two/operator", body).status_code == 201
+    spec = {"spec": COUNT}
+
+    def wait(connection: Any) -> None:
+        for state in ("waiting", "working", "done", "working"):
+            job = new_job(connection, small.settings, "two", COUNT)
+            connection.execute(update(JOBS).where(JOBS.c.job == job).values(state=state, seen=9e9))
+
+    small.gateway.store.write(ALL, wait)
+    refused(small.ask("POST", "/v1/plans", "two/operator", spec), 409, "jobs")
+    small.gateway.store.write(ALL, lambda c: c.execute(delete(JOBS)))
 
 
 def test_open_connections_of_a_key_are_bounded(small: House) -> None:
@@ -160,6 +189,11 @@ def test_keys_expire(small: House) -> None:
         ("PUT", f"{PATH}x", {"plan": "count"}, "single releases"),
         ("PUT", f"{PATH}x", {"plan": "day", "timezone": "Mars/One"}, "timezone is 'Mars/One'"),
         ("PUT", f"{PATH}x", {"plan": "day", "extra": 1}, "extra"),
+        ("PUT", f"{PATH}x", {"plan": "day", "clock": {"begins": "2026-13-45"}}, "clock.begins is"),
+        ("PUT", f"{PATH}x", {"plan": "day", "clock": {"begins": "9999-12-31"}}, "within a year"),
+        ("POST", "/v1/keys", {"kind": "operator", "holder": "ben"}, "holder is given"),
+        ("PUT", "/v1/people/ada/grants/viewer", {"since": "0001-01-01T00:00:00+14:00"}, "1970"),
+        ("PUT", "/v1/people/ada/grants/viewer", {"until": "2020-01-01T00:00:00Z"}, "not after"),
         ("PUT", "/v1/people/ada/grants/viewer", {"since": "yesterday"}, "not RFC 3339"),
         ("PUT", "/v1/people/ada/grants/viewer", {"since": "2026-01-01T00:00:00"}, "no zone"),
     ],
@@ -173,10 +207,52 @@ def test_bad_input_is_told_in_a_sentence(
     sentence: str,
 ) -> None:
     path = path.replace("ada", "ben") if "streams" in path else path
-    key = "one/ben" if "streams" in path else "one/ada"
+    key = "one/ben" if "streams" in path else "one/operator" if "keys" in path else "one/ada"
     answer = small.ask(method, path, key, body)
     assert answer.status_code == 422, answer.text
     assert sentence in answer.json()["detail"]
+
+
+def test_a_reading_at_the_end_of_the_calendar_is_no_fault_of_ours(small: House) -> None:
+    """By the wall clock, on which no date is before the year 1 or after 9999."""
+    path = "/v1/people/ben/streams/wall"
+    body = {"plan": "day", "timezone": "Europe/Berlin"}
+    small.ask("PUT", path, "one/ben", body).raise_for_status()
+    for at in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        reading = {"context": "home", "at": at}
+        answer = small.ask("POST", f"{path}/readings", "one/ben-phone", reading)
+        assert answer.status_code == 422
+        assert "before 1970 or after 2999" in answer.json()["detail"]
+    small.ask("DELETE", path, "one/ben").raise_for_status()
+
+
+def test_a_person_makes_keys_for_devices_of_their_own_only(small: House) -> None:
+    body = {"kind": "device", "holder": "ben"}
+    assert small.ask("POST", "/v1/keys", "one/ada", body).status_code == 404
+    made = small.ask("POST", "/v1/keys", "one/ben", body)
+    assert made.status_code == 201
+
+
+def dictionaries(document: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(document, dict):
+        yield document
+    if isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
+            yield from dictionaries(each)
+
+
+def test_no_part_of_a_spec_reads_a_file_of_the_server() -> None:
+    """Every key of every section that names one, however deep."""
+    schema = json.loads((ROOT / "docs" / "spec.schema.json").read_text())
+    named = {name for each in dictionaries(schema) for name in each.get("properties", ())}
+    named = {name for name in named if "file" in name}
+    assert {"file", "edges_file", "ties_file"} <= named
+    for name in named:
+        for model in ({name: "/etc/passwd"}, {"within": [{name: "/etc/passwd"}]}):
+            with pytest.raises(SpecError, match=f"the spec has {name}"):
+                check_spec({"model": [model]})
+        with pytest.raises(SpecError, match=f"the spec has {name}"):
+            check_spec(f'[[model]]\n{name} = "x"')
 
 
 def test_what_is_wrong_with_a_reading_is_told_without_repeating_it(small: House) -> None:

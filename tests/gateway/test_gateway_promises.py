@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,12 +146,22 @@ def test_what_the_ledger_refuses_is_shown_as_refused(house: House) -> None:
 
 
 def test_a_limit_may_be_for_all_days_together(house: House) -> None:
-    path = begin(house, "day")
-    body = {"epsilon": 0.001, "over": "lifetime"}
+    path = begin(house, "walk")
+    body = {"epsilon": 2.5, "over": "lifetime"}
     assert house.ask("PUT", f"{path}/limit", "one/ada", body).json()["over"] == "lifetime"
     subject = f"one/ada/{path.rpartition('/')[2]}"
     (limit,) = (each for each in house.gateway.store.ledger.limits() if each.subject == subject)
     assert limit.period is None
+
+
+def test_a_limit_that_no_charge_could_keep_is_refused(house: House) -> None:
+    """It would silence the stream for good, and nobody would have been told."""
+    for plan, reading, unit in (("day", HOME, "epsilon"), ("walk", CORNER, "eta")):
+        path = begin(house, plan)
+        answer = house.ask("PUT", f"{path}/limit", "one/ada", {"epsilon": 9, "unit": unit})
+        assert answer.status_code == 422
+        assert f"unit is {unit}" in answer.json()["detail"]
+        assert push(house, path, reading)["dead"] == []
 
 
 def test_an_operator_sees_a_space_at_a_glance(house: House) -> None:
@@ -280,6 +291,18 @@ def test_an_event_stream_ends_when_its_grant_does(house: House) -> None:
     with Listening(house, path, key="one/viewer") as heard:
         house.ask("DELETE", "/v1/people/ada/grants/viewer", "one/ada").raise_for_status()
         heard.thread.join(60)
+        assert heard.ended
+
+
+def test_an_event_stream_that_never_rests_ends_with_its_grant(house: House) -> None:
+    """Slots that close more often than hearts beat do not put the look at the grant off."""
+    path = begin(house, "walk")
+    house.ask("PUT", "/v1/people/ada/grants/viewer", "one/ada", {}).raise_for_status()
+    with Listening(house, path, key="one/viewer") as heard:
+        house.ask("DELETE", "/v1/people/ada/grants/viewer", "one/ada").raise_for_status()
+        end = time.monotonic() + 60
+        while not heard.ended and time.monotonic() < end:
+            house.pass_time(EVERY)
         assert heard.ended
 
 

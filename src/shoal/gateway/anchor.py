@@ -29,7 +29,7 @@ def check_anchor(store: Store, path: Path) -> None:
         raise LedgerError(
             f"the database does not hold the checkpoint noted in {path}: it is an older copy, or "
             "another one; bring the newest back, or go on with `shoal serve --restored`, which "
-            "keeps the streams of contexts still until their day is over"
+            "keeps streams with days still until their day is over"
         )
 
 
@@ -42,11 +42,14 @@ def lay_anchor(store: Store, path: Path) -> None:
 
 
 def hold_still(house: House, connection: Connection, now: float) -> int:
-    """How many streams pause until their day or step is over, because it is known in part."""
-    days = STREAMS.c.kind.in_(("contexts", "counts"))
-    rows = connection.execute(select(STREAMS).where(STREAMS.c.forgotten.is_(None), days)).all()
-    for row in rows:
-        stream = loaded(house, connection, row)
+    """How many streams pause until their day or step is over, because it is known in part.
+
+    Those without days promise every slot by itself: what was lost of them is a slot without news.
+    """
+    rows = connection.execute(select(STREAMS).where(STREAMS.c.forgotten.is_(None))).all()
+    found = [(row, loaded(house, connection, row)) for row in rows]
+    found = [(row, stream) for row, stream in found if stream.clock.slots]
+    for row, stream in found:
         first = max(row.closed, stream.standing.decided)
         last = max(stream.clock.day_ends(first), stream.clock.after(now))
         until = stream.clock.day_ends(last) if not stream.clock.first_of_day(last) else last
@@ -54,4 +57,4 @@ def hold_still(house: House, connection: Connection, now: float) -> int:
         address = Address(row.space, row.person, row.stream)
         own = [STREAMS.c[name] == value for name, value in address._asdict().items()]
         connection.execute(update(STREAMS).where(*own).values(pauses=json.dumps(pauses)))
-    return len(rows)
+    return len(found)

@@ -12,7 +12,7 @@ import multiprocessing
 import tempfile
 import time
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,21 @@ def check_spec(given: str | dict[str, Any]) -> str:
             raise SpecError(f"the spec is not valid TOML: {error}") from None
     if "data" in document:
         raise SpecError("the spec has [data]; nothing is read from the server's disk, leave it out")
-    models = document.get("model")
-    for model in models if isinstance(models, list) else ():
-        if isinstance(model, dict) and "file" in model:
-            raise SpecError("a model names a file; write the model out, nothing is read from disk")
+    named = next(_files(document), None)
+    if named is not None:
+        raise SpecError(
+            f"the spec has {named}; write it out, nothing is read from the server's disk"
+        )
     return json.dumps(document, default=_decimal)
+
+
+def _files(document: Any) -> Iterator[str]:
+    """The keys of a spec, however deep, that name files."""
+    if isinstance(document, dict):
+        yield from (key for key in document if key == "file" or key.endswith("_file"))
+    if isinstance(document, dict | list):
+        for each in document.values() if isinstance(document, dict) else document:
+            yield from _files(each)
 
 
 def _decimal(value: object) -> Any:

@@ -7,6 +7,7 @@ missed from the store. Whoever is told that a stream moved looks by itself.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -111,15 +112,17 @@ class Hub:
     ) -> AsyncIterator[bytes]:
         """Frames of every output after an ordinal, and comments in between; without end.
 
-        The right to see is looked at again with every heartbeat, and before anything is sent that
-        came after one.
+        The right to see is looked at again once a heartbeat, however much there is to send.
         """
         watched = self._watched.setdefault(sight.uid, Listened())
         watched.readers += 1
+        look = time.monotonic() + self._heartbeat
         try:
             yield b"retry: 1000\n\n"
             while not self.closing:
                 moved = watched.moved
+                if time.monotonic() >= look:
+                    sight, look = await recheck(), time.monotonic() + self._heartbeat
                 outputs = await self._since(watched, sight, after)
                 if outputs:
                     after = outputs[-1].ordinal
@@ -129,10 +132,9 @@ class Hub:
                         yield b"".join(map(frame, mine))
                     continue
                 try:
-                    await asyncio.wait_for(moved.wait(), self._heartbeat)
+                    await asyncio.wait_for(moved.wait(), max(0.0, look - time.monotonic()))
                 except TimeoutError:
                     yield b": still here\n\n"
-                    sight = await recheck()
         except Problem as problem:
             yield b"event: end\ndata: " + problem.text() + b"\n\n"
         finally:

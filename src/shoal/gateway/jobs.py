@@ -8,13 +8,14 @@ import secrets
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from shoal.core.errors import ShoalError
 from shoal.gateway.calibration import calibrated
 from shoal.gateway.logs import log
 from shoal.gateway.problems import Problem, missing, problem_of
-from shoal.gateway.store import ALL, Store
+from shoal.gateway.settings import Settings
+from shoal.gateway.store import ALL, Store, check_count
 from shoal.gateway.streams import now_seconds
 from shoal.gateway.tables import JOBS, PLANS
 
@@ -97,9 +98,13 @@ class Jobs:
         await self._store.writing(space, lambda c: c.execute(_of(space, job).values(values)))
 
 
-def new_job(connection: Connection, space: str, spec: str) -> str:
-    """The name of a job that waits."""
+def new_job(connection: Connection, settings: Settings, space: str, spec: str) -> str:
+    """The name of a job that waits; old ones that are done are forgotten, their plans stay."""
     job, now = secrets.token_hex(8), now_seconds()
+    ended, old = JOBS.c.state.in_((DONE, FAILED)), now - settings.idempotent_hours * 3600
+    connection.execute(delete(JOBS).where(JOBS.c.space == space, ended, JOBS.c.made < old))
+    check_count(connection, settings, "jobs", JOBS.c.space == space, ~ended)
+    check_count(connection, settings, "plans", PLANS.c.space == space)
     values = {"space": space, "job": job, "spec": spec, "state": WAITING, "told": "{}"}
     connection.execute(insert(JOBS), {**values, "made": now, "seen": now})
     return job

@@ -93,8 +93,14 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
     """A key that this caller may make, for somebody who is there."""
     kind = asked["kind"]
     caller.must_be(*MAKERS[kind])
-    holder = caller.holder if kind == DEVICE else asked.get("holder") or ""
-    if kind == PERSON:
+    holder = asked.get("holder") or ""
+    if kind == DEVICE:
+        if holder not in ("", caller.holder):
+            raise missing()
+        holder = caller.holder
+    elif kind == OPERATOR and holder:
+        raise not_understood("holder is given; an operator key is the space's, leave it out")
+    elif kind == PERSON:
         _check_person(connection, caller.space, holder)
     elif kind == APPLICATION and not holder:
         raise not_understood("holder is missing; name the application")
@@ -102,7 +108,7 @@ def ask_for_key(connection: Connection, caller: Caller, asked: dict[str, Any]) -
         connection,
         caller.space,
         kind,
-        "" if kind == OPERATOR else holder,
+        holder,
         label=asked.get("label") or "",
         expires=asked.get("expires"),
     )

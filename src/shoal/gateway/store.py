@@ -14,19 +14,34 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, TextClause, create_engine, event, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    TextClause,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from shoal.core.charge import Charge
+from shoal.core.errors import CannotCompose, OverBudget
 from shoal.core.plan import Plan
-from shoal.gateway.problems import RETRY, Problem
+from shoal.gateway.problems import RETRY, Problem, not_understood, over_limit
 from shoal.gateway.settings import Settings
-from shoal.ledger.accounts import EACH
+from shoal.gateway.tables import METADATA
+from shoal.ledger.accounts import EACH, Limit, check
+from shoal.ledger.rules import standard_conversions
 from shoal.ledger.store import SqlLedger, Within, open_ledger
+from shoal.ledger.totals import Tally
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -91,11 +106,28 @@ class Store:
         """The rows of one small statement, in this thread: for SQLite, whose readers never wait."""
         return self.ledger.database.glance(statement, given)
 
-    async def limit(self, subject: str, amount: float, unit: str, *, ever: bool = False) -> None:
-        """Set the most that may be spent on a subject in each of its periods, or in all."""
+    async def limit(
+        self, subject: str, plan: Plan, amount: float, unit: str, *, ever: bool = False
+    ) -> None:
+        """Set the most that may be spent on a subject in each of its periods, or in all.
+
+        Refused where charges of its plan have no total in that unit: all would be.
+        """
         period = None if ever else EACH
-        limit = partial(self.ledger.limit, amount, unit=unit, subject=subject, period=period)
-        await self.alone(limit)
+        limit = Limit(unit=unit, amount=Fraction(amount), subject=subject, period=period)
+        charge, rules = Charge(plan=plan, subject=subject), standard_conversions()
+        try:
+            await self._in_thread(lambda: check(limit, Tally(), charge, rules))
+        except CannotCompose:
+            raise not_understood(
+                f"unit is {unit}, and what this stream's plan promises ({plan.guarantee.notion}) "
+                "has no total in it: every reading would be refused; name the other unit, or pause "
+                "the stream"
+            ) from None
+        except OverBudget:
+            pass  # a limit below the first charge ends a stream, as it says
+        set_it = partial(self.ledger.limit, amount, unit=unit, subject=subject, period=period)
+        await self.alone(set_it)
 
     async def alone(self, work: Callable[[], T]) -> T:
         """The result of `work`, which makes a transaction of the ledger's own.
@@ -107,9 +139,13 @@ class Store:
             return await self._in_thread(work)
         return await asyncio.wrap_future(self._writer.submit(work, alone=True))
 
-    async def spent(self, subject: str, period: str) -> Any:
-        """What the ledger says was spent on a subject in a period; None for nothing."""
+    async def spent(self, subject: str, period: str | None) -> Any:
+        """What the ledger says was spent on a subject in a period, or in all; None for nothing."""
         return await self._in_thread(lambda: self.ledger.spent(subject, period))
+
+    async def charged(self, subject: str, period: str) -> bool:
+        """Whether anything was charged about a subject in a period."""
+        return await self._in_thread(lambda: self.ledger.has(subject, period))
 
     async def limits(self) -> Any:
         """The limits of the ledger that are in force."""
@@ -229,6 +265,14 @@ def _attempt(connection: Connection, work: Work[Any]) -> tuple[Any, Exception | 
         raise
     except Exception as error:  # noqa: BLE001 - it is handed to whoever waits
         return None, error
+
+
+def check_count(connection: Connection, settings: Settings, name: str, *rules: Any) -> None:
+    """Refuse one more row of a table where a setting of its name allows no more by these rules."""
+    most, table = getattr(settings, name), METADATA.tables[f"gateway_{name}"]
+    count = select(func.count()).select_from(table).where(*rules)
+    if connection.execute(count).scalar_one() >= most:
+        raise over_limit(name, most, status=409)
 
 
 def unusable(error: DBAPIError) -> Problem:

@@ -30,13 +30,15 @@ from shoal.gateway.machines import (
     plan_of,
     stream_kind,
 )
-from shoal.gateway.problems import Problem, missing, not_understood, over_limit
-from shoal.gateway.store import Store
+from shoal.gateway.problems import Problem, missing, not_understood
+from shoal.gateway.store import Store, check_count
 from shoal.gateway.tables import DEAD, OUTPUTS, PLANS, SEEN, STREAMS
 from shoal.gateway.vault import Vault
 
 PUBLISH, HIDE = "publish", "hide"
 DAY = 86400.0
+FAR = 366  # days from today on which a clock may begin
+LAST = 32_503_680_000.0  # the year 3000: calendars end, and a slot after the last one must not
 MOST_PLANS = 256  # kept built
 CLOCK = time.time
 
@@ -231,7 +233,7 @@ def _offset(zone: str, now: float) -> float:
 
 def _first_day(own: SlotClock, slots: int, today: date, asked: str | None) -> date:
     """The date of slot 0: today, or of a model of a week the day of its start that was last."""
-    begins = today if asked is None else date.fromisoformat(asked)
+    begins = today if asked is None else _date(asked, today)
     if not own.slot_minutes or own.calendar(slots) == "day":
         return begins
     late = (begins.weekday() - own.start_minute // MINUTES_A_DAY) % 7
@@ -241,6 +243,19 @@ def _first_day(own: SlotClock, slots: int, today: date, asked: str | None) -> da
             "of the plan begins; leave it out, or name that day"
         )
     return begins - timedelta(days=late)
+
+
+def _date(asked: str, today: date) -> date:
+    """The date that was asked for; refused when there is none, or it is years away."""
+    try:
+        found = date.fromisoformat(asked)
+    except ValueError:
+        found = date.min
+    if abs((found - today).days) > FAR:
+        raise not_understood(
+            f"clock.begins is {asked}; name a date within a year of today, such as {today}"
+        )
+    return found
 
 
 def _new(
@@ -336,8 +351,8 @@ def _check_alone(house: House, connection: Connection, address: Address, *, apar
             STREAMS.c.stream != address.stream,
         )
     ).all()
-    if len(others) >= house.store.settings.streams:
-        raise over_limit("streams", house.store.settings.streams, status=409)
+    own = (STREAMS.c.space == address.space, STREAMS.c.person == address.person)
+    check_count(connection, house.store.settings, "streams", *own)
     if others and not apart:
         raise Problem(
             409,
@@ -404,7 +419,10 @@ def instant(text: str) -> float:
         raise not_understood("a time is not RFC 3339, such as 2026-03-04T08:30:00Z") from None
     if found.tzinfo is None:
         raise not_understood("a time has no zone; end it with Z or an offset such as +01:00")
-    return found.timestamp()
+    seconds = found.timestamp()
+    if not 0 <= seconds < LAST:
+        raise not_understood("a time is before 1970 or after 2999; is the device's clock set?")
+    return seconds
 
 
 def now_seconds() -> float:

@@ -161,7 +161,7 @@ def _accept_older(settings: Settings) -> None:
         lay_anchor(store, settings.head_file)
     finally:
         store.close()
-    typer.echo(f"{count} streams of contexts are still until their day is over.", err=True)
+    typer.echo(f"{count} streams with days are still until their day is over.", err=True)
 
 
 def _town_settings(given: dict[str, object]) -> dict[str, object]:

@@ -92,8 +92,8 @@ class PersonTold(Answer):
 class Spending(Answer):
     """What was spent on one stream up to its last closed slot.
 
-    Streams of contexts keep a promise for each day (`each_day`); of others `spent` adds up, and
-    where there is a limit `remaining`, `alert` and `until` (at this pace) say how long it lasts.
+    Streams of contexts keep a promise for each day (`each_day`); where `spent` adds up and there
+    is a limit, `remaining`, `alert` and `until` (at this pace) say how long the tightest one lasts.
     """
 
     stream: str
@@ -104,10 +104,12 @@ class Spending(Answer):
     rule: str | None = None
     steps: int | None = None
     spent: float | None = None
+    unit: str | None = Field(None, description="of `limit` and `remaining`")
     limit: float | None = None
     remaining: float | None = None
     alert: bool | None = Field(None, description="four fifths of the limit are spent")
     until: Seconds | None = None
+    seen: list[SeenBy] | None = Field(None, description="who saw what; the person's alone")
 
 
 class Budget(Answer):

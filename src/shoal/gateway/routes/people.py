@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from fastapi import APIRouter, Response
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, insert, select
 
-from shoal.gateway.keys import OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
-from shoal.gateway.problems import missing, not_understood, over_limit
+from shoal.gateway.keys import DEVICE, OPERATOR, PERSON, Caller, ask_for_key, listed, revoke
+from shoal.gateway.problems import missing, not_understood
 from shoal.gateway.routes import answers
 from shoal.gateway.routes.bodies import (
     GrantBody,
@@ -24,7 +24,17 @@ from shoal.gateway.routes.bodies import (
     Who,
 )
 from shoal.gateway.sight import grant, grants, overview, withdraw
-from shoal.gateway.streams import Address, forget, instant, now_seconds, open_stream, pause
+from shoal.gateway.store import check_count
+from shoal.gateway.streams import (
+    Address,
+    forget,
+    instant,
+    loaded,
+    now_seconds,
+    open_stream,
+    pause,
+    row_of,
+)
 from shoal.gateway.tables import GRANTS, KEYS, PEOPLE, STREAMS
 
 router = APIRouter(prefix="/v1", tags=["people"])
@@ -61,9 +71,7 @@ async def put_person(
         known = select(PEOPLE.c.person).where(own, PEOPLE.c.person == person)
         if connection.execute(known).first() is not None:
             return False
-        count = connection.execute(select(func.count()).select_from(PEOPLE).where(own)).scalar()
-        if count >= house.settings.people:
-            raise over_limit("people", house.settings.people, status=409)
+        check_count(connection, house.settings, "people", own)
         values = {"space": who.space, "person": person, "made": time.time()}
         connection.execute(insert(PEOPLE), values)
         return True
@@ -176,8 +184,12 @@ async def put_limit(house: House, who: Who, where: Stream, body: LimitBody) -> d
     A stream of places has no days: either is for as long as it lives. For operators and the person.
     """
     _own_or_operator(who, where.person)
-    await house.store.reading(who.space, lambda c: _check_stream(c, where))
-    await house.store.limit(where.subject, body.epsilon, body.unit, ever=body.over == "lifetime")
+    stream = await house.store.reading(
+        who.space, lambda c: loaded(house.rooms, c, row_of(c, where))
+    )
+    await house.store.limit(
+        where.subject, stream.plan, body.epsilon, body.unit, ever=body.over == "lifetime"
+    )
     return {"unit": body.unit, "amount": body.epsilon, "over": body.over}
 
 
@@ -190,6 +202,11 @@ async def put_grant(
     asked = body.model_dump()
     for name in ("since", "until"):
         asked[name] = None if asked[name] is None else instant(asked[name])
+    since = now_seconds() if asked["since"] is None else asked["since"]
+    if asked["until"] is not None and asked["until"] <= since:
+        raise not_understood(
+            "until is not after since, which is now when left out; name a later one"
+        )
     where = Address(who.space, person, "")
     await house.store.writing(who.space, lambda c: grant(c, where, application, asked))
     return {"application": application}
@@ -224,6 +241,9 @@ async def post_key(
 
     def work(connection: Any) -> Any:
         house.answers.once(connection, who, idempotency_key, "a key")
+        holder = who.holder if body.kind == DEVICE else body.holder or ""
+        same = (KEYS.c.space == who.space, KEYS.c.kind == body.kind, KEYS.c.holder == holder)
+        check_count(connection, house.settings, "keys", *same, KEYS.c.revoked.is_(None))
         return ask_for_key(connection, who, asked)
 
     made = await house.store.writing(who.space, work)
@@ -268,11 +288,6 @@ def _own_or_operator(who: Caller, person: str) -> None:
 def _check_there(connection: Any, space: str, person: str) -> None:
     known = select(PEOPLE.c.person).where(PEOPLE.c.space == space, PEOPLE.c.person == person)
     if connection.execute(known).first() is None:
-        raise missing()
-
-
-def _check_stream(connection: Any, where: Address) -> None:
-    if not _is_open(connection, where):
         raise missing()
 
 

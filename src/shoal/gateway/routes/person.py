@@ -67,22 +67,25 @@ async def beliefs(house: House, who: Who, where: Stream) -> dict[str, Any]:
 async def budget(house: House, who: Who, person: PersonPath) -> dict[str, Any]:
     """What was spent on each stream up to its last closed slot, what is left, until when.
 
-    For the person and operators.
+    For the person, who also sees who saw what, and for operators.
     """
     who.must_be(PERSON, OPERATOR)
     if who.kind == PERSON and not who.owns(person):
         raise missing()
 
-    def work(connection: Any) -> list[Any]:
+    def work(connection: Any) -> Any:
         known = select(PEOPLE.c.person).where(
             PEOPLE.c.space == who.space, PEOPLE.c.person == person
         )
         if connection.execute(known).first() is None:
             raise missing()
-        return _open_streams(house, connection, who.space, [person])
+        told = overview(connection, who.space, [person], by=who.kind)[person]
+        seen = {each["stream"]: each["seen"] for each in told}
+        return _open_streams(house, connection, who.space, [person]), seen
 
-    found = await house.store.reading(who.space, work)
-    return {"person": person, "streams": (await _spendings(house, found)).get(person, [])}
+    found, seen = await house.store.reading(who.space, work)
+    told = (await _spendings(house, found)).get(person, [])
+    return {"person": person, "streams": [each | {"seen": seen[each["stream"]]} for each in told]}
 
 
 @router.get(
@@ -174,32 +177,36 @@ async def _spendings(house: Any, found: list[Any]) -> dict[str, list[dict[str, A
 
 async def _spending(house: Any, row: Any, stream: Any, limits: Any) -> dict[str, Any]:
     """One stream's account. What was drawn for a slot that is open is not told before it closes."""
-    where = Address(row.space, row.person, row.stream)
-    slot = stream.clock.slot(max(0, stream.closed - 1))
-    period = slot.day if row.kind == "contexts" else ""  # steps of places and counts are of one
-    total = await house.store.spent(where.subject, period)
-    waiting = sum(status in (SHOWN, SUPPRESSED) for _, status, _, _ in stream.standing.pending)
+    where, promise = Address(row.space, row.person, row.stream), stream.plan.guarantee
+    day = stream.clock.slot(max(0, stream.closed - 1)).day
+    days, period = row.kind == "contexts", "" if row.kind == "counts" else day
     told: dict[str, Any] = {"stream": row.stream, "kind": row.kind, "period": period}
-    promise = stream.plan.guarantee
-    if row.kind == "contexts":
-        return told | {
-            "notion": promise.notion,
-            "each_day": str(promise.amount),
-            "rule": "days are independent: each keeps its own promise",
-        }
-    count = 0 if total is None else max(0, total.charges - waiting)
-    amount = 0.0 if total is None else float(total.amount) * count / total.charges
-    if row.kind == "counts" and count:  # all steps together are one promise
-        assert total is not None
-        amount = float(total.amount)
-    told |= {"notion": promise.notion, "steps": count, "spent": finite(amount)}
-    own = [
-        each for each in limits if each.subject in ("*", where.subject) and each.unit == "epsilon"
-    ]
+    told["notion"] = promise.notion
+    if days:
+        told["each_day"] = str(promise.amount)
+        told["rule"] = "days are independent: each keeps its own promise"
+    if promise.notion == "delta-privacy":
+        return told
+    total = await house.store.spent(where.subject, None if days else period)
+    charges = 0 if total is None else total.charges
+    if days:  # today is charged with its first reading, and counts from its first slot on
+        count = charges + (not await house.store.charged(where.subject, day))
+    else:
+        waiting = sum(status in (SHOWN, SUPPRESSED) for _, status, _, _ in stream.standing.pending)
+        count = max(0, charges - waiting)
+    share = 0.0 if not count else 1.0 if row.kind == "counts" else count / max(1, charges)
+    spent = {
+        "epsilon": share * float(promise.amount if total is None else total.amount),
+        "eta": share * float((total and total.eta) or 0),
+    }
+    told |= {"steps": count, "spent": finite(spent["epsilon"])}
+    own = [each for each in limits if each.subject in ("*", where.subject)]
+    if days:  # a limit on each day is kept by every plan that it let through
+        own = [each for each in own if each.period is None]
     if own:
-        most = min(float(each.amount) for each in own)
+        least = max(own, key=lambda each: spent[each.unit] / max(float(each.amount), 1e-300))
         lived = math.inf if row.kind == "counts" else now_seconds() - row.made
-        told |= _until(most, amount, lived)
+        told |= {"unit": least.unit, **_until(float(least.amount), spent[least.unit], lived)}
     return told
 
 

@@ -56,7 +56,7 @@ async def post_plan(
         before = house.answers.before(connection, who, idempotency_key, spec)
         if before is not None:
             return dict(before)
-        made = {"job": new_job(connection, who.space, spec)}
+        made = {"job": new_job(connection, house.settings, who.space, spec)}
         house.answers.keep(connection, who, idempotency_key, spec, made)
         return made
 

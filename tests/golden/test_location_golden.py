@@ -25,6 +25,7 @@ from shoal.places.repair import (
     protect,
     unbounded_factors,
 )
+from tests.bodies import log_density
 from tests.locations import mask
 
 DATA = Path(__file__).parent / "data"
@@ -124,7 +125,7 @@ def test_stand_ins_and_the_posterior(case: dict[str, Any]) -> None:
     body = protect(index, instance.members).body
     epsilon = float(Fraction(case["eps"]))
     norms = body.norm_upper(instance.output - instance.points[answering])
-    densities = body.log_density(epsilon, norms) + body.dimension * math.log(instance.parts)
+    densities = log_density(body, epsilon, norms) + body.dimension * math.log(instance.parts)
     prior = np.array([float(Fraction(value)) for value in given["prior"]])
     expected = given["log_density"]
     for state in np.flatnonzero(prior):
@@ -248,7 +249,7 @@ def test_posteriors_over_all_differences(case: dict[str, Any]) -> None:
     assert posterior(prior, -inputs["eps"] * norms) == pytest.approx(
         expected["posterior"], rel=1e-9
     )
-    density = np.exp(body.log_density(inputs["eps"], norms)) * parts**body.dimension
+    density = np.exp(log_density(body, inputs["eps"], norms)) * parts**body.dimension
     assert density == pytest.approx(expected["density"], rel=1e-9)
 
 

@@ -15,13 +15,20 @@ from hypothesis import given, settings, strategies as st
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.core.registry import dumps, loads
-from shoal.geometry import nearest_kernels
-from shoal.geometry.body import Body, difference_body, symmetric_hull, uniform_points
+from shoal.geometry import graph_kernels
+from shoal.geometry.body import (
+    Body,
+    difference_body,
+    hull_index,
+    lexicographic,
+    nearest_members,
+    symmetric_hull,
+)
 from shoal.geometry.kernels import grown_outline
-from shoal.geometry.layers import hull_index, lexicographic, nearest_members
 from shoal.geometry.span import BODY_LIMIT, POINT_LIMIT, determinant, span_of
 from shoal.noise.primitives import SeededRng
 from shoal.places.policy import surrogates
+from tests.bodies import uniform_points
 
 SIZES = (1, 2, 5, 1000, BODY_LIMIT)
 
@@ -198,9 +205,9 @@ def test_stand_ins_in_a_small_box_are_the_same_three_ways(
     members = np.array(data.draw(flags))
     (west, south), (east, north) = points.min(axis=0), points.max(axis=0)
     box = int(west), int(south), int(east - west + 1), int(north - south + 1)
-    expected = nearest_kernels.by_columns(points, lexicographic(points), members).tolist()
-    assert nearest_kernels.by_comparison(points, members, *box).tolist() == expected
-    assert nearest_kernels.by_raster(points, members, *box).tolist() == expected
+    expected = graph_kernels.by_columns(points, lexicographic(points), members).tolist()
+    assert graph_kernels.by_comparison(points, members, *box).tolist() == expected
+    assert graph_kernels.by_raster(points, members, *box).tolist() == expected
 
 
 @pytest.mark.parametrize("side", [63, 64, 65])

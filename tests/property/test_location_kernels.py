@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from shoal.geometry.body import symmetric_hull
 from shoal.noise.knorm_kernels import norms_of
-from shoal.places.kernels.step import (
+from shoal.places.kernels import (
     by_edges,
     count_inside,
     degree_of,

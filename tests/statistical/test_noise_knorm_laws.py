@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.geometry.body import knorm_points, symmetric_hull
+from shoal.geometry.body import symmetric_hull
 from shoal.noise.graph_exponential import graph_exponential
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.primitives import LatticeNoise, SeededRng
 from shoal.noise.staircase import Staircase
+from tests.bodies import knorm_points
 
 ERROR_RATE = 1e-6
 PAPER = symmetric_hull([[4, 1], [3, 0], [1, -1], [1, 1]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -13,18 +12,23 @@ from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive
-from shoal.geometry.norms import Facets, Norms, facet_norms, facets_of, linear_norms, planar_norms
 from shoal.geometry.span import (
     BODY_LIMIT,
     POINT_LIMIT,
+    Facets,
     Integers,
     Moments,
+    Norms,
     Span,
-    cell_volume,
     check_size,
-    determinant,
+    facet_norms,
+    facets_of,
     integer_rows,
+    largest,
+    linear_norms,
     moments_of,
+    normal_through,
+    planar_norms,
     span_of,
     trace_with,
 )
@@ -130,27 +134,12 @@ def extreme_points(points: Ints) -> Ints:
     centre = exact[hull.vertices].sum(axis=0)
     count = len(hull.vertices)
     for simplex in hull.simplices:
-        normal, offset = _plane(exact[simplex], centre, count)
+        normal = normal_through(exact[simplex])
+        offset = int(normal @ exact[simplex[0]])
+        if int(normal @ centre) > count * offset:
+            normal, offset = -normal, -offset
         kept |= (exact @ normal > offset).astype(bool)
     return np.flatnonzero(kept)
-
-
-def _plane(
-    corners: np.ndarray[tuple[int, ...], np.dtype[np.object_]],
-    centre: np.ndarray[tuple[int, ...], np.dtype[np.object_]],
-    count: int,
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.object_]], int]:
-    """Integer (n, c) with n·x = c through d corners and n·centre/count <= c."""
-    size = corners.shape[1]
-    edges = [[int(a) - int(b) for a, b in zip(row, corners[0], strict=True)] for row in corners[1:]]
-    minors = [[[row[j] for j in range(size) if j != axis] for row in edges] for axis in range(size)]
-    normal = np.array(
-        [(-1) ** axis * determinant(minor) for axis, minor in enumerate(minors)], dtype=object
-    )
-    offset = int(normal @ corners[0])
-    if int(normal @ centre) > count * offset:
-        return -normal, -offset
-    return normal, offset
 
 
 # Convex bodies around 0 on the integer lattice: what a policy must make indistinguishable.
@@ -251,11 +240,6 @@ class Body(Value):
         return self.moments.volume if self.span.full else Fraction(0)
 
     @property
-    def volume(self) -> float:
-        """The d'-dimensional volume in the span: length, area, …; 1 for the point."""
-        return float(self.moments.volume) * cell_volume(self.span)
-
-    @property
     def second_moment(self) -> Fraction:
         """E|u|² for u uniform in K, in squared lattice units; exact."""
         return trace_with(self.span.gram(), self.moments.second)
@@ -274,12 +258,6 @@ class Body(Value):
         amount = positive(epsilon, "epsilon")
         factor = (self.dimension + 1) * (self.dimension + 2)
         return factor * self.second_moment / amount**2
-
-    def log_density(self, epsilon: float, norms: Floats) -> Floats:
-        """log of epsilon^d' exp(-epsilon r) / (d'! volume) at norms r: the continuous law."""
-        d = self.dimension
-        constant = d * math.log(epsilon) - math.lgamma(d + 1) - math.log(self.volume)
-        return constant - epsilon * norms
 
 
 def symmetric_hull(differences: npt.ArrayLike) -> Body:
@@ -315,48 +293,158 @@ def _in_span(span: Span, vertices: Ints) -> Ints:
     return symmetric_vertices(check_size(inner, "vertices in their span", BODY_LIMIT))
 
 
-# Uniform points in a body, as floats: for plots, references and estimates, never for noise.
+# Sensitivity hulls of one graph under many constraints, each in microseconds.
+#
+# A stream needs K = conv{±(f(s) - f(s')) : ss' an edge, s and s' still possible} at every step,
+# while the graph stays. Edges with the same difference are one group; groups are peeled into onion
+# layers. At a step the layers are scanned from the outside and the scan stops at the first layer of
+# which every group still has a living edge, because the hull of that layer holds all deeper ones.
+# Cliques need no edges: K = P - P with P the hull of the clique's living points.
 
 
-def uniform_points(body: Body, count: int, rng: Rng) -> Floats:
-    """`count` points uniform in the body, (count, d), in lattice units.
+MOST_LAYERS = 64  # deeper groups share the last layer
 
-    A simplex with a corner at 0 is chosen by its volume and a point in it by sorted uniforms.
-    With three dimensions or more of the hull that Qhull found.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HullIndex:
+    """Answers `body(members)` for a fixed graph on points of the plane.
+
+    Groups of edges are in layer order: group g has edges starts[g]..starts[g+1] of (first,
+    second) and the difference vectors[ranks[g]]. The same edges by state are in pointers, others
+    and group_of. cliques holds the states of each clique in lexicographic order of their points.
     """
-    d = body.dimension
-    if d == 0:
-        return np.zeros((count, body.ambient))
-    pieces = _simplices(body)
-    volumes = np.abs(np.linalg.det(pieces))
-    uniforms = (rng.words(count * (d + 1)) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    rows = uniforms.reshape(count, d + 1)
-    chosen = np.searchsorted(np.cumsum(volumes) / volumes.sum(), rows[:, 0], side="right")
-    # the gaps between d sorted uniforms, with 0 in front, weigh the corners; the rest is 0's
-    ordered = np.sort(rows[:, 1:], axis=1)
-    weights = np.diff(ordered, axis=1, prepend=0.0)
-    inner = np.einsum("nk,nkj->nj", weights, pieces[np.minimum(chosen, len(pieces) - 1)])
-    return np.asarray(inner @ body.span.basis.astype(np.float64))
+
+    points: Ints
+    layers: Ints
+    starts: Ints
+    first: Ints
+    second: Ints
+    ranks: Ints
+    vectors: Ints
+    pointers: Ints
+    others: Ints
+    group_of: Ints
+    cliques: tuple[Ints, ...]
+
+    def body(self, members: Bools) -> Body:
+        """K of the edges among the members; the point {0} when there is none."""
+        return body_of(self.vertices(members))
+
+    def vertices(self, members: Bools) -> Ints:
+        """The vertices of `body(members)`, in canonical order."""
+        from shoal.geometry.graph_kernels import edge_hull, hull_of_members
+
+        parts = [
+            np.asarray(hull_of_members(members, c, self.points))
+            for c in self.cliques
+            if members[c].any()
+        ]
+        if len(self.vectors):
+            by_layer = self.layers, self.starts, self.first, self.second
+            by_state = self.pointers, self.others, self.group_of
+            listed = np.flatnonzero(members)
+            hull = edge_hull(members, listed, by_layer, by_state, self.ranks, self.vectors)
+            parts.append(np.asarray(hull))
+        if len(parts) == 1:
+            return parts[0]
+        joined = np.concatenate(parts) if parts else np.zeros((0, 2), dtype=np.int64)
+        return symmetric_hull(joined).vertices
+
+    def alone(self, members: Bools) -> Ints:
+        """The members that no edge or clique joins to another member, in index order."""
+        from shoal.geometry.graph_kernels import without_neighbour
+
+        joined = np.zeros(len(self.points), dtype=np.bool_)
+        for clique in self.cliques:
+            living = clique[members[clique]]
+            joined[living] = len(living) > 1
+        left = np.flatnonzero(members & ~joined)
+        return np.asarray(without_neighbour(members, left, self.pointers, self.others))
 
 
-def knorm_points(body: Body, epsilon: float, count: int, rng: Rng) -> Floats:
-    """Continuous K-norm noise: a uniform point of the body times Gamma(d' + 1, 1/epsilon).
+def hull_index(points: npt.ArrayLike, edges: npt.ArrayLike, groups: npt.ArrayLike) -> HullIndex:
+    """The index of a graph with these edges (m, 2) and a clique for each group number >= 0.
 
-    The construction of Hardt & Talwar 2010 that the exact lattice sampler is compared with; the
-    Gamma variable is minus the logarithm of a product of d' + 1 uniforms.
+    points (k, 2) are integers of at most 2^28; groups (k,) is -1 for states in no clique.
     """
-    d = body.dimension
-    points = uniform_points(body, count, rng)
-    words = rng.words(count * (d + 1)).reshape(count, d + 1)
-    uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return np.asarray(points * (-np.log(uniforms).sum(axis=1) / epsilon)[:, None])
+    rows = check_size(integer_rows(points, "points"), "points", POINT_LIMIT)
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    numbers = np.asarray(groups, dtype=np.int64)
+    order = lexicographic(rows)
+    cliques = tuple(order[numbers[order] == group] for group in np.unique(numbers[numbers >= 0]))
+    vectors, group = _differences(rows, pairs)
+    layer = _layers(vectors)
+    ordered = np.lexsort((np.arange(len(vectors)), layer))  # groups in layer order
+    place = np.empty(len(vectors), dtype=np.int64)
+    place[ordered] = np.arange(len(vectors))
+    pointers, others, group_of = _adjacency(len(rows), pairs, place[group])
+    by_group = np.argsort(place[group], kind="stable")
+    depth = int(layer.max(initial=-1)) + 1
+    return HullIndex(
+        points=rows,
+        layers=np.searchsorted(layer[ordered], np.arange(depth + 1)),
+        starts=np.searchsorted(place[group][by_group], np.arange(len(vectors) + 1)),
+        first=pairs[by_group, 0].copy(),
+        second=pairs[by_group, 1].copy(),
+        ranks=ordered,
+        vectors=vectors,
+        pointers=pointers,
+        others=others,
+        group_of=group_of,
+        cliques=cliques,
+    )
 
 
-def _simplices(body: Body) -> Floats:
-    """The corners, other than 0, of simplices that tile the body, in span coordinates."""
-    corners = body.flat.astype(np.float64)
-    if body.facets is not None:
-        return np.asarray(corners[body.facets.simplices])
-    if body.dimension == 1:
-        return corners[:, None, :]
-    return np.stack([corners, np.roll(corners, -1, axis=0)], axis=1)
+def _differences(points: Ints, edges: Ints) -> tuple[Ints, Ints]:
+    """Distinct differences of edges, of ±v the positive one, sorted; and the one of each edge."""
+    moves = points[edges[:, 0]] - points[edges[:, 1]]
+    negative = (moves[:, 0] < 0) | ((moves[:, 0] == 0) & (moves[:, 1] < 0))
+    folded = np.where(negative[:, None], -moves, moves)
+    keys, group = np.unique((folded[:, 0] << 31) + folded[:, 1] + 2**30, return_inverse=True)
+    return np.stack([keys >> 31, (keys & (2**31 - 1)) - 2**30], axis=1), group.reshape(-1)
+
+
+def _layers(vectors: Ints) -> Ints:
+    """The onion layer of each vector in the cloud of all ±v, 0 the outermost."""
+    from shoal.geometry.kernels import symmetric_outline
+
+    layer = np.full(len(vectors), -1, dtype=np.int64)
+    keys = (vectors[:, 0] << 31) + vectors[:, 1]
+    for depth in range(MOST_LAYERS):
+        left = np.flatnonzero(layer < 0)
+        if not len(left):
+            break
+        outline = symmetric_outline(vectors[left])
+        outer = np.isin(keys[left], (outline[:, 0] << 31) + outline[:, 1])
+        layer[left[outer if depth + 1 < MOST_LAYERS else slice(None)]] = depth
+    return layer
+
+
+def _adjacency(size: int, edges: Ints, group: Ints) -> tuple[Ints, Ints, Ints]:
+    """For each state its slice of `others`, the states it is joined to, and each edge's group."""
+    ends = np.concatenate([edges[:, 0], edges[:, 1]])
+    order = np.argsort(ends, kind="stable")
+    pointers = np.searchsorted(ends[order], np.arange(size + 1))
+    others = np.concatenate([edges[:, 1], edges[:, 0]])[order]
+    return pointers, others, np.concatenate([group, group])[order]
+
+
+# Who stands in for whom: the nearest member of a changing set of lattice points.
+
+
+def lexicographic(points: Ints) -> Ints:
+    """The order of planar points by first, then second coordinate, then index."""
+    return np.lexsort((points[:, 1], points[:, 0]))
+
+
+def nearest_members(points: Ints, members: npt.NDArray[np.bool_], order: Ints) -> Ints:
+    """For each state its nearest member, itself if it is one; ties by index. In the plane.
+
+    `order` is `lexicographic(points)`, made once for all sets; at least one state is a member.
+    Coordinates at most 2^28, so squared distances stay below 2^60. About 0.1 µs a state.
+    """
+    from shoal.geometry.graph_kernels import stand_ins
+
+    if points.shape[1] != 2 or largest(points) > POINT_LIMIT or not members.any():
+        raise ValueError("points must be planar, within 2^28, and have a member")
+    return np.asarray(stand_ins(points, order, members))

@@ -19,8 +19,7 @@ from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints, Value, locked
 from shoal.core.numbers import positive, whole
 from shoal.geometry.body import Body
-from shoal.geometry.norms import facet_reach
-from shoal.geometry.span import VECTOR_LIMIT, Integers, largest
+from shoal.geometry.span import VECTOR_LIMIT, Integers, facet_reach, largest
 from shoal.noise.primitives import exp_bounds, lattice_mse
 
 MOST_ROUNDS = 200  # of reduction; stopping early costs acceptance, never exactness

@@ -20,7 +20,7 @@ from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError
 from shoal.core.numbers import exact, positive, whole
 from shoal.geometry.body import Body
-from shoal.geometry.norms import Norms
+from shoal.geometry.span import Norms
 from shoal.noise.knorm import LatticeKNorm, Uniform
 from shoal.noise.primitives import lattice_mse
 

@@ -430,7 +430,7 @@ class Carried:
         return cls(places.ravel(), len(points), first[:near], second[:near], growing[:near])
 
     def fits(self, table: TrackSums) -> bool:
-        from shoal.places.kernels.noise import all_carried
+        from shoal.places.kernels import all_carried
 
         rounds = 8 * (len(self.places) + self.count)
         slack = table.slack + rounds * ROUNDING

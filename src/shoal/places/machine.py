@@ -359,9 +359,9 @@ class CompiledSteps:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        from shoal.places.kernels import step
+        from shoal.places import kernels
 
-        self._kernels: Any = step
+        self._kernels: Any = kernels
         motion = runtime.motion
         # steps that move alike share their matrix: asked for once
         self._moves = motion.matrix(motion.memory) if motion.homogeneous else None

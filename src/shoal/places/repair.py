@@ -15,7 +15,7 @@ from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.places.policy import PolicyGraph, surrogates
 
 if TYPE_CHECKING:
-    from shoal.geometry.layers import HullIndex
+    from shoal.geometry.body import HullIndex
 
 
 class PolicyIndex:
@@ -33,7 +33,7 @@ class PolicyIndex:
         self._pairs: HullIndex | None = None
         self.order: Ints | None = None
         if points.shape[1] == 2:
-            from shoal.geometry.layers import hull_index, lexicographic
+            from shoal.geometry.body import hull_index, lexicographic
 
             one_group = np.zeros(len(points), dtype=np.int64)
             self.edges = hull_index(points, policy.edges, policy.groups)
@@ -67,7 +67,7 @@ class PolicyIndex:
             return np.arange(len(members))
         if self.order is None or not members.any():
             return surrogates(self.points, members)
-        from shoal.geometry.layers import nearest_members
+        from shoal.geometry.body import nearest_members
 
         return nearest_members(self.points, members, self.order)
 

@@ -302,7 +302,7 @@ class Runtime:
         moves = self.motion.matrix(time)
         if moves is None or self.index.edges is None:
             return self.motion.predict(time, belief.astype(np.float64))
-        from shoal.places.kernels.step import predict
+        from shoal.places.kernels import predict
 
         return np.asarray(predict(moves.indptr, moves.indices, moves.data, belief))
 
@@ -311,7 +311,7 @@ class Runtime:
 
         By a partition where the sums are clear, exactly where they are not.
         """
-        from shoal.places.kernels.step import likely
+        from shoal.places.kernels import likely
 
         possible = self.motion.states_possible(time, support)
         places = self._machine.places
@@ -438,7 +438,7 @@ def _compiled(
     runtime: Runtime, query: Measurement, prior: StepPrior, polygon: Ints, z: Sequence[int]
 ) -> Posterior | None:
     """None when products underflow: the plain way forms them in logarithms."""
-    from shoal.places.kernels.step import TINY, absorbed
+    from shoal.places.kernels import TINY, absorbed
 
     noise = prior.noise
     belief, single = np.empty(len(prior.belief)), np.empty(len(prior.belief), dtype=np.float32)

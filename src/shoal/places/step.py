@@ -276,7 +276,7 @@ class PlanarNoises:
 
         It must when the hull is flat, or when somebody exposed is to be joined by area or error.
         """
-        from shoal.places.kernels.noise import stage_parts
+        from shoal.geometry.graph_kernels import stage_parts
 
         ready, vertices, before, exposed, added, answering, answers, joined, spread = stage_parts(
             self.graph, members, self.rate
@@ -314,7 +314,7 @@ def planar_noises(
         return None
     if not complete and not len(edges.vectors):
         return None  # a policy without edges joins nobody: all is repair
-    from shoal.places.kernels.noise import bound
+    from shoal.geometry.graph_kernels import bound
 
     graph = bound(
         [

@@ -1,4 +1,4 @@
-"""Compiled parts of one step of a location stream, around its geometry; imports numba."""
+"""Compiled steps of a location stream, around its geometry; importing this imports numba."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from shoal.geometry.graph_kernels import stage_parts
 from shoal.geometry.kernels import cross, diamond, inside
 from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.noise.knorm_kernels import (
@@ -20,7 +21,6 @@ from shoal.noise.knorm_kernels import (
     norm_of,
     plane_attempt,
 )
-from shoal.places.kernels.noise import stage_parts
 
 CLOSE = 1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
 
@@ -339,8 +339,7 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
 
 # A whole step of a planar K-norm location stream in one compiled call; imports numba.
 #
-# Words in, an output and what it says out: the parts are those of `location_step_kernels` and
-# `knorm_kernels`, and mean what they mean there. Whatever must be decided exactly, repaired or
+# Words in, an output and what it says out. Whatever must be decided exactly, repaired or
 # formed in logarithms is handed back: the caller takes the step again, the plain way, with the
 # same words, and so arrives at the same output.
 
@@ -483,3 +482,37 @@ def step_among_likely(
     prior, members, answers, vertices = parts
     done = step_from(prior, members, answers, vertices, values, epsilon, place, words, single)
     return count, joined, len(edges), loss, done
+
+
+# Mass carried to the nearest places that have room: what a check of events asks.
+
+
+@njit(cache=True)
+def all_carried(mass: Any, room: Any, first: Any, second: Any, growth: Any) -> bool:
+    """Whether all mass finds room: carried from first[k] to second[k] it grows by growth[k] ≥ 1.
+
+    Mass stays where it lies as far as there is room, then goes along the pairs in their order,
+    which is by growth. Writes to both arrays. Rounding is the caller's: room is given with a
+    margin of as many roundings as there are subtractions.
+    """
+    left = 0
+    for place in range(len(mass)):
+        kept = min(mass[place], room[place])
+        mass[place] -= kept
+        room[place] -= kept
+        left += mass[place] > 0.0
+    for k in range(len(first)):
+        if left == 0:
+            return True
+        source, target = first[k], second[k]
+        if mass[source] > 0.0 and room[target] > 0.0:
+            needed = mass[source] * growth[k]
+            if needed <= room[target]:
+                room[target] -= needed
+                mass[source] = 0.0
+                left -= 1
+            else:
+                mass[source] -= room[target] / growth[k]
+                room[target] = 0.0
+                left -= mass[source] <= 0.0
+    return left == 0

@@ -1,0 +1,554 @@
+"""A fixed graph on lattice points under a changing constraint, in compiled code; imports numba.
+
+The hull of its edges among the members, who is exposed and joined to whom, and who answers for
+those outside. Arrays in, arrays out, nothing kept; all on integers. Flat bodies and repairs by
+area or error are not decided here: they are handed back, and the caller goes the plain way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from shoal.core.codec import Ints, locked
+from shoal.geometry.kernels import (
+    cone_of,
+    cross,
+    difference_outline,
+    grown_outline,
+    inside,
+    symmetric_outline,
+)
+
+FEW = 8  # the members' own edges are scanned when they are this many times fewer than all
+
+
+@njit(cache=True)
+def group_alive(members: Any, first: Any, second: Any, start: int, stop: int) -> bool:
+    """Whether one of the edges start..stop has both its ends among the members."""
+    edge = start
+    while edge < stop and not (members[first[edge]] and members[second[edge]]):
+        edge += 1
+    return edge < stop
+
+
+@njit(cache=True)
+def alive_by_scan(
+    members: Any, layers: Any, starts: Any, first: Any, second: Any, alive: Any
+) -> int:
+    """Marks the groups of edges with a living edge, layer by layer; how many were looked at.
+
+    Layers are peeled from the outside, so a layer that lives as a whole has all deeper ones in
+    its hull: the scan stops there.
+    """
+    for layer in range(len(layers) - 1):
+        whole = True
+        for group in range(layers[layer], layers[layer + 1]):
+            alive[group] = group_alive(members, first, second, starts[group], starts[group + 1])
+            whole = whole and alive[group]
+        if whole:
+            return int(layers[layer + 1])
+    return int(layers[-1])
+
+
+@njit(cache=True)
+def alive_by_adjacency(
+    members: Any, listed: Any, pointers: Any, others: Any, group_of: Any, alive: Any
+) -> int:
+    """Like `alive_by_scan`, from the listed members' own edges: cheaper when they are few."""
+    for place in range(len(listed)):
+        state = listed[place]
+        for k in range(pointers[state], pointers[state + 1]):
+            if members[others[k]]:
+                alive[group_of[k]] = True
+    return len(alive)
+
+
+@njit(cache=True)
+def hull_of_groups(alive: Any, looked: int, ranks: Any, vectors: Any) -> Any:
+    """The vertices of conv{±v of living groups}; vectors are sorted, ranks lead into them."""
+    count = 0
+    for group in range(looked):
+        count += alive[group]
+    chosen = np.empty(count, dtype=np.int64)
+    count = 0
+    for group in range(looked):
+        if alive[group]:
+            chosen[count] = ranks[group]
+            count += 1
+    chosen.sort()
+    half = np.empty((count, 2), dtype=np.int64)
+    for k in range(count):
+        half[k, 0], half[k, 1] = vectors[chosen[k], 0], vectors[chosen[k], 1]
+    return symmetric_outline(half)
+
+
+@njit(cache=True)
+def hull_of_members(members: Any, order: Any, points: Any) -> Any:
+    """The vertices of conv{p - q : p, q members}; `order` sorts the points lexicographically.
+
+    Of the members with one first coordinate only the lowest and the highest can be extreme.
+    """
+    kept = np.empty((len(order), 2), dtype=np.int64)
+    count, in_column = 0, 0
+    for place in range(len(order)):
+        state = order[place]
+        if not members[state]:
+            continue
+        x, y = points[state, 0], points[state, 1]
+        if count and kept[count - 1, 0] == x:
+            in_column += 1
+            if in_column > 2:
+                count -= 1
+        else:
+            in_column = 1
+        kept[count, 0], kept[count, 1] = x, y
+        count += 1
+    return difference_outline(kept[:count])
+
+
+@njit(cache=True)
+def without_neighbour(members: Any, states: Any, pointers: Any, others: Any) -> Any:
+    """Of the listed states those with no edge to a member."""
+    kept = np.empty(len(states), dtype=np.int64)
+    count = 0
+    for place in range(len(states)):
+        state = states[place]
+        joined = False
+        for k in range(pointers[state], pointers[state + 1]):
+            if members[others[k]]:
+                joined = True
+                break
+        if not joined:
+            kept[count] = state
+            count += 1
+    return kept[:count]
+
+
+@njit(cache=True)
+def edge_hull(
+    members: Any,
+    listed: Any,
+    by_layer: tuple[Any, Any, Any, Any],
+    by_state: tuple[Any, Any, Any],
+    ranks: Any,
+    vectors: Any,
+) -> Any:
+    """The vertices of conv{±(f(s) - f(s')) : ss' an edge of listed members}.
+
+    by_layer = (layers, starts, first, second), by_state = (pointers, others, group_of): the arrays
+    of a HullIndex.
+    """
+    alive = np.zeros(len(vectors), dtype=np.bool_)
+    layers, starts, first, second = by_layer
+    pointers, others, group_of = by_state
+    own = 0
+    for k in range(len(listed)):
+        own += pointers[listed[k] + 1] - pointers[listed[k]]
+    if own * FEW < len(others):
+        looked = alive_by_adjacency(members, listed, pointers, others, group_of, alive)
+    else:
+        looked = alive_by_scan(members, layers, starts, first, second, alive)
+    return hull_of_groups(alive, looked, ranks, vectors)
+
+
+# The stage of a constraint: hull, repair, who answers for whom, η.
+
+
+# the arrays of a graph, by their place in `bound`
+POINTS, ORDER, LAYERS, STARTS, FIRST, SECOND, RANKS, VECTORS, POINTERS, OTHERS, GROUPS = range(11)
+BY_NEAREST, PARTNERS = 11, 12  # of the repair: 1 or 0, and who is wished for, -1 for nobody
+
+
+def bound(arrays: Sequence[Ints]) -> Ints:
+    """Arrays one after the other in a single one, which begins with where each starts.
+
+    Compiled code pays for every array that it is handed, on small maps more than for using it.
+    """
+    sizes = [len(arrays) + 1, *(array.size for array in arrays)]
+    return locked(np.concatenate([np.cumsum(sizes), *map(np.ravel, arrays)]), np.int64)
+
+
+@njit(cache=True)
+def part(sheet: Any, number: int) -> Any:
+    """An array that was bound, in one dimension."""
+    return sheet[sheet[number] : sheet[number + 1]]
+
+
+@njit(cache=True)
+def constrained_hull(members: Any, listed: Any, graph: Any) -> Any:
+    """The vertices of the sensitivity hull of the members, as HullIndex finds them."""
+    vectors = part(graph, VECTORS).reshape(-1, 2)
+    if len(vectors) == 0:
+        return hull_of_members(members, part(graph, ORDER), part(graph, POINTS).reshape(-1, 2))
+    by_layer = part(graph, LAYERS), part(graph, STARTS), part(graph, FIRST), part(graph, SECOND)
+    by_state = part(graph, POINTERS), part(graph, OTHERS), part(graph, GROUPS)
+    return edge_hull(members, listed, by_layer, by_state, part(graph, RANKS), vectors)
+
+
+@njit(cache=True)
+def is_exposed(vertices: Any, points: Any, listed: Any, state: int) -> bool:
+    """Whether no other member than the state itself lies within the body around it."""
+    wide, tall = np.int64(0), np.int64(0)
+    for k in range(len(vertices) // 2):
+        wide, tall = max(wide, abs(vertices[k, 0])), max(tall, abs(vertices[k, 1]))
+    for k in range(len(listed)):
+        x = points[listed[k], 0] - points[state, 0]
+        y = points[listed[k], 1] - points[state, 1]
+        if abs(x) <= wide and abs(y) <= tall and listed[k] != state and inside(vertices, x, y):
+            return False
+    return True
+
+
+@njit(cache=True)
+def exposed_among(alone: Any, vertices: Any, points: Any, listed: Any) -> Any:
+    """Of the states left alone those that are exposed, in their order."""
+    kept = np.empty(len(alone), dtype=np.int64)
+    count = 0
+    for place in range(len(alone)):
+        kept[count] = alone[place]
+        count += int(is_exposed(vertices, points, listed, alone[place]))
+    return kept[:count].copy()
+
+
+@njit(cache=True)
+def partner_of(state: int, members: Any, points: Any, listed: Any, partners: Any) -> int:
+    """The partner that is wished for, if it is a member, else the nearest member, ties by index."""
+    if len(partners) and partners[state] >= 0 and members[partners[state]]:
+        return int(partners[state])
+    nearest, least = -1, np.int64(2**62)
+    for k in range(len(listed)):
+        x = points[listed[k], 0] - points[state, 0]
+        y = points[listed[k], 1] - points[state, 1]
+        if listed[k] != state and x * x + y * y < least:
+            nearest, least = listed[k], x * x + y * y
+    return nearest
+
+
+@njit(cache=True)
+def repaired(
+    vertices: Any, exposed: Any, members: Any, points: Any, listed: Any, partners: Any
+) -> tuple[Any, Any]:
+    """(vertices, added): the body and the edges when every exposed state is joined to another.
+
+    As `protect_together` does with repair "nearest": in index order, exposure checked again
+    after every edge.
+    """
+    added = np.empty((len(exposed), 2), dtype=np.int64)
+    count = 0
+    for place in range(len(exposed)):
+        state = exposed[place]
+        if not is_exposed(vertices, points, listed, state):
+            continue  # an edge added for another state protects this one too
+        other = partner_of(state, members, points, listed, partners)
+        x, y = points[state, 0] - points[other, 0], points[state, 1] - points[other, 1]
+        vertices = grown_outline(vertices, x, y)
+        added[count, 0], added[count, 1] = min(state, other), max(state, other)
+        count += 1
+    return vertices, added[:count].copy()
+
+
+@njit(cache=True)
+def largest_loss(vertices: Any, corners: Any, epsilon: float) -> float:
+    """max over corners v of ε |v|_K, rounded up as `LatticeKNorm.log_ratios` does."""
+    largest = 0.0
+    for k in range(len(corners)):
+        x, y = corners[k, 0], corners[k, 1]
+        i = cone_of(vertices, x, y)
+        j = i + 1 if i + 1 < len(vertices) else 0
+        ax, ay = vertices[i, 0], vertices[i, 1]
+        bx, by = vertices[j, 0], vertices[j, 1]
+        ratio = float(cross(x, y, bx - ax, by - ay)) / float(cross(ax, ay, bx, by))
+        # two conversions and a quotient lose at most 1.5 units in the last place
+        norm = np.nextafter(ratio * (1 + 2.0**-51), np.inf)
+        largest = max(largest, np.nextafter(epsilon * norm, np.inf))
+    return largest
+
+
+@njit(cache=True)
+def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
+    """(ready, vertices, before, exposed, added, answering, answers, joined, spread) of C = members.
+
+    `graph` holds the points, their order, the arrays of a HullIndex and how to repair, bound in
+    the order of the numbers above; a graph without vectors is complete. `before` are the vertices
+    without the edges `added` for the states `exposed`. Not ready, and the rest means nothing:
+    fewer than two members, a flat hull, or a repair that is not by the nearest.
+    """
+    points, order = part(graph, POINTS).reshape(-1, 2), part(graph, ORDER)
+    answering, listed = np.arange(len(points)), np.flatnonzero(members)
+    before = np.zeros((0, 2), dtype=np.int64)
+    exposed, added = np.zeros(0, dtype=np.int64), before
+    if len(listed) > 1:
+        before = constrained_hull(members, listed, graph)
+    vertices, corners, joined, ready = before, before, True, len(before) >= 3
+    if ready and len(part(graph, VECTORS)):
+        alone = without_neighbour(members, listed, part(graph, POINTERS), part(graph, OTHERS))
+        exposed, joined = exposed_among(alone, before, points, listed), len(alone) < len(listed)
+        ready = len(exposed) == 0 or part(graph, BY_NEAREST)[0] == 1
+        if ready and len(exposed):
+            partners = part(graph, PARTNERS)
+            vertices, added = repaired(before, exposed, members, points, listed, partners)
+        corners = hull_of_members(members, order, points)
+    if not ready:
+        return False, vertices, before, exposed, added, answering, before, False, 0.0
+    if len(listed) < len(points):
+        answering = stand_ins(points, order, members)
+    answers = np.empty((len(points), 2), dtype=np.int64)
+    for state in range(len(points)):
+        answers[state, 0] = points[answering[state], 0]
+        answers[state, 1] = points[answering[state], 1]
+    spread = largest_loss(vertices, corners, epsilon)
+    return True, vertices, before, exposed, added, answering, answers, joined, spread
+
+
+# The nearest member of every lattice point.
+
+
+FAR = 2**30  # farther than any two coordinates
+NARROW = 2**15
+ROOM = 8  # a box of at most this many cells a state is filled in cell by cell
+SMALL = 64  # sides of a box in which every row is compared with every other
+INDEX_BITS = 15  # of a state, below its squared distance: together 28 bits in such a box
+NO_MEMBER = np.int32(2**30)
+
+
+@njit(cache=True)
+def stand_ins(points: Any, order: Any, members: Any) -> Any:
+    """For every state the nearest member, ties by index; `order` sorts points lexicographically."""
+    west, east = points[order[0], 0], points[order[-1], 0]
+    south, north = points[0, 1], points[0, 1]
+    for state in range(len(points)):
+        south, north = min(south, points[state, 1]), max(north, points[state, 1])
+    width, height = east - west + 1, north - south + 1
+    if max(width, height) <= SMALL and len(points) <= 2**INDEX_BITS:
+        return by_comparison(points, members, west, south, width, height)
+    # the narrow sides keep the products of a row's parabolas below 2^48
+    if max(width, height) <= NARROW and width * height <= ROOM * len(points):
+        return by_raster(points, members, west, south, width, height)
+    return by_columns(points, order, members)
+
+
+@njit(cache=True)
+def by_columns(points: Any, order: Any, members: Any) -> Any:
+    """Stand-ins of scattered points.
+
+    Members are kept in columns of equal first coordinate. From a state's own column the search
+    goes left and right until the columns alone are farther than the best found.
+    """
+    rows = order[members[order]]
+    heights, starts, places = _columns(points, rows)
+    last = len(places)
+    chosen = np.arange(len(points))
+    right = 0
+    winner = rows[0]
+    for k in range(len(order)):
+        state = order[k]
+        x, y = points[state, 0], points[state, 1]
+        while right < last and places[right] < x:
+            right += 1
+        if members[state]:
+            winner = state
+            continue
+        # the member nearest to the point before this one is a good first guess
+        across, along = points[winner, 0] - x, points[winner, 1] - y
+        best = across * across + along * along
+        low, high = right - 1, right
+        while low >= 0 or high < last:
+            gap_low = x - places[low] if low >= 0 else np.int64(FAR)
+            gap_high = places[high] - x if high < last else np.int64(FAR)
+            gap = min(gap_low, gap_high)
+            if gap * gap > best:
+                break
+            column = high if gap_high <= gap_low else low
+            best, winner = _in_column(
+                heights, rows, starts[column], starts[column + 1], y, gap * gap, best, winner
+            )
+            if gap_high <= gap_low:
+                high += 1
+            else:
+                low -= 1
+        chosen[state] = winner
+    return chosen
+
+
+@njit(cache=True)
+def _columns(points: Any, rows: Any) -> tuple[Any, Any, Any]:
+    """Of sorted members: second coordinates, where each column starts, and its coordinate."""
+    heights = np.empty(len(rows), dtype=np.int64)
+    starts = np.empty(len(rows) + 1, dtype=np.int64)
+    places = np.empty(len(rows), dtype=np.int64)
+    count = 0
+    for k in range(len(rows)):
+        x = points[rows[k], 0]
+        heights[k] = points[rows[k], 1]
+        if k == 0 or places[count - 1] != x:
+            starts[count], places[count] = k, x
+            count += 1
+    starts[count] = len(rows)
+    return heights, starts[: count + 1], places[:count]
+
+
+@njit(cache=True)
+def _in_column(
+    heights: Any, rows: Any, start: int, stop: int, y: int, across: Any, best: Any, winner: Any
+) -> tuple[int, int]:
+    """(squared distance, state) of the best so far and this column, ties by index."""
+    low, high = start, stop
+    if heights[stop - 1] < y:
+        low = stop  # above the whole column, as most states far from a compact set are
+    elif heights[start] >= y:
+        high = start
+    while low < high:
+        middle = (low + high) // 2
+        if heights[middle] < y:
+            low = middle + 1
+        else:
+            high = middle
+    if low < stop:  # the first at its height, so the lowest index of those that share it
+        distance = across + (heights[low] - y) * (heights[low] - y)
+        if distance < best or (distance == best and rows[low] < winner):
+            best, winner = distance, rows[low]
+    if low > start:
+        below = low - 1
+        distance = across + (y - heights[below]) * (y - heights[below])
+        if distance <= best:
+            while below > start and heights[below - 1] == heights[below]:
+                below -= 1
+            if distance < best or rows[below] < winner:
+                best, winner = distance, rows[below]
+    return best, winner
+
+
+@njit(cache=True)
+def by_comparison(points: Any, members: Any, west: int, south: int, width: int, height: int) -> Any:
+    """Stand-ins of points in a small box: nearest along its columns, then along its rows.
+
+    A member is known by its squared distance and, below that, its index, in one number: the
+    smallest is the nearest, ties by index.
+    """
+    columns = np.full((width, height), NO_MEMBER, dtype=np.int32)
+    for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
+        if members[state]:
+            columns[points[state, 0] - west, points[state, 1] - south] = state
+    rows = np.ascontiguousarray(_least_over_rows(columns).T)
+    nearest = _least_over_rows(rows)
+    chosen = np.arange(len(points))
+    for state in range(len(points)):
+        if not members[state]:
+            key = nearest[points[state, 1] - south, points[state, 0] - west]
+            chosen[state] = key & (2**INDEX_BITS - 1)
+    return chosen
+
+
+@njit(cache=True)
+def _least_over_rows(keys: Any) -> Any:
+    """In each column, for every row, the least over all rows of key + gap².
+
+    All rows that are `gap` apart at once: slow in principle, but the processor takes a dozen at
+    a time.
+    """
+    rows, columns = keys.shape
+    flat = keys.reshape(-1)
+    least = flat.copy()
+    for gap in range(1, rows):
+        far, size = (gap * gap) << INDEX_BITS, (rows - gap) * columns
+        _lower(least[:size], flat[-size:], far)
+        _lower(least[-size:], flat[:size], far)
+    return least.reshape(rows, columns)
+
+
+@njit(cache=True)
+def _lower(least: Any, keys: Any, far: int) -> None:
+    """least = min(least, keys + far), in 32 bits."""
+    for k in range(len(least)):
+        key = np.int32(keys[k] + np.int32(far))
+        least[k] = key if key < least[k] else least[k]
+
+
+@njit(cache=True)
+def by_raster(points: Any, members: Any, west: int, south: int, width: int, height: int) -> Any:
+    """Stand-ins of points that fill much of a small box, in time proportional to the box.
+
+    In every column the nearest member above or below; then along each row the lowest of the
+    parabolas (x - column)² + height² (Felzenszwalb & Huttenlocher 2012), on integers.
+    """
+    who = np.full((height, width), -1, dtype=np.int64)
+    for state in range(len(points) - 1, -1, -1):  # backwards: the lowest index stays
+        if members[state]:
+            who[points[state, 1] - south, points[state, 0] - west] = state
+    lowest, squared = _along_columns(who)
+    nearest = np.empty((height, width), dtype=np.int64)
+    columns, above, below = np.empty((3, width), dtype=np.int64)
+    for row in range(height):
+        _along_row(lowest[row], squared[row], nearest[row], columns, above, below)
+    chosen = np.arange(len(points))
+    for state in range(len(points)):
+        if not members[state]:
+            chosen[state] = nearest[points[state, 1] - south, points[state, 0] - west]
+    return chosen
+
+
+@njit(cache=True)
+def _along_columns(who: Any) -> tuple[Any, Any]:
+    """In each column the nearest member of every cell, ties by index, and its distance squared."""
+    height, width = who.shape
+    found = np.full((height, width), -1, dtype=np.int64)
+    squared = np.full((height, width), np.int64(FAR) * FAR)
+    rows = np.full(width, -1, dtype=np.int64)
+    for row in range(height):
+        for column in range(width):
+            if who[row, column] >= 0:
+                rows[column] = row
+            if rows[column] >= 0:
+                found[row, column] = who[rows[column], column]
+                squared[row, column] = (row - rows[column]) * (row - rows[column])
+    rows[:] = -1
+    for row in range(height - 1, -1, -1):
+        for column in range(width):
+            if who[row, column] >= 0:
+                rows[column] = row
+            if rows[column] >= 0:
+                other = who[rows[column], column]
+                gap = (row - rows[column]) * (row - rows[column])
+                tied = gap == squared[row, column] and other < found[row, column]
+                if gap < squared[row, column] or tied:
+                    found[row, column], squared[row, column] = other, gap
+    return found, squared
+
+
+@njit(cache=True)
+def _along_row(
+    found: Any, squared: Any, nearest: Any, columns: Any, above: Any, below: Any
+) -> None:
+    """Writes the winner of every cell of a row to `nearest`, ties by index.
+
+    Parabola k of the envelope is lowest from above[k] / below[k] on. One is dropped only if the
+    next takes over strictly before it begins, so that all that tie at a cell are there.
+    """
+    top = -1
+    for column in range(len(found)):
+        if found[column] < 0:
+            continue
+        while top >= 0:
+            rise = squared[column] + column * column
+            rise -= squared[columns[top]] + columns[top] * columns[top]
+            run = 2 * (column - columns[top])
+            if top == 0 or rise * below[top] >= above[top] * run:
+                break
+            top -= 1
+        top += 1
+        columns[top] = column
+        if top > 0:
+            above[top], below[top] = rise, run
+    at = 0
+    for cell in range(len(found)):
+        while at < top and above[at + 1] <= cell * below[at + 1]:
+            at += 1
+        winner, back = found[columns[at]], at
+        while back > 0 and above[back] == cell * below[back]:
+            back -= 1
+            winner = min(winner, found[columns[back]])
+        nearest[cell] = winner

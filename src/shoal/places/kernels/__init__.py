@@ -1,1 +1,0 @@
-"""Compiled parts of a step of places; importing them imports numba."""

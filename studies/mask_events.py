@@ -23,10 +23,9 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.events import event_curve
 from shoal.places.machine import machine_of
 from shoal.places.policy import PolicyGraph
-from shoal.places.rehearsal import log_odds
-from shoal.places.rows import LAPLACE_ROW as NOISE
+from shoal.places.queries import EventWatch
+from shoal.places.rows import LAPLACE_ROW as NOISE, log_odds
 from shoal.places.stream import LocationStream
-from shoal.places.watch import EventWatch
 from studies.location_traces import Town, Track, towns
 from studies.mask_study import choose_sensitive, halves
 from studies.mask_traces import Person, people

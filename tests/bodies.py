@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from shoal.core.charge import Rng
 from shoal.core.codec import Floats
-from shoal.core.rng import Rng
 from shoal.geometry.body import Body
 from shoal.geometry.span import Span, determinant
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import shoal
 from shoal.cli import app
 from shoal.core.errors import SpecError
+from shoal.places.formats import zone
 from shoal.places.policy import PolicyGraph
-from shoal.places.zones import zone
 from shoal.spec.request import parse_request
 
 MAP = """

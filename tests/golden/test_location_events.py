@@ -16,10 +16,9 @@ from shoal.core.task import Task
 from shoal.events.filter import TrackSums
 from shoal.places.events import EventGuard, ListedOutputs, StepChoice
 from shoal.places.policy import PolicyGraph
-from shoal.places.queries import measurement
+from shoal.places.queries import EventWatch, measurement
 from shoal.places.rows import GRAPH_ROW
 from shoal.places.step import noises_of
-from shoal.places.watch import EventWatch
 from tests.event_oracle import worded
 
 CASES = json.loads((Path(__file__).parent / "data" / "events.json").read_text())["cases"]

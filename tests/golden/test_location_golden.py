@@ -14,19 +14,18 @@ import pytest
 from shoal.chains.hidden import posterior
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.places.policy import PolicyGraph, Repair, location_set, surrogates
-from shoal.places.repair import (
-    PolicyIndex,
+from shoal.places.step import PolicyIndex, cross_polytope
+from tests.bodies import log_density
+from tests.locations import mask
+from tests.policies import (
     against,
     constrained_factor,
-    cross_polytope,
     database_hull,
     degrees,
     exposed_states,
     protect,
     unbounded_factors,
 )
-from tests.bodies import log_density
-from tests.locations import mask
 
 DATA = Path(__file__).parent / "data"
 CASES: list[dict[str, Any]] = json.loads((DATA / "location.json").read_text())["cases"]

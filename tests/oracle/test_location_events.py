@@ -23,10 +23,9 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.events import Carried, check_of, event_curve, guard_of
 from shoal.places.machine import EVENT_KEPT
 from shoal.places.policy import LocationSet, PolicyGraph
-from shoal.places.queries import measurement
+from shoal.places.queries import EventWatch, measurement
 from shoal.places.rows import GRAPH_ROW, KNORM_ROW, LAPLACE_ROW, STAIRCASE_ROW
 from shoal.places.stream import LocationStream, output_log_likelihoods
-from shoal.places.watch import EventWatch
 from tests.event_oracle import happens, paths, random_event
 from tests.locations import town_task
 
@@ -88,7 +87,7 @@ def event_of(rng: np.random.Generator, chain: shoal.MarkovChain) -> TimeEvent:
 def outputs_of(plan: Plan, law: Any) -> list[tuple[int, ...]]:
     """The outputs of a step: all of them, or those around the map and far from it."""
     if plan.mechanism == "location-graph-exponential":
-        return [tuple(z) for z in np.unique(law.points[law.law.nodes], axis=0).tolist()]
+        return [tuple(z) for z in np.unique(law.points[law.nodes], axis=0).tolist()]
     near = [*range(-3, 8), -60, 60]
     return list(itertools.product(near, repeat=law.points.shape[1]))
 

@@ -20,10 +20,10 @@ from shoal.noise.primitives import SeededRng
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
-from shoal.places.repair import degrees
 from shoal.places.step import NOISES, Places, edge_loss
 from tests.contract.tasks import second_order
 from tests.locations import SIX, running_policy, running_query, town, town_task, walk
+from tests.policies import degrees
 
 STEPS = 4
 PER_STEP = np.array(

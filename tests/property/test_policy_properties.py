@@ -15,20 +15,16 @@ from shoal.core.errors import InputError
 from shoal.geometry.body import symmetric_hull
 from shoal.places.policy import REPAIRS, PolicyGraph, location_set, surrogates
 from shoal.places.queries import Measurement, measurement
-from shoal.places.repair import (
+from shoal.places.step import (
     PolicyIndex,
     StepQuestion,
-    against,
-    constrained_factor,
     cross_polytope,
-    degrees,
-    join_all,
     plain_hull,
-    protect,
     protect_together,
     same,
 )
 from tests.contract.tasks import SPARSE, chain
+from tests.policies import against, constrained_factor, degrees, join_all, protect
 
 SHAPES = {"k-norm": same, "laplace": cross_polytope}
 

@@ -17,9 +17,8 @@ import shoal
 from shoal.chains.fit import fit_groups
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import sequences
-from shoal.places.learned import baum_welch
 from shoal.places.tracks import TrackColumns, release_tracks
-from shoal.places.walk import fit_grid, fit_person
+from shoal.places.walk import baum_welch, fit_grid, fit_person
 from shoal.records import RecordDomain, fit_friends, pairs_of_counts
 
 

@@ -16,11 +16,10 @@ from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError
 from shoal.core.task import Task
 from shoal.noise.primitives import SeededRng
-from shoal.places.learned import baum_welch
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import measurement
 from shoal.places.stream import LocationStream, output_log_likelihoods
-from shoal.places.walk import SparseChain
+from shoal.places.walk import SparseChain, baum_welch
 from tests.contract.tasks import short_day
 from tests.locations import walk
 

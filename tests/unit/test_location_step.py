@@ -17,9 +17,8 @@ from shoal.places.machine import LocationMachine
 from shoal.places.packed import LocationState
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement
-from shoal.places.repair import PolicyIndex
 from shoal.places.runtime import seen
-from shoal.places.step import Question, StepNoise, noises_of, planar_noises
+from shoal.places.step import PolicyIndex, Question, StepNoise, noises_of, planar_noises
 from tests.locations import town_task
 
 SIDE = 6

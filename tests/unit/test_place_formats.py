@@ -23,7 +23,14 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
 from shoal.noise.primitives import SeededRng
-from shoal.places.formats import read_track, tracks_geojson, tracks_gpx
+from shoal.places.formats import (
+    policy_in_words,
+    read_track,
+    tracks_geojson,
+    tracks_gpx,
+    zone,
+    zones_of,
+)
 from shoal.places.map import RoadMap, SquareGrid
 from shoal.places.policy import PolicyGraph
 from shoal.places.queries import coordinates
@@ -31,7 +38,6 @@ from shoal.places.stream import LocationStream
 from shoal.places.tracks import TrackColumns, release_tracks
 from shoal.places.views.tracks import map_page
 from shoal.places.walk import free_walk
-from shoal.places.zones import policy_in_words, zone, zones_of
 
 GRID = SquareGrid(south=Fraction(52), west=Fraction(13), cell_m=Fraction(500), rows=6, columns=6)
 TOWN = free_walk(GRID)

@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import Number, positive

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +38,9 @@ BISECTIONS = 20  # bisections of the calibrated rate
 class GraphExponential:
     """An EmissionLaw: state s answers as node `place[s]`, outputs are the points of nodes.
 
-    distances (n, n) between nodes in edges, inf where there is no path. log_normalisers are
-    log N within `slack`. `tight` says whether w = Φ⁻¹1.
+    distances (n, n) between nodes in edges, inf where there is no path. `tight` says whether
+    w = Φ⁻¹1. log_normalisers are log N of each node, `slack` a bound on their error: of the sum,
+    the exponentials and their arguments.
     """
 
     points: Ints
@@ -48,16 +50,15 @@ class GraphExponential:
     distances: Floats
     rate: Fraction
     tight: bool
+    log_normalisers: Floats = field(init=False, repr=False)
+    slack: float = field(init=False, repr=False)
 
-    @property
-    def slack(self) -> float:
-        """A bound on the error of log N: of the sum, the exponentials and their arguments."""
-        return _slack(len(self.distances), _longest(self.distances), float(self.rate))
-
-    @property
-    def log_normalisers(self) -> Floats:
-        """log N of each node."""
-        return np.log(_normalisers(self.distances, self.weights, float(self.rate)))
+    def __post_init__(self) -> None:
+        rate = float(self.rate)
+        logs = np.log(_normalisers(self.distances, self.weights, rate))
+        object.__setattr__(self, "log_normalisers", logs)
+        slack = _slack(len(self.distances), _longest(self.distances), rate)
+        object.__setattr__(self, "slack", slack)
 
     def draw(self, state: int, rng: Rng) -> tuple[int, ...]:
         """One output with exactly the stated law: the weights are taken as the rationals they are.
@@ -80,11 +81,40 @@ class GraphExponential:
 
     def log_likelihood(self, output: Sequence[int]) -> Floats:
         """log q(output | s) of every state; -inf where no path leads to such an output."""
-        here = (self.points[self.nodes] == np.array(output)).all(axis=1)
-        with np.errstate(divide="ignore"):
-            mass = np.exp(-float(self.rate) * self.distances[:, here]) @ self.weights[here]
-            logs = np.log(mass) - self.log_normalisers
+        here = (self.points[self.nodes] == np.array(output)).all(axis=1) & (self.weights > 0)
+        if not here.any():
+            return np.full(len(self.place), -np.inf)
+        logs = np.logaddexp.reduce(self._logs(here), axis=1) - self.log_normalisers
         return np.asarray(logs[self.place])
+
+    def log_likelihoods(self) -> Floats:
+        """log q(z | s), (states, outputs), of every output there is."""
+        drawn = np.flatnonzero(self.weights > 0)
+        logs = self._logs(drawn)
+        _, same = np.unique(self.points[self.nodes[drawn]], axis=0, return_inverse=True)
+        if same.max(initial=-1) + 1 < len(drawn):  # several members answer alike
+            groups = [logs[:, same.ravel() == k] for k in range(int(same.max()) + 1)]
+            logs = np.stack([np.logaddexp.reduce(group, axis=1) for group in groups], axis=1)
+        return np.asarray((logs - self.log_normalisers[:, None])[self.place])
+
+    def _logs(self, chosen: npt.NDArray[Any]) -> Floats:
+        """log w_z - r d(s, z) of some nodes z: e^-x of a state far away could underflow."""
+        return np.asarray(
+            np.log(self.weights[chosen]) - float(self.rate) * self.distances[:, chosen]
+        )
+
+    def near(self, state: int, members: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """For each member whether it is the state itself or joined to it: those ε speaks about."""
+        row = self.distances[self.place[state]]
+        return np.asarray(row[self.place[np.flatnonzero(members)]] <= 1)
+
+    def spread(self) -> float:
+        """The largest log-ratio between any two members, as `log_ratios` has it; inf apart."""
+        logs = self.log_normalisers
+        ratios = float(self.rate) * self.distances * (1 + 2.0**-50)
+        ratios += np.abs(logs[:, None] - logs[None, :])
+        np.fill_diagonal(ratios, 0.0)
+        return float(ratios.max()) + 2 * self.slack
 
     def log_ratio(self, first: int, second: int) -> float:
         """sup over outputs of |log q(z|first) - log q(z|second)|, rounded up."""

@@ -12,39 +12,24 @@ if TYPE_CHECKING:
         LocationBeliefs as LocationBeliefs,
         attack_locations as attack_locations,
     )
-    from shoal.places.audit import (
-        sequence_leakage as sequence_leakage,
-    )
+    from shoal.places.audit import sequence_leakage as sequence_leakage
     from shoal.places.formats import (
+        policy_in_words as policy_in_words,
         read_track as read_track,
+        zone as zone,
+        zones_of as zones_of,
     )
-    from shoal.places.learned import (
-        baum_welch as baum_welch,
-    )
-    from shoal.places.map import (
-        RoadMap as RoadMap,
-    )
+    from shoal.places.map import RoadMap as RoadMap
     from shoal.places.packed import LocationRelease as LocationRelease
-    from shoal.places.queries import (
-        Measurement as Measurement,
-    )
-    from shoal.places.stream import (
-        output_log_likelihoods as output_log_likelihoods,
-    )
-    from shoal.places.tracks import (
-        TrackColumns as TrackColumns,
-        release_tracks as release_tracks,
-    )
+    from shoal.places.queries import Measurement as Measurement
+    from shoal.places.stream import output_log_likelihoods as output_log_likelihoods
+    from shoal.places.tracks import TrackColumns as TrackColumns, release_tracks as release_tracks
     from shoal.places.walk import (
         SparseChain as SparseChain,
+        baum_welch as baum_welch,
         cut_at_gaps as cut_at_gaps,
         fit_person as fit_person,
         free_walk as free_walk,
-    )
-    from shoal.places.zones import (
-        policy_in_words as policy_in_words,
-        zone as zone,
-        zones_of as zones_of,
     )
 
 FAMILY = Family(
@@ -63,7 +48,7 @@ FAMILY = Family(
         "shoal.places.packed:LocationRelease",
         "shoal.places.rows:LocationCertificate",
         "shoal.places.stream:LocationStream",
-        "shoal.places.watch:EventWatch",
+        "shoal.places.queries:EventWatch",
         "shoal.places.events:Watched",
     ),
     rows={
@@ -105,32 +90,15 @@ FAMILY = Family(
 )
 
 NAMES = {
-    "places.attack": (
-        "LocationBeliefs",
-        "attack_locations",
-    ),
+    "places.attack": ("LocationBeliefs", "attack_locations"),
     "places.audit": ("sequence_leakage",),
-    "places.formats": ("read_track",),
+    "places.formats": ("policy_in_words", "read_track", "zone", "zones_of"),
     "places.map": ("RoadMap",),
-    "places.queries": ("Measurement",),
-    "places.learned": ("baum_welch",),
     "places.packed": ("LocationRelease",),
+    "places.queries": ("Measurement",),
     "places.stream": ("output_log_likelihoods",),
-    "places.tracks": (
-        "TrackColumns",
-        "release_tracks",
-    ),
-    "places.zones": (
-        "policy_in_words",
-        "zone",
-        "zones_of",
-    ),
-    "places.walk": (
-        "SparseChain",
-        "cut_at_gaps",
-        "fit_person",
-        "free_walk",
-    ),
+    "places.tracks": ("TrackColumns", "release_tracks"),
+    "places.walk": ("SparseChain", "baum_welch", "cut_at_gaps", "fit_person", "free_walk"),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

@@ -23,11 +23,12 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Secrets
+from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
 from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.rows import followed, parts, reference_stage
-from shoal.places.step import KeptGraphLaw, Places, StepNoise
+from shoal.places.step import Places, StepNoise
 from shoal.places.stream import output_log_likelihoods
 
 MOST_STATES = 256  # pairs of pairs are followed
@@ -134,9 +135,9 @@ def _metric(stage: StepNoise, output: Sequence[int] | None) -> Floats:
     size = len(stage.answering)
     if output is None or stage.count < 2:
         return np.zeros((size, size))
-    if isinstance(stage.law, KeptGraphLaw):
+    if isinstance(stage.law, GraphExponential):
         first, second = np.divmod(np.arange(size * size), size)
-        flat = stage.law.law.log_ratios(np.stack([first, second], axis=1))
+        flat = stage.law.log_ratios(np.stack([first, second], axis=1))
     else:
         assert isinstance(stage.law, LatticeEmission)
         points = stage.law.points
@@ -339,7 +340,7 @@ def event_audit(plan: Plan, secrets: Secrets) -> Audit:
     A lower bound: beliefs along a few walks drawn from the model. The upper one is the promise,
     which every step is certified for before it is drawn; infinite where nothing is promised.
     """
-    from shoal.places.rehearsal import asked, rehearsed
+    from shoal.places.rows import asked, rehearsed
 
     own, watch = machine_of(plan).watch, asked(plan, secrets)
     events = watch.events

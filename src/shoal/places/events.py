@@ -25,12 +25,13 @@ from shoal.events.bounds import program_of
 from shoal.events.filter import Held, Program, TrackSums, conditioned
 from shoal.events.law import PathLaw, began, beliefs, moved, priors
 from shoal.events.secrets import Events
+from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.knorm import LatticeKNorm
 from shoal.noise.primitives import LatticeEmission
 from shoal.places.machine import EVENT_KEPT, LocationMachine, Settle, machine_of
 from shoal.places.packed import LocationRelease, LocationState, filter_room
-from shoal.places.step import KeptGraphLaw, StepNoise
-from shoal.places.watch import EventWatch
+from shoal.places.queries import EventWatch
+from shoal.places.step import StepNoise
 
 MOST_PRODUCTS = 2 * 10**7  # of points and states: beyond, a parallelogram is bounded like any body
 MOST_KEYS = 2**22  # differences of points that a table holds
@@ -307,7 +308,7 @@ class Check(Protocol):
 def check_of(noise: StepNoise) -> Check:
     """The tightest check there is for a law: exact where outputs can be listed."""
     law = noise.law
-    if isinstance(law, KeptGraphLaw):
+    if isinstance(law, GraphExponential):
         return ListedOutputs.of(law)
     assert isinstance(law, LatticeEmission)
     axes = _axes(law)
@@ -328,12 +329,12 @@ class ListedOutputs:
     slack: float
 
     @classmethod
-    def of(cls, law: KeptGraphLaw) -> ListedOutputs:
+    def of(cls, law: GraphExponential) -> ListedOutputs:
         logs = law.log_likelihoods()
         logs = logs - logs.max(axis=0)[None, :]
         leads = logs > -np.inf
         widest = float(-logs[leads].min(initial=0.0))
-        return cls(np.exp(logs), leads, (4 * widest + 16) * ROUNDING + 4 * law.law.slack)
+        return cls(np.exp(logs), leads, (4 * widest + 16) * ROUNDING + 4 * law.slack)
 
     def fits(self, table: TrackSums) -> bool:
         over, under = table.over[:, 0] @ self.likely, table.under[:, 0] @ self.likely

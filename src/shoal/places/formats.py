@@ -1,21 +1,34 @@
-"""Tracks in the formats of phones and maps: GPX and GeoJSON in, what was released out."""
+"""Maps as people have them: GPX and GeoJSON in and out, zones, policies in words."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
+import numpy as np
+
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import DataError, InputError
-from shoal.places.zones import geojson
+from shoal.core.numbers import Number, positive
+from shoal.core.task import Model
+from shoal.places.map import EARTH_RADIUS_M
+from shoal.places.policy import PolicyGraph, Repair
+from shoal.places.queries import coordinates
+from shoal.places.runtime import StateLocator
+from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
     import polars as pl
 
     from shoal.core.plan import Plan
+
 
 SUFFIXES = (".gpx", ".geojson")
 LARGEST = 2**28  # bytes of a file that is read whole
@@ -166,3 +179,293 @@ def _feature(kind: str, where: Any, told: dict[str, Any]) -> dict[str, Any]:
 def _stamp(when: Any) -> Any:
     """A time as ISO 8601; numbers stay what they are."""
     return when.isoformat().replace("+00:00", "Z") if hasattr(when, "isoformat") else when
+
+
+# Parts of a map by name: around a point, or inside the polygons of a GeoJSON document.
+#
+# A zone is the tuple of states whose centres lie inside, so it can be named in events
+# (`shoal.visit(zone)`), policies and categories. The state that covers the point itself belongs to
+# the zone around it, however small the radius.
+
+
+def zone(model: Model, place: Any, *, radius_km: Number | None = None) -> tuple[str, ...]:
+    """The states around (latitude, longitude), or inside a GeoJSON polygon, of a model on a map."""
+    chain = on_map(model)
+    if isinstance(place, Mapping):
+        if radius_km is not None:
+            raise InputError(
+                "radius_km is for a point; a polygon has its own shape, so leave it out"
+            )
+        inside = _covered(place, centres_of(chain))
+    else:
+        if radius_km is None:
+            raise InputError("radius_km is missing; say how far around the point the zone reaches")
+        inside = _around(chain, place, float(positive(radius_km, "radius_km")))
+    if not inside.any():
+        raise InputError("the zone holds no state of the map; check latitude and longitude")
+    return tuple(chain.states[k] for k in np.flatnonzero(inside).tolist())
+
+
+def zones_of(
+    model: Model, document: Any, *, name: str = "name", others: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """The zones of a GeoJSON FeatureCollection (a mapping or a file) by the property `name`.
+
+    A state in several belongs to the first. With `others`, states in none are the zone "".
+    """
+    chain, centres = on_map(model), centres_of(on_map(model))
+    features = geojson(document).get("features")
+    if not isinstance(features, list) or not features:
+        raise InputError("the document has no features; give a GeoJSON FeatureCollection")
+    left, found = np.ones(len(centres), dtype=np.bool_), {}
+    for feature in features:
+        words = (feature.get("properties") or {}).get(name)
+        if words is None:
+            raise InputError(f"a feature has no property {name!r}; name the one that names zones")
+        inside = left & _covered(feature, centres)
+        left &= ~inside
+        if inside.any():
+            found[str(words)] = tuple(chain.states[k] for k in np.flatnonzero(inside).tolist())
+    if others and left.any():
+        found[""] = tuple(chain.states[k] for k in np.flatnonzero(left).tolist())
+    return found
+
+
+def geojson(document: Any) -> dict[str, Any]:
+    """A GeoJSON object from a mapping, a text or a file."""
+    if isinstance(document, Mapping):
+        return dict(document)
+    try:
+        is_file = isinstance(document, PathLike) or not str(document).lstrip().startswith("{")
+        text = Path(document).read_text(encoding="utf-8") if is_file else str(document)
+        found = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        raise InputError("the GeoJSON document cannot be read as JSON; check the file") from None
+    if not isinstance(found, dict):
+        raise InputError("the GeoJSON document is no object; give a FeatureCollection")
+    return found
+
+
+def centres_of(chain: SparseChain) -> Floats:
+    """Latitude and longitude of each state's centre."""
+    assert chain.grid is not None
+    return chain.grid.centre_of(chain.cells)
+
+
+def distances_km(centres: Floats, latitude: float, longitude: float) -> Floats:
+    """How far each centre lies from a point, on a plane map around it."""
+    metres = EARTH_RADIUS_M * math.pi / 180
+    north = (centres[:, 0] - latitude) * metres
+    east = (centres[:, 1] - longitude) * metres * math.cos(math.radians(latitude))
+    return np.asarray(np.hypot(north, east) / 1000)
+
+
+def on_map(model: Model) -> SparseChain:
+    """The model itself; refused when it has no map."""
+    if not isinstance(model, SparseChain) or model.grid is None:
+        raise InputError("zones need a model on a map; fit one with shoal.fit_grid, or name states")
+    return model
+
+
+def _around(chain: SparseChain, place: Any, radius_km: float) -> Bools:
+    here = StateLocator(chain).state_of(place)
+    latitude, longitude = (float(value) for value in place)
+    inside = distances_km(centres_of(chain), latitude, longitude) <= radius_km
+    inside[here] = True
+    return inside
+
+
+def _covered(shape: Mapping[str, Any], centres: Floats) -> Bools:
+    """Which centres lie inside a GeoJSON object: polygons, and collections of them."""
+    kind = shape.get("type")
+    if kind == "Feature":
+        return _covered(shape.get("geometry") or {}, centres)
+    parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
+    if kind in parts:
+        found = np.zeros(len(centres), dtype=np.bool_)
+        for part in shape.get(parts[kind]) or []:
+            found |= _covered(part, centres)
+        return found
+    if kind not in ("Polygon", "MultiPolygon"):
+        raise InputError(f"the GeoJSON object is a {kind!r}; zones are Polygon or MultiPolygon")
+    polygons = shape.get("coordinates") or []
+    inside = np.zeros(len(centres), dtype=np.bool_)
+    for rings in [polygons] if kind == "Polygon" else polygons:
+        inside |= _within(rings, centres)
+    return inside
+
+
+def _within(rings: Sequence[Any], centres: Floats) -> Bools:
+    """Even-odd rule over all rings: the first is the outline, the others are holes."""
+    odd = np.zeros(len(centres), dtype=np.bool_)
+    y, x = centres[:, 0], centres[:, 1]
+    for ring in rings:
+        try:
+            corners = np.array([[float(lon), float(lat)] for lon, lat, *_ in ring])
+        except (TypeError, ValueError):
+            raise InputError("a GeoJSON ring must hold positions [longitude, latitude]") from None
+        if len(corners) < 3:
+            raise InputError("a GeoJSON ring has fewer than three positions; give a polygon")
+        for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            crosses = (y1 > y) != (y2 > y)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                odd ^= crosses & (x < x1 + (y - y1) * (x2 - x1) / (y2 - y1))
+    return odd
+
+
+# A policy said in words: "exact unless within 500 m of home; there among the 2 km around".
+#
+# The words are clauses, parted by ";", each about one part of a map:
+#
+# exact unless within 500 m of home; there among the 2 km around
+# exact unless in the hospital; there among the hospital
+# everywhere among the 1 km around
+#
+# "among the 2 km around" joins every two states whose centres lie within 2 km of the place named
+# (or, everywhere, of each other); "among the hospital" joins all states of that zone. States that
+# no clause joins are told as exactly as a policy can: in pairs of neighbours, each hidden among
+# the two. Places are points (latitude, longitude), zones of a map or lists of states. So that
+# noise meant for one part does not reach all others, plan with `location-graph-exponential`.
+
+
+LENGTH = r"(?P<{0}>[0-9]+(?:\.[0-9]+)?)\s*(?P<{0}_unit>km|m)\b"
+NEAR = re.compile(
+    r"(?:exact\s+)?unless\s+within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I
+)
+WITHIN = re.compile(r"within\s+" + LENGTH.format("near") + r"\s+of\s+(?P<place>\S.*)", re.I)
+INSIDE = re.compile(r"(?:exact\s+)?unless\s+(?:in|at)\s+(?:the\s+)?(?P<place>\S.*)", re.I)
+AROUND = re.compile(r"there\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
+AMONG = re.compile(r"there\s+among\s+(?:the\s+)?(?P<zone>\S.*)", re.I)
+EVERYWHERE = re.compile(r"everywhere\s+among\s+the\s+" + LENGTH.format("wide") + r"\s+around", re.I)
+FORMS = (
+    "'exact unless within 500 m of home; there among the 2 km around', 'exact unless in the "
+    "hospital; there among the hospital', or 'everywhere among the 1 km around'"
+)
+
+
+def policy_in_words(
+    model: Model,
+    words: str,
+    places: Mapping[str, Any] | None = None,
+    *,
+    repair: Repair = "nearest",
+) -> PolicyGraph:
+    """The policy that `words` describe on a model with a map; `places` says where the names are."""
+    chain, known = on_map(model), {name.lower(): at for name, at in (places or {}).items()}
+    graph = PolicyGraph.of(chain.states, [], repair=repair)
+    clauses = [part.strip(" .") for part in re.split(r"[;\n]", words) if part.strip(" .")]
+    if not clauses:
+        raise InputError(f"the policy has no words; write {FORMS}")
+    title = "; ".join(clauses)
+    while clauses:
+        clause = clauses.pop(0)
+        everywhere = EVERYWHERE.fullmatch(clause)
+        if everywhere:
+            wide = _km(everywhere, "wide")
+            graph = graph | PolicyGraph.within(coordinates(chain), wide, repair=repair)
+            continue
+        if not clauses:
+            raise InputError(f"the policy says {clause!r}, and not among what; write {FORMS}")
+        joined = _joined(chain, clause, clauses.pop(0), known)
+        graph = graph | PolicyGraph.categories(chain.states, [joined], repair=repair)
+    pairs = _pairs(coordinates(chain).points, graph.alone(np.ones(graph.size, dtype=np.bool_)))
+    edges = np.concatenate([graph.edges, pairs])
+    return PolicyGraph(
+        states=graph.states, edges=edges, groups=graph.groups, title=title, repair=repair
+    )
+
+
+def states_in_words(
+    model: Model, names: Sequence[str], places: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    """The states that names stand for: states, places, or what lies "within 300 m of" a place."""
+    known = {name.lower(): at for name, at in (places or {}).items()}
+    found: list[str] = []
+    for name in names:
+        near = WITHIN.fullmatch(name.strip())
+        if near is not None:
+            chain = on_map(model)
+            place = _place(near["place"], known)
+            found += _states(chain, place, _km(near, "near"), near["place"])
+        elif name.strip().lower() in known and name not in (model.states or ()):
+            found += _states(on_map(model), _place(name, known), None, name)
+        else:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def _pairs(points: Ints, alone: Ints) -> Ints:
+    """Neighbours among the states left alone, two by two; an odd one joins the nearest."""
+    left, found = alone.tolist(), list[tuple[int, int]]()
+    while left:
+        state = left.pop(0)
+        others = np.array(left or [k for k in range(len(points)) if k != state], dtype=np.int64)
+        if not len(others):
+            break
+        other = int(others[((points[others] - points[state]) ** 2).sum(axis=1).argmin()])
+        found.append((state, other))
+        left = [each for each in left if each != other]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _joined(chain: Any, where: str, among: str, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """The states that "unless …; there among …" joins to each other."""
+    near, inside = NEAR.fullmatch(where), INSIDE.fullmatch(where)
+    around, zoned = AROUND.fullmatch(among), AMONG.fullmatch(among)
+    named = near or inside
+    if named is None or (around is None and zoned is None):
+        raise InputError(f"the policy says {where!r}, then {among!r}; write {FORMS}")
+    place = _place(named["place"], known)
+    own = _states(chain, place, _km(near, "near") if near else None, named["place"])
+    if around is None:
+        assert zoned is not None
+        wide = _states(chain, _place(zoned["zone"], known), None, zoned["zone"])
+    elif isinstance(place, tuple | list) and len(place) == 2 and not isinstance(place[0], str):
+        wide = zone(chain, tuple(place), radius_km=_km(around, "wide"))
+    else:
+        wide = tuple(
+            name
+            for name, away in zip(chain.states, _away(chain, own), strict=True)
+            if away <= _km(around, "wide")
+        )
+    return tuple(dict.fromkeys((*own, *wide)))
+
+
+def _states(chain: Any, place: Any, radius_km: float | None, name: str) -> tuple[str, ...]:
+    if isinstance(place, Mapping):
+        return zone(chain, place)
+    if place and not isinstance(place[0], str):
+        if radius_km is None:
+            raise InputError(f"{name!r} is a point; say how near, as in 'within 500 m of {name}'")
+        return zone(chain, tuple(place), radius_km=radius_km)
+    own = tuple(map(str, place))
+    unknown = sorted(set(own) - set(chain.states))
+    if unknown or not own:
+        raise InputError(f"{name!r} names states the model does not have, such as {unknown[:1]}")
+    if radius_km is None:
+        return own
+    away = _away(chain, own)
+    return tuple(n for n, km in zip(chain.states, away, strict=True) if km <= radius_km)
+
+
+def _away(chain: Any, own: tuple[str, ...]) -> Any:
+    """How far each state lies from the nearest of `own`, in km."""
+    values = coordinates(chain).values
+    index = {name: place for place, name in enumerate(chain.states)}
+    inside = values[[index[name] for name in own]]
+    return np.sqrt(((values[:, None, :] - inside[None]) ** 2).sum(axis=2)).min(axis=1)
+
+
+def _place(name: str, known: Mapping[str, Any]) -> Any:
+    found = known.get(name.strip().lower())
+    if found is None:
+        raise InputError(
+            f"the spec or policy names {name.strip()!r}; say where it is in places (names given: "
+            f"{sorted(known)})"
+        )
+    return found
+
+
+def _km(found: Any, part: str) -> float:
+    value = float(found[part])
+    return value if found[f"{part}_unit"].lower() == "km" else value / 1000

@@ -32,11 +32,11 @@ from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, LocationState, read_state, write_state
+from shoal.places.queries import EventWatch
 from shoal.places.runtime import StateLocator
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream, output, step_key
 from shoal.places.walk import SparseChain
-from shoal.places.watch import EventWatch
 
 if TYPE_CHECKING:
     import polars as pl

@@ -19,7 +19,7 @@ from shoal.core.task import Model, Secrets
 from shoal.noise.knorm import SPARE
 from shoal.noise.primitives import Unread
 from shoal.places.packed import LocationRelease, LocationState
-from shoal.places.queries import Measurement
+from shoal.places.queries import EventWatch, Measurement
 from shoal.places.runtime import (
     SHOWN,
     Belief,
@@ -34,7 +34,6 @@ from shoal.places.runtime import (
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
-from shoal.places.watch import EventWatch
 
 # What a location stream shows at a step; everything in it may be published.
 

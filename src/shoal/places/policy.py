@@ -18,8 +18,7 @@ from shoal.core.numbers import Number, exact, positive, whole
 from shoal.core.records import checked_states, label
 from shoal.core.task import Model
 from shoal.events.secrets import Events
-from shoal.places.queries import Measurement
-from shoal.places.watch import EventWatch
+from shoal.places.queries import EventWatch, Measurement
 
 CHUNK = 2**22  # distances held at once
 

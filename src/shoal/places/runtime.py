@@ -21,8 +21,7 @@ from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.places.map import Grid
 from shoal.places.policy import location_set
 from shoal.places.queries import Measurement, remapped
-from shoal.places.repair import PolicyIndex
-from shoal.places.step import Question, StepNoise, noises_of, planar_noises
+from shoal.places.step import PolicyIndex, Question, StepNoise, noises_of, planar_noises
 from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:

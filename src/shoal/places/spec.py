@@ -13,11 +13,11 @@ from pydantic_core import PydanticCustomError
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query, Secrets
 from shoal.events.window import minute_of_week
+from shoal.places.formats import policy_in_words, states_in_words
 from shoal.places.map import SquareGrid
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, coordinates, measurement
 from shoal.places.walk import SparseChain, free_walk
-from shoal.places.zones import policy_in_words, states_in_words
 from shoal.spec.events import EventSection, events_of
 from shoal.spec.fields import (
     ModelSection,

@@ -1,7 +1,9 @@
 """One step of a location stream before anything is drawn: all of it public.
 
-A stage is made from the states still possible (or the δ-location set) and nothing else, so it can
-be kept and used again whenever the same states are possible.
+The policy is cut down to the states still possible (or to the δ-location set), repaired, and noise
+is shaped by it. That noise is made from the constraint and nothing else, so it can be kept and used
+again whenever the same states are possible. Everything is decided on integers: answers are in
+lattice steps, `members` are the states of the constraint C as booleans.
 """
 
 from __future__ import annotations
@@ -12,27 +14,209 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.geometry.body import Body, body_of
+from shoal.geometry.body import (
+    Body,
+    HullIndex,
+    body_of,
+    difference_body,
+    hull_index,
+    lexicographic,
+    nearest_members,
+    symmetric_hull,
+)
 from shoal.noise.graph_exponential import GraphExponential, graph_exponential
 from shoal.noise.knorm import LatticeKNorm, noise_of
 from shoal.noise.primitives import EmissionLaw, LatticeEmission
 from shoal.noise.staircase import Staircase
-from shoal.places.policy import LocationSet, PolicyGraph
+from shoal.places.policy import LocationSet, PolicyGraph, surrogates
 from shoal.places.queries import Measurement
-from shoal.places.repair import (
-    PolicyIndex,
-    Protected,
-    Shape,
-    StepQuestion,
-    cross_polytope,
-    plain_hull,
-    protect_together,
-    same,
-)
+
+
+class PolicyIndex:
+    """Hulls, states left alone and stand-ins of a policy under any constraint C = members.
+
+    In the plane answers come from a compiled index in microseconds, in other dimensions from the
+    definitions; both are exact. `points` are the answers in lattice steps. `edges` is that index
+    and `order` sorts the points; None outside the plane.
+    """
+
+    def __init__(self, policy: PolicyGraph, points: Ints) -> None:
+        self.policy = policy
+        self.points = points
+        self.edges: HullIndex | None = None
+        self._pairs: HullIndex | None = None
+        self.order: Ints | None = None
+        if points.shape[1] == 2:
+            one_group = np.zeros(len(points), dtype=np.int64)
+            self.edges = hull_index(points, policy.edges, policy.groups)
+            self._pairs = hull_index(points, np.empty((0, 2), np.int64), one_group)
+            self.order = lexicographic(points)
+
+    def hull(self, members: Bools) -> Body:
+        """K = conv{f(s) - f(s') : ss' an edge of G ∩ C}; the point {0} when there is none.
+
+        Cliques go through the hull of their points. Xiao & Xiong 2016, Definition 5.1.
+        """
+        if self.edges is not None:
+            return self.edges.body(members)
+        return plain_hull(self.policy, self.points, members)
+
+    def spread(self, members: Bools) -> Ints:
+        """The vertices of conv{f(s) - f(s') : s, s' ∈ C}, joined or not."""
+        if self._pairs is not None:
+            return self._pairs.vertices(members)
+        return difference_body(self.points[members]).vertices
+
+    def alone(self, members: Bools) -> Ints:
+        """The members that nothing joins to another member, in index order."""
+        if self.edges is not None:
+            return self.edges.alone(members)
+        return self.policy.alone(members)
+
+    def stand_ins(self, members: Bools) -> Ints:
+        """The member that answers for each state: itself or the nearest, ties by index."""
+        if members.all():
+            return np.arange(len(members))
+        if self.order is None or not members.any():
+            return surrogates(self.points, members)
+        return nearest_members(self.points, members, self.order)
+
+
+def plain_hull(policy: PolicyGraph, points: Ints, members: Bools) -> Body:
+    """The hull of G ∩ C straight from the edges, in any dimension."""
+    kept = policy.edges[members[policy.edges[:, 0]] & members[policy.edges[:, 1]]]
+    groups = np.where(members, policy.groups, -1)
+    names = np.unique(groups[groups >= 0])
+    if len(names) == 1 and not len(kept):
+        return difference_body(points[groups >= 0])
+    parts = [points[kept[:, 0]] - points[kept[:, 1]]]
+    parts += [difference_body(points[groups == name]).vertices for name in names]
+    return symmetric_hull(np.concatenate(parts))
+
+
+# Who is exposed under a constraint, and how to repair it.
+
+
+Shape = Callable[[Body], Body]  # from the sensitivity hull to the body of the noise in force
+
+
+class Protected(NamedTuple):
+    """A repaired policy: the edges that were added, and the hulls without and with them.
+
+    `body` is the body of the noise in force, which holds `hull`. `exposed` are the states that
+    had nobody within the noise before the repair. With a single state left nothing is added and
+    nothing is protected.
+    """
+
+    added: Ints
+    before: Body
+    hull: Body
+    body: Body
+    exposed: Ints
+
+
+def same(hull: Body) -> Body:
+    """The body of K-norm noise: the sensitivity hull itself."""
+    return hull
+
+
+def cross_polytope(hull: Body) -> Body:
+    """The body of Laplace noise: {x : |x|_1 ≤ S}, S the l1 sensitivity of the hull.
+
+    Xiao & Xiong 2016, Theorem 5.1.
+    """
+    return symmetric_hull(hull.l1_radius * np.eye(hull.ambient, dtype=np.int64))
+
+
+class StepQuestion(NamedTuple):
+    """One question of a step: the policy on its answers, and what kind of noise it gets.
+
+    `shape` leads from the hull to the body of the noise; None when outputs follow the graph
+    itself, so that only an edge protects. `hull` is where to begin, when more than G ∩ C must hold.
+    """
+
+    policy: PolicyIndex
+    shape: Shape | None = same
+    hull: Body | None = None
+
+
+def protect_together(asked: Sequence[StepQuestion], members: Bools) -> list[Protected]:
+    """The policy under the constraint, repaired by the same edges for every question of a step.
+
+    A state is exposed when no other member protects it in all answers together: nobody is joined
+    to it, and no single member lies within the noise of every question (where outputs follow a
+    graph, nobody does without an edge). Exposed states in index order, exposure checked again
+    after every edge; each is joined to its partner, or to the nearest member, or to the one of
+    least area (ties by error) or of least error, measured on the first question; the last ties by
+    index. Xiao & Xiong 2016, Algorithms 1 and 3 (with |Σ det|/2).
+    """
+    first = asked[0]
+    before = [each.policy.hull(members) if each.hull is None else each.hull for each in asked]
+    hulls, bodies = list(before), [_shaped(*pair) for pair in zip(asked, before, strict=True)]
+    added: list[tuple[int, int]] = []
+
+    def is_exposed(state: int) -> bool:
+        if any(each.shape is None for each in asked):
+            return all(state not in edge for edge in added)
+        near = members.copy()
+        for each, body in zip(asked, bodies, strict=True):
+            points = each.policy.points
+            near[near] = body.contains(points[near] - points[state])
+        return int(near.sum()) == 1
+
+    exposed = [state for state in first.policy.alone(members).tolist() if is_exposed(state)]
+    for state in exposed if members.sum() > 1 else ():
+        if not is_exposed(state):
+            continue  # an edge added for another state protects this one too
+        other = _partner(
+            first.policy.policy, first.policy.points, members, hulls[0], first.shape or same, state
+        )
+        for place, each in enumerate(asked):
+            move = each.policy.points[state] - each.policy.points[other]
+            hulls[place] = symmetric_hull(np.vstack([hulls[place].vertices, move]))
+            bodies[place] = _shaped(each, hulls[place])
+        added.append((min(state, other), max(state, other)))
+    edges = np.array(added, dtype=np.int64).reshape(-1, 2)
+    left = np.array(exposed, dtype=np.int64)
+    return [Protected(edges, *found, left) for found in zip(before, hulls, bodies, strict=True)]
+
+
+def _shaped(each: StepQuestion, hull: Body) -> Body:
+    return hull if each.shape is None else each.shape(hull)
+
+
+def _partner(
+    policy: PolicyGraph, points: Ints, members: Bools, hull: Body, shape: Shape, state: int
+) -> int:
+    """Whom to join an exposed state to."""
+    if policy.partners is not None:
+        wished = int(policy.partners[state])
+        if wished >= 0 and members[wished]:
+            return wished
+    others = np.flatnonzero(members)
+    others = others[others != state]
+    moves = points[others] - points[state]
+    if policy.repair == "nearest":
+        return int(others[(moves**2).sum(axis=1).argmin()])  # argmin takes the lowest index
+    area_first = policy.repair == "least-area"
+    best: dict[tuple[int, ...], tuple[Fraction, Fraction]] = {}
+
+    def cost(move: Ints) -> tuple[Fraction, Fraction]:
+        key = max(tuple(move.tolist()), tuple((-move).tolist()))  # v and -v cost the same
+        if key not in best:
+            grown = shape(symmetric_hull(np.vstack([hull.vertices, move])))
+            error = grown.mse(1)
+            best[key] = (grown.content if area_first else error, error)
+        return best[key]
+
+    costs = [cost(move) for move in moves]
+    return int(others[min(range(len(costs)), key=costs.__getitem__)])
+
+
+# The noise of a constraint.
+
 
 Places = PolicyGraph | LocationSet
 Law = Callable[[PolicyIndex, Bools, Ints, Protected, Fraction], EmissionLaw]
@@ -96,7 +280,7 @@ class StepNoise:
     def near(self, state: int) -> Bools:
         """Which states are members that no output tells from the member `state` by more than ε."""
         found = self.members.copy()
-        if isinstance(self.law, KeptGraphLaw):
+        if isinstance(self.law, GraphExponential):
             found[found] = self.law.near(state, self.members)
         else:
             points = self.law.points
@@ -149,7 +333,7 @@ def graph_law(
 ) -> EmissionLaw:
     """A member drawn by its distance from s in the repaired graph."""
     edges = np.concatenate([index.policy.edges_among(members), protected.added])
-    return KeptGraphLaw(graph_exponential(index.points, members, answering, edges, epsilon))
+    return graph_exponential(index.points, members, answering, edges, epsilon)
 
 
 NOISES: dict[str, NoiseKind] = {
@@ -210,7 +394,7 @@ def spread_of(law: EmissionLaw, index: PolicyIndex, members: Bools) -> float:
         corners = index.spread(members)
         # rounded up, a bound of 0 would be the smallest float
         return float(law.noise.log_ratios(corners).max()) if corners.any() else 0.0
-    assert isinstance(law, KeptGraphLaw)
+    assert isinstance(law, GraphExponential)
     return law.spread()
 
 
@@ -236,8 +420,8 @@ def edge_loss(places: Places, query: Measurement, stage: StepNoise) -> float:
         np.stack([np.full(len(inside) - 1, state), inside[inside != state]], axis=1)
         for state in policy.alone(stage.members).tolist()
     ]
-    if isinstance(law, KeptGraphLaw):
-        between = law.law.log_ratios
+    if isinstance(law, GraphExponential):
+        between = law.log_ratios
         edges = np.concatenate([policy.edges_among(stage.members), added])
         return max(_largest(between(edges)), *(float(between(pairs).min()) for pairs in alone), 0.0)
     assert isinstance(law, LatticeEmission)
@@ -325,67 +509,3 @@ def planar_noises(
         ]
     )
     return PlanarNoises(graph, epsilon, float(epsilon))
-
-
-# A graph-exponential law made ready for many outputs of one stage.
-
-
-class KeptGraphLaw:
-    """The same law with its normalisers, and who is joined to whom, kept."""
-
-    def __init__(self, law: GraphExponential) -> None:
-        self.law = law
-        self._logs = law.log_normalisers
-
-    @property
-    def points(self) -> Ints:
-        """The answer of each state, in lattice units."""
-        return self.law.points
-
-    def draw(self, state: int, rng: Rng) -> tuple[int, ...]:
-        """One output given the state, with exactly the stated law."""
-        return self.law.draw(state, rng)
-
-    def log_likelihood(self, output: Sequence[int]) -> Floats:
-        """log q(output | s) of every state; -inf where no path leads to such an output."""
-        law = self.law
-        here = (law.points[law.nodes] == np.array(output)).all(axis=1) & (law.weights > 0)
-        if not here.any():
-            return np.full(len(law.place), -np.inf)
-        # in logarithms: a state far away must not look impossible because e^-x underflows
-        logs = np.log(law.weights[here]) - float(law.rate) * law.distances[:, here]
-        return np.asarray((np.logaddexp.reduce(logs, axis=1) - self._logs)[law.place])
-
-    def log_likelihoods(self) -> Floats:
-        """log q(z | s), (states, outputs), of every output there is."""
-        law = self.law
-        drawn = np.flatnonzero(law.weights > 0)
-        with np.errstate(divide="ignore"):
-            logs = np.log(law.weights[drawn]) - float(law.rate) * law.distances[:, drawn]
-        _, same = np.unique(law.points[law.nodes[drawn]], axis=0, return_inverse=True)
-        if same.max(initial=-1) + 1 < len(drawn):  # several members answer alike
-            groups = [logs[:, same.ravel() == k] for k in range(int(same.max()) + 1)]
-            logs = np.stack([np.logaddexp.reduce(group, axis=1) for group in groups], axis=1)
-        return np.asarray((logs - self._logs[:, None])[law.place])
-
-    def spread(self) -> float:
-        """The largest log-ratio between any two members, as `log_ratios` has it; inf apart."""
-        law = self.law
-        ratios = float(law.rate) * law.distances * (1 + 2.0**-50)
-        ratios += np.abs(self._logs[:, None] - self._logs[None, :])
-        np.fill_diagonal(ratios, 0.0)
-        return float(ratios.max()) + 2 * law.slack
-
-    def log_ratio(self, first: int, second: int) -> float:
-        """An upper bound on sup over outputs of |log q(z|first) - log q(z|second)|."""
-        return self.law.log_ratio(first, second)
-
-    def expected_error(self, prior: Floats) -> float:
-        """√E|z - f(s)|² of the raw output under the prior, in lattice units."""
-        return self.law.expected_error(prior)
-
-    def near(self, state: int, members: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """For each member whether it is the state itself or joined to it: those ε speaks about."""
-        law = self.law
-        row = law.distances[law.place[state]]
-        return np.asarray(row[law.place[np.flatnonzero(members)]] <= 1)

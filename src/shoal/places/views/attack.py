@@ -511,7 +511,7 @@ def _events_told(plan: Plan, track: Track, outputs: list[Any], wish: Wish) -> tu
     from shoal.noise.primitives import SeededRng
     from shoal.places.events import event_curve
     from shoal.places.machine import machine_of
-    from shoal.places.rehearsal import asked, unwatched
+    from shoal.places.rows import asked, unwatched
     from shoal.places.views.tracks import begun
 
     own = machine_of(plan).watch

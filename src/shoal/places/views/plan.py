@@ -184,7 +184,7 @@ def places_object(plan: Plan) -> dict[str, Any]:
 def events_object(plan: Plan) -> dict[str, Any] | None:
     """What streams of made-up walks show and tell under a plan that watches events; else None."""
     from shoal.places.machine import machine_of
-    from shoal.places.rehearsal import rehearsed
+    from shoal.places.rows import rehearsed
 
     watch = machine_of(plan).watch
     if watch is None:
@@ -335,7 +335,7 @@ class Horizon(NamedTuple):
 def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
     """What a stream of ordinary noise tells about a position over time."""
     from shoal.additive.choice import choose
-    from shoal.places.rehearsal import unwatched
+    from shoal.places.rows import unwatched
 
     task = request.task
     epsilon = request.epsilon() if eta is None else positive(eta, "--eta")
@@ -379,7 +379,7 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
     """
     from shoal.noise.primitives import SeededRng
     from shoal.places.machine import machine_of
-    from shoal.places.rehearsal import walked
+    from shoal.places.rows import walked
     from shoal.places.stream import LocationStream
 
     length = machine_of(plan).runtime.motion.length
@@ -402,7 +402,7 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
 def event_rows(plan: Plan, asked: Plan) -> list[dict[str, Any]]:
     """What streams of made-up walks under `plan` tell of the events that `asked` names."""
     from shoal.places.machine import machine_of
-    from shoal.places.rehearsal import rehearsed
+    from shoal.places.rows import rehearsed
 
     watch = machine_of(asked).watch
     if watch is None:

@@ -13,11 +13,10 @@ import numpy as np
 from shoal.core.errors import DataError, InputError
 from shoal.core.registry import dumps
 from shoal.data.positions import positions
-from shoal.places.formats import is_track, read_track
+from shoal.places.formats import geojson, is_track, read_track
 from shoal.places.map import SquareGrid
 from shoal.places.tracks import Track, TrackColumns, tracks_of
 from shoal.places.walk import SparseChain, fit_grid
-from shoal.places.zones import geojson
 from shoal.studio.bench import number, text
 from shoal.studio.tables import chosen, counted
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.location import town, walk
 from shoal.additive.choice import calibrate
-from shoal.attacks.hidden_walk import follow
+from shoal.attacks.codes import follow
 from shoal.chains.hidden import motion_of
 from shoal.core.codec import Floats
 from shoal.noise.primitives import SeededRng

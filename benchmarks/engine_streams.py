@@ -21,9 +21,8 @@ from shoal.core.plan import Plan
 from shoal.jobs import local
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job
-from shoal.jobs.live import Live, LiveReading
-from shoal.jobs.replayable_rng import KeyedRng
-from shoal.jobs.spark_streams import advanced
+from shoal.jobs.live import KeyedRng, Live, LiveReading
+from shoal.jobs.spark import advanced
 from shoal.places.jobs import grid_in_km
 from shoal.places.packed import read_state
 from shoal.places.stream import LocationStream

@@ -24,8 +24,7 @@ from shoal.core.charge import SystemRng
 from shoal.events.event import visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import difference_body, symmetric_hull
-from shoal.noise.knorm import LatticeKNorm
-from shoal.noise.staircase import Staircase
+from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.places.machine import LocationMachine
 from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement, measurement

@@ -16,9 +16,8 @@ import numpy as np
 from shoal.core.codec import Floats, Ints
 from shoal.geometry.body import Body, symmetric_hull
 from shoal.noise.graph_exponential import graph_exponential
-from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.primitives import LatticeNoise
-from shoal.noise.staircase import Staircase
 from studies.report import Report, Table
 
 CASES = (

@@ -16,8 +16,7 @@ import numpy as np
 from shoal.additive.choice import calibrate
 from shoal.additive.mixture import mixture_loss
 from shoal.additive.queries import count
-from shoal.attacks.beliefs import attack, by_knowledge
-from shoal.attacks.seen import laplace_sum, suppressed
+from shoal.attacks.beliefs import attack, by_knowledge, laplace_sum, suppressed
 from shoal.audit.exact import audit_noise
 from shoal.chains.model import MarkovChain, stationary_law
 from shoal.core.codec import Floats

@@ -13,8 +13,7 @@ import numpy as np
 from shoal.additive.choice import MECHANISMS, calibrate
 from shoal.additive.lift import Leakage
 from shoal.additive.plans import Measured
-from shoal.additive.queries import ExternalQuery, count, histogram
-from shoal.additive.running import RunningStream, in_steps
+from shoal.additive.queries import ExternalQuery, RunningStream, count, histogram, in_steps
 from shoal.chains.closeness import Closeness
 from shoal.chains.fit import PrivateFit
 from shoal.chains.model import MarkovChain
@@ -31,10 +30,9 @@ from shoal.events.event import sequence, stay, visit
 from shoal.events.secrets import Events
 from shoal.geometry.body import symmetric_hull
 from shoal.networks.closeness import SecretCloseness
-from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.laplace import ZeroSumLaplace
 from shoal.noise.primitives import SeededRng
-from shoal.noise.staircase import Staircase
 from shoal.places.machine import LocationMachine
 from shoal.places.map import HexGrid, RoadMap
 from shoal.places.stream import LocationStream

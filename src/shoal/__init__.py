@@ -120,10 +120,10 @@ if TYPE_CHECKING:
     from shoal.events.secrets import (
         Events as Events,
     )
-    from shoal.jobs.files import (
+    from shoal.jobs.local import (
         release_files as release_files,
     )
-    from shoal.jobs.spark_streams import (
+    from shoal.jobs.spark import (
         live_stream as live_stream,
     )
     from shoal.ledger.budget import (
@@ -264,8 +264,8 @@ NAMES = {
         "visit",
     ),
     "events.secrets": ("Events",),
-    "jobs.files": ("release_files",),
-    "jobs.spark_streams": ("live_stream",),
+    "jobs.local": ("release_files",),
+    "jobs.spark": ("live_stream",),
     "ledger.budget": ("budget",),
     "ledger.store": ("Session", "open_ledger"),
     "networks.bayesnet": ("BayesNet",),

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.attacks.beliefs import attack
-from shoal.attacks.seen import laplace_variables
+from shoal.attacks.beliefs import attack, laplace_variables
 from shoal.chains.model import MarkovChain
 from shoal.core.registry import dumps
 from shoal.networks.contagion import Contagion

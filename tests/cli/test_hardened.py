@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli import app
 from shoal.core.errors import DataError, InputError
-from shoal.data import parquet
-from shoal.data.parquet import PIECE
+from shoal.data import frames as tables
+from shoal.data.frames import PIECE
 from shoal.jobs import local
 from shoal.jobs.inputs import InputFile, Layout, frames
 from shoal.jobs.job import load_job
@@ -175,9 +175,9 @@ def test_a_small_file_of_many_rows_is_not_read_whole(
             sizes.append(frame.height)
             yield frame
 
-    read = parquet.parquet_frames
-    monkeypatch.setattr(parquet, "parquet_frames", seen)
-    monkeypatch.setattr(parquet, "MOST_BYTES", 100 * PIECE)
+    read = tables.parquet_frames
+    monkeypatch.setattr(tables, "parquet_frames", seen)
+    monkeypatch.setattr(tables, "MOST_BYTES", 100 * PIECE)
     command = ("release", "spec.toml", "bomb.parquet", "-o", "o.json")
     assert "bytes when unpacked; release them as a job" in refused(run(*command))
     assert sizes == [PIECE, PIECE]

@@ -14,8 +14,7 @@ import pytest
 
 from shoal.additive.choice import calibrate, choose
 from shoal.additive.queries import count, weighted_sum
-from shoal.attacks.beliefs import attack
-from shoal.attacks.seen import EntriesSeen
+from shoal.attacks.beliefs import EntriesSeen, attack
 from shoal.audit.case import finite_loss
 from shoal.audit.exact import audit, audit_noise
 from shoal.core.codec import Floats

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.additive.queries import count
-from shoal.audit.witness import product_peak
+from shoal.audit.case import product_peak
 from shoal.chains.model import MarkovChain, spectral_gap, stationary_law
 from shoal.chains.quilt.scale import bound_scale
 from shoal.core.codec import Floats

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import MECHANISMS, verify_promise
-from shoal.attacks.beliefs import attack
-from shoal.attacks.seen import suppressed
+from shoal.attacks.beliefs import attack, suppressed
 from shoal.audit.exact import audit
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.attacks.beliefs import attack, most_likely
-from shoal.attacks.seen import EntriesSeen, Seen, laplace_variables
+from shoal.attacks.beliefs import EntriesSeen, Seen, attack, laplace_variables, most_likely
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.attacks.beliefs import attack, by_knowledge, most_likely
-from shoal.attacks.seen import EntriesSeen, Seen, laplace_sum
+from shoal.attacks.beliefs import EntriesSeen, Seen, attack, by_knowledge, laplace_sum, most_likely
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain

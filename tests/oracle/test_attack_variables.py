@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from shoal.additive.queries import count, histogram
-from shoal.attacks.beliefs import attack, most_likely
-from shoal.attacks.seen import EntriesSeen, Seen, laplace_sum, laplace_variables
+from shoal.attacks.beliefs import (
+    EntriesSeen,
+    Seen,
+    attack,
+    laplace_sum,
+    laplace_variables,
+    most_likely,
+)
 from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats

@@ -14,7 +14,6 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
-from shoal.audit.report import as_json
 from shoal.contexts.audit.witness import hide_chance
 from shoal.contexts.checks import search_budget
 from shoal.contexts.day import DayChain
@@ -159,8 +158,8 @@ def test_the_witness_is_a_stream_in_words() -> None:
     assert "–" in text
     assert "raises the belief in 'clinic' at slot" in text
     assert "to 100 %" in text
-    assert as_json(found)["worst_case"]["after"] == pytest.approx([1.0, 0.0])
-    assert None in as_json(found)["worst_case"]["output"]
+    assert found.as_json()["worst_case"]["after"] == pytest.approx([1.0, 0.0])
+    assert None in found.as_json()["worst_case"]["output"]
 
 
 def test_a_machine_that_may_remember_more_is_left_to_its_mechanism(

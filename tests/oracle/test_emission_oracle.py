@@ -14,9 +14,8 @@ from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.geometry.body import Body, difference_body, symmetric_hull
 from shoal.noise.graph_exponential import graph_exponential, hops
-from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.primitives import LatticeEmission, LatticeNoise
-from shoal.noise.staircase import Staircase
 from tests.bodies import log_density
 
 GRID = np.stack(np.meshgrid(np.arange(4), np.arange(3)), axis=-1).reshape(-1, 2)

@@ -98,8 +98,7 @@ def test_the_divided_release_tells_no_more_than_promised(entries: int) -> None:
 
 def test_an_attack_reads_what_was_drawn() -> None:
     """The value divided by 3 of 6 entries is attacked as the sum it stands for."""
-    from shoal.attacks.beliefs import attack
-    from shoal.attacks.seen import laplace_sum, released
+    from shoal.attacks.beliefs import attack, laplace_sum, released
 
     plan = mean_plan(6)
     assert isinstance(plan.body, Additive)

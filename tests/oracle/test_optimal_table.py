@@ -21,7 +21,7 @@ import shoal
 from shoal.additive import optimal_table
 from shoal.additive.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
 from shoal.additive.optimal_table import NAME, WHOLE, Tabulated
-from shoal.attacks.seen import released
+from shoal.attacks.beliefs import released
 from shoal.core.charge import AsEntryDP
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Model, Task

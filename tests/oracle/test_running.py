@@ -17,7 +17,7 @@ import pytest
 
 import shoal
 from shoal.additive import RunningStream, in_steps
-from shoal.additive.running import Running
+from shoal.additive.queries import Running
 from shoal.core.plan import Plan, UselessRelease
 
 EVERY = 2

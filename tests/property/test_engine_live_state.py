@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 from shoal.additive.choice import MECHANISMS, calibrated
 from shoal.core.errors import StoredError
 from shoal.core.registry import dumps, loads
-from shoal.jobs.live import Live, LiveReading
-from shoal.jobs.replayable_rng import KeyedRng
+from shoal.jobs.live import KeyedRng, Live, LiveReading
 from shoal.places.packed import (
     HEADER,
     VERSION,

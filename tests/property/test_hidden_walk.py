@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from shoal.attacks.hidden_walk import follow, likeliest, pushed, total
+from shoal.attacks.codes import follow, likeliest, pushed, total
 from shoal.chains.hidden import motion_of
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats

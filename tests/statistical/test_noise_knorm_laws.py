@@ -14,9 +14,8 @@ import pytest
 
 from shoal.geometry.body import symmetric_hull
 from shoal.noise.graph_exponential import graph_exponential
-from shoal.noise.knorm import LatticeKNorm
+from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.primitives import LatticeNoise, SeededRng
-from shoal.noise.staircase import Staircase
 from tests.bodies import knorm_points
 
 ERROR_RATE = 1e-6

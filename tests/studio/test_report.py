@@ -12,9 +12,8 @@ import pytest
 from shoal.audit.result import Audit
 from shoal.audit.statistical import Estimate
 from shoal.core.errors import InputError
-from shoal.studio import report
-from shoal.studio.bundle import views_source
-from shoal.studio.report import as_html
+from shoal.studio import props
+from shoal.studio.props import as_html, views_source
 from tests.studio.conftest import PATIENCE_MS, STATIC, shot
 from tests.unit.test_audit_report import computed, sampled, streamed
 
@@ -53,7 +52,7 @@ def test_the_page_stands_alone(name: str, built: bool, monkeypatch: pytest.Monke
             raise InputError("the views were not built")
         return 'console.log("<\\/script>")'
 
-    monkeypatch.setattr(report, "views_source", source)
+    monkeypatch.setattr(props, "views_source", source)
     found = FOUND[name]
     page = as_html(found, title="A & B")
     checker = Checker()

@@ -14,12 +14,16 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import LinearQuery, count, histogram, weighted_sum
-from shoal.attacks.beliefs import Beliefs, attack, belief_over_time, entropy, most_likely
-from shoal.attacks.seen import (
+from shoal.attacks.beliefs import (
+    Beliefs,
     EntriesSeen,
     Seen,
     SumSeen,
+    attack,
+    belief_over_time,
+    entropy,
     laplace_sum,
+    most_likely,
     one_number,
     released,
     suppressed,

@@ -13,10 +13,9 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted_sum
-from shoal.audit.case import finite_loss
+from shoal.audit.case import VectorPeak, finite_loss
 from shoal.audit.exact import audit, audit_noise
 from shoal.audit.statistical import audit_black_box
-from shoal.audit.witness import VectorPeak
 from shoal.chains.families import AnyInitialLaw
 from shoal.chains.model import MarkovChain
 from shoal.core.errors import InputError, Refused
@@ -131,12 +130,12 @@ def test_facts_that_never_hold_tell_nothing() -> None:
 
 def test_a_witness_beyond_the_upper_bound_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the supremum too small by a mistake, what was seen must still be reported."""
-    from shoal.audit import witness
+    from shoal.audit import case
     from shoal.chains.audit import sums
     from shoal.networks import audit as tables
 
     def halved(*given: Any, **rest: Any) -> VectorPeak:
-        peak = witness.product_peak(*given, **rest)
+        peak = case.product_peak(*given, **rest)
         return peak._replace(value=peak.value / 2, slack=0.0)
 
     query = histogram(CHAIN.states)

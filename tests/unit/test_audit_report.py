@@ -11,7 +11,6 @@ import pytest
 from shoal.additive.choice import MECHANISMS
 from shoal.additive.queries import count
 from shoal.audit.exact import audit, audit_noise
-from shoal.audit.report import as_json
 from shoal.audit.result import Audit
 from shoal.audit.statistical import Estimate, audit_black_box
 from shoal.chains.model import MarkovChain
@@ -41,7 +40,7 @@ def sampled() -> Estimate:
 
 @pytest.mark.parametrize("found", [computed(), sampled()], ids=["computed", "sampled"])
 def test_json_is_json(found: Audit | Estimate) -> None:
-    data = json.loads(json.dumps(as_json(found), allow_nan=False))
+    data = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert data["promised"] == 1.0
     assert data["violated"] == found.violated
     assert data["verdict"] == found.verdict
@@ -51,9 +50,9 @@ def test_json_is_json(found: Audit | Estimate) -> None:
 
 
 def test_json_tells_exact_from_interval() -> None:
-    assert as_json(computed())["kind"] == "exact"
-    assert as_json(sampled())["kind"] == "black-box"
-    assert as_json(computed())["worst_case"]["output"] == [None]  # beyond everything possible
+    assert computed().as_json()["kind"] == "exact"
+    assert sampled().as_json()["kind"] == "black-box"
+    assert computed().as_json()["worst_case"]["output"] == [None]  # beyond everything possible
 
 
 def streamed() -> Audit:
@@ -64,7 +63,7 @@ def streamed() -> Audit:
 
 def test_adversaries_who_know_less_are_in_every_form_of_a_report() -> None:
     found = streamed()
-    listed = json.loads(json.dumps(as_json(found)))["adversaries"]
+    listed = json.loads(json.dumps(found.as_json()))["adversaries"]
     assert [one["challenge"] for one in listed] == [
         "nothing to learn",
         "LC1 and LC2",
@@ -73,7 +72,7 @@ def test_adversaries_who_know_less_are_in_every_form_of_a_report() -> None:
     assert [one["covered"] for one in listed] == [True, True, False]
     assert listed[0]["after"] - listed[0]["before"] == pytest.approx(listed[0]["rise"])
     assert "Adversaries: an adversary who knows the chain" in found.describe()
-    assert as_json(computed())["adversaries"] == []
+    assert computed().as_json()["adversaries"] == []
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
@@ -87,7 +86,7 @@ def test_a_box_without_numbers_has_pictures_and_json(value: float | None) -> Non
         lengths=(1,),
     )
     assert found.violated
-    assert "nan" not in json.dumps(as_json(found), allow_nan=False).lower()
+    assert "nan" not in json.dumps(found.as_json(), allow_nan=False).lower()
     assert "nan" not in json.dumps(audit_densities(found), allow_nan=False).lower()
 
 
@@ -96,6 +95,6 @@ def test_an_interval_without_an_upper_end_is_json() -> None:
     chain = MarkovChain.of([[0, 1], [1, 0]], initial=[0.5, 0.5])
     found = audit_noise(count(chain.states, "1"), EachEntry(), chain, scale=3, claimed=1)
     assert math.isinf(found.upper)
-    assert json.loads(json.dumps(as_json(found), allow_nan=False))["upper"] is None
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["upper"] is None
     assert audit_densities(found)["losses"][-1]["value"] is None
     assert found.verdict == "not decided"

@@ -16,9 +16,9 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.plan import Plan
 from shoal.jobs import local
 from shoal.jobs.drawing import seeded_source
-from shoal.jobs.files import release_files
 from shoal.jobs.inputs import Layout
 from shoal.jobs.job import Job, load_job
+from shoal.jobs.local import release_files
 from shoal.jobs.report import JobReport
 from shoal.ledger import open_ledger
 from shoal.places.jobs import degrees, grid_in_km, names_at

@@ -16,9 +16,8 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.jobs.live import Live, LiveReading
-from shoal.jobs.replayable_rng import KeyedRng, stream_key
-from shoal.jobs.spark_streams import STATE, advanced
+from shoal.jobs.live import KeyedRng, Live, LiveReading, stream_key
+from shoal.jobs.spark import STATE, advanced
 from shoal.ledger import open_ledger
 from shoal.places.jobs import grid_in_km
 from tests.engine_jobs import plan as histogram_plan

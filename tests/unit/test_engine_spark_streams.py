@@ -17,9 +17,8 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
-from shoal.jobs.live import Live, LiveReading
-from shoal.jobs.replayable_rng import stream_key
-from shoal.jobs.spark_streams import KEY, PROVIDER, ROCKS, checkpoint_key, live_stream
+from shoal.jobs.live import Live, LiveReading, stream_key
+from shoal.jobs.spark import KEY, PROVIDER, ROCKS, checkpoint_key, live_stream
 from shoal.ledger import open_ledger
 from tests.engine_spark import GROUP, spark_session  # noqa: F401
 from tests.locations import running_task, town_task

@@ -11,13 +11,14 @@ import pytest
 
 from shoal.additive.choice import calibrate
 from shoal.additive.queries import count, histogram
-from shoal.attacks.beliefs import attack, most_likely
-from shoal.attacks.seen import (
+from shoal.attacks.beliefs import (
     EntriesSeen,
     Seen,
     VariablesSeen,
+    attack,
     laplace_sum,
     laplace_variables,
+    most_likely,
     released,
 )
 from shoal.audit.exact import audit

@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 from shoal.core.errors import InputError
 from shoal.geometry.body import Body, symmetric_hull
 from shoal.noise import knorm_kernels as kernels
-from shoal.noise.knorm import LatticeKNorm, Uniform, exact_attempt, geometric
+from shoal.noise.knorm import (
+    LatticeKNorm,
+    Staircase,
+    Uniform,
+    best_width,
+    exact_attempt,
+    geometric,
+    radial_moment,
+)
 from shoal.noise.primitives import LatticeEmission, SeededRng, SystemRng, exp_bounds
-from shoal.noise.staircase import Staircase, best_width, radial_moment
 
 BODIES = {
     "paper": symmetric_hull([[4, 1], [3, 0], [1, -1], [1, 1]]),

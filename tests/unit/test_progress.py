@@ -9,8 +9,7 @@ import pytest
 
 import shoal
 from shoal.additive import choice
-from shoal.attacks.beliefs import attack
-from shoal.attacks.seen import released
+from shoal.attacks.beliefs import attack, released
 from shoal.core.progress import heard, told
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     )
     from shoal.additive.queries import (
         LinearQuery as LinearQuery,
+        RunningStream as RunningStream,
         consistent as consistent,
+        in_steps as in_steps,
         non_negative as non_negative,
         simplex as simplex,
-    )
-    from shoal.additive.running import (
-        RunningStream as RunningStream,
-        in_steps as in_steps,
     )
 
 FAMILY = Family(
@@ -48,7 +46,7 @@ FAMILY = Family(
         "shoal.noise.laplace:ZeroSumLaplace",
         "shoal.geometry.body:Body",
         "shoal.noise.knorm:LatticeKNorm",
-        "shoal.noise.staircase:Staircase",
+        "shoal.noise.knorm:Staircase",
         "shoal.additive.queries:LinearQuery",
         "shoal.core.task:EachEntry",
         "shoal.additive.plans:LaplaceCertificate",
@@ -65,10 +63,10 @@ FAMILY = Family(
         "shoal.additive.plans:Measured",
         "shoal.additive.lift:Leakage",
         "shoal.additive.queries:ExternalQuery",
-        "shoal.additive.running:InSteps",
-        "shoal.additive.running:Running",
-        "shoal.additive.running:RunningState",
-        "shoal.additive.running:RunningStream",
+        "shoal.additive.queries:InSteps",
+        "shoal.additive.queries:Running",
+        "shoal.additive.queries:RunningState",
+        "shoal.additive.queries:RunningStream",
         "shoal.additive.optimal_table:Tabulated",
         "shoal.additive.optimal_table:OptimalTableCertificate",
     ),
@@ -86,9 +84,9 @@ FAMILY = Family(
     },
     bodies={
         "additive": "shoal.audit.exact:additive_audit",
-        "measured": "shoal.audit.bounds:measured_audit",
+        "measured": "shoal.audit.exact:measured_audit",
         "running": "shoal.audit.exact:running_audit",
-        "tabulated": "shoal.audit.tabulated:tabulated_audit",
+        "tabulated": "shoal.audit.exact:tabulated_audit",
     },
     secrets_sections={
         "each-entry": "shoal.spec.fields:EachEntrySecrets",
@@ -113,8 +111,9 @@ NAMES = {
         "consistent",
         "non_negative",
         "simplex",
+        "RunningStream",
+        "in_steps",
     ),
-    "additive.running": ("RunningStream", "in_steps"),
 }
 
 __all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table

@@ -1,4 +1,4 @@
-"""What an audit of noise is about: a query, noise, secrets, one model; losses of small tables."""
+"""What an audit of noise is about, losses of small tables, and the output that tells most."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from itertools import permutations
+from itertools import combinations, permutations, product
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.mixture import evaluation_slack, smoothed
 from shoal.additive.queries import LinearQuery
-from shoal.audit.result import TOLERANCE
-from shoal.core.codec import Floats, Ints
+from shoal.audit.result import TOLERANCE, Witness
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Noise
 from shoal.core.task import Model, Secrets, each_entry
+from shoal.core.walk import Coded, by_value, joint_evidence
 from shoal.networks.pairs import Event, named_pairs
 from shoal.networks.queries import VariableSum
 from shoal.networks.table import JointTable
@@ -216,3 +218,295 @@ def _checked(table: JointTable, release: npt.ArrayLike) -> Floats:
     if not ((flat >= 0).all() and np.abs(flat.sum(axis=1) - 1).max() <= 1e-9):
         raise InputError("release must hold a law of the outputs for every outcome")
     return flat
+
+
+# From an output to what an adversary believes: the checkable half of every audit.
+#
+# The output that tells most of a noisy vector with finitely many answers is a finite maximum.
+
+
+class VectorPeak(NamedTuple):
+    """The largest log-ratio, what rounding may hide, the two secrets, and where (lattice steps)."""
+
+    value: float
+    slack: float = 0.0
+    pair: tuple[int, int] = (0, 0)
+    output: Floats = np.zeros(0)
+
+
+NOTHING = VectorPeak(-math.inf)
+
+
+def product_size(answers: Ints) -> int:
+    """How many points the grid of support coordinates has."""
+    return math.prod(len(np.unique(column)) for column in answers.T)
+
+
+def product_peak(
+    answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None
+) -> VectorPeak:
+    """The loss of independent Laplace noise on each coordinate, over all outputs.
+
+    max over pairs (s, s') and outputs z of log Σ_c P(c|s) K(z-c) / Σ_c P(c|s') K(z-c), with
+    K(v) = exp(-decay·|v|_1), answers (n, labels) in lattice steps and laws (secrets, n) in logs.
+    In one coordinate, between two neighbouring answers, both sums have the form A e^w + B e^-w,
+    so their ratio is monotone: the supremum is on the grid of the answers' coordinates, whose
+    outermost points stand for everything beyond. All pairs by default. MATHS section 2.
+    """
+    axes = [np.unique(column) for column in answers.T]
+    place = tuple(
+        np.searchsorted(axis, column) for axis, column in zip(axes, answers.T, strict=True)
+    )
+    grid = np.full((len(laws), *map(len, axes)), -math.inf)
+    grid[(slice(None), *place)] = laws
+    for number, axis in enumerate(axes, start=1):
+        along = np.moveaxis(grid, number, -1)
+        grid = np.moveaxis(smoothed(along, decay * axis.astype(np.float64), logs=True), -1, number)
+    found = _steepest(grid.reshape(len(laws), -1), pairs)
+    if found is None:
+        return NOTHING
+    value, pair, flat = found
+    where = np.unravel_index(flat, grid.shape[1:])
+    output = np.array(
+        [
+            -math.inf if i == 0 else math.inf if i == len(axis) - 1 else float(axis[i])
+            for axis, i in zip(axes, where, strict=True)
+        ]
+    )
+    return VectorPeak(value, _slack(answers, grid, decay), pair, output)
+
+
+def plane_size(answers: Ints) -> int:
+    """How many outputs `plane_peak` looks at, before those off the plane are dropped."""
+    low, high = _box(answers)
+    return math.prod((high - low + 1)[:-1].tolist())
+
+
+def plane_peak(answers: Ints, laws: Floats, decay: float, pairs: Bools | None = None) -> VectorPeak:
+    """The loss of Laplace noise that adds up to 0 over the coordinates, over all its outputs.
+
+    Outputs z are lattice points with the total of the answers. Where z_i is above every answer's
+    coordinate i and z_j below every coordinate j, one step of each towards the answers changes all
+    densities alike; so it is enough to look at z with no coordinate above all answers, or none
+    below: a finite set, and every one of its points is tried.
+    """
+    low, high = _box(answers)
+    total = int(answers[0].sum())
+    free = [np.arange(a, b + 1) for a, b in zip(low[:-1], high[:-1], strict=True)]
+    points = np.array(list(product(*free)), dtype=np.int64).reshape(-1, len(free))
+    last = total - points.sum(axis=1, keepdims=True)
+    outputs = np.hstack([points, last])[((last >= low[-1]) & (last <= high[-1]))[:, 0]]
+    distance = np.abs(outputs[:, None, :] - answers[None]).sum(axis=2)
+    density = np.stack([np.logaddexp.reduce(law - decay * distance, axis=1) for law in laws])
+    found = _steepest(density, pairs)
+    if found is None:
+        return NOTHING
+    value, pair, flat = found
+    output = outputs[flat].astype(np.float64)
+    return VectorPeak(value, _slack(answers, density, decay), pair, output)
+
+
+def _box(answers: Ints) -> tuple[Ints, Ints]:
+    """The least and largest coordinates an output need have, given the total."""
+    total = int(answers[0].sum())
+    low, high = answers.min(axis=0), answers.max(axis=0)
+    return (
+        np.minimum(low, total - (high.sum() - high)),
+        np.maximum(high, total - (low.sum() - low)),
+    )
+
+
+def _steepest(density: Floats, pairs: Bools | None) -> tuple[float, tuple[int, int], int] | None:
+    """The largest difference of two rows of log-densities, and where; impossible rows are -inf."""
+    possible = (density > -math.inf).any(axis=1)
+    best: tuple[float, tuple[int, int], int] | None = None
+    for top in np.flatnonzero(possible).tolist():
+        for bottom in np.flatnonzero(possible).tolist():
+            if top == bottom or (pairs is not None and not pairs[top, bottom]):
+                continue
+            gap = density[top] - density[bottom]
+            place = int(np.argmax(gap))
+            if best is None or gap[place] > best[0]:
+                best = (float(gap[place]), (top, bottom), place)
+    return best
+
+
+def _slack(answers: Ints, density: Floats, decay: float) -> float:
+    """What rounding can hide: that of one smoothing per coordinate."""
+    labels = answers.shape[1]
+    span = decay * float(np.ptp(answers, axis=0).max())
+    largest = float(np.abs(density[np.isfinite(density)]).max(initial=0.0))
+    return float(labels * evaluation_slack(span, len(answers), largest))
+
+
+WIDEST_ODDS = 60.0  # log-odds between two first states beyond which a start is as good as certain
+
+
+class Sighting(NamedTuple):
+    """An output of a walk of `nodes` nodes, and what it says about one entry.
+
+    `likelihood` is its log-likelihood by code; `output` in lattice steps above the least answer.
+    `pair` are the two values, the one it speaks for first (None: find them).
+    """
+
+    coded: Coded
+    nodes: int
+    entry: int
+    likelihood: Floats
+    output: Floats
+    pair: tuple[int, int] | None = None
+
+
+class LearnedPair(NamedTuple):
+    """What was learned about a pair of values, and under which initial law.
+
+    The true log-ratio is at least log_ratio - rounding.
+    """
+
+    log_ratio: float
+    pair: tuple[int, int]
+    before: tuple[float, float]
+    after: tuple[float, float]
+    initial: Floats
+    rounding: float = 0.0
+
+    @property
+    def certain(self) -> float:
+        """What was learned at least: rounding never counts as something learned."""
+        return max(self.log_ratio - self.rounding, 0.0)
+
+
+def beliefs(seen: Sighting) -> LearnedPair:
+    """The change of the odds that `seen` makes, evaluated from scratch at its one output."""
+    coded, walk = seen.coded, seen.coded.walk
+    node, shown = walk.place(seen.entry)
+    count = len(walk.values)
+    joint = by_value(joint_evidence(coded, seen.nodes, node, seen.likelihood), shown, count)
+    plain = Coded(walk, np.zeros(count, np.int64))
+    prior = by_value(joint_evidence(plain, node + 1, node, np.zeros(1)), shown, count)
+    if walk.initial is None:
+        found = _worst_start(joint, prior, seen.pair)
+    else:
+        with np.errstate(invalid="ignore"):
+            pair = seen.pair or _widest(joint[0] - prior[0])
+        found = _told(joint[0], prior[0], pair, walk.initial)
+    return found._replace(rounding=_rounding(seen, joint, prior))
+
+
+def witness(setting: AuditCase, seen: Sighting, belief: LearnedPair) -> Witness:
+    """The belief in words and numbers, for the report."""
+    walk = seen.coded.walk
+    entries = seen.nodes + walk.order - 1
+    start = ""
+    if walk.initial is None:
+        start = " that starts in " + _start_words(belief.initial, walk.values)
+    return Witness(
+        model=setting.index,
+        law=f"{setting.model.describe()}{start}, with data of {entries} entries",
+        subject=f"entry {seen.entry + 1}",
+        facts=tuple(repr(walk.values[v]) for v in belief.pair),  # type: ignore[arg-type]
+        labels=setting.query.labels,
+        output=setting.output(seen.output, entries),
+        unit=setting.query.unit,
+        before=belief.before,
+        after=belief.after,
+        log_ratio=belief.log_ratio,
+    )
+
+
+def laplace_likelihood(width: int, output: int, decay: float) -> Floats:
+    """-decay·|output - c| for the codes c = 0 … width-1, the log-density up to a constant."""
+    return -decay * np.abs(np.arange(width) - output)
+
+
+def _rounding(seen: Sighting, joint: Floats, prior: Floats) -> float:
+    """What rounding may have added: half a unit in the last place of each sum of logarithms.
+
+    A node takes one sum per state and three more; none of the logarithms that matter is larger
+    than those of the result.
+    """
+    sums = (seen.nodes + 4) * (seen.coded.walk.size + 3)
+    deepest = sum(float(np.abs(t[np.isfinite(t)]).max(initial=0.0)) for t in (joint, prior))
+    return 2.0**-53 * sums * (1.0 + deepest)
+
+
+def _told(joint: Floats, prior: Floats, pair: tuple[int, int], initial: Floats) -> LearnedPair:
+    top, bottom = pair
+    with np.errstate(invalid="ignore"):
+        ratio = _gap(joint[top] - prior[top], joint[bottom] - prior[bottom])
+    after = np.exp(joint - np.logaddexp.reduce(joint))
+    before = np.exp(prior - np.logaddexp.reduce(prior))
+    return LearnedPair(
+        ratio,
+        pair,
+        (float(before[top]), float(before[bottom])),
+        (float(after[top]), float(after[bottom])),
+        initial,
+    )
+
+
+def _widest(likelihood: Floats) -> tuple[int, int]:
+    """The values the output speaks most for and most against; nan marks impossible values."""
+    possible = np.where(np.isnan(likelihood), -math.inf, likelihood)
+    against = np.where(np.isnan(likelihood), math.inf, likelihood)
+    return int(np.argmax(possible)), int(np.argmin(against))
+
+
+def _gap(top: float, bottom: float) -> float:
+    """top - bottom, with impossible values (nan) as nothing learned."""
+    gap = float(top - bottom)
+    return -math.inf if math.isnan(gap) else gap
+
+
+def _worst_start(joint: Floats, prior: Floats, pair: tuple[int, int] | None) -> LearnedPair:
+    """The initial law under which the output tells most: it needs one or two first states.
+
+    Rows are first states. Mixtures of two are searched on a fine grid of log-odds, refined.
+    """
+    size, values = joint.shape
+    pairs = [pair] if pair else [(a, b) for a in range(values) for b in range(values) if a != b]
+    best: tuple[float, tuple[int, int], Floats] = (-math.inf, pairs[0], np.eye(size)[0])
+    for one, two in [*((y, y) for y in range(size)), *combinations(range(size), 2)]:
+        for chosen in pairs:
+            value, odds = _best_odds(joint[[one, two]], prior[[one, two]], chosen)
+            if value > best[0]:
+                initial = np.zeros(size)
+                initial[one] += 1 / (1 + math.exp(odds))
+                initial[two] += 1 / (1 + math.exp(-odds))
+                best = (value, chosen, initial)
+    _, chosen, initial = best
+    with np.errstate(divide="ignore"):
+        weight = np.log(initial)[:, None]
+    mixed = [np.logaddexp.reduce(weight + table, axis=0) for table in (joint, prior)]
+    return _told(mixed[0], mixed[1], chosen, initial)
+
+
+def _best_odds(joint: Floats, prior: Floats, pair: tuple[int, int]) -> tuple[float, float]:
+    """The largest log-ratio over mixtures of two first states, and the log-odds reaching it."""
+    low, high = -WIDEST_ODDS, WIDEST_ODDS
+    value, best = -math.inf, 0.0
+    for _ in range(6):
+        odds = np.linspace(low, high, 241)
+        weights = np.stack([-np.logaddexp(0, odds), -np.logaddexp(0, -odds)])[:, :, None]
+        mixed = [
+            np.logaddexp(weights[0] + table[0], weights[1] + table[1]) for table in (joint, prior)
+        ]
+        with np.errstate(invalid="ignore"):
+            given = mixed[0] - mixed[1]
+            ratios = given[:, pair[0]] - given[:, pair[1]]
+        ratios = np.where(np.isnan(ratios), -math.inf, ratios)
+        place = int(np.argmax(ratios))
+        if ratios[place] > value:
+            value, best = float(ratios[place]), float(odds[place])
+        reach = (high - low) / 100
+        low, high = best - reach, best + reach
+    return value, best
+
+
+def _start_words(initial: Floats, values: tuple[str, ...]) -> str:
+    parts = [
+        f"{values[state]!r} with probability {initial[state]:.3g}"
+        for state in np.flatnonzero(initial > 0)
+    ]
+    certain: Ints = np.flatnonzero(initial == 1)
+    return repr(values[int(certain[0])]) if certain.size else " or ".join(parts)

@@ -5,22 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from fractions import Fraction
+from itertools import islice, permutations, product
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from shoal.additive.choice import MECHANISMS, loss_as_drawn
-from shoal.additive.plans import eta_above, keeps_total
-from shoal.additive.queries import LinearQuery, linear
-from shoal.additive.running import Running
-from shoal.audit.bounds import learning_audit, least_upper
-from shoal.audit.case import AuditCase
-from shoal.audit.result import ASSUMED, NOT_CHECKED, Audit, Finding
-from shoal.core.codec import kind_of
-from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.additive.optimal_table import Tabulated
+from shoal.additive.plans import Measured, Rounds, eta_above, keeps_total
+from shoal.additive.queries import LinearQuery, Running, linear
+from shoal.audit.case import AuditCase, finite_loss
+from shoal.audit.result import ASSUMED, NOT_CHECKED, TOLERANCE, Audit, Finding, Witness
+from shoal.core.codec import Floats, kind_of
+from shoal.core.errors import InputError, PromiseBroken, Refused, ShoalError
 from shoal.core.numbers import Number, positive, significant
 from shoal.core.plan import Additive, Plan
 from shoal.core.progress import cut_short
 from shoal.core.registry import Table, hook
-from shoal.core.task import Model, Query, Secrets, Task, as_family
+from shoal.core.task import (
+    EachEntry,
+    EntryLift,
+    Model,
+    Query,
+    Quilts,
+    Secrets,
+    Task,
+    as_family,
+    each_entry,
+)
+from shoal.core.walk import Coded, Walk, backward, by_value, forward
 from shoal.networks.queries import VariableSum, per_variable
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
@@ -230,3 +244,253 @@ def _measure(value: object, known: Table[Measure], what: str) -> Measure:
             f"{', '.join(known)}"
         )
     return known[kind]
+
+
+# Upper bounds on what any release that is eta-DP for one entry tells, and audits by them alone.
+
+
+VOUCHED = "the upper bound by itself: it is the mechanism's own evaluation of its promise"
+
+
+def entry_bound(model: Model, query: Query | None, eta: Fraction) -> float:
+    """The least of the bounds that apply to `model`; inf when none does.
+
+    Group privacy, the lift, quilts, or mixing alone: each holds for every release that is eta-DP
+    for one entry, whatever was asked; the lift also uses how far apart two values of an entry
+    move the answer of `query`.
+    """
+    group = math.inf if model.tied is None else eta_above(model.tied * eta)
+    said = [model.lift(query), model.quilts()]
+    bounds = [bound for bound in said if not isinstance(bound, str)]
+    mixing = model.mixing()
+    if not bounds and not isinstance(mixing, str):
+        bounds = [mixing]
+    return min([group, *(_attempt(bound, eta_above(eta)) for bound in bounds)])
+
+
+def least_upper(setting: AuditCase, computed: float = math.inf) -> tuple[float, tuple[str, ...]]:
+    """The least upper bound at hand, and a note when only the mechanism vouches for it.
+
+    `computed` is what the auditor found by itself; the bounds for any entry-level release are
+    asked only where that is no help.
+    """
+    own = computed
+    if computed > (setting.promised or 0.0):
+        if each_entry(setting.secrets):
+            own = min(own, entry_bound(setting.model, setting.query, setting.eta))
+        else:
+            own = min(own, _bound_about(setting))
+    if setting.known < own * (1 - TOLERANCE):
+        return setting.known, (VOUCHED,)
+    return own, ()
+
+
+def _bound_about(setting: AuditCase) -> float:
+    """The lift for secrets that are not single entries; inf where the model has none."""
+    found = setting.model.lift_about(setting.query, setting.secrets)
+    return math.inf if isinstance(found, str) else _attempt(found, eta_above(setting.eta))
+
+
+def _attempt(bound: EntryLift | Quilts, eta: float) -> float:
+    try:
+        return bound.loss(eta)
+    except ShoalError:
+        return math.inf
+
+
+class _Known(NamedTuple):
+    """A release that is eta-DP for one entry: its name, and on whose word."""
+
+    name: str
+    eta: Fraction
+    word: str
+
+
+def measured_audit(plan: Plan, curve: bool) -> Audit:
+    """A mechanism from outside: its bound is known, what it really tells only sampling can say."""
+    body = plan.body
+    assert isinstance(body, Measured)
+    word = f"{body.name} is {significant(eta_above(body.eta))}-DP for one entry"
+    return _bounded(plan, _Known(f"{plan.mechanism} of {body.name}", body.eta, word))
+
+
+def learning_audit(plan: Plan, curve: bool) -> Audit:
+    """Noise on an answer that is no sum over entries, in rounds or at once: the same bound.
+
+    How far one entry moves the answer is the query's own proof; rounds add up (Dwork & Roth 2014,
+    Section 3.5).
+    """
+    body = plan.body
+    assert isinstance(body, Additive)
+    moved = f"{significant(body.query.lipschitz)} {body.query.unit}"
+    rounds = ", all rounds together," if isinstance(body, Rounds) else ""
+    word = f"one entry moves the answer{rounds} by at most {moved}"
+    return _bounded(plan, _Known(plan.mechanism, body.eta, word))
+
+
+def _bound(plan: Plan, model: Model, eta: Fraction) -> float:
+    """The least bound for any release that is eta-DP, or for noise on a sum over tied records."""
+    least = entry_bound(model, plan.task.query, eta)
+    body = plan.additive
+    return least if body is None else min(least, model.noise_bound(body.query, body.noise))
+
+
+def _bounded(plan: Plan, known: _Known) -> Audit:
+    """Between nothing and the least bound for every release that is eta-DP for one entry."""
+    task, guarantee = plan.task, plan.guarantee
+    if not each_entry(task.secrets):
+        raise Refused(
+            f"the secrets are {task.secrets.describe()}; of this release only a bound for single "
+            "entries is known"
+        )
+    eta = eta_above(known.eta)
+    upper = max(_bound(plan, model, known.eta) for model in task.family)
+    claim = (eta, eta) if guarantee.notion == "entry-dp" else (0.0, upper)
+    return Audit(
+        mechanism=known.name,
+        asked=task.query.describe(),
+        protected=task.secrets.describe(),
+        notion=guarantee.notion,
+        promised=float(guarantee.amount),
+        claim=claim,
+        lower=0.0,
+        upper=upper,
+        entry_level=eta,
+        witness=None,
+        assumptions=(*ASSUMED, known.word),
+        not_checked=("what the release really tells: only sampling can say", *NOT_CHECKED),
+    )
+
+
+# What a table of laws tells: every output looked at, in logarithms, under every model.
+#
+# Shares nothing with the mechanism: series are followed forwards and backwards in logarithms, named
+# variables outcome by outcome, each answer asked of the query itself.
+
+
+ROUNDING = 1e-12  # of one log-ratio, relative to its size and added to it
+
+
+class Peak(NamedTuple):
+    """The largest log-ratio under one model: the two facts, the output's place, the beliefs."""
+
+    value: float
+    facts: tuple[str, str]
+    output: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+
+def tabulated_audit(plan: Plan, curve: bool) -> Audit:
+    """The true loss of a table of laws, the largest over the family."""
+    body, task = plan.body, plan.task
+    assert isinstance(body, Tabulated)
+    if not each_entry(task.secrets):
+        raise Refused(
+            f"the secrets are {task.secrets.describe()}; of a table of laws only what it tells of "
+            "single entries is measured"
+        )
+    found = [_peak(body, model) for model in task.family]
+    index = max(range(len(found)), key=lambda number: found[number].value)
+    worst = found[index]
+    slack = ROUNDING * (1.0 + abs(worst.value))
+    lower, upper = max(worst.value - slack, 0.0), worst.value + slack
+    return Audit(
+        mechanism=plan.mechanism,
+        asked=body.query.describe(),
+        protected=task.secrets.describe(),
+        notion=plan.guarantee.notion,
+        promised=float(plan.guarantee.amount),
+        claim=(lower, upper),
+        lower=lower,
+        upper=upper,
+        entry_level=math.inf if body.eta is None else eta_above(body.eta),
+        witness=_witness(body, task.family[index], index, worst) if worst.value > 0 else None,
+        assumptions=ASSUMED,
+        not_checked=NOT_CHECKED,
+    )
+
+
+def _peak(body: Tabulated, model: Model) -> Peak:
+    walk = model.walk()
+    if not isinstance(walk, str):
+        return _walk_peak(body, walk)
+    table: Any = model.written_out()
+    if isinstance(table, str):
+        raise Refused(f"the auditor has no way to measure a table of laws here: {table}")
+    laws = {a: np.array(row) / sum(row) for a, row in zip(body.answers, body.weights, strict=True)}
+    release = [
+        laws[body.query.evaluate(body.query.read(list(outcome)))[0]]
+        for outcome in product(*table.domains)
+    ]
+    shape = (*table.probability.shape, len(body.answers))
+    return Peak(*finite_loss(table, np.array(release).reshape(shape), EachEntry()))
+
+
+def _walk_peak(body: Tabulated, walk: Walk) -> Peak:
+    """The same for a series, output by output."""
+    query = linear(body.query)
+    if query is None or walk.initial is None:
+        raise Refused("the auditor follows sums over series with one initial law")
+    weights = np.array([row[0] for row in query.multiples()], dtype=np.int64)
+    coded = Coded(walk, weights - weights.min())
+    nodes = body.entries - walk.order + 1
+    pasts = list(islice(forward(coded, walk.initial), nodes))
+    nothing = np.zeros(coded.width(nodes))
+    before = _by_entry(coded, pasts, nothing, body.entries)
+    best = Peak(0.0, ("", ""), 0, (0.0, 0.0), (0.0, 0.0))
+    offset = int(weights.min()) * body.entries
+    for place in range(len(body.answers)):
+        told = np.full(len(nothing), -math.inf)
+        for answer, row in zip(body.answers, body.weights, strict=True):
+            told[answer - offset] = math.log(row[place] / sum(row)) if row[place] else -math.inf
+        after = _by_entry(coded, pasts, told, body.entries)
+        best = max(best, _steepest(walk, place, before, after), key=lambda peak: peak.value)
+    return best
+
+
+def _by_entry(coded: Coded, pasts: list[Floats], told: Floats, entries: int) -> Floats:
+    """log P(X_e = x, output) for every entry and value; sums that cannot be are left at -inf."""
+    walk = coded.walk
+    futures = list(backward(coded, len(pasts), told))[::-1]
+    states = [
+        np.logaddexp.reduce(past + future, axis=1)
+        for past, future in zip(pasts, futures, strict=True)
+    ]
+    rows = []
+    for entry in range(entries):
+        node, values = walk.place(entry)
+        rows.append(by_value(states[node], values, len(walk.values)))
+    return np.array(rows)
+
+
+def _steepest(walk: Walk, place: int, before: Floats, after: Floats) -> Peak:
+    best = Peak(-math.inf, ("", ""), place, (0.0, 0.0), (0.0, 0.0))
+    whole = np.logaddexp.reduce(after, axis=1)
+    for entry, (old, new) in enumerate(zip(before, after, strict=True)):
+        for x, y in permutations(np.flatnonzero(old > -math.inf).tolist(), 2):
+            if new[x] == -math.inf:
+                continue
+            gap = float((new[x] - old[x]) - (new[y] - old[y]))
+            if gap > best.value:
+                names = (f"X_{entry + 1} = {walk.values[x]}", f"X_{entry + 1} = {walk.values[y]}")
+                beliefs = [math.exp(float(old[v])) for v in (x, y)]
+                told = [math.exp(float(new[v] - whole[entry])) for v in (x, y)]
+                best = Peak(gap, names, place, (beliefs[0], beliefs[1]), (told[0], told[1]))
+    return best
+
+
+def _witness(body: Tabulated, model: Model, index: int, peak: Peak) -> Witness:
+    first, second = peak.facts
+    return Witness(
+        model=index,
+        law=model.describe(),
+        subject="the data",
+        facts=(f"'{first}'", f"'{second}'"),
+        labels=body.query.labels,
+        output=(float(body.answers[peak.output] * body.query.lattice),),
+        unit=body.query.unit,
+        before=peak.before,
+        after=peak.after,
+        log_ratio=peak.value,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from shoal.core.codec import Value
 from shoal.core.numbers import significant
@@ -192,6 +193,9 @@ class LesserAdversary(Value):
         )
 
 
+ADVERSARY = (*LesserAdversary.__dataclass_fields__, "exact")  # what JSON tells of each
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audit(Shown, Value):
     """The loss of a release under a family of models, measured, and the claim it is held to.
@@ -260,6 +264,24 @@ class Audit(Shown, Value):
             ("Not checked", _sentence(self.not_checked)),
         ]
         return "\n".join(f"{title}: {text}" for title, text in parts if text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything the audit says, as plain JSON data; null stands for infinity."""
+        seen = self.witness
+        worst = None
+        if seen is not None:
+            worst = plain(seen, "model", "law", "subject", "facts", "output")
+            worst |= {"output_in_words": seen.output_words()}
+            worst |= plain(seen, "before", "after", "log_ratio")
+        return {
+            "kind": "exact" if self.exact else "interval",
+            **plain(self, "mechanism", "notion", "promised", "verdict", "holds", "violated"),
+            **plain(self, "loss", "lower", "upper", "claim", "entry_level"),
+            "worst_case": worst,
+            "adversaries": [plain(one, *ADVERSARY) for one in self.adversaries],
+            **plain(self, "assumptions", "not_checked"),
+            "in_words": self.describe(),
+        }
 
     def _claim_words(self) -> str:
         if self.promised is None:
@@ -339,3 +361,14 @@ def _bound(value: float, unit: str) -> str:
 
 def _sentence(parts: tuple[str, ...]) -> str:
     return "; ".join(parts) + "." if parts else ""
+
+
+def plain(value: Any, *names: str) -> dict[str, Any]:
+    """These attributes as JSON data: tuples as lists, null for what is not finite."""
+
+    def shown(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return [shown(one) for one in part]
+        return None if isinstance(part, float) and not math.isfinite(part) else part
+
+    return {name: shown(getattr(value, name)) for name in names}

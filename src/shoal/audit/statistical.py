@@ -23,7 +23,7 @@ from shoal.audit.black_box import (
     runner,
 )
 from shoal.audit.fact_pairs import DrawBudget, FactPair, Pool, laws
-from shoal.audit.result import factor
+from shoal.audit.result import factor, plain
 from shoal.audit.telling_events import TellingEvent, log_ratio_at_least
 from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints, Value
@@ -123,6 +123,20 @@ class Estimate(Value):
             ("Not checked", "; ".join(NOT_CHECKED) + "."),
         ]
         return "\n".join(f"{title}: {text}" for title, text in lines if text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything the audit says, as plain JSON data; null stands for infinity."""
+        return {
+            "kind": "black-box",
+            **plain(self, "notion", "promised", "verdict", "violated", "lower", "estimate"),
+            **plain(self, "confidence", "draws", "seed", "lengths"),
+            "refused_lengths": list(self.refused),
+            "worst_case": plain(
+                self, "model", "law", "subject", "facts", "event", "hits", "trials"
+            ),
+            "not_checked": list(NOT_CHECKED),
+            "in_words": self.describe(),
+        }
 
     def _looked(self) -> str:
         words = Looked(self.lengths, self.refused, self.beyond).describe()

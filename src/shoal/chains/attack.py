@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.codes import coded as as_code
-from shoal.attacks.seen import (
+from shoal.attacks.beliefs import (
+    Beliefs,
     Seen,
     SumSeen,
     VariableColumns,
@@ -17,6 +16,7 @@ from shoal.attacks.seen import (
     entries_seen,
     log_likelihood,
 )
+from shoal.attacks.codes import coded as as_code
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.progress import in_time, told

@@ -20,7 +20,7 @@ BAD_INPUT, OVER_BUDGET, BROKEN, UNREAD = 2, 3, 1, 141
 
 
 class Command(NamedTuple):
-    """Where a command lives (a module with a typer `app`) and what it does, in a line.
+    """Where a command lives (a module with a typer `app`, or module:name) and what it does.
 
     `examples` end its help where the module shows none of its own.
     """
@@ -28,6 +28,11 @@ class Command(NamedTuple):
     module: str
     summary: str
     examples: str = ""
+
+    def app(self) -> Any:
+        """The typer app, imported now."""
+        module, _, name = self.module.partition(":")
+        return getattr(import_module(module), name or "app")
 
 
 LEDGER_EXAMPLES = """\b
@@ -50,7 +55,9 @@ COMMANDS: dict[str, Command] = {
     "budget": Command(
         "shoal.cli.budget", "Say what each of many releases may spend, and how good it is."
     ),
-    "check": Command("shoal.cli.check", "Say whether a model describes data it was not fitted on."),
+    "check": Command(
+        "shoal.cli.fit:check_app", "Say whether a model describes data it was not fitted on."
+    ),
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
     "studio": Command("shoal.cli.studio", "See what leaks and choose, in a browser."),
@@ -62,7 +69,7 @@ COMMANDS: dict[str, Command] = {
         "shoal.cli.reproduce",
         "Make the papers' tables and figures again, with the paper's number beside ours.",
     ),
-    "spec-schema": Command("shoal.cli.schema", "Print the JSON Schema of a spec."),
+    "spec-schema": Command("shoal.cli.init:schema_app", "Print the JSON Schema of a spec."),
 }
 
 # names of earlier versions, for one version more: not in the help
@@ -91,7 +98,7 @@ class LazyGroup(TyperGroup):
         row = COMMANDS.get(OLD_NAMES.get(cmd_name, cmd_name))
         if row is None:
             return None
-        command = typer.main.get_command(import_module(row.module).app)
+        command = typer.main.get_command(row.app())
         command.name = cmd_name
         if row.examples and not getattr(command, "epilog", None):
             command.epilog = row.examples

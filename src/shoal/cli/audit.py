@@ -249,15 +249,13 @@ def _request(source: Path) -> Request:
 
 
 def _report(found: Audit | Estimate, html: Path | None, *, title: str, as_json: bool) -> None:
-    from shoal.audit.report import as_json as to_json
-
     if as_json:
-        show.print_json(to_json(found))
+        show.print_json(found.as_json())
     else:
         show.console().print(show.paragraphs(found.describe()))
     if html is not None:
         from shoal.data.write import atomic_write
-        from shoal.studio.report import as_html
+        from shoal.studio.props import as_html
 
         atomic_write(html, as_html(found, title=title))
         if not as_json:

@@ -171,3 +171,20 @@ kind = "histogram"           # or "count", "sum", "mean" (of numbers, or the mid
 epsilon = 1.0                # odds between two values of an entry change by e^epsilon at most
 mechanism = "best"           # the least noise that is proved; or a row `shoal plan` lists
 """
+
+
+# `shoal spec-schema`: the JSON Schema of a spec.
+
+
+schema_app = new_app()
+
+
+@schema_app.command(epilog="\b\nExample:\n  shoal spec-schema > spec.schema.json")
+def spec_schema() -> None:
+    """Print the JSON Schema of a spec.
+
+    Editors that know JSON Schema for TOML check and complete a spec with it.
+    """
+    from shoal.spec.document import schema_text
+
+    typer.echo(schema_text(), nl=False)

@@ -284,8 +284,7 @@ def _released(wish: ReleaseWish) -> None:
 
 def _release_once(plan: Plan, columns: NamedColumns, wish: ReleaseWish) -> None:
     """All of a file released at once: read, checked, charged, drawn, written, told."""
-    from shoal.cli.pauses import note_pauses
-    from shoal.cli.sources import ChargedTo, series_in, view_of
+    from shoal.cli.sources import ChargedTo, note_pauses, series_in, view_of
 
     view = view_of(plan)
     try:

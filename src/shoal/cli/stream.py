@@ -26,7 +26,7 @@ from shoal.cli.show import (
 from shoal.core.errors import DataError, InputError, StoredError
 
 if TYPE_CHECKING:
-    from shoal.additive.running import RunningStream
+    from shoal.additive.queries import RunningStream
     from shoal.core.charge import Rng
     from shoal.core.plan import Plan
     from shoal.ledger.store import SqlLedger
@@ -144,7 +144,7 @@ class CountLines:
     charged = True
 
     def __init__(self, plan: Plan, wish: StreamWish) -> None:
-        from shoal.additive.running import running
+        from shoal.additive.queries import running
 
         self._plan, self._wish = plan, wish
         self._every = running(plan).query.every
@@ -152,7 +152,7 @@ class CountLines:
             raise InputError("--clock is for the contexts of a day; drop it for other streams")
 
     def begin(self) -> RunningStream:
-        from shoal.additive.running import RunningStream
+        from shoal.additive.queries import RunningStream
 
         start = "0" if self._wish.start is None else self._wish.start
         if not start.isdecimal():

@@ -268,8 +268,8 @@ def fit_day(
     ("08:00-20:00", or all day) of the rows' own clock.
     """
     if slot is not None or columns:
-        start_minute, slot_minutes, _ = load("shoal.data.days:slots_of")(slot, hours)
-        days = load("shoal.data.days:day_traces")(days, slot, hours, **columns).days
+        start_minute, slot_minutes, _ = load("shoal.data.positions:slots_of")(slot, hours)
+        days = load("shoal.data.positions:day_traces")(days, slot, hours, **columns).days
     names, coded = _coded(days, states)
     if smoothing == "auto":
         smoothing = likeliest_smoothing(days, states=names, spread=spread)

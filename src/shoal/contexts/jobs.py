@@ -25,10 +25,8 @@ from shoal.core.registry import dumps, loads
 from shoal.events.window import SlotClock
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, source_of
-from shoal.jobs.live import UNUSABLE, Live, LiveReading, LiveRow
-from shoal.jobs.replayable_rng import KeyedRng
-from shoal.jobs.report import guarantee_of
-from shoal.jobs.shard import Made, Recipe, StreamJob, all_rows
+from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
+from shoal.jobs.report import Made, Recipe, StreamJob, all_rows, guarantee_of
 
 if TYPE_CHECKING:
     import polars as pl

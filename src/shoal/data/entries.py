@@ -17,8 +17,7 @@ from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.records import Sequences, label, labels, missing, sequences, shown_names
 from shoal.core.task import Task
-from shoal.data.frames import is_frame, library_of, to_polars, unused_levels
-from shoal.data.parquet import parquet_whole
+from shoal.data.frames import is_frame, library_of, parquet_whole, to_polars, unused_levels
 from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
 from shoal.data.rows import MISSING, Bins
 from shoal.data.table import (

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import DataError, InputError
-from shoal.data.frames import is_frame, to_polars
-from shoal.data.parquet import parquet_whole
+from shoal.data.frames import is_frame, parquet_whole, to_polars
 from shoal.data.rows import Bins, Wish, chosen
 from shoal.data.table import (
     Columns,

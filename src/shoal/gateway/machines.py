@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.additive.running import Running, RunningState, RunningStream, running
+from shoal.additive.queries import Running, RunningState, RunningStream, running
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
 from shoal.contexts.stream import advance as mask_step, open_day

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from shoal.core.charge import check_periods
 from shoal.core.errors import DataError, InputError, StoredError
 from shoal.core.records import shown_names
-from shoal.data.parquet import parquet_frames
+from shoal.data.frames import parquet_frames
 from shoal.data.read import scan
 from shoal.data.rows import Bins, check_missing, parse_where
 from shoal.data.times import check_calendar

@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
-from shoal.data.parquet import PIECE
+from shoal.data.frames import PIECE
 from shoal.jobs.inputs import BadFile, InputFile, Layout, frames, rows_in
 from shoal.jobs.job import Job
 from shoal.jobs.tidy import kinds_of, shard_of, tidy

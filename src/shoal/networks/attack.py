@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import DEEPEST_LINEAR
-from shoal.attacks.beliefs import Beliefs
-from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
-from shoal.attacks.seen import (
+from shoal.attacks.beliefs import (
+    Beliefs,
     EntriesSeen,
     Seen,
     SumSeen,
@@ -21,6 +20,7 @@ from shoal.attacks.seen import (
     entries_seen,
     log_likelihood,
 )
+from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.networks.bayesnet import BayesNet

@@ -9,10 +9,18 @@ from itertools import product
 import numpy as np
 
 from shoal.additive.mixture import evaluation_slack, smoothed
-from shoal.audit.bounds import entry_bound
-from shoal.audit.case import AuditCase, table_facts, table_secrets
+from shoal.audit.case import (
+    AuditCase,
+    VectorPeak,
+    plane_peak,
+    plane_size,
+    product_peak,
+    product_size,
+    table_facts,
+    table_secrets,
+)
+from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness, same
-from shoal.audit.witness import VectorPeak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.task import each_entry

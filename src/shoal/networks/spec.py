@@ -258,7 +258,7 @@ def _edges(section: ContagionModel, folder: Path) -> list[tuple[str, str]]:
 
 
 def _parquet(path: Path, name: str) -> Any:
-    from shoal.data.parquet import parquet_whole
+    from shoal.data.frames import parquet_whole
 
     try:
         table = parquet_whole(path, list)

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shoal.attacks.beliefs import Beliefs, Privacy, entropy
-from shoal.attacks.hidden_walk import follow, likeliest, on_states
+from shoal.attacks.codes import follow, likeliest, on_states
 from shoal.chains.hidden import Motion, motion_of
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused

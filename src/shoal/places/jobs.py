@@ -23,10 +23,8 @@ from shoal.events.law import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout
-from shoal.jobs.live import UNUSABLE, Live, LiveReading, LiveRow
-from shoal.jobs.replayable_rng import KeyedRng
-from shoal.jobs.report import guarantee_of
-from shoal.jobs.shard import Made, Recipe, StreamJob
+from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
+from shoal.jobs.report import Made, Recipe, StreamJob, guarantee_of
 from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
 from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, machine_of

@@ -27,9 +27,8 @@ from shoal.geometry.body import (
     symmetric_hull,
 )
 from shoal.noise.graph_exponential import GraphExponential, graph_exponential
-from shoal.noise.knorm import LatticeKNorm, noise_of
+from shoal.noise.knorm import LatticeKNorm, Staircase, noise_of
 from shoal.noise.primitives import EmissionLaw, LatticeEmission
-from shoal.noise.staircase import Staircase
 from shoal.places.policy import LocationSet, PolicyGraph, surrogates
 from shoal.places.queries import Measurement
 

@@ -84,7 +84,7 @@ FAMILY = Family(
     },
     serves=("networks",),
     bodies={
-        "rounds": "shoal.audit.bounds:learning_audit",
+        "rounds": "shoal.audit.exact:learning_audit",
     },
     models={
         "dependence": "shoal.records.audit:dependence_finding",

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.plans import eta_above, float_below
-from shoal.audit.bounds import entry_bound
 from shoal.audit.case import AuditCase
+from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused

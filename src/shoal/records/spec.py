@@ -124,7 +124,7 @@ def _edges(section: DependenceModel, folder: Path) -> Ints:
 def _read_edges(path: Path, name: str) -> Ints:
     import polars as pl
 
-    from shoal.data.parquet import parquet_whole
+    from shoal.data.frames import parquet_whole
 
     try:
         parquet = path.suffix == ".parquet"

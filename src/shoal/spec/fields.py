@@ -336,7 +336,7 @@ class SteppedQuery(QuerySection):
     def stepped(self, query: LinearQuery) -> Query:
         if self.every is None:
             return query
-        from shoal.additive.running import in_steps
+        from shoal.additive.queries import in_steps
 
         return in_steps(query, self.every)
 

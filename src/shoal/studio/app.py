@@ -29,7 +29,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from shoal.core.errors import InputError, ShoalError
-from shoal.studio.bundle import static_folder
+from shoal.studio.props import static_folder
 from shoal.studio.tables import SUFFIXES, room_of
 from shoal.studio.work import Work
 

@@ -30,8 +30,7 @@ from shoal.places.policy import LocationSet, PolicyGraph
 from shoal.places.queries import Measurement
 from shoal.places.stream import LocationStream
 from shoal.studio import props
-from shoal.studio.bundle import static_folder
-from shoal.studio.props import Props
+from shoal.studio.props import Props, static_folder
 from shoal.studio.rooms import budget, day, places, ties
 
 MOST_STATES = 400  # of a policy that is drawn as a graph

@@ -118,7 +118,7 @@ def peeked(file: Path) -> pl.DataFrame:
     """The first rows of a table: enough to guess what its columns are."""
     import polars as pl
 
-    from shoal.data.parquet import parquet_frames
+    from shoal.data.frames import parquet_frames
 
     try:
         match file.suffix.lower():

@@ -39,7 +39,7 @@ ACTS: dict[tuple[str, str], str] = {
     ("audit", "read"): "shoal.studio.rooms.audit:read",
     ("audit", "run"): "shoal.studio.rooms.audit:run",
     ("live", "ask"): "shoal.studio.rooms.live:ask",
-    ("take", "away"): "shoal.studio.take_away:take_away",
+    ("take", "away"): "shoal.studio.bench:take_away",
 }
 # what every process begins with: it is imported once, by the process that all others are forked off
 # (not polars and pyarrow, which start threads that a fork would lose)

@@ -13,10 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import smoothed
-from shoal.audit.bounds import least_upper
-from shoal.audit.case import AuditCase
+from shoal.audit.case import (
+    AuditCase,
+    VectorPeak,
+    plane_peak,
+    plane_size,
+    product_peak,
+    product_size,
+)
+from shoal.audit.exact import least_upper
 from shoal.audit.result import Finding, Witness
-from shoal.audit.witness import VectorPeak, plane_peak, plane_size, product_peak, product_size
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Walk

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.audit.bounds import least_upper
-from shoal.audit.case import AuditCase
+from shoal.audit.case import AuditCase, LearnedPair, Sighting, beliefs, witness
+from shoal.audit.exact import least_upper
 from shoal.audit.result import TOLERANCE, Finding
-from shoal.audit.witness import LearnedPair, Sighting, beliefs, witness
 from shoal.core.codec import Floats
 from shoal.core.walk import Coded, Walk, by_value, pushed
 from shoal.noise.laplace import is_zero_sum

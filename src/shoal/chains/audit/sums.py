@@ -10,21 +10,23 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import smoothed
-from shoal.audit.bounds import least_upper
-from shoal.audit.case import CLOSE, AuditCase, coprime
-from shoal.audit.result import TOLERANCE, Finding
-from shoal.audit.witness import (
+from shoal.audit.case import (
+    CLOSE,
     NOTHING,
+    AuditCase,
     LearnedPair,
     Sighting,
     VectorPeak,
     beliefs,
+    coprime,
     laplace_likelihood,
     plane_peak,
     plane_size,
     product_peak,
     witness,
 )
+from shoal.audit.exact import least_upper
+from shoal.audit.result import TOLERANCE, Finding
 from shoal.chains.audit.events import event_finding
 from shoal.chains.audit.extreme_outputs import beyond_finding, told_by_corners
 from shoal.chains.exact.sums import ChainSum, chain_sum

@@ -63,7 +63,7 @@ def timed_days(plan: Plan, data: str, columns: NamedColumns, who: str | None) ->
     import polars as pl
 
     from shoal.contexts.day import DayChain
-    from shoal.data.days import Slots, timed_rows, traces_of
+    from shoal.data.positions import Slots, timed_rows, traces_of
     from shoal.data.read import load, matching
     from shoal.data.times import holds_seconds
 

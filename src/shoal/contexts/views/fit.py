@@ -13,7 +13,7 @@ from shoal.core.errors import DataError, InputError
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
     from shoal.contexts.day import DayChain
-    from shoal.data.days import Traces
+    from shoal.data.positions import Traces
 
 
 class DayWish(NamedTuple):
@@ -37,7 +37,7 @@ def fit_contexts(
     """Fits, stores and reports the chain of a day; `options` are the fields of a DayWish."""
     from shoal.contexts.day import fit_day
     from shoal.core.registry import dumps
-    from shoal.data.days import slots_of, timed_rows, traces_of
+    from shoal.data.positions import slots_of, timed_rows, traces_of
     from shoal.data.write import atomic_write
 
     wish = DayWish(**options)

@@ -16,7 +16,7 @@ from shoal.core.plan import Plan
 from shoal.core.registry import loads
 from shoal.studio import props
 from shoal.studio.bench import request_of, text
-from shoal.studio.report import as_html
+from shoal.studio.props import as_html
 from shoal.studio.work import Say
 
 MOST = 16 * 2**20  # bytes of a spec or a plan

@@ -24,8 +24,8 @@ from shoal.core.charge import Rng
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
 from shoal.core.registry import dumps, loads
-from shoal.data.days import MINUTE, slots_of, timed_rows, traces_of
 from shoal.data.generate import phone_contexts
+from shoal.data.positions import MINUTE, slots_of, timed_rows, traces_of
 from shoal.data.synthetic.series import FIRST_HOUR
 from shoal.events.event import TimeEvent
 from shoal.events.secrets import Events

@@ -91,7 +91,7 @@ def in_time(what: str) -> None:
         raise OutOfTime(f"{what} was not over within {deadline.seconds:.3g} s; allow more time")
 
 
-def told(done: int, total: int) -> None:
+def told(done: int, total: int, what: str = "") -> None:
     """Say that `done` of `total` is done."""
     listener = _LISTENER.get()
     if listener is not None:

@@ -1,7 +1,8 @@
 """Sums over networks too large to convolve: laws from characteristic functions. Proof: large.md.
 
     φ_x(t) = E[ e^{itF} | X_v = x ]   for all variables v at once (`marginals`), at the roots of
-    unity, and P(F = c | X_v = x) from them: an absolute error for every mass, not a relative one.
+    unity, and P(F = c | X_v = x) from them: an absolute error for every mass, made small where it
+    would decide by weighing outcomes with e^{tilt·F} first.
 
 Where tables would still be too large, variables nothing else depends on are left out of the sum:
 what they would add lies in an interval of known length, and costs that length over the scale.
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +22,33 @@ from shoal.additive.mixture import NO_NOISE, TooLarge, evaluation_slack, smalles
 from shoal.additive.queries import LinearQuery
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
+from shoal.core.progress import OutOfTime, in_time, time_over, told
 from shoal.core.task import ScaleFound
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Elimination, elimination
 from shoal.networks.graph import ancestors, children_of
-from shoal.networks.marginals import SummingOrder, good_order, marginals, possible_values, roundings
+from shoal.networks.marginals import (
+    SummingOrder,
+    better_order,
+    good_order,
+    marginals,
+    possible_values,
+    roundings,
+)
 from shoal.networks.queries import VariableSum
 from shoal.networks.secret_laws import contributions
 
 MAX_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
 MAX_CELLS = 3e7  # of all tables of one run: some hundred megabytes
+WORTH_SEEKING, MOST_GAINED = 2e6, 8  # cells of orders worth seeking longer; what that may gain
 MOST_LEFT_OUT = 5  # at most one in so many variables is left out of a sum
 SMALLEST = 1e-250  # a less likely value has lost digits to underflow
 OPERATIONS = 8  # roundings of a double that one complex product and addition take, at most
+LEAST_DENSITY = 1e-280  # a smaller one has lost digits to underflow
+GAP = 1e-5  # relative width of the bounds of a loss that are narrowed no further
+TILTS = (0.2, 0.5, 1.0, 2.0, 4.0)  # over the typical weight: neighbours share their likely sums
+NARROW = 48  # a sum of fewer values is followed at all of them
+WORK = "the law of the sum over the network"
 NO_TAILS = (
     "the furthest any mass moves hangs on tails that are known up to an absolute error only in a "
     "network as large as this one; use exact"
@@ -41,34 +56,53 @@ NO_TAILS = (
 
 
 class SumLaws(NamedTuple):
-    """laws[s, c] = P(F = low + unit·c | secret s) up to `error` each, F over the variables kept.
+    """low[s, c] ≤ P(F = least + unit·c | secret s) ≤ high[s, c], F over the variables kept.
 
     `owner` is the variable each secret is about; the variables left out add between 0 and
     `left_out` lattice steps more, wherever 0 is.
     """
 
-    laws: Floats
+    low: Floats
+    high: Floats
     owner: Ints
     names: tuple[str, ...]
     unit: int
-    error: float
     left_out: int
 
     def interval(self, steps: float) -> tuple[float, float]:
         """lower ≤ loss ≤ upper of noise of scale `steps`, over all outputs and secrets."""
-        positions: Floats = np.arange(self.laws.shape[1], dtype=np.float64) * (self.unit / steps)
-        density = smoothed(self.laws, positions)
-        off = self.error * smoothed(np.ones((1, len(positions))), positions)
-        if not (density > 2.0 * off).all():
+        below, above = self.densities(steps)
+        if not (below > LEAST_DENSITY).all():
             return 0.0, math.inf
-        above, below = np.log(density + off), np.log(density - off)
-        first = np.flatnonzero(np.diff(self.owner, prepend=-1))
-        upper = np.maximum.reduceat(above, first) - np.minimum.reduceat(below, first)
-        lower = np.maximum.reduceat(below, first) - np.minimum.reduceat(above, first)
+        lower, upper = self._by_variable(below, above), self._by_variable(above, below)
+        count = self.low.shape[1]
         slack = evaluation_slack(
-            float(positions[-1]), len(positions), float(np.abs(below).max())
+            (count - 1) * self.unit / steps, count, float(-np.log(below.min()))
         ) + self.left_out / steps * (1.0 + 4.0 * UNIT)
         return max(float(lower.max()) - slack, 0.0), float(upper.max()) + slack
+
+    def widest(self, steps: float) -> tuple[int, int]:
+        """The secret and the output whose bounds decide the loss: those of a density furthest
+        apart, of the variable and at the output that tell most."""
+        below, above = self.densities(steps)
+        told = self._by_variable(above, below)
+        variable, output = np.unravel_index(int(told.argmax()), told.shape)
+        own = self.owner == np.unique(self.owner)[variable]
+        with np.errstate(divide="ignore"):
+            gap = np.where(own, np.log(above[:, output]) - np.log(below[:, output]), -math.inf)
+        return int(gap.argmax()), int(output)
+
+    def _by_variable(self, one: Floats, other: Floats) -> Floats:
+        """log of the largest of `one` over the least of `other`, by variable and output."""
+        first = np.flatnonzero(np.diff(self.owner, prepend=-1))
+        with np.errstate(divide="ignore"):
+            most = np.log(np.maximum.reduceat(one, first))
+            return np.asarray(most - np.log(np.minimum.reduceat(other, first)))
+
+    def densities(self, steps: float) -> tuple[Floats, Floats]:
+        """Bounds of f_s(u) at every value u of the sum."""
+        positions: Floats = np.arange(self.low.shape[1], dtype=np.float64) * (self.unit / steps)
+        return smoothed(self.low, positions), smoothed(self.high, positions)
 
 
 class LargeSums:
@@ -77,32 +111,46 @@ class LargeSums:
     def __init__(self, net: BayesNet, query: LinearQuery | VariableSum) -> None:
         self._net, self._query = net, query
 
-    @cached_property
-    def parts(self) -> tuple[SumLaws, ...]:
+    @property
+    def parts(self) -> tuple[FollowedSum, ...]:
         return sum_laws(self._net, self._query)
 
     def least_scale(self, epsilon: float) -> ScaleFound:
-        widest = max(part.unit * (part.laws.shape[1] - 1) + part.left_out for part in self.parts)
+        known = [part.laws for part in self.parts]
+        widest = max(laws.unit * (laws.low.shape[1] - 1) + laws.left_out for laws in known)
         upper = max(1.001 * widest / epsilon, 1 / NO_NOISE)
-        scale = smallest_scale(self.loss, epsilon, 1 / NO_NOISE, upper)
+        while True:
+            scale = smallest_scale(self._bound, epsilon, 1 / NO_NOISE, upper)
+            if not self._narrower(min(scale, upper)):
+                break
         return ScaleFound(
             scale,
             None,
-            "masses of the sum are known up to 1e-11 in a network this large, and so little noise "
-            "shows smaller ones",
+            "so little noise shows masses of the sum that rounding hides in a network this large",
         )
 
     def loss(self, scale: float, enough: float = -math.inf) -> float:
-        return self.interval(scale)[1]
+        while (found := self._bound(scale)) > enough and self._narrower(scale):
+            pass
+        return found
 
     def interval(self, scale: float) -> tuple[float, float]:
         """lower ≤ loss ≤ upper; what independent parts add makes the loss no larger.
 
         The lower end is that of the largest part alone, so it holds where there is one part only.
         """
-        found = [part.interval(scale) for part in self.parts]
+        while self._narrower(scale):
+            pass
+        found = [part.laws.interval(scale) for part in self.parts]
         alone = len(self._net.parts) == 1
         return max(low for low, _ in found) if alone else 0.0, max(high for _, high in found)
+
+    def _bound(self, scale: float) -> float:
+        return max(part.laws.interval(scale)[1] for part in self.parts)
+
+    def _narrower(self, scale: float) -> bool:
+        """Whether the laws that decide at this scale could be narrowed, and were."""
+        return max(self.parts, key=lambda part: part.laws.interval(scale)[1]).narrower(scale)
 
     def floor(self, epsilon: float) -> float | None:
         return None
@@ -118,7 +166,7 @@ class LargeSums:
 
 
 @lru_cache(maxsize=8)
-def sum_laws(net: BayesNet, query: LinearQuery | VariableSum) -> tuple[SumLaws, ...]:
+def sum_laws(net: BayesNet, query: LinearQuery | VariableSum) -> tuple[FollowedSum, ...]:
     """The laws of the sum given each value of each variable, a component after the other.
 
     Refused where even with variables left out tables would be too large.
@@ -134,7 +182,7 @@ def sum_laws(net: BayesNet, query: LinearQuery | VariableSum) -> tuple[SumLaws, 
             f"the laws of a sum over {net.tied} tied variables take {work:.1g} numbers; at most "
             f"{MAX_WORK:.0e} are tried: use group, or a coarser model"
         )
-    return tuple(_followed(net, run, weights) for run in runs)
+    return tuple(FollowedSum(net, run, weights) for run in runs)
 
 
 # Which variables are summed over, and which are asked about.
@@ -177,6 +225,7 @@ class _LeavingOut:
         self._net, self._part, self._weights = net, tuple(part), weights
         self._children = children_of(net.above)
         self._orders: dict[frozenset[int], SummingOrder] = {}
+        self._sought = set[frozenset[int]]()
         width = sum(int(weights[v].max()) for v in part) // _unit(weights, part) + 1
         self.most = min(MAX_WORK / 3 / (width / 2 + 1), MAX_CELLS)  # there may be several runs
 
@@ -189,9 +238,20 @@ class _LeavingOut:
             self._orders[gone] = good_order(self._net.above, self._net.sizes, kept)
         return self._orders[gone]
 
+    def best_order(self, gone: frozenset[int]) -> SummingOrder:
+        """`order`, sought longer where its tables are large or somewhat too large."""
+        known = self.order(gone)
+        if gone not in self._sought and WORTH_SEEKING < known.cells <= self.most * MOST_GAINED:
+            kept = [v for v in self._part if v not in gone]
+            known = better_order(self._net.above, self._net.sizes, kept, known)
+            self._orders[gone] = known
+            self._sought.add(gone)
+        return known
+
     def enough(self, gone: frozenset[int], needed: frozenset[int]) -> frozenset[int]:
         """`gone` and as few more as make tables small enough, none of them `needed`."""
         while (now := self.order(gone)).cells > self.most:
+            in_time(WORK)
             options = [gone | self._below(v) for v in self._blamed(now, gone)]
             options = [
                 more
@@ -220,7 +280,7 @@ class _LeavingOut:
 
     def run(self, gone: frozenset[int], asked: Sequence[int]) -> SumRun:
         kept = tuple(v for v in self._part if v not in gone)
-        order = self.order(gone)
+        order = self.best_order(gone)
         width = sum(int(self._weights[v].max()) for v in kept) // _unit(self._weights, kept) + 1
         left_out = sum(int(self._weights[v].max()) for v in gone)
         return SumRun(kept, order, tuple(asked), left_out, order.cells * (width / 2 + 1))
@@ -256,35 +316,161 @@ def _unit(weights: list[Ints], nodes: Iterable[int]) -> int:
 # The laws of one run.
 
 
-def _followed(net: BayesNet, run: SumRun, weights: list[Ints]) -> SumLaws:
-    scopes = tuple((*net.above[v], v) for v in run.kept)
-    chosen = elimination(scopes, net.sizes, (), run.order.order)
-    tables = [net.tables[v] for v in run.kept]
-    place = [run.kept.index(v) for v in run.asked]
-    prior = [np.asarray(found) for found in marginals(chosen, tables)]
-    known = _known(chosen, tables, prior)
-    unit = _unit(weights, run.kept)
-    codes = [weights[v] // unit for v in run.kept]
-    width = 1 + sum(int(code.max()) for code in codes)
-    roots = np.exp(2j * math.pi / width * np.arange(width))
-    rows = np.empty((sum(int(known[p].sum()) for p in place), width // 2 + 1), dtype=complex)
-    for frequency in range(width // 2 + 1):
-        turned = [
-            t * roots[code * frequency % width] for t, code in zip(tables, codes, strict=True)
+class FollowedSum:
+    """The laws of one run, narrowed as far as the scales asked about need it.
+
+    A tilt is a factor e^{tilt·F} on every outcome: masses far out, too small to be told from
+    rounding, are large under a tilt towards them (large.md, Claim 6). Bounds only ever narrow.
+    """
+
+    def __init__(self, net: BayesNet, run: SumRun, weights: list[Ints]) -> None:
+        scopes = tuple((*net.above[v], v) for v in run.kept)
+        self._chosen = elimination(scopes, net.sizes, (), run.order.order)
+        self._tables = [net.tables[v] for v in run.kept]
+        self._asked = [run.kept.index(v) for v in run.asked]
+        unit = _unit(weights, run.kept)
+        self._codes = [weights[v] // unit for v in run.kept]
+        self._width = 1 + sum(int(code.max()) for code in self._codes)
+        self._roundings = roundings(self._chosen, self._tables, net.sizes)
+        prior = marginals(self._chosen, self._tables)
+        self._known = _known(self._chosen, self._tables, [np.asarray(one) for one in prior])
+        self._log_prior: Floats = np.log(self._rows(prior))
+        self._moments: dict[float, Floats | None] = {0.0: np.zeros(len(self._log_prior))}
+        self._followed: set[float] = set()
+        named = [
+            (run.kept[p], value) for p in self._asked for value in np.flatnonzero(self._known[p])
         ]
-        found = marginals(chosen, turned)
-        rows[:, frequency] = np.concatenate(
-            [found[p][known[p]] / prior[p][known[p]] for p in place]
+        nothing = np.zeros((len(named), self._width))
+        self.laws = SumLaws(
+            nothing,
+            nothing + 1.0,
+            np.array([v for v, _ in named]),
+            tuple(f"{net.variables[v]} = {net.domains[v][value]}" for v, value in named),
+            unit,
+            run.left_out,
         )
-    owner = np.concatenate([np.full(int(known[p].sum()), run.kept[p]) for p in place])
-    names = tuple(
-        f"{net.variables[run.kept[p]]} = {value}"
-        for p in place
-        for value, can in zip(net.domains[run.kept[p]], known[p], strict=True)
-        if can
-    )
-    error = _error(chosen, tables, net.sizes, width)
-    return SumLaws(_masses(rows, width), owner, names, unit, error, run.left_out)
+        self._follow(0.0)
+
+    def narrower(self, steps: float) -> bool:
+        """Whether a tilt narrows the bounds that decide at the scale `steps`; if so, it does.
+
+        Looked for where the bounds of some density are furthest apart, for the mass that is
+        responsible: the tilt under which it is likeliest.
+        """
+        lower, upper = self.laws._replace(left_out=0).interval(steps)
+        if upper - lower <= GAP * upper or time_over():
+            return False
+        row, output = self.laws.widest(steps)
+        away = np.abs(np.arange(self._width) - output) * (self.laws.unit / steps)
+        with np.errstate(divide="ignore"):
+            hidden = np.log(self.laws.high[row] - self.laws.low[row]) - away
+        mass = int(hidden.argmax())
+        try:
+            tilt = min(self._tilts(), key=lambda tilt: self._moment(tilt)[row] - tilt * mass)
+            if tilt in self._followed:
+                return False
+            self._follow(tilt)
+        except OutOfTime:
+            return False
+        return True
+
+    def _follow(self, tilt: float) -> None:
+        """Narrow the bounds by the laws under a tilt."""
+        first, count, error = self._window(tilt)
+        rows = np.empty((len(self._log_prior), count // 2 + 1), dtype=complex)
+        tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
+        total = self._rows(marginals(self._chosen, tables, wanted=self._asked))
+        roots = np.exp(2j * math.pi / count * np.arange(count))
+        for frequency in range(rows.shape[1]):
+            in_time(WORK)
+            told(frequency, rows.shape[1], WORK)
+            turned = [
+                table * roots[code * frequency % count]
+                for table, code in zip(tables, self._codes, strict=True)
+            ]
+            found = marginals(self._chosen, turned, wanted=self._asked)
+            rows[:, frequency] = self._rows(found) / total
+        masses = np.zeros(self.laws.low.shape)
+        places = np.arange(first, first + count)
+        masses[:, places] = _masses(rows, count)[:, places % count]
+        self._followed.add(tilt)
+        self._narrow(tilt, masses, error)
+
+    def _narrow(self, tilt: float, masses: Floats, error: float) -> None:
+        """Bounds from masses under a tilt, each with this error, and from all moments known."""
+        low, high = self.laws.low, self.laws.high
+        values = np.arange(self._width)
+        least, most = self._untilted(tilt, values, error)
+        low = np.maximum(low, np.maximum(masses - error, 0.0) * least)
+        high = np.minimum(high, (masses + error) * most)
+        for other, moment in self._moments.items():
+            if moment is not None:
+                high = np.minimum(high, self._untilted(other, values, error)[1])
+        self.laws = self.laws._replace(low=np.minimum(low, high), high=high)
+
+    def _untilted(self, tilt: float, values: Ints, error: float) -> tuple[Floats, Floats]:
+        """Bounds of E[e^{tilt·F} | s] e^{-tilt·c}, what a mass under the tilt is divided by."""
+        logs = self._moment(tilt)[:, None] - tilt * values
+        slack = 4.0 * error + 8.0 * UNIT * (
+            np.abs(self._moment(tilt))[:, None] + abs(tilt) * values
+        )
+        if tilt == 0.0:
+            slack = np.zeros_like(logs)
+        return np.exp(np.minimum(logs - slack, 600.0)), np.exp(np.minimum(logs + slack, 600.0))
+
+    def _window(self, tilt: float) -> tuple[int, int, float]:
+        """The values all but a little mass is on under a tilt: the first, how many, and the error.
+
+        The error of a mass is what rounding hides, and as much again for what is elsewhere.
+        """
+        passed = self._roundings + 4 * len(self._tables) + abs(tilt) * self._width
+        error = 2.0 * UNIT * (2 * OPERATIONS * passed + 4 * (self._width + 16))
+        if self._width <= NARROW:
+            return 0, self._width, error
+        own, values = self._moment(tilt), np.arange(self._width)
+        up, down = np.zeros(self._width), np.zeros(self._width)
+        for other in self._tilts():
+            excess = (self._moment(other) - own).max() - (other - tilt) * values
+            side = up if other > tilt else down
+            np.minimum(side, excess, out=side)
+        enough = math.log(error / 4.0)
+        above, below = np.flatnonzero(up <= enough), np.flatnonzero(down <= enough)
+        first = int(below.max(initial=-1)) + 1
+        last = int(above.min(initial=self._width))
+        return first, last - first, 2.0 * error
+
+    def _tilts(self) -> list[float]:
+        """Some tilts under which every secret is likely enough to be followed."""
+        size = math.sqrt(float(np.mean([int(code.max()) ** 2 for code in self._codes]))) or 1.0
+        tilts = [sign * tilt / size for tilt in TILTS for sign in (1, -1)]
+        return [0.0, *(tilt for tilt in tilts if self._moment_or_none(tilt) is not None)]
+
+    def _moment(self, tilt: float) -> Floats:
+        found = self._moment_or_none(tilt)
+        assert found is not None  # only such tilts are asked about
+        return found
+
+    def _moment_or_none(self, tilt: float) -> Floats | None:
+        """log E[e^{tilt·F} | s] for every secret s; None where some of it is lost to underflow."""
+        if tilt not in self._moments:
+            in_time(WORK)
+            tables = [self._tilted(table, tilt, code) for table, code in self._coded()]
+            found = self._rows(marginals(self._chosen, tables, wanted=self._asked))
+            most = (self._width - 1) * max(tilt, 0.0)
+            kept = (found >= SMALLEST).all()
+            self._moments[tilt] = np.log(found) + most - self._log_prior if kept else None
+        return self._moments[tilt]
+
+    def _coded(self) -> Iterable[tuple[Floats, Ints]]:
+        return zip(self._tables, self._codes, strict=True)
+
+    def _tilted(self, table: Floats, tilt: float, code: Ints) -> Floats:
+        """The table times e^{tilt·code}, over its largest: never more than the table."""
+        factor: Floats = np.exp(tilt * code - max(tilt, 0.0) * int(code.max()))
+        return np.asarray(table * factor, dtype=np.float64)
+
+    def _rows(self, found: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.concatenate([found[p][self._known[p]] for p in self._asked])
 
 
 def _known(
@@ -313,11 +499,3 @@ def _masses(rows: npt.NDArray[np.complex128], width: int) -> Floats:
         twice[-1] = 1.0
     masses = (rows.real * twice) @ np.cos(angles) + (rows.imag * twice) @ np.sin(angles)
     return np.asarray(np.maximum(masses / width, 0.0), dtype=np.float64)
-
-
-def _error(
-    chosen: Elimination, tables: Sequence[Floats], sizes: Sequence[int], width: int
-) -> float:
-    """What rounding can hide of a mass given its secret (large.md, Claim 2)."""
-    passed = roundings(chosen, tables, sizes) + 2 * len(tables)
-    return 2.0 * UNIT * (2 * OPERATIONS * passed + 4 * (width + 16))

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from scipy.special import logsumexp
 
 import shoal
 from shoal.core.plan import UselessRelease
+from tests.attacker import REFUSED, attack_for_long
 
 Array = np.ndarray[Any, Any]
 EPSILONS = ("1/1000000", "1/3", "1", "3", "50")
@@ -331,6 +330,7 @@ def attack_tied(seed: int, seen: Counter[str]) -> None:
                 case.query, shoal.EachEntry(), case.model, epsilon=epsilon, mechanism=row
             )
         except shoal.Refused:
+            seen[REFUSED] += 1
             continue
         assert plan.guarantee.proved
         scale, notion = float(plan.body.noise.scale), plan.guarantee.notion
@@ -656,13 +656,9 @@ def test_records_that_are_all_lists_are_answered_like_any_other(odd: Any) -> Non
 
 
 @pytest.mark.slow
-def test_records_withstand_a_long_attack() -> None:
-    seen: Counter[str] = Counter()
-    end = time.process_time() + float(os.environ.get("SHOAL_ATTACK_SECONDS", "600"))
-    start = int(os.environ.get("SHOAL_ATTACK_SEED", "1000"))
-    for seed in itertools.count(start):
+def test_records_withstand_a_long_attack(record_property: Any) -> None:
+    def attack(seed: int, seen: Counter[str]) -> None:
         attack_tied(seed, seen)
         attack_neighbours(seed, seen)
-        if time.process_time() > end:
-            break
-    print(seed - start + 1, "instances", dict(seen))
+
+    attack_for_long(attack, record_property, 1000)

@@ -18,12 +18,13 @@ import shoal
 from shoal import AnyInitialLaw, EachEntry, MarkovChain
 from shoal.additive.answer_laws import one_number, same_answer_loss
 from shoal.additive.exact import ExactCertificate
-from shoal.additive.plans import additive_body
+from shoal.additive.plans import accepted, additive_body
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.lift import laws as lift_walk
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]
+MILLIONTH = Fraction(1, 10**6)
 
 
 def count_laws(
@@ -384,3 +385,22 @@ def test_a_budget_that_rounding_takes_whole_is_refused_in_a_sentence() -> None:
         shoal.calibrate(query, EachEntry(), chain, epsilon="1e-15", mechanism="exact")
     plan = shoal.calibrate(query, EachEntry(), chain, epsilon="1e-15")
     assert plan.guarantee.proved
+
+
+@pytest.mark.slow
+def test_the_lift_of_a_tiny_budget_is_accepted_by_its_own_check() -> None:
+    """A slow chain of any length, ε = 1e-9: rounding of a law followed for long is much of it."""
+    matrix = [[0.9790307341148506, 0.02096926588514933], [0.06075143065104178, 0.9392485693489582]]
+    chain = MarkovChain.of(matrix, initial=[0.9999999333353286, 6.666467142987457e-08])
+    query = shoal.weighted_sum([0, 1], {0: 0, 1: 2})
+    plan = shoal.calibrate(query, EachEntry(), chain, epsilon="1e-9", mechanism="lift")
+    assert shoal.verify_promise(plan) <= 1e-9
+
+
+def test_a_scale_is_pushed_up_until_the_check_itself_accepts_it() -> None:
+    """A check that rounds up by 1e-9 more than the search, and once by the whole budget."""
+    found = accepted("a row", lambda scale: float(1 / scale) + 1e-9, Fraction(10**6), MILLIONTH)
+    assert 10**6 < found < 10**6 * Fraction(1002, 1000)
+    assert float(1 / found) + 1e-9 <= 1e-6
+    with pytest.raises(shoal.Refused, match=r"a row does not apply: a budget of 1e-06 is less"):
+        accepted("a row", lambda scale: float(1 / scale) + 1e-6, Fraction(10**6), MILLIONTH)

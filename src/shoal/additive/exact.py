@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -13,7 +12,9 @@ from shoal.additive.mixture import NO_NOISE
 from shoal.additive.plans import (
     CUT_SHORT,
     Mechanism,
+    accepted,
     additive_body,
+    below_rounding,
     float_below,
     keeps_total,
     laplace_body,
@@ -26,12 +27,11 @@ from shoal.additive.queries import linear
 from shoal.core.charge import Guarantee
 from shoal.core.errors import Refused
 from shoal.core.plan import Certificate, Plan, Proof
-from shoal.core.progress import cut_short, no_time_limit, time_left
+from shoal.core.progress import cut_short, time_left
 from shoal.core.task import AnswerLaws, Task
 from shoal.noise.laplace import LatticeLaplace, is_zero_sum
 
 NAME = "exact"
-MOST_PUSHES = 24  # each four times the last, from 2^-42 on: the end is far beyond any rounding
 ASSUMED = (
     "the data follows one of the family's laws; separate chains are independent",
     "nothing else about the same data is released, or it is added up as entry-level DP",
@@ -76,7 +76,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     results = [laws.least_scale(float_below(epsilon)) for laws in _laws(number)]
     for scale, _, reason in results:
         if not math.isfinite(scale):
-            raise Refused(f"{NAME} does not apply: {reason or _too_small(epsilon)}")
+            raise Refused(f"{NAME} does not apply: {reason or below_rounding(epsilon)}")
     certificate = ExactCertificate(
         scales=tuple(found.scale for found in results),
         windows=tuple(found.window for found in results),
@@ -88,36 +88,8 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     def plan_of(scale: Fraction) -> Plan:
         return number_plan(task, NAME, guarantee, scale, certificate)
 
-    return _accepted(plan_of, Fraction(steps) * number.query.lattice)
-
-
-def _accepted(plan_of: Callable[[Fraction], Plan], scale: Fraction) -> Plan:
-    """The plan of about the least scale, from `scale` on, that `loss` itself finds to be enough.
-
-    A search accepts a scale by its own evaluation, model by model. The re-check looks at all of
-    them at the largest scale, may take other windows, and rounds up by another 1e-16 to 1e-13: next
-    to nothing of a loss of 1, and much of a tiny budget. Refused where that is all of it.
-    """
-    push = 2.0**-42
-    for _ in range(MOST_PUSHES):
-        plan = plan_of(scale)
-        with no_time_limit():  # as whoever looks again
-            found = loss(plan)
-        enough = float_below(plan.guarantee.amount)
-        if found <= enough:
-            return plan
-        if not math.isfinite(found):
-            break
-        scale *= Fraction(max(found / enough, 1.0)) * Fraction(1 + push)
-        push *= 4
-    raise Refused(f"{plan.mechanism} does not apply: {_too_small(plan.guarantee.amount)}")
-
-
-def _too_small(epsilon: Fraction) -> str:
-    return (
-        f"a budget of {float(epsilon):g} is less than what its own evaluation rounds up by; take "
-        "a larger epsilon"
-    )
+    least = Fraction(steps) * number.query.lattice
+    return plan_of(accepted(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
 
 
 def loss(plan: Plan) -> float:
@@ -245,7 +217,8 @@ def calibrate_wasserstein(task: Task, epsilon: Fraction) -> Plan:
     def plan_of(at: Fraction) -> Plan:
         return number_plan(task, WASSERSTEIN, guarantee, at, certificate)
 
-    return _accepted(plan_of, max(scale, enough))
+    least = max(scale, enough)
+    return plan_of(accepted(WASSERSTEIN, lambda at: loss(plan_of(at)), least, epsilon))
 
 
 WASSERSTEIN_ROW = Mechanism(WASSERSTEIN, refuse_wasserstein, calibrate_wasserstein, loss)

@@ -12,6 +12,7 @@ from shoal.additive.plans import (
     CUT_SHORT,
     Measured,
     Mechanism,
+    accepted,
     entry_level,
     eta_above,
     float_below,
@@ -80,26 +81,38 @@ def refuse(task: Task) -> str | None:
 
 def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Entry-level noise at the largest eta whose lift is at most ε under every model."""
-    certificate = certified(task, task.query, epsilon)
-    eta = Fraction(min(model.eta for model in certificate.models))
-    noise = quietest_noise(task.query, task.query.lipschitz / eta)
-    return noisy_plan(task, NAME, task_guarantee(task, epsilon), noise, certificate)
+    certificate, eta = certified(task, task.query, epsilon)
+    guarantee = task_guarantee(task, epsilon)
+
+    def plan_of(scale: Fraction) -> Plan:
+        return noisy_plan(task, NAME, guarantee, quietest_noise(task.query, scale), certificate)
+
+    least = task.query.lipschitz / eta
+    return plan_of(accepted(NAME, lambda scale: loss(plan_of(scale)), least, epsilon))
 
 
-def certified(task: Task, query: Query | None, epsilon: Fraction) -> LiftCertificate:
-    """The largest eta that every model of a task allows, with the metric of `query`."""
+def certified(
+    task: Task, query: Query | None, epsilon: Fraction
+) -> tuple[LiftCertificate, Fraction]:
+    """What every model of a task allows, with the metric of `query`, and the eta for all."""
     below = float_below(epsilon)
-    return LiftCertificate(
-        models=tuple(lifted(model, query, task.secrets).largest(below) for model in task.family)
-    )
+    models = tuple(lifted(model, query, task.secrets).largest(below) for model in task.family)
+
+    def loss_at(scale: Fraction) -> float:
+        return _largest_loss(task, query, 1 / scale, epsilon)
+
+    scale = accepted(NAME, loss_at, 1 / Fraction(min(model.eta for model in models)), epsilon)
+    return LiftCertificate(models=models), 1 / scale
 
 
 def loss(plan: Plan) -> float:
     """The lift at eta = L / scale, the largest over the family."""
-    eta = eta_above(entry_level(plan))
-    enough = float_below(plan.guarantee.amount)
-    task = plan.task
-    return max(lifted(m, task.query, task.secrets).loss(eta, enough) for m in task.family)
+    return _largest_loss(plan.task, plan.task.query, entry_level(plan), plan.guarantee.amount)
+
+
+def _largest_loss(task: Task, query: Query | None, eta: Fraction, epsilon: Fraction) -> float:
+    at, enough = eta_above(eta), float_below(epsilon)
+    return max(lifted(model, query, task.secrets).loss(at, enough) for model in task.family)
 
 
 def lifted(model: Model, query: Query | None, secrets: Secrets) -> EntryLift:
@@ -231,8 +244,7 @@ def lift(
         raise InputError("no model of the family names its states; give at least one that does")
     task = Task(query=ExternalQuery(name, states), secrets=secrets or EachEntry(), family=members)
     budget = positive(epsilon, "epsilon")
-    certificate = certified(task, None, budget)
-    eta = Fraction(min(model.eta for model in certificate.models))
+    certificate, eta = certified(task, None, budget)
     mechanism = factory(float(eta) * (1 - ROUNDING))
     _check_callable(mechanism, name)
     return Plan(

@@ -18,6 +18,7 @@ from shoal.core.codec import Value
 from shoal.core.errors import InputError, PromiseBroken, Refused
 from shoal.core.numbers import Number, common_step, positive, significant
 from shoal.core.plan import Additive, Answer, Certificate, Error, Noise, Plan, Proof
+from shoal.core.progress import no_time_limit
 from shoal.core.records import Sequences
 from shoal.core.task import Query, Task
 from shoal.noise.laplace import LatticeLaplace, ZeroSumLaplace, is_laplace, is_zero_sum
@@ -290,6 +291,40 @@ def eta_above(eta: Fraction) -> float:
     """The least double that is not below `eta`, so that a loss evaluated at it rounds up."""
     nearest = float(eta)
     return nearest if Fraction(nearest) >= eta else math.nextafter(nearest, math.inf)
+
+
+MOST_PUSHES = 24  # each four times the last, from 2^-42 on: the end is far beyond any rounding
+
+
+def accepted(
+    name: str, loss_at: Callable[[Fraction], float], scale: Fraction, epsilon: Fraction
+) -> Fraction:
+    """About the least scale, from `scale` on, that the re-check `loss_at` finds to be enough.
+
+    A search accepts a scale by its own evaluation, model by model. Whoever looks again looks at all
+    of them at the largest scale, may take other windows or begin a fixed point elsewhere, and
+    rounds up by another 1e-17 to 1e-13: next to nothing of a loss of 1, and much of a tiny budget.
+    Refused where that is all of it.
+    """
+    push, enough = 2.0**-42, float_below(epsilon)
+    for _ in range(MOST_PUSHES):
+        with no_time_limit():  # as whoever looks again
+            found = loss_at(scale)
+        if found <= enough:
+            return scale
+        if not math.isfinite(found):
+            break
+        scale *= Fraction(found / enough) * Fraction(1 + push)
+        push *= 4
+    raise Refused(f"{name} does not apply: {below_rounding(epsilon)}")
+
+
+def below_rounding(epsilon: Fraction) -> str:
+    """Why a row has nothing for a tiny budget."""
+    return (
+        f"a budget of {float(epsilon):g} is less than what its own evaluation rounds up by; take "
+        "a larger epsilon"
+    )
 
 
 # A mechanism is a row of pure functions; a plan is what a row makes of a task.

@@ -284,8 +284,7 @@ def _plans(
     reason = lift.refuse(first)
     if reason is not None:
         raise Refused(f"no budget over parts: {reason}")
-    certificate = lift.certified(first, None, epsilon)
-    eta = Fraction(min(model.eta for model in certificate.models))
+    certificate, eta = lift.certified(first, None, epsilon)
     plans = {}
     for name, factor in paces:
         own = replace(first, query=_longer(task.query, factor))

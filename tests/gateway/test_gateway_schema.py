@@ -49,6 +49,9 @@ def tried(case: Any, house: House, key: str) -> None:
         given_name = case.path_parameters.get(name)
         if isinstance(given_name, str) and len(given_name) % 2:
             case.path_parameters[name] = value
+    plan = case.body.get("plan") if isinstance(case.body, dict) else None
+    if isinstance(plan, str) and len(plan) % 2:
+        case.body["plan"] = ("day", "walk", "steps", "count")[len(plan) % 4]
     headers = {"Authorization": f"Bearer {house.token(f'one/{key}')}"}
     case.call_and_validate(headers=headers, checks=CHECKS, timeout=60)
 

@@ -32,17 +32,16 @@ import numpy as np
 from scipy.stats import rankdata
 
 from shoal.core.registry import dumps
-from shoal.gateway.calibration import described
-from shoal.gateway.commands.serve import environment
-from shoal.gateway.commands.town import CONTEXTS, PLACES, plan_of_spec
-from shoal.gateway.jobs import keep_plan
+from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.routes.bodies import ReadingBody
+from shoal.gateway.serve import environment
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import grant
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import PEOPLE
+from shoal.gateway.town import CONTEXTS, PLACES, plan_of_spec
 from shoal.gateway.vault import Vault, read_keys, write_key
 from shoal.places.stream import LocationStream
 
@@ -99,7 +98,7 @@ def serving(settings: Settings, workers: int = 1) -> Iterator[tuple[int, subproc
     port = _free_port()
     wanted = settings.model_copy(update={"port": port, "workers": workers})
     code = (
-        "from shoal.gateway.commands.serve import run\n"
+        "from shoal.gateway.serve import run\n"
         "from shoal.gateway.settings import load_settings\nrun(load_settings())"
     )
     env = {**os.environ, **environment(wanted)}

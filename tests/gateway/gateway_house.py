@@ -17,14 +17,13 @@ from shoal.core.plan import Plan
 from shoal.core.registry import dumps
 from shoal.gateway import streams
 from shoal.gateway.app import Gateway, create
-from shoal.gateway.calibration import described
-from shoal.gateway.commands.town import plan_of_spec
-from shoal.gateway.jobs import keep_plan
+from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.keys import APPLICATION, DEVICE, PERSON, first_key, make_key
 from shoal.gateway.machines import plan_of
 from shoal.gateway.rounds import next_close
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.store import ALL, Store
+from shoal.gateway.town import plan_of_spec
 from shoal.gateway.vault import write_key
 
 PATIENCE = 60.0  # seconds: long, because the machine may be busy

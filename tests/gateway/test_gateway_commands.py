@@ -23,13 +23,12 @@ from shoal.cli.app import app
 from shoal.core.errors import LedgerError
 from shoal.core.registry import dumps
 from shoal.gateway.advance import Reading
-from shoal.gateway.anchor import check_anchor, hold_still, lay_anchor
-from shoal.gateway.calibration import described
-from shoal.gateway.jobs import keep_plan
+from shoal.gateway.calibration import described, keep_plan
 from shoal.gateway.rounds import Asked, close_due, take_all
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import OUTPUTS, STREAMS
+from shoal.gateway.ticker import check_anchor, hold_still, lay_anchor
 from shoal.gateway.vault import Vault, read_keys
 from tests.gateway.gateway_house import fill, settings_in, wait_until
 from tests.gateway.gateway_nursery import free_ports
@@ -113,7 +112,7 @@ def test_a_newcomer_copies_a_line_and_sees_the_town(here: Path) -> None:
 
 
 WALKED = """
-from shoal.gateway.commands.town import PLACES, interpret_kernels, plan_of_spec
+from shoal.gateway.town import PLACES, interpret_kernels, plan_of_spec
 from shoal.noise.primitives import SeededRng
 {first}
 plan, rng = plan_of_spec(PLACES), SeededRng(7)

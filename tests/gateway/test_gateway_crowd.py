@@ -13,10 +13,19 @@ from sqlalchemy import select, update
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.gateway import app
 from shoal.gateway.advance import Output, Reading
-from shoal.gateway.crowd import Crowd, Spoiled, side_by_side
 from shoal.gateway.hub import Hub
 from shoal.gateway.problems import Problem
-from shoal.gateway.rounds import Asked, Closing, close_due, next_close, take_all, warm_up
+from shoal.gateway.rounds import (
+    Asked,
+    Closing,
+    Crowd,
+    Spoiled,
+    close_due,
+    next_close,
+    side_by_side,
+    take_all,
+    warm_up,
+)
 from shoal.gateway.sight import Seen, Sight
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream

@@ -12,11 +12,10 @@ import pytest
 from sqlalchemy import delete, update
 
 from shoal.core.errors import SpecError
-from shoal.gateway.calibration import check_spec
-from shoal.gateway.jobs import new_job
-from shoal.gateway.logs import FIELDS
+from shoal.gateway.calibration import check_spec, new_job
 from shoal.gateway.store import ALL
 from shoal.gateway.tables import JOBS
+from shoal.gateway.telemetry import FIELDS
 from tests.gateway.gateway_house import COUNT, House, running
 
 ROOT = Path(__file__).parents[2]

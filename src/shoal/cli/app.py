@@ -61,10 +61,8 @@ COMMANDS: dict[str, Command] = {
     "ledger": Command("shoal.cli.ledger", "Keep account of what was spent.", LEDGER_EXAMPLES),
     "job": Command("shoal.cli.job", "Look at a job of many subjects, or go on with it."),
     "studio": Command("shoal.cli.studio", "See what leaks and choose, in a browser."),
-    "serve": Command(
-        "shoal.gateway.commands.serve", "Run the live service: readings in, outputs out."
-    ),
-    "keys": Command("shoal.gateway.commands.keys", "Make, list and take back keys of the service."),
+    "serve": Command("shoal.gateway.serve", "Run the live service: readings in, outputs out."),
+    "keys": Command("shoal.gateway.keyring", "Make, list and take back keys of the service."),
     "reproduce": Command(
         "shoal.cli.reproduce",
         "Make the papers' tables and figures again, with the paper's number beside ours.",

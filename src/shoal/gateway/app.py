@@ -8,43 +8,43 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from shoal import __version__
 from shoal.core.errors import LedgerError, ShoalError
-from shoal.gateway import metrics
-from shoal.gateway.anchor import check_anchor
-from shoal.gateway.crowd import Crowd, Spoiled
+from shoal.gateway import owntracks, telemetry
+from shoal.gateway.calibration import Jobs
 from shoal.gateway.guards import Answers, Guard, problem_from
 from shoal.gateway.hub import Hub
-from shoal.gateway.jobs import Jobs
 from shoal.gateway.keys import (
     ONE_KEY,
     Caller,
     KeyRow,
+    Provider,
     Remembered,
     holder_of,
     look_up,
+    looks_like_token,
     name_of,
     token_of,
 )
-from shoal.gateway.logs import log, start_logs
-from shoal.gateway.oidc import Provider, looks_like_token
-from shoal.gateway.problems import MEDIA, TITLES, Problem
-from shoal.gateway.rounds import Asked, Reasons, take_all, warm_up
-from shoal.gateway.routes import owntracks, people, person, plans, streams
-from shoal.gateway.routes.page import add_page
+from shoal.gateway.problems import MEDIA, TITLES, Problem, missing
+from shoal.gateway.rounds import Asked, Crowd, Reasons, Spoiled, take_all, warm_up
+from shoal.gateway.routes import people, plans, streams
 from shoal.gateway.settings import Settings, load_settings
 from shoal.gateway.sight import Seen
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import House
-from shoal.gateway.ticker import Listener, Ticker
+from shoal.gateway.telemetry import log, start_logs
+from shoal.gateway.ticker import Listener, Ticker, check_anchor
 from shoal.gateway.vault import Vault, read_keys
 from shoal.ledger.engines import UNREACHABLE
 
@@ -235,7 +235,7 @@ def create(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-ROUTERS = (people.router, person.router, streams.router, plans.router, owntracks.router)
+ROUTERS = (people.router, streams.router, plans.router, owntracks.router)
 
 PROBLEM: dict[str, Any] = {
     "description": "what went wrong, in a sentence",
@@ -279,8 +279,8 @@ def _health(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def numbers() -> Response:
         """Counts for Prometheus."""
-        metrics.CONNECTIONS.set(gateway.hub.connections)
-        body, media = metrics.rendered(gateway.settings.multiproc)
+        telemetry.CONNECTIONS.set(gateway.hub.connections)
+        body, media = telemetry.rendered(gateway.settings.multiproc)
         return Response(body, media_type=media)
 
 
@@ -314,3 +314,32 @@ def _errors(app: FastAPI) -> None:
         return document(
             Problem(500, "this failed here and was not your fault; nothing was released")
         )
+
+
+FILES = {
+    "": "text/html",
+    "person.js": "text/javascript",
+    "shared.js": "text/javascript",
+    "studio.css": "text/css",
+}
+HEADERS = {
+    # Plot puts <style> into the charts it makes, which only 'unsafe-inline' lets pass
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
+    "'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the page at /page/, where it was built; elsewhere it is missing like any other."""
+    built = Path(str(files("shoal.studio"))) / "static"
+
+    @app.get("/page/{name}", include_in_schema=False)
+    @app.get("/page/", include_in_schema=False)
+    async def page(name: str = "") -> Response:
+        file = built / (name or "person.html")
+        if name not in FILES or not file.is_file():
+            raise missing()
+        return FileResponse(file, media_type=FILES[name], headers=HEADERS)

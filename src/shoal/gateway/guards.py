@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from shoal.core.errors import ShoalError
-from shoal.gateway import metrics
+from shoal.gateway import telemetry
 from shoal.gateway.keys import Caller
-from shoal.gateway.logs import log
 from shoal.gateway.problems import MEDIA, Problem, over_limit, problem_of
 from shoal.gateway.settings import Settings
 from shoal.gateway.tables import ANSWERS
+from shoal.gateway.telemetry import log
 
 PLAIN = (
     (b"cache-control", b"no-store"),
@@ -90,8 +90,8 @@ class Guard:
 
     def _note(self, scope: Any, status: int, seconds: float, extra: dict[bytes, bytes]) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        metrics.REQUESTS.labels(route, str(status)).inc()
-        metrics.SECONDS.labels(route).observe(seconds)
+        telemetry.REQUESTS.labels(route, str(status)).inc()
+        telemetry.SECONDS.labels(route).observe(seconds)
         log.info(
             "answered",
             request=extra[b"x-request-id"].decode(),

@@ -1,7 +1,10 @@
 """Keys: who is calling, what they may do, and how keys are made, rotated and revoked.
 
 A key is 256 random bits, shown once and kept as a hash. Its name travels with it, so that one row
-is looked up and compared in constant time.
+is looked up and compared in constant time. Operators and people may sign in elsewhere: a bearer
+token of an OpenID provider is taken when its signature, issuer, audience and time are right and it
+says which space and who: claims `shoal_space`, and `shoal_kind` "operator" or "person" with
+`shoal_person`. Devices and applications keep keys of their own.
 """
 
 from __future__ import annotations
@@ -9,14 +12,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
+from shoal.core.errors import InputError
 from shoal.gateway.problems import Problem, missing, not_understood
+from shoal.gateway.settings import Settings
 from shoal.gateway.tables import KEYS, PEOPLE, SPACES
 
 OPERATOR, PERSON, DEVICE, APPLICATION = "operator", "person", "device", "application"
@@ -170,10 +177,13 @@ def holder_of(row: KeyRow | None, token: str, now: float) -> Caller | Problem:
     same = hmac.compare_digest(stored, _hash(token.split("_", 3)[-1]))
     valid = row is not None and same and row.revoked is None
     if row is None or not valid or (row.expires is not None and row.expires <= now):
-        return Problem(
-            401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"}
-        )
+        return not_valid()
     return Caller(row.space, row.key, row.kind, row.holder)
+
+
+def not_valid() -> Problem:
+    """The one answer to keys and tokens that do not count, whatever is wrong with them."""
+    return Problem(401, "the key is missing or not valid", headers={"WWW-Authenticate": "Bearer"})
 
 
 def write_uses(connection: Connection, used: list[tuple[Caller, float]]) -> None:
@@ -263,3 +273,53 @@ def _check_person(connection: Connection, space: str, person: str) -> None:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "EdDSA", "PS256")  # none symmetric
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Provider:
+    """The issuer whose tokens count."""
+
+    def __init__(self, settings: Settings) -> None:
+        if not (settings.oidc_audience and settings.oidc_jwks):
+            raise InputError("oidc_issuer is given; oidc_audience and oidc_jwks are needed too")
+        self._issuer, self._audience = settings.oidc_issuer, settings.oidc_audience
+        self._jwks = settings.oidc_jwks
+
+    @cached_property
+    def _keys(self) -> Any:
+        from jwt import PyJWKClient
+
+        return PyJWKClient(self._jwks, cache_keys=True, timeout=5)
+
+    def caller(self, token: str) -> Caller:
+        """Who a token stands for; refused alike whatever is wrong with it."""
+        import jwt
+
+        wrong = not_valid()
+        try:
+            claims = jwt.decode(
+                token,
+                self._keys.get_signing_key_from_jwt(token).key,
+                algorithms=list(ALGORITHMS),
+                audience=self._audience,
+                issuer=self._issuer,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except jwt.PyJWTError:
+            raise wrong from None
+        space, kind = claims.get("shoal_space"), claims.get("shoal_kind")
+        person = claims.get("shoal_person", "") if kind == PERSON else ""
+        names = [space, person] if kind == PERSON else [space]
+        if kind not in (OPERATOR, PERSON):
+            raise wrong
+        if not all(isinstance(each, str) and NAME.fullmatch(each) for each in names):
+            raise wrong
+        return Caller(str(space), f"oidc:{claims['sub']}"[:128], kind, person)
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether a bearer text is a signed token, not a key of this service."""
+    return text.count(".") == 2 and text.startswith("ey")

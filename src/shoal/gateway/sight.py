@@ -139,13 +139,11 @@ def grants(connection: Connection, space: str, person: str) -> list[dict[str, An
     rows = connection.execute(
         select(GRANTS).where(GRANTS.c.space == space, GRANTS.c.person == person)
     )
+    names = ("application", "every", "since", "until")
     return [
         {
-            "application": row.application,
             "streams": None if row.streams is None else json.loads(row.streams),
-            "every": row.every,
-            "since": row.since,
-            "until": row.until,
+            **{name: row._mapping[name] for name in names},
         }
         for row in rows
     ]
@@ -282,16 +280,8 @@ def _told(row: Any, refused: dict[str, int]) -> dict[str, Any]:
 
 
 def _seen(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "application": each.application,
-            "first": each.first,
-            "last": each.last,
-            "outputs": each.times,
-            "at": each.at,
-        }
-        for each in rows
-    ]
+    names = ("application", "first", "last", "at")
+    return [{"outputs": row.times, **{name: row._mapping[name] for name in names}} for row in rows]
 
 
 def _seen_by(sight: Sight) -> list[Any]:

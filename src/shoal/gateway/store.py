@@ -139,17 +139,9 @@ class Store:
             return await self._in_thread(work)
         return await asyncio.wrap_future(self._writer.submit(work, alone=True))
 
-    async def spent(self, subject: str, period: str | None) -> Any:
-        """What the ledger says was spent on a subject in a period, or in all; None for nothing."""
-        return await self._in_thread(lambda: self.ledger.spent(subject, period))
-
-    async def charged(self, subject: str, period: str) -> bool:
-        """Whether anything was charged about a subject in a period."""
-        return await self._in_thread(lambda: self.ledger.has(subject, period))
-
-    async def limits(self) -> Any:
-        """The limits of the ledger that are in force."""
-        return await self._in_thread(self.ledger.limits)
+    async def asked(self, question: Callable[[SqlLedger], T]) -> T:
+        """What the ledger answers, for the event loop."""
+        return await self._in_thread(lambda: question(self.ledger))
 
     def charging(self, connection: Connection) -> Within:
         """The ledger inside a transaction of this store."""

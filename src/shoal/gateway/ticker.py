@@ -2,30 +2,36 @@
 
 On PostgreSQL the one is whoever holds an advisory lock on a connection of its own; the server gives
 the lock back when that connection or its process ends, so another worker takes over.
+
+Now and then it notes outside the database how far that had come. A gateway that goes on from an
+older copy would forget what was spent since, and follow days that applications have seen more of
+than it knows: a database that does not hold the checkpoint noted last is refused at the start.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text, update
 
-from shoal.core.errors import ShoalError
-from shoal.gateway import metrics
-from shoal.gateway.anchor import lay_anchor
-from shoal.gateway.crowd import Spoiled
+from shoal.core.errors import LedgerError, ShoalError
+from shoal.gateway import telemetry
 from shoal.gateway.hub import Hub
 from shoal.gateway.keys import Remembered, write_uses
-from shoal.gateway.logs import log
 from shoal.gateway.problems import Problem
-from shoal.gateway.rounds import Closed, close_due, next_close
+from shoal.gateway.rounds import Closed, Spoiled, close_due, next_close
 from shoal.gateway.sight import Seen, write_seen
 from shoal.gateway.store import ALL, Store
-from shoal.gateway.streams import House, now_seconds
+from shoal.gateway.streams import Address, House, loaded, now_seconds
+from shoal.gateway.tables import STREAMS
+from shoal.gateway.telemetry import log
+from shoal.ledger.schema import HOUSE
 
 # the advisory lock of the clock: any number, always the same, one in each schema
 LEASE = "SELECT pg_try_advisory_lock(822140975, hashtext(current_schema()))"
@@ -98,13 +104,13 @@ class Ticker:
                 self._pass_by(spoiled.places)
                 continue
             self._hub.publish(closed.shown)
-            metrics.SLOTS.inc(sum(len(closing.outputs) for closing in closed.shown))
+            telemetry.SLOTS.inc(sum(len(closing.outputs) for closing in closed.shown))
             self._pass_by(closed.broken)
             if not closed.more:
                 break
         wait = self._store.settings.tick if upcoming is None else upcoming - now_seconds()
         self.behind = max(0.0, -wait)
-        metrics.BEHIND.set(self.behind)
+        telemetry.BEHIND.set(self.behind)
         return min(self._store.settings.tick, max(SHORTEST, wait))
 
     def _close(self, connection: Connection) -> tuple[Closed, float | None]:
@@ -182,3 +188,44 @@ class Listener:
     async def _hear(self, connection: Any) -> None:
         async for _ in connection.notifies():
             await self._hub.catch_up()
+
+
+def check_anchor(store: Store, path: Path) -> None:
+    """Refuse a database that does not hold the checkpoint noted in `path`."""
+    if not path.exists():
+        return
+    noted = path.read_text().strip()
+    known = select(HOUSE.c.seq).where(HOUSE.c.hash == noted)
+    if store.ledger.database.read(lambda c: c.execute(known).first()) is None:
+        raise LedgerError(
+            f"the database does not hold the checkpoint noted in {path}: it is an older copy, or "
+            "another one; bring the newest back, or go on with `shoal serve --restored`, which "
+            "keeps streams with days still until their day is over"
+        )
+
+
+def lay_anchor(store: Store, path: Path) -> None:
+    """Lay a checkpoint over all charges and note its hash, whole or not at all."""
+    head = store.ledger.checkpoint(by="gateway")
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(f"{head.hash}\n")
+    beside.replace(path)
+
+
+def hold_still(house: House, connection: Connection, now: float) -> int:
+    """How many streams pause until their day or step is over, because it is known in part.
+
+    Those without days promise every slot by itself: what was lost of them is a slot without news.
+    """
+    rows = connection.execute(select(STREAMS).where(STREAMS.c.forgotten.is_(None))).all()
+    found = [(row, loaded(house, connection, row)) for row in rows]
+    found = [(row, stream) for row, stream in found if stream.clock.slots]
+    for row, stream in found:
+        first = max(row.closed, stream.standing.decided)
+        last = max(stream.clock.day_ends(first), stream.clock.after(now))
+        until = stream.clock.day_ends(last) if not stream.clock.first_of_day(last) else last
+        pauses = [*json.loads(row.pauses), [first, until]]
+        address = Address(row.space, row.person, row.stream)
+        own = [STREAMS.c[name] == value for name, value in address._asdict().items()]
+        connection.execute(update(STREAMS).where(*own).values(pauses=json.dumps(pauses)))
+    return len(found)

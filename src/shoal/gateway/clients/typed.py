@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -62,12 +61,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -258,7 +252,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for event loops, method by method."""
+    """The same for event loops: the methods of `Client`, each to be awaited."""
 
     def __init__(self, base: str, key: str, *, http: httpx.AsyncClient | None = None) -> None:
         self._http = http or httpx.AsyncClient(base_url=base, timeout=TIMEOUT)
@@ -267,26 +261,18 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._http.aclose()
 
     async def push(
         self, person: str, stream: str, *, at: datetime | None = None, **reading: Any
     ) -> Pushed:
-        """What became of one reading: `context=`, or `state=`, or `lat=` and `lon=`."""
         return await self.push_many(person, stream, [calls.reading(at, reading)])
 
     async def outputs(self, person: str, stream: str, after: int = -1) -> AsyncIterator[Output]:
-        """All outputs after an id, page by page."""
         while True:
             found = await self._ask(calls.page(person, stream, after))
             for each in found["outputs"]:
@@ -298,7 +284,6 @@ class AsyncClient:
     async def follow(
         self, person: str, stream: str, after: int | None = None
     ) -> AsyncIterator[Output]:
-        """Outputs as their slots close, without end; connects again where it was cut off."""
         failures = 0
         while True:
             try:
@@ -316,7 +301,6 @@ class AsyncClient:
     async def make_plan(
         self, spec: str, progress: Callable[[dict[str, Any]], None] | None = None
     ) -> str:
-        """The name of a plan, once its job is done; refused with the job's own sentence."""
         job = await self.start_plan(spec)
         while True:
             told = await self.job(job)
@@ -328,117 +312,91 @@ class AsyncClient:
             await asyncio.sleep(LOOK)
 
     async def push_many(self, person: str, stream: str, readings: list[dict[str, Any]]) -> Pushed:
-        """What became of readings; sent again they are drawn once."""
         return await self._ask(calls.push(person, stream, readings))
 
     async def now(self, person: str, stream: str) -> Output:
-        """The output of the last closed slot."""
         return await self._ask(get(of_stream(person, stream, "/now"), Output.of))
 
     async def budget(self, person: str) -> dict[str, Any]:
-        """What was spent on each stream, what is left, until when."""
         return await self._ask(get(of_person(person, "/budget"), plain))
 
     async def beliefs(self, person: str, stream: str) -> dict[str, Any]:
-        """What an adversary believes after the last closed slot. For the person."""
         return await self._ask(get(of_stream(person, stream, "/beliefs"), plain))
 
     async def refused(self, person: str, stream: str, after: int = 0) -> dict[str, Any]:
-        """Readings that were refused: place, id and reason. For the person."""
         return await self._ask(get(of_stream(person, stream, "/refused"), plain, after=after))
 
     async def overview(self, after: str = "", limit: int = 50) -> dict[str, Any]:
-        """The space at a glance, its people a page at a time. For operators."""
         return await self._ask(get("/v1/overview", plain, after=after, limit=limit))
 
     async def people(self, after: str = "", limit: int = 100) -> list[str]:
-        """Names of people, a page at a time. For operators."""
         return await self._ask(get("/v1/people", rows("people"), after=after, limit=limit))
 
     async def person(self, person: str) -> dict[str, Any]:
-        """A person's streams: where each stands, who saw it, what was refused."""
         return await self._ask(get(of_person(person), plain))
 
     async def put_person(self, person: str) -> None:
-        """Make a person of the space. For operators."""
         await self._ask(put(of_person(person), nothing))
 
     async def forget_person(self, person: str) -> None:
-        """Forget a person: streams, grants and keys."""
         await self._ask(gone(of_person(person), nothing))
 
     async def put_stream(self, person: str, stream: str, plan: str, **options: Any) -> None:
-        """Begin a stream or change its plan; `clock=`, `timezone=`, `silence=`, `independent=`."""
         await self._ask(put(of_stream(person, stream), nothing, {"plan": plan, **options}))
 
     async def limit(
         self, person: str, stream: str, epsilon: float, **options: Any
     ) -> dict[str, Any]:
-        """The most that may be spent on a stream; `unit=`, `over=`."""
         return await self._ask(
             put(of_stream(person, stream, "/limit"), plain, {"epsilon": epsilon, **options})
         )
 
     async def pause(self, person: str, stream: str, *, resume: bool = False) -> int:
-        """The id from which on nothing is read, or again."""
         return await self._ask(calls.paused(person, stream, resume=resume))
 
     async def forget(self, person: str, stream: str) -> dict[str, Any]:
-        """Forget a stream's outputs and state; until when its name stays closed."""
         return await self._ask(gone(of_stream(person, stream), plain))
 
     async def grant(self, person: str, application: str, **options: Any) -> None:
-        """Let an application see outputs; `streams=`, `every=`, `since=`, `until=`."""
         await self._ask(put(of_person(person, f"/grants/{application}"), nothing, options))
 
     async def grants(self, person: str) -> list[dict[str, Any]]:
-        """What a person granted to whom."""
         return await self._ask(get(of_person(person, "/grants"), rows("grants")))
 
     async def withdraw(self, person: str, application: str) -> None:
-        """Take a grant back."""
         await self._ask(gone(of_person(person, f"/grants/{application}"), nothing))
 
     async def make_key(
         self, kind: str, holder: str | None = None, label: str = "", expires: datetime | None = None
     ) -> NewKey:
-        """A new key, whose text is in this answer only."""
         return await self._ask(calls.new_key(kind, holder, label, expires))
 
     async def keys(self) -> list[dict[str, Any]]:
-        """The keys this one may take back, without their secrets."""
         return await self._ask(get("/v1/keys", rows("keys")))
 
     async def revoke_key(self, key: str) -> None:
-        """Take a key back."""
         await self._ask(gone(f"/v1/keys/{key}", nothing))
 
     async def plans(self) -> list[dict[str, Any]]:
-        """The plans of the space."""
         return await self._ask(get("/v1/plans", rows("plans")))
 
     async def plan(self, plan: str) -> dict[str, Any]:
-        """A plan in words and numbers."""
         return await self._ask(get(f"/v1/plans/{plan}", plain))
 
     async def estimate(self, spec: str) -> dict[str, Any]:
-        """What a spec would give, stored nowhere."""
         return await self._ask(post("/v1/plans/estimate", plain, {"spec": spec}))
 
     async def release(
         self, plan: str, data: Any, *, subject: str = "", period: str = "", key: str | None = None
     ) -> dict[str, Any]:
-        """One release of the data, charged; the same key gives the same one again."""
         return await self._ask(calls.released(plan, data, subject, period, key))
 
     async def start_plan(self, spec: str, key: str | None = None) -> str:
-        """The name of a job that calibrates a spec."""
         return await self._ask(
             post("/v1/plans", lambda told: str(told["job"]), {"spec": spec}, key)
         )
 
     async def job(self, job: str) -> dict[str, Any]:
-        """Where a job stands."""
         return await self._ask(get(f"/v1/jobs/{job}", plain))
 
     async def _ask(self, call: Call[T]) -> T:

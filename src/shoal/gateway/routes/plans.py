@@ -14,12 +14,11 @@ from pydantic import Field
 from sqlalchemy import select
 
 from shoal.core.plan import Plan, Sampler
-from shoal.gateway.calibration import calibrated, check_spec
-from shoal.gateway.jobs import DONE, FAILED, job_told, new_job
+from shoal.gateway.calibration import DONE, FAILED, calibrated, check_spec, job_told, new_job
 from shoal.gateway.keys import APPLICATION, OPERATOR, PERSON
 from shoal.gateway.machines import plan_of
 from shoal.gateway.problems import missing, not_understood
-from shoal.gateway.routes import answers
+from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import House, Idempotency, Name, RequestBody, Text, Who
 from shoal.gateway.tables import PLANS
 
@@ -44,7 +43,7 @@ class ReleaseBody(RequestBody):
     period: Text = ""
 
 
-@router.post("/plans", status_code=202, response_model=answers.JobMade)
+@router.post("/plans", status_code=202, response_model=bodies.JobMade)
 async def post_plan(
     house: House, who: Who, body: PlanBody, response: Response, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:
@@ -66,7 +65,7 @@ async def post_plan(
     return made
 
 
-@router.post("/plans/estimate", response_model=answers.PlanTold, response_model_exclude_unset=True)
+@router.post("/plans/estimate", response_model=bodies.PlanTold, response_model_exclude_unset=True)
 async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     """What a spec would give, stored nowhere: error, cost, what ordinary DP leaks, a dry run."""
     who.must_be(OPERATOR)
@@ -87,7 +86,7 @@ async def estimate(house: House, who: Who, body: PlanBody) -> dict[str, Any]:
     return {"plan": found["plan"], **found["told"]}
 
 
-@router.get("/jobs/{job}", response_model=answers.JobTold)
+@router.get("/jobs/{job}", response_model=bodies.JobTold)
 async def get_job(house: House, who: Who, job: Name) -> dict[str, Any]:
     """Where a job stands. For operators."""
     who.must_be(OPERATOR)
@@ -117,7 +116,7 @@ async def job_events(house: House, who: Who, job: Name) -> Response:
     return StreamingResponse(frames(), media_type="text/event-stream")
 
 
-@router.get("/plans", response_model=answers.Plans)
+@router.get("/plans", response_model=bodies.Plans)
 async def get_plans(house: House, who: Who) -> dict[str, Any]:
     """The plans of the space. For operators and people."""
     who.must_be(OPERATOR, PERSON)
@@ -128,7 +127,7 @@ async def get_plans(house: House, who: Who) -> dict[str, Any]:
     return {"plans": found}
 
 
-@router.get("/plans/{plan}", response_model=answers.PlanTold, response_model_exclude_unset=True)
+@router.get("/plans/{plan}", response_model=bodies.PlanTold, response_model_exclude_unset=True)
 async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
     """A plan: its promise, its explanation, all mechanisms side by side. Plans are no secret."""
     who.must_be(OPERATOR, PERSON, APPLICATION)
@@ -136,7 +135,7 @@ async def get_plan(house: House, who: Who, plan: Name) -> dict[str, Any]:
     return {"plan": plan, **json.loads(row.told)}
 
 
-@router.post("/releases", response_model=answers.Released)
+@router.post("/releases", response_model=bodies.Released)
 async def release(
     house: House, who: Who, body: ReleaseBody, idempotency_key: Idempotency = None
 ) -> dict[str, Any]:

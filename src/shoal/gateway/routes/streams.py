@@ -11,13 +11,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 
 from shoal.core.errors import ShoalError
-from shoal.gateway import metrics
+from shoal.gateway import telemetry
 from shoal.gateway.advance import REASONS, Output, Reading
 from shoal.gateway.guards import problem_from, respond
 from shoal.gateway.keys import DEVICE, Caller
 from shoal.gateway.problems import Problem, missing, not_understood, over_limit
 from shoal.gateway.rounds import Asked
-from shoal.gateway.routes import answers
+from shoal.gateway.routes import bodies
 from shoal.gateway.routes.bodies import (
     NAME,
     House,
@@ -43,7 +43,7 @@ READINGS = {"anyOf": [ONE, {"type": "array", "items": ONE}], "title": "Readings"
 @router.post(
     "/readings",
     status_code=202,
-    responses={202: {"model": answers.Pushed}},
+    responses={202: {"model": bodies.Pushed}},
     openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": READINGS}}}},
 )
 async def push(request: Request, person: PersonPath, stream: StreamPath) -> Response:
@@ -123,16 +123,16 @@ async def taken(
     ]
     told = await house.intake.ask(Asked(where, given, now))
     dead = [(place, reason) for place, reason in enumerate(told) if reason is not None]
-    metrics.READINGS.labels("taken").inc(len(told) - len(dead))
+    telemetry.READINGS.labels("taken").inc(len(told) - len(dead))
     for _, reason in dead:
-        metrics.READINGS.labels(reason).inc()
+        telemetry.READINGS.labels(reason).inc()
     return {
         "taken": len(told) - len(dead),
         "dead": [{"place": p, "reason": r, "detail": REASONS[r]} for p, r in dead],
     }
 
 
-@router.get("/now", responses={200: {"model": answers.Output}})
+@router.get("/now", responses={200: {"model": bodies.Output}})
 async def now(house: House, who: Who, where: Stream) -> Response:
     """The output of the last closed slot that the caller may see."""
 
@@ -147,7 +147,7 @@ async def now(house: House, who: Who, where: Stream) -> Response:
     return Response(output.body, media_type=JSON)
 
 
-@router.get("/outputs", responses={200: {"model": answers.Page}})
+@router.get("/outputs", responses={200: {"model": bodies.Page}})
 async def outputs(
     house: House,
     who: Who,

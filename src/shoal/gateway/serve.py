@@ -78,7 +78,7 @@ def serve(
     if restored:
         _accept_older(settings)
     if town:
-        from shoal.gateway.commands.town import run_town
+        from shoal.gateway.town import run_town
 
         run_town(settings)
         return
@@ -148,9 +148,9 @@ def _prepare(settings: Settings, space: str, *, as_json: bool) -> None:
 
 def _accept_older(settings: Settings) -> None:
     """Hold streams still that an older copy knows in part, and note where the ledger is now."""
-    from shoal.gateway.anchor import hold_still, lay_anchor
     from shoal.gateway.store import ALL, Store
     from shoal.gateway.streams import House, now_seconds
+    from shoal.gateway.ticker import hold_still, lay_anchor
     from shoal.gateway.vault import Vault, read_keys
 
     store = Store(settings)

@@ -1,1 +1,0 @@
-"""`shoal serve`, `shoal keys`, and a made-up town to try the service with."""

@@ -1,1 +1,0 @@
-"""Steps of the gateway's schema, taken by Alembic."""

@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = ("largest", "caps", "cone")
 FLOOR = 1e-100  # smaller probabilities count as FLOOR above the line and as 0 below it
 CEILING = 200.0  # a larger entry of G counts as infinite
 ROUND = 2.0**-52
-MANY_ROWS, FEW_STATES = 64, 64  # from when on, and up to when, pairs are ranked one by one
+MANY_ROWS = 64  # from when on compiled loops are quicker
 FEW = 4  # states up to which all corners of the cone are looked at: 128 trees, some 40 µs
 BROKEN = 2.0**-44  # of the largest entry of G: a corner may break a constraint by its rounding
 UNKNOWN = 32767  # in Laws.trees: no optimum remembered; also the largest number of states
@@ -70,26 +70,14 @@ class Memory(defaultdict[str, Remembered]):
         super().__init__(dict)
 
 
-class Ranking:
-    """The states of every ordered pair of rows, sorted when first asked for: see PairLaws."""
-
-    def __init__(self, upper: Floats, lower: Floats) -> None:
-        self._rows = upper, lower
-
-    @cached_property
-    def sorted(self) -> tuple[Indices, Indices]:
-        return _ratio_order(*self._rows)
-
-
 @dataclass(frozen=True, eq=False)
 class PairLaws:
-    """The rows of a law (k×m), sorted once for every ordered pair of rows.
+    """The rows of a law (k×m), and what is known of every ordered pair of them.
 
-    upper and lower bracket the probabilities; present marks the rows that may be compared.
-    ranking is (order, count): order[x,x'] lists the states that x or x' can take, by falling p/p',
-    and count[x,x'] says how many. gained and held are Σ (p-p') and Σ p' over the states with
-    p > p'. slack is what errors of the law add to a log-ratio. optima only remembers the last
-    optimum of each pair: a bound never depends on it except through a certificate.
+    upper and lower bracket the probabilities; present marks the rows that may be compared. gained
+    and held are Σ (p-p') and Σ p' over the states with p > p'. slack is what errors of the law add
+    to a log-ratio. optima only remembers the last optimum of each pair: a bound never depends on it
+    except through a certificate.
     """
 
     upper: Floats
@@ -97,13 +85,8 @@ class PairLaws:
     present: Bools
     gained: Floats
     held: Floats
-    ranks: Ranking
     optima: Optima
     slack: float
-
-    @property
-    def ranking(self) -> tuple[Indices, Indices]:
-        return self.ranks.sorted
 
     def remembering(self, optima: Remembered, lag: int) -> PairLaws:
         """The same laws with the optima of another search."""
@@ -123,7 +106,7 @@ def prepare(
     unsure: Bools | None = None,
     error: float = 0.0,
 ) -> PairLaws:
-    """The law's rows bracketed and sorted for `leak` and `lower`.
+    """The law's rows bracketed for `leak` and `tighten`.
 
     error bounds |log computed - log true| of every entry. possible marks the entries that are
     truly positive (default: those that are not 0): one that underflowed stays a possibility.
@@ -139,39 +122,12 @@ def prepare(
     if unsure is not None:
         present &= ~unsure
     gained, held = _gains(upper, lower)
-    ranks, optima = Ranking(upper, lower), Optima(*upper.shape)
-    return PairLaws(upper, lower, present, gained, held, ranks, optima, 2.0 * error)
-
-
-def _ratio_order(upper: Floats, lower: Floats) -> tuple[Indices, Indices]:
-    """States by falling upper[x]/lower[x'], ties by index, and how many either row can take.
-
-    What comes after those means nothing.
-    """
-    order = np.empty((len(upper), *lower.shape), dtype=np.int16)
-    count = np.empty(order.shape[:2], dtype=np.int16)
-    if _sparse(upper):
-        from shoal.additive.cone_kernels import rank_pairs
-
-        rank_pairs(upper, lower, order, count)
-        return order, count
-    for x, row in enumerate(upper):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = row / lower
-        ratio[np.isnan(ratio)] = -1.0
-        order[x] = np.argsort(-ratio, axis=-1, kind="stable")
-        count[x] = (ratio >= 0.0).sum(axis=-1)
-    return order, count
-
-
-def _sparse(upper: Floats) -> bool:
-    """Whether rows are many and each can take few states: two of them take few together."""
-    return len(upper) >= MANY_ROWS and 2 * int((upper > 0).sum(axis=1).max()) <= FEW_STATES
+    return PairLaws(upper, lower, present, gained, held, Optima(*upper.shape), 2.0 * error)
 
 
 def _gains(upper: Floats, lower: Floats) -> tuple[Floats, Floats]:
     """`two_valued` of the rows of one law."""
-    if not _sparse(upper):
+    if len(upper) < MANY_ROWS:
         return two_valued(upper, lower)
     from shoal.additive.cone_kernels import gain_pairs
 
@@ -228,12 +184,12 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
     excess = _exponential_less_one(growth)
     extra = laws.slack + 4.0 * (excess.shape[0] + 8) * ROUND * min(1.0, float(excess.max()))
     if rule == "largest":
-        kernels.lower_largest(best, cost, extra, laws.rows, *laws.ranking, excess)
+        kernels.lower_largest(best, cost, extra, laws.rows, excess)
     elif rule == "caps":
         decay = np.exp(-growth)
         fall = -np.expm1(-growth)
         floor = least_off_diagonal(excess)
-        kernels.lower_caps(best, cost, extra, laws.rows, *laws.ranking, excess, decay, fall, floor)
+        kernels.lower_caps(best, cost, extra, laws.rows, excess, decay, fall, floor)
     elif rule == "cone":
         _lower_cone(best, cost, extra, laws, growth)
     else:
@@ -260,10 +216,11 @@ def slopes(
         return None if failed else found
     excess = np.expm1(growth)
     if rule == "largest":
-        kernels.largest_slopes(laws.rows, *laws.ranking, excess, wanted, *found)
+        kernels.largest_slopes(laws.rows, excess, wanted, *found)
     else:
         decay, fall = np.exp(-growth), -np.expm1(-growth)
-        kernels.caps_slopes(laws.rows, *laws.ranking, excess, decay, fall, wanted, *found)
+        floor = least_off_diagonal(excess)
+        kernels.caps_slopes(laws.rows, excess, decay, fall, floor, wanted, *found)
     return found
 
 

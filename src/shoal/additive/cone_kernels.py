@@ -24,30 +24,92 @@ _MATHS = {"contract", "reassoc", "nnan", "nsz"}
 
 
 @njit(cache=True, error_model="numpy")
-def lower_largest(
-    best: Any, cost: float, extra: float, rows: Any, order: Any, count: Any, growth: Any
-) -> None:
+def lower_largest(best: Any, cost: float, extra: float, rows: Any, growth: Any) -> None:
     """best(x,x') becomes min(best, cost + Λ) with G replaced by its largest entry.
 
-    rows = (upper, lower, present, gained, held) as in cone.Laws; growth = e^G - 1. The largest
+    rows = (upper, lower, present, gained, held) as in cone.PairLaws; growth = e^G - 1. The largest
     entry is over the states that row x or row x' can take.
     """
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
     everywhere = growth.max()
+    taken_by, counts = taken(upper)
+    p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
             if cost >= best[x, other] or not (present[x] and present[other]):
                 continue
-            states = order[x, other, : count[x, other]]
-            largest = everywhere
-            if states.size < size:
-                largest = _largest_entry(growth, states)
+            met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
+            largest = everywhere if met == size else _largest_entry(growth, states[:met])
             if hopeless(gained[x, other], held[x, other], largest, best[x, other] - cost):
                 continue
-            excess = _largest_excess(upper[x], lower[other], states, largest)
+            excess = two_level(p[:met], q[:met], largest, gained[x, other], held[x, other])
+            excess = _proved(p[:met], q[:met], largest, excess)
             rising = int(gained[x, other] > 0.0)
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
+
+
+@njit(cache=True, error_model="numpy")
+def meet(
+    upper: Any, lower: Any, taken_by: Any, counts: Any, x: int, other: int, p: Any, q: Any, at: Any
+) -> int:
+    """How many states either row can take, after copying both rows onto them, in index order."""
+    size = upper.size
+    if counts[x] == size:
+        p[:], q[:] = upper, lower
+        for y in range(size):
+            at[y] = y
+        return int(size)
+    i, j, count = 0, 0, 0
+    while i < counts[x] or j < counts[other]:
+        ahead = j == counts[other] or (i < counts[x] and taken_by[x, i] <= taken_by[other, j])
+        state = taken_by[x, i] if ahead else taken_by[other, j]
+        i += int(i < counts[x] and taken_by[x, i] == state)
+        j += int(j < counts[other] and taken_by[other, j] == state)
+        if upper[state] > 0.0 or lower[state] > 0.0:
+            p[count], q[count], at[count] = upper[state], lower[state], state
+            count += 1
+    return count
+
+
+@njit(cache=True, error_model="numpy", fastmath=_MATHS)
+def two_level(p: Any, q: Any, growth: float, gained: float, held: float) -> float:
+    """Best ratio minus 1 of v = 1 + growth on some states and 1 elsewhere, not rounded.
+
+    gained and held are Σ (p-q) and Σ q over the states with p > q. The best states are those whose
+    own p/q exceeds the best ratio; each round keeps those that exceed the ratio found last, which
+    never falls.
+    """
+    excess = gained * growth / (1.0 + held * growth)
+    while True:
+        more, kept = 0.0, 0.0
+        for i in range(p.size):
+            difference = p[i] - q[i]
+            rises = difference > excess * q[i]
+            more += difference if rises else 0.0
+            kept += q[i] if rises else 0.0
+        better = more * growth / (1.0 + kept * growth)
+        if not better > excess:
+            return float(excess)
+        excess = better
+
+
+@njit(cache=True, error_model="numpy")
+def _proved(p: Any, q: Any, growth: float, excess: float) -> float:
+    """An excess no smaller that weak duality proves: growth · Σ max(0, p - (1 + excess) q) ≤ it."""
+    widening = 4.0 * (p.size + 8) * ROUND * (1.0 + excess)
+    for _ in range(200):
+        tried = excess + widening
+        above, mass = 0.0, 0.0
+        for i in range(p.size):
+            over = p[i] - (1.0 + tried) * q[i]
+            if over > 0.0:
+                above += over
+                mass += p[i]
+        if growth * (above + 2.0 * (p.size + 8) * ROUND * mass) <= tried or tried > ENDLESS:
+            return float(tried)
+        widening *= 2.0
+    return 2.0 * ENDLESS
 
 
 @njit(cache=True, error_model="numpy")
@@ -56,8 +118,6 @@ def lower_caps(
     cost: float,
     extra: float,
     rows: Any,
-    order: Any,
-    count: Any,
     growth: Any,
     decay: Any,
     fall: Any,
@@ -71,8 +131,8 @@ def lower_caps(
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
     floors = floors_of(growth)
-    p = np.empty(size)
-    q = np.empty(size)
+    taken_by, counts = taken(upper)
+    p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     work = np.empty((4, size))
     for x in range(best.shape[0]):
         for other in range(best.shape[0]):
@@ -81,42 +141,71 @@ def lower_caps(
                 continue
             if hopeless(gained[x, other], held[x, other], floor, room):
                 continue
-            states = order[x, other, : count[x, other]]
-            rising = _gather(upper[x], lower[other], states, p, q)
-            leading, least = _leading(p, q, states, rising, floors)
-            excess = _caps_excess(p, q, states, leading, growth, decay, fall, work)
-            excess = max(excess, least)
+            met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
+            least = _surely(
+                p[:met], q[:met], states, floors, floor, gained[x, other], held[x, other]
+            )
+            leading, rising = arrange(p[:met], q[:met], states[:met], least)
+            excess = _caps_excess(p, q, states[:met], leading, growth, decay, fall, work)
+            if leading < rising:
+                excess = max(excess, least + 8.0 * TIE * (1.0 + least))
             best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
 
 
 @njit(cache=True, error_model="numpy")
-def _gather(upper: Any, lower: Any, states: Any, p: Any, q: Any) -> int:
-    """Number of leading states with p > q, after copying both rows in the pair's ratio order."""
-    rising = 0
-    for i in range(states.size):
-        p[i] = upper[states[i]]
-        q[i] = lower[states[i]]
-        if p[i] > q[i]:
-            rising = i + 1
-    return rising
+def _surely(
+    p: Any, q: Any, states: Any, floors: Any, floor: float, gained: float, held: float
+) -> float:
+    """A ratio minus 1 that the pair certainly shows, if `floor` is the least growth of all.
+
+    By v = 1 + floor on the best states, and by 1 + floors[y] on one state alone.
+    """
+    least = two_level(p, q, floor, gained, held)
+    for i in range(p.size):
+        alone = floors[states[i]]
+        least = max(least, (p[i] - q[i]) * alone / (1.0 + q[i] * alone))
+    return least
 
 
 @njit(cache=True, error_model="numpy")
-def _leading(p: Any, q: Any, states: Any, rising: int, floors: Any) -> tuple[int, float]:
-    """How many prefixes can matter, and a ratio minus 1 that none of the others passes.
+def arrange(p: Any, q: Any, states: Any, least: float) -> tuple[int, int]:
+    """How many states lead, having come first by falling p/q, and how many rise: have p > q.
 
-    v = 1 + floor on one state and 1 elsewhere is admissible, so the answer is at least the largest
-    of those ratios; a prefix whose last p/q is no larger passes that no more: rows that hardly
-    differ at most states cost little.
+    A prefix whose last p/q is not above 1 + least, which the pair is known to show, passes that no
+    more: only the states above it are sorted, and the next after them follows.
     """
-    least = 0.0
-    for i in range(rising):
-        floor = floors[states[i]]
-        least = max(least, (p[i] - q[i]) * floor / (1.0 + q[i] * floor))
-    count = rising
-    while count > 0 and p[count - 1] <= q[count - 1] * (1.0 + least) * (1.0 - 8.0 * TIE):
-        count -= 1
-    return count, (least + 8.0 * TIE * (1.0 + least) if count < rising else 0.0)
+    level = (1.0 + least) * (1.0 - 8.0 * TIE)
+    leading, rising = 0, 0
+    for i in range(p.size):
+        rising += int(p[i] > q[i])
+        if p[i] > q[i] and p[i] > q[i] * level:
+            _insert(p, q, states, i, leading)
+            leading += 1
+    follows = leading
+    for i in range(leading + 1, p.size):
+        if _ratio(p[i], q[i]) > _ratio(p[follows], q[follows]):
+            follows = i
+    if follows > leading:
+        _swap(p, q, states, follows, leading)
+    return leading, rising
+
+
+@njit(cache=True, error_model="numpy")
+def _insert(p: Any, q: Any, states: Any, i: int, count: int) -> None:
+    """Move entry i to its place by falling p/q among the first `count`, one of the rest to i."""
+    if i != count:
+        _swap(p, q, states, i, count)
+    place = count
+    while place > 0 and _ratio(p[place - 1], q[place - 1]) < _ratio(p[place], q[place]):
+        _swap(p, q, states, place, place - 1)
+        place -= 1
+
+
+@njit(cache=True, error_model="numpy")
+def _swap(p: Any, q: Any, states: Any, i: int, j: int) -> None:
+    p[i], p[j] = p[j], p[i]
+    q[i], q[j] = q[j], q[i]
+    states[i], states[j] = states[j], states[i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,28 +245,6 @@ def _largest_entry(growth: Any, states: Any) -> float:
         for j in states:
             largest = max(largest, growth[i, j])
     return largest
-
-
-@njit(cache=True, error_model="numpy", fastmath=_MATHS)
-def _largest_excess(upper: Any, lower: Any, states: Any, growth: float) -> float:
-    """Best ratio minus 1 of v = 1 + growth on a prefix and 1 elsewhere.
-
-    A state raises the ratio exactly while its own p/q exceeds it, so the first fall is the end.
-    """
-    gained = 0.0
-    held = 0.0
-    best = 0.0
-    for i in range(states.size):
-        p, q = upper[states[i]], lower[states[i]]
-        if p <= q:
-            break
-        gained += p - q
-        held += q
-        excess = gained * growth / (1.0 + held * growth)
-        if excess < best * (1.0 - TIE):
-            break
-        best = max(best, excess)
-    return best
 
 
 @njit(cache=True, error_model="numpy", fastmath=_MATHS)
@@ -272,34 +339,6 @@ def taken(rows: Any) -> tuple[Any, Any]:
                 states[x, count[x]] = state
                 count[x] += 1
     return states, count
-
-
-@njit(cache=True, error_model="numpy")
-def rank_pairs(upper: Any, lower: Any, order: Any, count: Any) -> None:
-    """For rows x of `upper` and x' of `lower` the states either can take, by falling ratio.
-
-    Writes order[x, x', :count[x, x']], ties by index; what comes after means nothing.
-    """
-    own, owned = taken(upper)
-    other, others = taken(lower)
-    ratios = np.empty(upper.shape[1])
-    for x in range(len(upper)):
-        for y in range(len(lower)):
-            i, j, size = 0, 0, 0
-            while i < owned[x] or j < others[y]:
-                ahead = j == others[y] or (i < owned[x] and own[x, i] <= other[y, j])
-                state = own[x, i] if ahead else other[y, j]
-                i += int(i < owned[x] and own[x, i] == state)
-                j += int(j < others[y] and other[y, j] == state)
-                ratio = upper[x, state] / lower[y, state]
-                place = size
-                while place > 0 and ratios[place - 1] < ratio:
-                    ratios[place] = ratios[place - 1]
-                    order[x, y, place] = order[x, y, place - 1]
-                    place -= 1
-                ratios[place], order[x, y, place] = ratio, state
-                size += 1
-            count[x, y] = size
 
 
 @njit(cache=True, error_model="numpy")

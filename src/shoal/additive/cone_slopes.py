@@ -20,52 +20,43 @@ from shoal.additive.cone_kernels import (
     ENDLESS,
     TIE,
     _caps_excess,
-    _gather,
-    _leading,
     _ratio,
+    _surely,
+    arrange,
     floors_of,
+    meet,
+    taken,
+    two_level,
 )
 
 
 @njit(cache=True, error_model="numpy")
 def largest_slopes(
-    rows: Any,
-    order: Any,
-    count: Any,
-    growth: Any,
-    wanted: Any,
-    value: Any,
-    places: Any,
-    shares: Any,
+    rows: Any, growth: Any, wanted: Any, value: Any, places: Any, shares: Any
 ) -> None:
     """The largest rule: growth = e^G - 1, and all hangs on its largest entry."""
-    upper, lower = rows[0], rows[1]
+    upper, lower, _, gained, held = rows
     size = upper.shape[1]
     everywhere = int(growth.argmax())
+    taken_by, counts = taken(upper)
+    p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
             if not wanted[x, other]:
                 continue
-            states = order[x, other, : count[x, other]]
-            place = everywhere
-            if states.size < size:
-                place = _largest_place(growth, states)
+            met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
+            place = everywhere if met == size else _largest_place(growth, states[:met])
             largest = growth[place // size, place % size]
-            gained, held, best, slope = 0.0, 0.0, 0.0, 0.0
-            for i in states:
-                if upper[x, i] <= lower[other, i]:
-                    break
-                gained += upper[x, i] - lower[other, i]
-                held += lower[other, i]
-                base = 1.0 + held * largest
-                excess = gained * largest / base
-                if excess < best:
-                    break
-                best = excess
-                slope = (gained - excess * held) * (1.0 + largest) / (base * (1.0 + excess))
+            best = two_level(p[:met], q[:met], largest, gained[x, other], held[x, other])
+            more, kept = 0.0, 0.0
+            for i in range(met):
+                if p[i] - q[i] > best * q[i]:
+                    more += p[i] - q[i]
+                    kept += q[i]
+            slope = (more - best * kept) * (1.0 + largest)
             value[x, other] = np.log1p(best)
             places[x, other, 0] = place
-            shares[x, other, 0] = slope
+            shares[x, other, 0] = slope / ((1.0 + kept * largest) * (1.0 + best))
 
 
 @njit(cache=True, error_model="numpy")
@@ -82,36 +73,39 @@ def _largest_place(growth: Any, states: Any) -> int:
 @njit(cache=True, error_model="numpy")
 def caps_slopes(
     rows: Any,
-    order: Any,
-    count: Any,
     growth: Any,
     decay: Any,
     fall: Any,
+    floor: float,
     wanted: Any,
     value: Any,
     places: Any,
     shares: Any,
 ) -> None:
-    """The caps: growth = e^G - 1, decay = e^-G, fall = 1 - e^-G."""
-    upper, lower = rows[0], rows[1]
-    p, q = np.empty(upper.shape[1]), np.empty(upper.shape[1])
-    work, floors = np.empty((4, upper.shape[1])), floors_of(growth)
+    """The caps: growth = e^G - 1, decay = e^-G, fall = 1 - e^-G, floor as in lower_caps."""
+    upper, lower, _, gained, held = rows
+    size = upper.shape[1]
+    taken_by, counts = taken(upper)
+    p, q, states = np.empty(size), np.empty(size), np.empty(size, np.int64)
+    work, floors = np.empty((4, size)), floors_of(growth)
     for x in range(value.shape[0]):
         for other in range(value.shape[0]):
             if not wanted[x, other]:
                 continue
-            states = order[x, other, : count[x, other]]
-            rising = _gather(upper[x], lower[other], states, p, q)
-            leading, least = _leading(p, q, states, rising, floors)
-            excess = _caps_excess(p, q, states, leading, growth, decay, fall, work)
+            met = meet(upper[x], lower[other], taken_by, counts, x, other, p, q, states)
+            least = _surely(
+                p[:met], q[:met], states, floors, floor, gained[x, other], held[x, other]
+            )
+            leading, _ = arrange(p[:met], q[:met], states[:met], least)
+            excess = _caps_excess(p, q, states[:met], leading, growth, decay, fall, work)
             value[x, other] = np.log1p(max(excess, least))
-            last, kind = _deciding(p[: states.size], q, leading, work)
+            last, kind = _deciding(p[:met], q, leading, work)
             row, share = places[x, other], shares[x, other]
             row[:] = -1
             if kind == 1:
-                _rising_caps(p, q, states, last, growth, excess, row, share)
+                _rising_caps(p, q, states[:met], last, growth, excess, row, share)
             elif kind == 2:
-                _falling_caps(p, q, states, last, decay, excess, row, share)
+                _falling_caps(p, q, states[:met], last, decay, excess, row, share)
 
 
 @njit(cache=True, error_model="numpy")

@@ -103,13 +103,13 @@ class ChainLift(Searched):
         count = None if self.length is None else self.length - 1
         guesses = (None, None) if start is None else start.guesses(eta, rule)
         behind = self._behind.remembering(memory)
-        past = past_side(behind, entry, count, rule, guesses[1], enough)
         if self.transitions.ndim == 3:
             steps = Steps(KernelSegments(self.transitions), memory["future"])
             future = stepwise_future(steps, entry, len(self.transitions), rule)
         else:
             ahead = self._ahead.remembering(memory["future"])
             future = future_side(ahead, entry, count, rule, guesses[0], enough)
+        past = past_side(behind, entry, count, rule, guesses[1], enough)
         others = np.inf if count is None else count * entry.eta
         worst = LiftLoss.none(rule, eta, others, future.limit, past.limit)
         metric = entry.metrics[0]

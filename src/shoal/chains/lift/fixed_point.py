@@ -7,7 +7,7 @@ either image(bound) ≤ bound, or bound is the image of such a bound. Anything e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,14 +20,20 @@ from shoal.core.codec import Bools, Floats, Ints
 
 WINDOW = 8  # plain steps between two extrapolations
 CYCLES = 60  # extrapolations before giving up
-NEARBY = (1e-2, 1e-3, 1e-4)  # relative changes at which Newton's method is tried in turn
+NEARBY = (1e-2, 1e-3, 1e-4, 1e-5)  # relative changes at which Newton's method is tried in turn
 CLOSE = 1e-9  # relative change at which iterates count as settled
 MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
 MANY = 64  # states beyond which a round takes seconds, and these three are
-BRIEF = (1e-2, 1e-4, 2)  # WORTH, SETTLED and LAG_ROUNDS: any lags give a bound, near the least here
+BRIEF = (1e-2, 1e-3, 2)  # WORTH, SETTLED and LAG_ROUNDS: any lags give a bound, near the least here
+COARSE = (1e-4, 1e-3)  # and MARGINS: a tenth of a per cent of noise is not worth seconds
+NEARBY_ENOUGH = 3e-5  # and CLOSE, for the steps that lower a bound that holds already
+
+ROUNDS = 24  # pairs that may turn out to be the worst, one after another
+ABOVE = 1e-4  # share by which the one number lies above what these pairs need
+FORGOTTEN = 1e-9  # laws this near each other show the same at any longer lag
 
 Step = Callable[[Floats], Floats]
 TangentAt = Callable[[Floats], Tangent | None]
@@ -35,10 +41,14 @@ TangentAt = Callable[[Floats], Tangent | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint:
-    """A bound of D_n for all n, inf where none was certified, and the lags it rests on."""
+    """A bound of D_n for all n, inf where none was certified, and the lags it rests on.
+
+    searched says that these lags were looked for among all.
+    """
 
     bound: Floats
     lags: tuple[int, ...]
+    searched: bool = False
 
     @classmethod
     def unknown(cls, size: int) -> FixedPoint:
@@ -47,7 +57,7 @@ class FixedPoint:
 
     def scaled(self, factor: float) -> FixedPoint:
         """A guess at the limit for a metric `factor` times as large."""
-        return FixedPoint(self.bound * factor, self.lags)
+        return replace(self, bound=self.bound * factor)
 
 
 def limit(
@@ -63,6 +73,14 @@ def limit(
     infinite, and so are pairs with an impossible value. Rounds up.
     """
 
+    many = len(ahead.pairs) > MANY
+    alike = off_diagonal(len(ahead.pairs), entry.eta)
+    near = start is None and bool((entry.metrics[0] == alike).all())
+    if many and ahead.dense and (rule == "largest" or near):
+        flat = _one_number(ahead, entry, start, enough)
+        if rule == "largest" or np.isinf(flat.bound).any():
+            return flat
+        start = FixedPoint(flat.bound, (1,))
     guess = np.where(ahead.pairs, 0.0, np.inf)
     np.fill_diagonal(guess, 0.0)
     lags: tuple[int, ...] = (1,)
@@ -76,23 +94,25 @@ def limit(
         def tangent_at(bound: Floats) -> Tangent | None:
             return tangent(bound, lags, ahead, entry, rule, lag_of)
 
-        many = len(guess) >= LEAST and np.isfinite(guess).all()
-        return certified_fixed_point(step, guess, enough, tangent_at if many else None)
+        smooth = len(guess) >= LEAST and np.isfinite(guess).all()
+        return certified_fixed_point(step, guess, enough, tangent_at if smooth else None)
 
     chosen = None
     if len(lags) > 1 and len(guess) >= LEAST:
         chosen = _best_lags(guess, lags, ahead, entry, rule)[1]
     bound = found(chosen, guess, enough)
     _, settled, rounds = _lag_search(len(guess))
-    for _ in range(rounds):
+    known = many and start is not None and start.searched and np.isfinite(bound).all()
+    for _ in range(0 if known else rounds):
         before = bound
         useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
         same = chosen is None or _change([before, bound]) <= settled  # each pair has its best lag
-        if useful == lags and same:
+        if (useful == lags and same) or (many and bound.max() >= before.max() * (1.0 - settled)):
+            lags = useful
             break
         lags = useful
         bound = np.minimum(bound, found(chosen, bound, np.inf))
-    return FixedPoint(bound, lags)
+    return FixedPoint(bound, lags, searched=True)
 
 
 def certified_fixed_point(
@@ -102,15 +122,31 @@ def certified_fixed_point(
     image of one; inf where none was found. `start` is where the search begins; with the tangent of
     the step it is Newton's."""
     if at is not None:
-        found = _by_newton(step, at, start, enough) if start.any() else None  # lost from nowhere
+        warm = start.any() and (
+            len(start) <= MANY or _change([start, step(start)]) <= NEARBY[0] / 2
+        )
+        found = _by_newton(step, at, start, enough) if warm else None  # lost from nowhere
         if found is not None:
             return found
         for close in NEARBY:
             start = _settle(step, start, enough, close)
+            found = _enlarged(step, start) if len(start) > MANY else None
+            if found is not None:
+                return found
             found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
             if found is not None:
                 return found
     return _certified_near(step, _settle(step, start, enough, CLOSE))
+
+
+def _enlarged(step: Step, guess: Floats) -> Floats | None:
+    """The image of a slightly larger guess that lies above it; None where none does."""
+    for share in COARSE:
+        larger = guess * (1.0 + share)
+        mapped = step(larger)
+        if (mapped <= larger).all():
+            return _lowered(step, mapped)
+    return None
 
 
 def _settle(step: Step, start: Floats, enough: float, close: float) -> Floats:
@@ -170,7 +206,7 @@ def _certified_near(step: Step, guess: Floats) -> Floats:
     """
     scale = float(guess[np.isfinite(guess)].max())
     bound = guess
-    for margin in MARGINS:
+    for margin in _margins(guess):
         extra = off_diagonal(len(guess), margin * scale)
         for _ in range(2):
             path = [bound]
@@ -186,7 +222,7 @@ def _certified_near(step: Step, guess: Floats) -> Floats:
 def _by_newton(step: Step, at: TangentAt, start: Floats, enough: float) -> Floats | None:
     """The image of a bound that was found to lie above it; None where none was found soon."""
     bound = start
-    for margin in MARGINS:
+    for margin in _margins(start):
         near = newton(at, bound, enough, margin)
         if near is None:
             return None
@@ -201,9 +237,102 @@ def _lowered(step: Step, valid: Floats) -> Floats:
     """A valid bound after as many steps as still lower it: each step keeps it valid."""
     for _ in range(WINDOW * WINDOW):
         before, valid = valid, np.minimum(valid, step(valid))
-        if _change([before, valid]) <= CLOSE:
+        if _change([before, valid]) <= (CLOSE if len(valid) <= MANY else NEARBY_ENOUGH):
             break
     return valid
+
+
+def _margins(bound: Floats) -> tuple[float, ...]:
+    return MARGINS if len(bound) <= MANY else COARSE
+
+
+def _one_number(
+    ahead: Ahead, entry: EntryMetric, start: FixedPoint | None, enough: float
+) -> FixedPoint:
+    """`limit` by the largest rule where every state may follow every other.
+
+    There G counts by its largest entry alone, so the bound sought is one number, g, above
+    every entry of its own image. It follows from the few pairs that are worst at their best
+    lags; all others only have to stay below g, at whichever lag, which is then checked for all.
+    """
+    size, most = len(ahead.pairs), float(entry.metrics[0].max())
+    lags = [1] if start is None else list(start.lags)
+    farthest, pairs = ahead.laws(lags[-1]).gained, list[WorstPair]()
+    for _ in range(ROUNDS):
+        x, other = divmod(int(farthest.argmax()), size)
+        pairs.append(WorstPair.of(ahead.kernel(1).values, x, other, entry.eta, enough))
+        level = _least_level(pairs, most, enough)
+        if level is None:
+            return FixedPoint.unknown(size)
+        lags = sorted({pair.best(most + level)[1] for pair in pairs})
+        bound = off_diagonal(size, np.inf)
+        for lag in lags:  # pairs below the level already are not looked at again
+            price = entry.at(lag)[1]
+            part = np.where(bound > level, bound, -np.inf)
+            tighten(part, price, ahead.laws(lag), off_diagonal(size, most + level), "largest")
+            bound = np.where(bound > level, part, bound)
+        if bound.max() <= level:
+            return FixedPoint(bound, tuple(lags))
+        farthest = bound
+    return FixedPoint.unknown(size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorstPair:
+    """The laws of the entries 1, 2, … steps from two values (rows), and the prices of these lags.
+
+    What it says is not rounded: it only tells a search where to look.
+    """
+
+    first: Floats
+    second: Floats
+    prices: Floats
+
+    @classmethod
+    def of(cls, step: Floats, x: int, other: int, eta: float, enough: float) -> WorstPair:
+        count = LAGS if eta <= 0.0 else min(LAGS, 1 + int(enough / eta))
+        rows, laws = np.eye(len(step))[[x, other]], []
+        for _ in range(count):
+            rows = rows @ step
+            laws.append(rows)
+            if np.abs(rows[0] - rows[1]).max() <= FORGOTTEN * rows.min():
+                break
+        both = np.array(laws)
+        return cls(both[:, 0], both[:, 1], eta * np.arange(float(len(both))))
+
+    def best(self, growth: float) -> tuple[float, int]:
+        """What the pair shows at the lag that shows least, and that lag."""
+        raised, gaps = np.expm1(growth), self.first - self.second
+        excess = np.zeros(len(gaps))
+        while True:
+            rises = gaps > excess[:, None] * self.second
+            gained, held = (
+                np.where(rises, gaps, 0.0).sum(1),
+                np.where(rises, self.second, 0.0).sum(1),
+            )
+            better = raised * gained / (1.0 + raised * held)
+            if not (better > excess * (1.0 + 1e-12)).any():
+                break
+            excess = np.maximum(excess, better)
+        shown = self.prices + np.log1p(excess)
+        return float(shown.min()), int(shown.argmin()) + 1
+
+
+def _least_level(pairs: list[WorstPair], most: float, enough: float) -> float | None:
+    """A little more than the least g at which no pair shows more than g; None beyond `enough`."""
+
+    def fits(level: float) -> bool:
+        return all(pair.best(most + level)[0] <= level for pair in pairs)
+
+    low, high = 0.0, max(most, 1e-300)
+    while not fits(high):
+        low, high = high, 2.0 * high
+        if high > 2.0 * enough:
+            return None
+    while high - low > ABOVE * high:
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high * (1.0 + ABOVE)
 
 
 def _scan(

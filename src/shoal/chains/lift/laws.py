@@ -35,6 +35,11 @@ class Ahead:
         present = np.asarray(walk.kernel(0, 1).possible.any(axis=1))
         self.pairs: Bools = present[:, None] & present[None, :]
 
+    @property
+    def dense(self) -> bool:
+        """Whether every state may follow every other."""
+        return bool(self._walk.kernel(0, 1).possible.all())
+
     def kernel(self, lag: int) -> Kernel:
         return self._walk.kernel(0, lag)
 

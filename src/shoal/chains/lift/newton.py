@@ -19,9 +19,12 @@ from shoal.chains.lift.step import EntryMetric, View, off_diagonal
 from shoal.core.codec import Floats, Ints
 
 LEAST = 16  # states from which on plain steps are dearer
-EVALUATIONS = 16  # before giving up
+EVALUATIONS = 16  # before giving up,
+FEWER = 8  # and where margins are coarse: some chains of many states only go round in circles
 PLAIN = 2  # plain steps after one that led away
-SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin
+SETTLED = 1e-2  # of the margin: how near a point above its image must be to that margin,
+ABOVE = 0.9  # and where margins are coarse: any such point still lies above its image
+FINE = 1e-5  # margins beyond this are coarse
 MOST = 1e3  # larger bounds are not sought
 SOLVED = 1e-3  # relative residual of the linear systems on the way
 REPEATS = 250  # products with the slopes, half as many steps, before a linear system is given up
@@ -90,14 +93,15 @@ def newton(
     Where a step of Newton's leads away, plain steps smooth what it broke.
     """
     bound, before, plain = start, np.inf, 0
-    for _ in range(EVALUATIONS):
+    coarse = margin > FINE
+    for _ in range(FEWER if coarse else EVALUATIONS):
         here = at(bound)
         if here is None:
             return None
         top = float(here.image.max())
         residual = here.image + off_diagonal(len(bound), margin * top) - bound
         moved = float(np.abs(residual).max())
-        if moved <= SETTLED * margin * top:
+        if moved <= (ABOVE if coarse else SETTLED) * margin * top:
             return bound
         plain = PLAIN if plain == 0 and moved > before / 2.0 else max(plain - 1, 0)
         before = moved

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8
-MOST_STATES = 300  # laws sorted for every pair of more states take minutes and gigabytes
+MOST_STATES = 300  # pairs of more states take minutes
+MOST_DENSE = 600  # where every state may follow every other, one number bounds all pairs
 MOST_SPARSE = 600  # where few states can follow each
 FEW = 32
 KEPT = 64  # losses of one model that are not evaluated twice
@@ -136,7 +137,9 @@ class EntryLiftOfChain:
         search aims a little lower, and its answer is evaluated afresh until it fits, where `loss`
         will evaluate the noise of the plan.
         """
-        rough = lift.largest_eta(epsilon * (1 - MARGIN), likely=likely)
+        rough = lift.largest_eta(
+            epsilon * (1 - MARGIN), likely=likely, afresh=lambda eta: self._at(lift, raised(eta))
+        )
         found = None if rough is None else self._at(lift, raised(rough.eta))
         for _ in range(ATTEMPTS):
             if found is None or found.value <= epsilon * (1 - MARGIN / 2):
@@ -214,7 +217,10 @@ def metric_of(query: Query | None, size: int) -> Floats:
 
 def most_states(rows: Floats) -> int:
     """How many states, or tuples, with such laws of the next entry the lift compares."""
-    return MOST_SPARSE if int((rows > 0).sum(axis=-1).max()) <= FEW else MOST_STATES
+    follow = (rows > 0).sum(axis=-1)
+    if follow.max() <= FEW:
+        return MOST_SPARSE
+    return MOST_DENSE if follow.min() == rows.shape[-1] == rows.shape[-2] else MOST_STATES
 
 
 def _loss(lift: Searchable, eta: float) -> LiftLoss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,7 +11,8 @@ import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, FEW, Memory, Rule
 from shoal.additive.eta_search import CLOSE, LossOfEta, largest_eta
-from shoal.chains.lift.fixed_point import FixedPoint
+from shoal.additive.lift import NEARLY
+from shoal.chains.lift.fixed_point import MANY, FixedPoint
 from shoal.chains.lift.side import SHORT
 from shoal.core.codec import Bools, Floats
 from shoal.core.task import LiftedModel
@@ -95,7 +97,7 @@ class LiftLoss(LiftedModel):
             at_node=self.at_node,
             future=self.future,
             past=self.past,
-            rule=self.rule,
+            rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY),
         )
 
     def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint]:
@@ -103,15 +105,14 @@ class LiftLoss(LiftedModel):
         factor = eta / self.eta
         future, past = self.future_limit.scaled(factor), self.past_limit.scaled(factor)
         if rule != self.rule:
-            return replace(future, lags=(1,)), replace(past, lags=(1,))
+            return FixedPoint(future.bound, (1,)), FixedPoint(past.bound, (1,))
         return future, past
 
 
 # The largest eta whose lift stays within epsilon.
 
 
-MANY = 64  # states beyond which an evaluation takes seconds, and the search
-NEAR_ENOUGH = 1e-5  # ends this near the budget: noise that much larger is not worth more of them
+NEAR_ENOUGH = 1.5e-3  # ends this near the budget: noise that much larger is not worth more of them
 
 
 class Lift(Protocol):
@@ -153,20 +154,35 @@ class Searched:
     """What every such model shares: the search for the largest eta."""
 
     def largest_eta(
-        self: Lift, epsilon: float, rule: Rule | None = None, likely: float = np.inf
+        self: Lift,
+        epsilon: float,
+        rule: Rule | None = None,
+        likely: float = np.inf,
+        afresh: Callable[[float], LiftLoss] | None = None,
     ) -> LiftLoss | None:
-        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0."""
-        return search(self, epsilon, rule, likely)
+        """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
+
+        `afresh` evaluates an eta as if nothing had been asked before, and may remember what it
+        said.
+        """
+        return search(self, epsilon, rule, likely, afresh or self.loss)
 
 
-def search(lift: Lift, epsilon: float, rule: Rule | None, likely: float) -> LiftLoss | None:
+def search(
+    lift: Lift,
+    epsilon: float,
+    rule: Rule | None,
+    likely: float,
+    afresh: Callable[[float], LiftLoss],
+) -> LiftLoss | None:
     """The loss at the largest eta found with loss ≤ epsilon; None if there is none above 0.
 
     Bracketed by the cheap rule on the endless chain, then by the given rule, then at the true
     length: each is at most the one before, so an eta that was enough stays enough. A short chain
     needs no endless one, and few states or caps no cheap rule. The search begins at `likely`: an
     eta that is much too large costs most, because its bounds grow for long before they are given
-    up.
+    up. Where states are many an evaluation that starts from another is no cheaper than one afresh,
+    which the answer needs anyway.
     """
     # a short chain is its own best bracket: at any length it may hardly ever forget
     endless = lift.endless() if lift.length is None or lift.length > SHORT else lift
@@ -175,10 +191,12 @@ def search(lift: Lift, epsilon: float, rule: Rule | None, likely: float) -> Lift
     stages: list[LossOfEta[LiftLoss]] = [
         lambda eta, start: endless.loss(eta, chosen, start, enough, memory)
     ]
-    if chosen == "cone" and lift.size > FEW:
-        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough, memory))
-    if endless is not lift:
+    if lift.size > MANY and rule is None:
+        stages = [lambda eta, start: afresh(eta)]
+    elif endless is not lift:
         stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
+    if (chosen == "cone" and FEW < lift.size <= MANY) or (chosen == "caps" and lift.size > MANY):
+        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough, memory))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
     close = CLOSE if lift.size <= MANY else NEAR_ENOUGH

@@ -19,6 +19,7 @@ SHORT = (
     32  # entries up to which each number of them is followed, in milliseconds, and no limit sought
 )
 ENDLESS = 256  # explicit steps when there is no finite limit
+WORK = 1e10  # entries × states³ beyond which steps one by one take minutes: the limit serves alone
 MEMORY = 4_000_000  # numbers kept for explicit steps
 WAIT = 8  # steps between two tries to cover all later entries
 
@@ -149,6 +150,8 @@ def _explicit_steps(bound: Floats, ahead: Ahead, entry: EntryMetric, count: int 
         return 0
     if not np.isfinite(bound[ahead.pairs]).all():
         return min(count, ENDLESS)
+    if count * len(bound) ** 3 > WORK:
+        return 0
     reach = SPAN * bound[ahead.pairs].max() / entry.eta if entry.eta > 0.0 else 0.0
     return count if count <= max(reach, ENDLESS) else 0
 

@@ -1,16 +1,20 @@
 """The families, and the tables made of their records: kinds, rows, audits, sections of a spec.
 
-A family says of itself, in one record, what it adds to each table: names, and where they are
-defined, as "package.module:name". Nothing is imported before it is asked for, so that a plan of a
-chain loads no maps. A sixth family is one folder and one line in `FAMILIES`.
+A family says of itself, in one record (`family.toml` in its folder), what it adds to each table:
+names, and where they are defined, as "package.module:name". Nothing is imported before it is asked
+for, so that a plan of a chain loads no maps. A sixth family is one folder and one line in
+`FAMILIES`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from shoal.core import codec
@@ -85,8 +89,18 @@ def load(place: str) -> Any:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """The record of every family, in the order of `FAMILIES`."""
-    return tuple(load(f"shoal.{name}:FAMILY") for name in FAMILIES)
+    """The record of every family, in the order of `FAMILIES`; none of them is imported."""
+    return tuple(_record(name) for name in FAMILIES)
+
+
+def _record(name: str) -> Family:
+    found = find_spec(f"shoal.{name}")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"family {name!r} has no folder in shoal; see FAMILIES")
+    said = tomllib.loads(Path(found.origin).with_name("family.toml").read_text(encoding="utf-8"))
+    stored = {kind: tuple(names) for kind, names in said.pop("stored_models", {}).items()}
+    kinds, serves = (tuple(said.pop(part, ())) for part in ("kinds", "serves"))
+    return Family(name=name, kinds=kinds, serves=serves, stored_models=stored, **said)
 
 
 def family_of(value: object) -> Family | None:

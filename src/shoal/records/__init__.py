@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.core import face, homes
-from shoal.core.registry import Family
 
 if TYPE_CHECKING:
     from shoal.records.classifier import (
@@ -51,67 +50,6 @@ if TYPE_CHECKING:
         RecordGroups as RecordGroups,
     )
 
-FAMILY = Family(
-    name="records",
-    about="records tied to each other",
-    kinds=(
-        "shoal.records.ties:RecordGroups",
-        "shoal.records.kmeans:Centroids",
-        "shoal.records.classifier:LinearClassifier",
-        "shoal.records.queries:DegreeDistribution",
-        "shoal.records.queries:NumberMean",
-        "shoal.records.queries:NumberHistogram",
-        "shoal.additive.plans:Rounds",
-        "shoal.records.ties:RecordDomain",
-        "shoal.records.ties:Dependence",
-        "shoal.records.sources:FriendModel",
-        "shoal.records.field:PairwiseField",
-        "shoal.records.field_row:FieldCertificate",
-        "shoal.records.proved:MeanTiesCertificate",
-        "shoal.records.proved:AdditiveTiesCertificate",
-        "shoal.records.published:BaselineCertificate",
-        "shoal.records.published:PublishedCertificate",
-        "shoal.records.published:CorrelatedCertificate",
-    ),
-    rows={
-        "dependent-field": "shoal.records.field_row:ROW",
-        "dependent-means": "shoal.records.proved:MEANS_ROW",
-        "dependent-additive": "shoal.records.proved:ADDITIVE_ROW",
-        "dependent-baseline": "shoal.records.published:BASELINE_ROW",
-        "dependent-published": "shoal.records.published:ROW",
-        "dependent-published-18": "shoal.records.published:ROW_18",
-        "correlated-sensitivity": "shoal.records.published:CORRELATED_ROW",
-    },
-    serves=("networks",),
-    bodies={
-        "rounds": "shoal.audit.exact:learning_audit",
-    },
-    models={
-        "dependence": "shoal.records.audit:dependence_finding",
-        "pairwise-field": "shoal.records.audit:field_finding",
-        "record-groups": "shoal.records.audit:groups_finding",
-    },
-    model_sections={
-        "dependence": "shoal.records.spec:DependenceModel",
-        "groups": "shoal.records.spec:GroupsModel",
-    },
-    query_sections={
-        "places": "shoal.records.spec:PlacesQuery",
-    },
-    stored_models={
-        "dependence": (
-            "dependence",
-            "pairwise-field",
-        ),
-    },
-    templates={
-        "friends": "records tied in pairs",
-    },
-    hooks={
-        "release": "shoal.records.views:release_view",
-        "attack": "shoal.records.views:view_of",
-    },
-)
 
 NAMES = {
     "records.classifier": (
@@ -156,5 +94,5 @@ NAMES = {
     ),
 }
 
-__all__ = ["FAMILY", *homes(NAMES)]  # noqa: PLE0604 - made of the table
+__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
 __getattr__, __dir__ = face(__name__, NAMES)

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from shoal.additive.mixture import crossing, step_over
+from shoal.additive.queries import count
+from shoal.chains.exact import past_future
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.offsets import follow
 from shoal.chains.exact.past_future import PastFutureBound, apart_loss, apart_scale, separable
-from shoal.chains.exact.sums import ChainSum, chain_sum
+from shoal.chains.exact.sums import ChainSum, bridges, chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
+from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from tests.oracle.test_exact_loss import chain_truth, random_rows
 
@@ -203,3 +206,66 @@ def test_a_promise_of_the_whole_chain_is_met_again_where_windows_fall_short(
     monkeypatch.setattr("shoal.chains.exact.cover.WHOLE_WORK", 0)
     assert window_loss(task, scale, 2).value > 0.5
     assert sum_loss(task, scale, enough=0.5).value <= 0.5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pairs_bounded_by_way_of_a_few_states_give_the_loss_of_all_pairs(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    size, length = 3 + seed % 3, 4
+    kind = ["dense", "zeros"][seed % 2]
+    jumps = rng.uniform(0.05, 0.3) if seed % 4 < 2 else 0.0
+    matrix = (1 - jumps) * random_rows(rng, (1, size, size), kind) + jumps / size
+    initial = random_rows(rng, (size,), "zeros")
+    weights = [3, *(int(w) for w in rng.integers(0, 3, size=size - 1))]
+    task, every = task_of(initial, matrix[0], weights, length)
+    monkeypatch.setattr(past_future, "FEW", 0)
+    monkeypatch.setattr(past_future, "REFERENCES", 1)
+    scale = float(rng.choice([0.5, 2.0, 20.0]))
+    losses = [chain_truth(initial, matrix, weights, n, scale) for n in range(1, length + 1)]
+    for window in (1, 2, length):
+        some = PastFutureBound(task, follow(task))
+        found = some.loss(window, step_over(task.step, scale))
+        full = every.loss(window, step_over(task.step, scale)).value
+        assert max(losses) <= found.value + 1e-12
+        assert found.value == full or found.value == pytest.approx(full, abs=1e-11)
+
+
+def test_the_tables_of_a_chain_that_jumps_are_those_of_its_whole_matrix() -> None:
+    rng = np.random.default_rng(2)
+    near = np.abs(np.subtract.outer(np.arange(30), np.arange(30))) <= 1
+    walk = near / near.sum(axis=1, keepdims=True)
+    jumping = 0.9 * walk + 0.1 * rng.dirichlet(np.ones(30))
+    for matrix, few in ((jumping, True), (walk, True), (lazy(rng, 30, (0.5, 0.9)), False)):
+        task, apart = task_of(stationary(matrix), matrix, [1, 0, 2] + [0] * 27, None)
+        steps = apart._moves(False)
+        assert (steps.cost < 180) is few
+        assert apart._dense is not few
+        whole = np.outer(steps.moves.left, steps.moves.right)
+        for row in range(30):
+            part = slice(*steps.moves.first[row : row + 2])
+            whole[row, steps.moves.source[part]] += steps.moves.factor[part]
+        assert ((whole > 0) == (task.matrices[0] > 0)).all()
+        assert np.allclose(whole, task.matrices[0], rtol=2.0**-48, atol=0.0)
+        expected = bridges(task, np.zeros(1, np.int64), 7, logs=False)[0]
+        assert np.allclose(apart._bridge(7), expected, rtol=1e-13, atol=1e-150)
+
+
+@pytest.mark.parametrize("stay", [(0.0, 0.2), (0.3, 0.9)], ids=["restless", "lazy"])
+def test_windows_that_converged_are_no_wider_than_the_lift(stay: tuple[float, float]) -> None:
+    rng = np.random.default_rng(11)
+    met = 0
+    for _ in range(6):
+        matrix = lazy(rng, 5, stay)
+        chain = MarkovChain.of(matrix)
+        query = count(chain.states, chain.states[0])
+        _, apart = task_of(stationary(matrix), matrix, [1, 0, 0, 0, 0], None)
+        least = apart.ends.least_scale(1.0)
+        found = past_future._widest_scale(apart, 1.0 - 1e-12, least, 1e-6)
+        lifted = chain.lift(query)
+        assert not isinstance(lifted, str)
+        if found is not None and found.converged:
+            met += 1
+            assert found.scale * float(lifted.largest(1.0).eta) <= 1.0 + 1e-5
+    assert met

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.chains.exact.blocks import INSIDE, Block, Cell, from_start, per_node, tied, whole_nodes
 from shoal.chains.exact.offsets import Marginals, Tie, every_start_ties, follow, held_ties
-from shoal.chains.exact.past_future import PastFutureBound, affordable, separable
+from shoal.chains.exact.past_future import PastFutureBound, separable
 from shoal.chains.exact.sums import (
     HELD,
     ChainSum,
@@ -26,6 +26,7 @@ from shoal.chains.exact.sums import (
     by_secret,
     marginal_laws,
     reached_in,
+    secrets_of,
     supports,
     supports_at,
 )
@@ -39,6 +40,9 @@ FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide e
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
 MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
+MAX_INSIDE = 25_000_000  # numbers of nodes far from both ends: copies included, 800 MB
+FEW_SECRETS = 24  # up to so many all pairs are looked at for what held states tell
+FAINT = 1e-250  # probabilities below this may have lost digits
 CYCLE = 256  # steps within which the supports of powers are seen to repeat, or nothing is concluded
 CHUNK = 2_000_000  # numbers one block of many nodes may hold
 
@@ -113,6 +117,36 @@ class NodeBlocks:
             self._windows = (size, list(cells(size)))
         return self._windows[1]
 
+    def too_wide(self, size: int) -> bool:
+        """Whether the laws of nodes far from both ends would take more memory than is allowed."""
+        return self.task.states**3 * (2 * self.task.reach * size + 1) > MAX_INSIDE
+
+    def revealing(self, size: int) -> float:
+        """What the states held by windows of `size` tell by themselves, whatever the noise.
+
+        For nodes far from both ends: below every loss of such windows but for rounding. -inf where
+        it is not known, as where a law is too small for plain doubles.
+        """
+        task, secrets = self.task, secrets_of(self.task, self.task.label)
+        if self.apart is not None:
+            return self.apart.least_held(size, 0.0)
+        if not task.homogeneous or task.initial is None or secrets > FEW_SECRETS:
+            return -math.inf
+        steps = np.linalg.matrix_power(task.matrices[0], size)
+        if (steps[reached_in(task.matrices[0] > 0, size)] < FAINT).any():
+            return -math.inf
+        joint = np.zeros((secrets, task.states, task.states))
+        for state, secret in enumerate(task.label.tolist()):
+            joint[secret] += np.outer(steps[:, state], steps[state])
+        last, most = None if task.length is None else task.length - 1, -math.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for tie in self._ties(size, size, last):
+                logs = np.log(joint[:, tie.held])
+                for law, offset in zip(logs, tie.offset, strict=True):
+                    gaps = np.where(law > -math.inf, law - logs, -math.inf).max(axis=(1, 2))
+                    most = float(np.fmax.reduce(gaps + offset, initial=most))
+        return most
+
     @cached_property
     def hopeless(self) -> bool:
         """Whether every window is infinite, because the chain never forgets: decided by supports.
@@ -152,9 +186,10 @@ class NodeBlocks:
             return None
         if self._apart is None and separable(self.task) and self._forgetting_work() > QUICK:
             length = self.task.length
-            if self.hopeless and (length is None or not affordable(self.task, length)):
+            apart = PastFutureBound(self.task, self.marginals)
+            if self.hopeless and (length is None or not apart.affordable(length)):
                 return None
-            return PastFutureBound(self.task, self.marginals)
+            return apart
         return self._apart
 
     def _forgetting_work(self) -> float:

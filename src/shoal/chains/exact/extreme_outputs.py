@@ -8,19 +8,20 @@ and the future, and each follows from one entry to the next by one small matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from shoal.additive.mixture import crossing
 from shoal.chains.exact.sums import ChainSum, supports_at
-from shoal.core.codec import Floats, Ints
+from shoal.core.codec import Bools, Floats, Ints
 
 FEW = 33  # entries on one side up to which every number of them is looked at
 PLACES = 128  # numbers of entries looked at beyond those on a chain with a length
 FAR = 1 << 17  # entries beyond which a chain of any length is not followed
 SOLVED = 1e-10  # relative accuracy of a scale
+ALIKE = 1e-13  # differences of logarithms that are none
 SIGNS = np.array([1.0, -1.0])
 
 
@@ -42,7 +43,8 @@ class Ends:
         """
         before, after = self._counts
         last = None if self.task.length is None else self.task.length - 1
-        future, past = self._futures(decay, after), self._pasts(decay, before)
+        after, future = _changing(after, self._futures(decay, after))
+        before, past = _changing(before, self._pasts(decay, before))
         highest = np.maximum.accumulate(_gaps(future), axis=0)
         worst = -math.inf
         for place, count in enumerate(before.tolist()):
@@ -64,24 +66,19 @@ class Ends:
         guess = self.task.reach / epsilon
         return step * crossing(lambda scale: self.loss(1 / scale), epsilon, guess, SOLVED)[0]
 
-    def held(self, size: int, decay: float) -> tuple[Floats, Floats]:
+    def held(self, size: int, decay: float, groups: Sequence[Bools]) -> tuple[Floats, list[Floats]]:
         """At ±∞, windows of `size` with a state held beyond: log-ratios (future, past) of pairs.
 
-        max over z of log H(x, z)/H(x', z), the entry's own weight included, (k, k), and for
-        each y held log H(y, x)/H(y, x'), (y, k, k), H the moments of `size` steps. Without the
-        offsets of the nodes. inf where a moment is 0 or was lost.
+        max over z of log H(x, z)/H(x', z), the entry's own weight included, (k, k), and for each
+        group the same over its y of log H(y, x)/H(y, x'), H the moments of `size` steps. Without
+        the offsets of the nodes. inf where a moment is 0 or was lost.
         """
         own = self._tilts(decay)
         moments = np.matmul(self.task.matrices[0], self._power(own, size - 1))
-        states = self.task.states
-        future, past = np.full((states,) * 2, -math.inf), np.full((states,) * 3, -math.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for logs, tilt in zip(np.log(moments), np.log(own), strict=True):
-                after = logs + tilt[:, None]
-                for column in after.T:  # never all pairs at all states at once: that is k³ twice
-                    future = np.fmax(future, column[:, None] - column[None, :])
-                past = np.fmax(past, logs[:, :, None] - logs[:, None, :])
-        return future, past
+        with np.errstate(divide="ignore"):
+            logs, tilts = np.log(moments), np.log(own)
+        future = _widest(np.swapaxes(logs + tilts[:, :, None], 1, 2).reshape(-1, logs.shape[1]))
+        return future, [_widest(logs[:, group].reshape(-1, logs.shape[1])) for group in groups]
 
     @cached_property
     def _counts(self) -> tuple[Ints, Ints]:
@@ -166,10 +163,30 @@ def _followed(start: Floats, counts: Ints, onward: Callable[[Floats, int], Float
     return np.array(rows)
 
 
+def _changing(counts: Ints, logs: Floats) -> tuple[Ints, Floats]:
+    """The counts whose vectors differ from the one before: a chain that forgot goes on alike."""
+    with np.errstate(invalid="ignore"):
+        levels = logs - np.fmax.reduce(logs, axis=2, keepdims=True)
+        moved = np.abs(levels[1:] - levels[:-1])
+    known = np.isfinite(levels)
+    same = np.where(known[1:] & known[:-1], moved <= ALIKE, known[1:] == known[:-1])
+    kept = np.concatenate([[True], ~same.all(axis=(1, 2))])
+    return counts[kept], logs[kept]
+
+
 def _scaled(matrices: Floats) -> Floats:
     """Each of the two divided by its largest entry, unless all of it was lost."""
     largest = matrices.max(axis=(1, 2), keepdims=True)
     return np.asarray(matrices / np.where(largest > 0, largest, 1.0))
+
+
+def _widest(rows: Floats) -> Floats:
+    """max over the rows of row[x] - row[x'], (k, k); never all at once: that is k³ numbers."""
+    widest = np.full((rows.shape[1],) * 2, -math.inf)
+    with np.errstate(invalid="ignore"):
+        for row in rows:
+            np.fmax(widest, row[:, None] - row, out=widest)
+    return widest
 
 
 def _gaps(logs: Floats) -> Floats:

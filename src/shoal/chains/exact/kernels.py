@@ -5,6 +5,8 @@ Imported only by covers with millions of numbers: importing takes longer than sm
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba as nb
 import numpy as np
 
@@ -107,23 +109,33 @@ FLUSHED = 1e-154
 CHUNK = 1024  # values of the sum worked on together, so that they stay near the processor
 
 
+class Moves(NamedTuple):
+    """A matrix M[x, y] = left[x]·right[y] + a few entries more, those of row x in `source` (which
+    y) and `factor` from first[x] up to first[x + 1]."""
+
+    left: Floats
+    right: Floats
+    first: Ints
+    source: Ints
+    factor: Floats
+
+
 @nb.njit(cache=True)
-def bridge_table(matrix: Floats, weights: Ints, steps: int) -> Floats:
-    """P(X_steps = z, sum strictly between = c | X_0 = x), (x, z, c)."""
+def bridge_table(matrix: Floats, moves: Moves, weights: Ints, steps: int) -> Floats:
+    """P(X_steps = z, sum strictly between = c | X_0 = x), (x, z, c); `moves` is `matrix`
+    transposed."""
     size, reach = len(matrix), _largest(weights)
     width = (steps - 1) * reach + 1
-    table, spare = np.zeros((size, size, width)), np.zeros((size, width))
+    table, wide = np.zeros((size, size, width)), np.zeros((size, width + 2 * reach))
+    nothing = np.zeros(reach + 1)
     for x in range(size):
-        known, onward = table[x], spare
-        if steps % 2 == 0:  # so that the last step ends in the table
-            known, onward = spare, table[x]
         for z in range(size):
-            known[z, 0] = matrix[x, z]
+            table[x, z, 0] = matrix[x, z]
         count = 1
         for _ in range(steps - 1):
-            _onward(known, count, matrix, weights, count + reach, onward)
-            known, onward = onward, known
+            _widen(table[x], count, reach, nothing, wide)
             count += reach
+            _mix(wide, count, reach, moves, weights, table[x])
     return table
 
 
@@ -133,24 +145,6 @@ def _largest(weights: Ints) -> int:
     for weight in weights:
         largest = max(largest, weight)
     return largest
-
-
-@nb.njit(cache=True)
-def _onward(
-    known: Floats, count: int, matrix: Floats, weights: Ints, total: int, out: Floats
-) -> None:
-    """One entry more: out[z, c] = Σ_y matrix[y, z] known[y, c - weights[y]] for c below total."""
-    size = len(matrix)
-    for begin in range(0, total, CHUNK):
-        end = min(begin + CHUNK, total)
-        for z in range(size):
-            _clear(out[z, begin:end])
-            for y in range(size):
-                first, last = max(begin, weights[y]), min(end, weights[y] + count)
-                if matrix[y, z] > 0.0 and first < last:
-                    source = known[y, first - weights[y] : last - weights[y]]
-                    _add(out[z, first:last], source, matrix[y, z])
-            _flush(out[z, begin:end])
 
 
 @nb.njit(cache=True)
@@ -172,8 +166,8 @@ def _flush(row: Floats) -> None:
 
 
 @nb.njit(cache=True)
-def held_future(table: Floats, weights: Ints, keep: float) -> Floats:
-    """max over z, u of D_x(u)/D_x'(u), the entry's own weight included.
+def held_future(table: Floats, weights: Ints, keep: float, chosen: Ints) -> Floats:
+    """max over z, u of D_x(u)/D_x'(u), the entry's own weight included, as `_compare` has them.
 
     D_x is the law table[x, z] moved by weights[x] and smoothed by keep^|distance|. 0/0 is no
     constraint, c/0 infinite.
@@ -181,46 +175,52 @@ def held_future(table: Floats, weights: Ints, keep: float) -> Floats:
     size, _, width = table.shape
     total = width + _largest(weights)
     law, density = np.zeros(total), np.zeros((size, total))
-    best = np.zeros((size, size))
+    best = np.zeros((2, len(chosen), size))
     for z in range(size):
         for x in range(size):
             _clear(law)
             _add(law[weights[x] : weights[x] + width], table[x, z], 1.0)
             smooth(law, total, keep, density[x])
-        _compare(density, total, best)
+        _compare(density, total, chosen, best)
     return best
 
 
 @nb.njit(cache=True)
-def held_past(table: Floats, held: Bools, keep: float) -> Floats:
-    """max over the y held and u of D_x(u)/D_x'(u), D_x the law table[y, x] smoothed."""
+def held_past(table: Floats, held: Bools, keep: float, chosen: Ints) -> Floats:
+    """The same over the y held, D_x the law table[y, x] smoothed."""
     size, _, width = table.shape
     density = np.zeros((size, width))
-    best = np.zeros((size, size))
+    best = np.zeros((2, len(chosen), size))
     for y in range(size):
         if held[y]:
             for x in range(size):
                 smooth(table[y, x], width, keep, density[x])
-            _compare(density, width, best)
+            _compare(density, width, chosen, best)
     return best
 
 
 @nb.njit(cache=True)
 def whole_side(
-    matrix: Floats, start: Floats, weights: Ints, counts: int, powers: Floats, own: bool
+    moves: Moves,
+    start: Floats,
+    weights: Ints,
+    counts: int,
+    powers: Floats,
+    own: bool,
+    chosen: Ints,
 ) -> Floats:
     """max over u of D_x(u)/D_x'(u) for 0 .. counts-1 entries on one side, nothing held.
 
     The densities follow from one number of entries to the next by themselves: one entry more
-    moves them by its weight and mixes them by `matrix` (rows: the state wanted, columns: the
+    moves them by its weight and mixes them by `moves` (rows: the state wanted, columns: the
     state next to it). Beyond the sums that are possible they fall by powers[j] = exp(-decay·j).
     `start` is the total of each state at first; `own` moves each state by its own weight before
-    the comparison. Returns the ratios (counts, k, k).
+    the comparison. Returns what `_compare` has for each number of entries.
     """
-    size, reach = len(matrix), _largest(weights)
+    size, reach = len(weights), _largest(weights)
     width = (counts - 1) * reach + 1
     near, wide = np.zeros((size, width)), np.zeros((size, width + 2 * reach))
-    ratios, moved = np.zeros((counts, size, size)), np.zeros((size, width + reach))
+    ratios, moved = np.zeros((counts, 2, len(chosen), size)), np.zeros((size, width + reach))
     for x in range(size):
         near[x, 0] = start[x]
     count = 1
@@ -231,12 +231,12 @@ def whole_side(
                 begin = reach - weights[x]
                 _clear(moved[x])
                 _add(moved[x, : count + reach], wide[x, begin : begin + count + reach], 1.0)
-            _compare(moved, count + reach, ratios[entries])
+            _compare(moved, count + reach, chosen, ratios[entries])
         else:
-            _compare(near, count, ratios[entries])
+            _compare(near, count, chosen, ratios[entries])
         if entries + 1 < counts:
             count += reach
-            _mix(wide, count, reach, matrix, weights, near)
+            _mix(wide, count, reach, moves, weights, near)
     return ratios
 
 
@@ -252,39 +252,61 @@ def _widen(near: Floats, count: int, reach: int, powers: Floats, wide: Floats) -
 
 
 @nb.njit(cache=True)
-def _mix(wide: Floats, count: int, reach: int, matrix: Floats, weights: Ints, out: Floats) -> None:
-    """out[x, u] = Σ_y matrix[x, y] D_y(u - weights[y]), D_y as widened."""
-    size = len(matrix)
+def _mix(wide: Floats, count: int, reach: int, moves: Moves, weights: Ints, out: Floats) -> None:
+    """out[x, u] = Σ_y M[x, y] D_y(u - weights[y]), D_y as widened, M the matrix of `moves`."""
+    common = np.zeros(CHUNK)
+    shared = moves.left.max() > 0.0
     for begin in range(0, count, CHUNK):
         end = min(begin + CHUNK, count)
-        for x in range(size):
+        several = common[: end - begin]
+        if shared:
+            _clear(several)
+            for y in range(len(weights)):
+                first = begin + reach - weights[y]
+                _add(several, wide[y, first : first + end - begin], moves.right[y])
+        for x in range(len(weights)):
             _clear(out[x, begin:end])
-            for y in range(size):
-                if matrix[x, y] > 0.0:
-                    first = begin + reach - weights[y]
-                    _add(out[x, begin:end], wide[y, first : first + end - begin], matrix[x, y])
+            if shared:
+                _add(out[x, begin:end], several, moves.left[x])
+            for place in range(moves.first[x], moves.first[x + 1]):
+                y = moves.source[place]
+                first = begin + reach - weights[y]
+                _add(out[x, begin:end], wide[y, first : first + end - begin], moves.factor[place])
+            _flush(out[x, begin:end])
 
 
 @nb.njit(cache=True)
-def _compare(density: Floats, count: int, best: Floats) -> None:
-    """Into best[x, x']: the largest density[x]/density[x']; 0/0 is 0, c/0 infinite."""
+def _compare(density: Floats, count: int, chosen: Ints, best: Floats) -> None:
+    """Into best[0, r, x] the largest D_x/D_c, into best[1, r, x] the largest D_c/D_x, c the state
+    chosen[r]; 0/0 is 0, c/0 infinite. Where all are chosen the first says everything."""
     size = len(density)
     inverse = np.empty(CHUNK)
     for begin in range(0, count, CHUNK):
         end = min(begin + CHUNK, count)
-        for other in range(size):
-            row = density[other]
-            lost = False
-            for c in range(begin, end):
-                if row[c] > 0.0:
-                    inverse[c - begin] = 1.0 / row[c]
-                else:
-                    lost = True
-                    inverse[c - begin] = np.inf
+        for place in range(len(chosen)):
+            lost = _inverted(density[chosen[place]], begin, end, inverse)
             for x in range(size):
-                if x != other:
-                    found = _steepest(density[x], inverse, begin, end, lost)
-                    best[x, other] = max(best[x, other], found)
+                found = _steepest(density[x], inverse, begin, end, lost)
+                best[0, place, x] = max(best[0, place, x], found)
+        if len(chosen) < size:
+            for x in range(size):
+                lost = _inverted(density[x], begin, end, inverse)
+                for place in range(len(chosen)):
+                    found = _steepest(density[chosen[place]], inverse, begin, end, lost)
+                    best[1, place, x] = max(best[1, place, x], found)
+
+
+@nb.njit(cache=True)
+def _inverted(row: Floats, begin: int, end: int, inverse: Floats) -> bool:
+    """Into inverse: 1/row from begin to end; whether some of them are infinite."""
+    lost = False
+    for c in range(begin, end):
+        if row[c] > 0.0:
+            inverse[c - begin] = 1.0 / row[c]
+        else:
+            lost = True
+            inverse[c - begin] = np.inf
+    return lost
 
 
 @nb.njit(cache=True)

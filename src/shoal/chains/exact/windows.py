@@ -39,12 +39,14 @@ class WindowLoss(NamedTuple):
 class Goal(NamedTuple):
     """Where windows may stop: at an amount that is enough, or at the least one possible.
 
-    They also end before a size above `widest`; without one, by their work alone.
+    They also end before a size above `widest`; without one, by their work alone. Sizes whose held
+    states tell `told` or more by themselves are passed over.
     """
 
     enough: float
     least: float
     widest: int | None
+    told: float
 
 
 class Grown(NamedTuple):
@@ -68,13 +70,16 @@ def grow(
     afforded; if another cell turns out to decide, it is watched too. When the time is over the
     best cover so far serves. None: all infinite.
     """
-    enough, least, widest = goal
+    enough, least, widest, told = goal
     if cover.short:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller, deep = {INSIDE}, math.inf, FIRST_SIZE, 0, False
     while not cover.hopeless and _affordable(cover, size, widest, deep):
         larger = size + (size + 1) // 2
+        if cover.revealing(size) >= told:
+            size = larger
+            continue
         some = measure([cell for cell in cover.windows(size) if cell.place in watched])
         amount, deep = some.amount, deep or some.deep
         settled = last - amount <= tolerance or amount - least <= tolerance
@@ -105,7 +110,8 @@ def grow(
 
 def _affordable(cover: NodeBlocks, size: int, widest: int | None, deep: bool) -> bool:
     """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
-    work = cover.window_work(size) * (DEEP_COST if deep else 1)
+    work = math.inf if cover.too_wide(size) else cover.window_work(size)
+    work *= DEEP_COST if deep else 1
     if widest is None:
         return work <= MAX_WORK
     return size <= widest and work <= SECOND_WORK
@@ -152,7 +158,8 @@ class SumLoss:
 class LeastScale:
     """The smallest scale found for a budget, and its loss; scale inf when there is none.
 
-    `near_least` says that it settled, or is within a thousand tolerances of the least possible.
+    `near_least` says that it settled, or is within a thousand tolerances of the least possible, or
+    that no wider window of past and future apart would gain anything: then the lift is no less.
     """
 
     scale: float
@@ -197,7 +204,7 @@ def sum_loss(
         close = wanted <= least and found.excess <= CLOSE * near
         if close or found.bound.value <= wanted:
             return _told_apart(found, near)
-    goal = Goal(_graded(wanted), _graded(least), _widest(task, found))
+    goal = Goal(_graded(wanted), _graded(least), _widest(task, found), math.inf)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.bound.value < _loss_of(grown)):
         return _told_apart(found, near)
@@ -236,10 +243,11 @@ def least_scale(
     found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    goal = Goal(-math.inf, math.log(least), _widest(task, found))
+    goal = Goal(-math.inf, math.log(least), _widest(task, found), epsilon)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
-        return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance), near_least=False)
+        told = _told_apart(found, tolerance)
+        return LeastScale(scale=found.scale, loss=told, near_least=found.converged)
     if grown is None:
         return LeastScale(scale=math.inf, loss=_refused(cover))
     scale = grown.measured.scale

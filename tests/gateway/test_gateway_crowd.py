@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import select, update
@@ -229,3 +229,25 @@ def test_an_output_that_comes_from_two_sides_is_sent_once() -> None:
         [line for line in each.split(b"\n") if b"id:" in line] for each in asyncio.run(heard())
     ]
     assert found[1:] == [[b"id: 4"], [b"id: 5", b"id: 6"]]
+
+
+class Empty:
+    """A store in which there is nothing to read."""
+
+    async def reading(self, space: str, work: Any) -> list[Any]:
+        return []
+
+
+def test_a_connection_ends_when_its_stream_was_begun_anew() -> None:
+    hub = Hub(cast(Store, Empty()), Seen(), heartbeat=0.01, most=1)
+    hub.admit("key")
+
+    async def recheck() -> Sight:
+        return Sight("one", "new", "")
+
+    async def frames() -> bytes:
+        old = Sight("one", "old", "")
+        return b"".join([each async for each in hub.follow(old, -1, "key", recheck)])
+
+    assert b"event: end" in asyncio.run(asyncio.wait_for(frames(), 60))
+    assert hub.connections == 0

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from shoal.gateway.advance import Output
-from shoal.gateway.problems import Problem
+from shoal.gateway.problems import Problem, missing
 from shoal.gateway.rounds import Closing
 from shoal.gateway.sight import Seen, Sight, newer, page
 from shoal.gateway.store import ALL, Store
@@ -122,7 +122,10 @@ class Hub:
             while not self.closing:
                 moved = watched.moved
                 if time.monotonic() >= look:
-                    sight, look = await recheck(), time.monotonic() + self._heartbeat
+                    again, look = await recheck(), time.monotonic() + self._heartbeat
+                    if again.uid != sight.uid:  # forgotten, and begun anew under its name
+                        raise missing()
+                    sight = again
                 outputs = await self._since(watched, sight, after)
                 if outputs:
                     after = outputs[-1].ordinal

@@ -17,7 +17,7 @@ import httpx
 import jsonschema
 import pytest
 
-from shoal.gateway.clients.typed import AsyncClient, Client, GatewayError, Output
+from shoal.gateway.client import AsyncClient, Client, GatewayError, Output
 from tests.gateway.gateway_house import COUNT, House, wait_until
 from tests.gateway.gateway_nursery import free_ports
 
@@ -330,8 +330,8 @@ def test_every_method_of_both_clients_is_in_the_document_and_the_other_way_round
     town: House,
 ) -> None:
     document = town.http.get("/openapi.json").json()
-    methods = {name for name in vars(Client) if not name.startswith("_")} - {"close"}
-    assert methods == {name for name in vars(AsyncClient) if not name.startswith("_")} - {"close"}
+    methods = {name for name in dir(Client) if not name.startswith("_")} - {"close"}
+    assert methods == {name for name in dir(AsyncClient) if not name.startswith("_")} - {"close"}
     assert methods == set(CALLS)
     for name in methods:
         ours, theirs = (inspect.signature(getattr(each, name)) for each in (Client, AsyncClient))

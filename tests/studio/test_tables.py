@@ -117,14 +117,11 @@ def test_one_bad_fix_does_not_stretch_the_map(tmp_path: Path) -> None:
 
 def test_the_track_that_is_played_is_that_of_the_person(tmp_path: Path) -> None:
     params = source(tmp_path, TRACK)
-    from shoal.core.registry import loads
-
-    chain = loads(learned(params).files["model.json"])
-    track = own_track({**params, "person": "b"}, chain, 10)
+    track = own_track({**params, "person": "b"}, 10)
     assert len(track) == 10
     assert {longitude for _, longitude in track} == {13.41}
     with pytest.raises(InputError, match="nobody in the file is called 'x'"):
-        own_track({**params, "person": "x"}, chain, 10)
+        own_track({**params, "person": "x"}, 10)
 
 
 def test_a_step_is_the_usual_time_between_readings_rounded_up() -> None:

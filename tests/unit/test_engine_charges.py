@@ -21,7 +21,7 @@ from shoal.core.task import EachEntry
 from shoal.jobs import local
 from shoal.ledger import open_ledger
 from shoal.ledger.entries import pack, unpacked
-from shoal.ledger.settle import Outcome
+from shoal.ledger.settle import Settlement
 from shoal.ledger.store import SqlLedger
 from shoal.noise.primitives import SeededRng
 from tests.engine_jobs import days, job, refused, released, spread
@@ -31,7 +31,7 @@ from tests.ledger_servers import KINDS, fresh_ledger
 
 def settled(
     ledger: SqlLedger, charges: Sequence[Charge], calls: list[list[int]] | None = None
-) -> list[Outcome]:
+) -> list[Settlement]:
     """The outcomes of a batch; what was drawn is noted in `calls`."""
 
     def sample(places: list[int]) -> list[Release]:

@@ -72,12 +72,10 @@ def bottleneck(
     points: npt.ArrayLike,
     law: Sequence[Number],
     other: Sequence[Number],
-    *,
-    norm: float = 1,
 ) -> float:
     """W∞ of two laws on the rows of `points`: the least r such that mass need not move further.
 
-    Bisects the distinct distances (`norm` 1 is the one product Laplace noise needs) for the
+    Bisects the distinct distances (in the l1 norm, which product Laplace noise needs) for the
     smallest at which a flow along pairs no further apart carries all mass. Exact for Fractions
     and ints; floats are rounded to multiples of 2^-40, which again may only shrink the answer by
     tails: re-certify. Raises TooLarge beyond 40,000 pairs of support points.
@@ -90,7 +88,7 @@ def bottleneck(
             f"is limited to {MAX_EDGES} pairs of values"
         )
     rows, columns = list(sources), list(targets)
-    gaps = np.linalg.norm(places[rows][:, None] - places[columns][None], ord=norm, axis=2)
+    gaps = np.linalg.norm(places[rows][:, None] - places[columns][None], ord=1, axis=2)
     candidates = np.unique(gaps)
     low, high = 0, len(candidates) - 1
     while low < high:
@@ -167,7 +165,7 @@ def _carries_all(sources: dict[int, int], targets: dict[int, int], near: Bools) 
 # between F = c and F = c', has together a likelihood g(F) with that property: same_answer.md.
 
 
-ULP = 2.0**-52
+ULP = 2.0**-52  # of a double: what one rounding may cost, twice
 CLOSE = 1e-13  # relative: where the bisection ends
 
 

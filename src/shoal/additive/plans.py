@@ -354,7 +354,7 @@ class Mechanism(NamedTuple):
 # How likely a released value is close: (α, β)-accuracy, read off a plan.
 
 
-STEPS = 60
+STEPS = 60  # bisections of a probability: a double has no more
 
 
 def accuracy(plan: Plan, within: Number) -> float:

@@ -35,8 +35,8 @@ from shoal.events.secrets import Events
 from shoal.networks.pairs import SecretPairs
 from shoal.noise.primitives import SeededRng
 
-CONFIDENCE = 0.99
-DRAWS = 100_000
+CONFIDENCE = 0.99  # one false alarm in a hundred audits
+DRAWS = 100_000  # releases that are drawn unless told otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

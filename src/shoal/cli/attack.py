@@ -51,7 +51,7 @@ class TrackWish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class AttackWish:
     """Whose data, which adversary, which noise, and how to show what was found.
 
     `model` is the adversary's model in the spec, `adversary` a stored one in its place; `secrets`
@@ -73,11 +73,11 @@ class Wish:
 class AttackView(NamedTuple):
     """How a family is attacked: what runs, and which of the options that not all take it takes."""
 
-    run: Callable[[Plan, str, NamedColumns, Wish], None]
+    run: Callable[[Plan, str, NamedColumns, AttackWish], None]
     takes: tuple[str, ...] = ()
 
 
-def check_wish(plan: Plan, wish: Wish, takes: tuple[str, ...]) -> None:
+def check_wish(plan: Plan, wish: AttackWish, takes: tuple[str, ...]) -> None:
     """Refuses options that say nothing about this kind of plan."""
     if wish.friends is not None and "friends" not in takes:
         raise InputError("--friends is for a query of kind 'places'; drop it, or ask for places")
@@ -103,7 +103,7 @@ def check_wish(plan: Plan, wish: Wish, takes: tuple[str, ...]) -> None:
         )
 
 
-def held_by(plan: Plan, wish: Wish) -> Model:
+def held_by(plan: Plan, wish: AttackWish) -> Model:
     """The model the adversary holds: a stored one, or one of the spec's."""
     if wish.adversary is None:
         return member(plan, wish.model)
@@ -143,11 +143,11 @@ Who = Annotated[
 ModelPlace = Annotated[
     int, typer.Option(help="Which of the spec's models the adversary holds, from 0.")
 ]
-Adversary = Annotated[
+AdversaryFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A stored model that the adversary holds instead."),
 ]
-Scale = Annotated[
+NoiseScale = Annotated[
     str | None,
     typer.Option(
         metavar="NUMBER", help="Attack Laplace noise of this scale instead, in the query's unit."
@@ -157,7 +157,7 @@ Friends = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For places: two columns of people who are friends."),
 ]
-Steps = Annotated[
+MostSteps = Annotated[
     int | None,
     typer.Option(min=1, help="For streams of places: attack at most so many; by default 500."),
 ]
@@ -170,8 +170,8 @@ def attack(
     data: DataPath,
     who: Who = None,
     model: ModelPlace = 0,
-    adversary: Adversary = None,
-    scale: Scale = None,
+    adversary: AdversaryFile = None,
+    scale: NoiseScale = None,
     state: Column = None,
     series: Column = None,
     time: Column = None,
@@ -181,7 +181,7 @@ def attack(
     longitude: Longitude = None,
     every: Every = None,
     start: Start = None,
-    steps: Steps = None,
+    steps: MostSteps = None,
     secrets: SecretsOf = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -199,7 +199,7 @@ def attack(
 
     check_chart(plot, force=force)
     track = TrackWish(latitude=latitude, longitude=longitude, every=every, start=start, steps=steps)
-    wish = Wish(
+    wish = AttackWish(
         who=who,
         model=model,
         adversary=adversary,
@@ -225,9 +225,6 @@ def attack(
         view.run(plan, data, columns, wish)
 
 
-SERIES_TAKE = ("scale", "adversary", "secrets")
-
-
 def _view_of(plan: Plan, model: int) -> AttackView | None:
     """How the plan's family is attacked; None for entries of a series or variables."""
     from shoal.core.registry import hook
@@ -239,7 +236,7 @@ def _view_of(plan: Plan, model: int) -> AttackView | None:
     return found
 
 
-def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+def _attack_series(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """The attack on one series of a file of states, or on one record of variables."""
     from shoal.cli.attack import attack_entries
 
@@ -266,7 +263,7 @@ def chosen_records(
 MOST_COMPARED = 2000  # entries for which adversaries who know less and more are shown too
 
 
-def attack_entries(plan: Plan, name: str, records: Sequences, wish: Wish) -> None:
+def attack_entries(plan: Plan, name: str, records: Sequences, wish: AttackWish) -> None:
     """Draws a release about `name` and shows what it makes the adversary believe."""
     held = held_by(plan, wish)
     if wish.adversary is not None:

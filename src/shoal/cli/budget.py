@@ -22,7 +22,7 @@ Examples:
   shoal budget power.toml --releases 365 --ledger budget.db --subject house
 """
 
-Releases = Annotated[int, typer.Option(min=1, metavar="N", help="How many releases there will be.")]
+HowMany = Annotated[int, typer.Option(min=1, metavar="N", help="How many releases there will be.")]
 Every = Annotated[
     str, typer.Option(metavar="UNIT", help="What one is about: hour day week month quarter year.")
 ]
@@ -37,7 +37,7 @@ Period = Annotated[str, typer.Option(metavar="NAME", help="The period in the led
 def budget(
     spec: SpecPath,
     *,
-    releases: Releases,
+    releases: HowMany,
     every: Every = "day",
     ledger: LedgerPath = None,
     subject: Subject = "",

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from shoal.core.task import Model, Secrets, Task
     from shoal.spec.request import Request
 
-Shown = tuple[dict[str, Any], tuple[list[str], list[float], float]]  # one object, bars of a chart
+LeakShown = tuple[
+    dict[str, Any], tuple[list[str], list[float], float]
+]  # one object, bars of a chart
 
 app = new_app()
 
@@ -78,7 +80,7 @@ def leak(
         write_chart(plot, drawn, as_json=as_json)
 
 
-def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:
     """What a release that is eta-DP for one entry leaks, as an object and as bars."""
     from shoal.core.numbers import positive
 
@@ -102,7 +104,7 @@ class StreamLeak(NamedTuple):
     bars: tuple[list[str], list[float], float]
 
 
-def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> Shown:
+def _of_stream(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:
     from shoal.core.registry import hook
 
     leak: StreamLeak = hook("leak", request.task.secrets, request.task.query)(request, eta)

@@ -84,7 +84,7 @@ def _listener(events: Any) -> Any:
 # Words, tables, bars and progress on a terminal; nothing here computes.
 
 
-BAR_WIDTH = 24
+BAR_WIDTH = 24  # cells: a third of a terminal of 80 columns
 LONGEST = 4000  # characters of a message: some list every mechanism with its reason
 NARROW = 60  # columns of a terminal that has no room for tables
 HALF = 16  # cells of a bar where the table has more columns

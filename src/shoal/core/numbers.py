@@ -14,7 +14,7 @@ from typing import SupportsIndex
 from shoal.core.errors import InputError
 
 Number = int | float | Decimal | Fraction | str
-SMALLEST, LARGEST = Fraction(1, 10**300), Fraction(10**300)
+SMALLEST, LARGEST = Fraction(1, 10**300), Fraction(10**300)  # what doubles hold, with room
 
 
 def exact(value: Number, field: str) -> Fraction:

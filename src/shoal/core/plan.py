@@ -158,7 +158,7 @@ class Releases(Shown, dict[str, Release]):
 # A plan: calibrated once without data, released from many times.
 
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # the usual one; `error` takes others
 RuleKind = TypeVar("RuleKind", bound=AddingRule)
 
 
@@ -419,7 +419,7 @@ class Late(NamedTuple):
 Outcome = Fresh | Repeated | Late
 
 STREAM = b"SST\x01"  # the stored state of a stream, and its version
-CHECK_BYTES = 8
+CHECK_BYTES = 8  # of a hash against damage, not against forgers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

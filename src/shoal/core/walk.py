@@ -235,7 +235,6 @@ def _at(tables: Iterator[Floats], place: int) -> Floats:
 # exactly when it is impossible, and has a small relative error otherwise.
 
 
-Powers = npt.NDArray[np.int64]
 LEAST = sys.float_info.min  # the least double with all its digits
 NEVER = -(2**60)  # the power of 0: below any other, and two of them can be added
 LOST = 1e-290  # smaller entries may have lost digits to underflow, or all of them
@@ -251,7 +250,7 @@ class Wide:
     """part · 2^power, entry by entry; part is 0 or in [1/2, 1)."""
 
     part: Floats
-    power: Powers
+    power: Ints
 
     @classmethod
     def of(cls, values: npt.ArrayLike, power: npt.ArrayLike = 0) -> Wide:
@@ -344,6 +343,6 @@ def held(law: Floats, possible: npt.NDArray[np.bool_]) -> bool:
 _LOG_2 = float(np.log(2.0))
 
 
-def _lowered(numbers: Wide, top: Powers) -> Floats:
+def _lowered(numbers: Wide, top: Ints) -> Floats:
     """numbers / 2^top, with top no smaller than their powers; what is far below counts as 0."""
     return np.asarray(np.ldexp(numbers.part, np.maximum(numbers.power - top, -FARTHEST)))

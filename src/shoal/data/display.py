@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.additive.choice import Choice, standing
 from shoal.additive.lift import Leakage
@@ -23,7 +23,7 @@ from shoal.ledger.budget import Budget, running_eta
 if TYPE_CHECKING:
     import polars as pl
 
-Rows = list[dict[str, Any]]
+TableRows = list[dict[str, Any]]
 CHOSEN, OTHER, ALARM = "#1b7f8c", "#b7c4cc", "#c8553d"
 MOST_ROWS = 20  # of a table in HTML
 MOST_NAMES, MOST_BARS, MOST_LINES = 25, 120, 12  # that a chart of 6.4 inches holds
@@ -34,7 +34,7 @@ def frame_of(value: Any, library: str | None = None) -> Any:
     """The table of `value` in a library: the one asked for, or the one its data came in."""
     import polars as pl
 
-    rows = _of_kind(value, ROWS)(value)
+    rows = _looks(value).rows(value)
     table = pl.DataFrame(rows, infer_schema_length=None)
     return like(table, library or getattr(value, "library", None))
 
@@ -46,7 +46,7 @@ def axes_of(value: Any, ax: Any = None) -> Any:
             "plot needs matplotlib, which is not installed; install it with "
             "`pip install 'shoal[plot]'`"
         )
-    draw = _of_kind(value, CHARTS)
+    draw = _looks(value).chart
     ax = _new_axes() if ax is None else ax
     draw(value, ax)
     return ax
@@ -72,9 +72,8 @@ def png_of(value: Any) -> bytes:
 
 def html_of(value: Any) -> str:
     """A caption in words, the table, and what is promised."""
-
+    looks = _looks(value)
     table: pl.DataFrame = frame_of(value, "polars")
-    caption, foot = _of_kind(value, WORDS)(value)
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{_cell(item)}</td>" for item in row) + "</tr>"
@@ -83,8 +82,8 @@ def html_of(value: Any) -> str:
     left = table.height - MOST_ROWS
     more = f"<tr><td colspan={table.width}>… {left:,} more</td></tr>" if left > 0 else ""
     return (
-        f"<div><p><b>{escape(caption)}</b></p><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}{more}</tbody></table><p>{escape(foot)}</p></div>"
+        f"<div><p><b>{escape(looks.caption(value))}</b></p><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}{more}</tbody></table><p>{escape(looks.foot(value))}</p></div>"
     )
 
 
@@ -97,7 +96,7 @@ def _cell(item: Any) -> str:
 # The tables.
 
 
-def _release_rows(release: Release) -> Rows:
+def _release_rows(release: Release) -> TableRows:
     bound = None if release.error is None else release.error.bound
     return [
         {
@@ -111,12 +110,12 @@ def _release_rows(release: Release) -> Rows:
     ]
 
 
-def _releases_rows(releases: Releases) -> Rows:
+def _releases_rows(releases: Releases) -> TableRows:
     return [{"series": name, **row} for name, one in releases.items() for row in _release_rows(one)]
 
 
-def _choice_rows(choice: Choice) -> Rows:
-    found: Rows = []
+def _choice_rows(choice: Choice) -> TableRows:
+    found: TableRows = []
     for name, row in choice.alternatives.items():
         error = row.error() if isinstance(row, Plan) else None
         found.append(
@@ -134,14 +133,12 @@ def _choice_rows(choice: Choice) -> Rows:
     return found or _choice_rows(Choice(choice.plan, {choice.plan.mechanism: choice.plan}))
 
 
-def _plan_rows(plan: Plan) -> Rows:
-    from shoal.core.plan import explain
-
-    lines = [line.partition(":") for line in explain(plan).splitlines()]
+def _plan_rows(plan: Plan) -> TableRows:
+    lines = [line.partition(":") for line in plan.explain().splitlines()]
     return [{"": title, "plan": text.strip()} for title, _, text in lines]
 
 
-def _audit_rows(audit: Audit) -> Rows:
+def _audit_rows(audit: Audit) -> TableRows:
     return [
         {
             "mechanism": audit.mechanism,
@@ -154,11 +151,11 @@ def _audit_rows(audit: Audit) -> Rows:
     ]
 
 
-def _leakage_rows(found: Leakage) -> Rows:
+def _leakage_rows(found: Leakage) -> TableRows:
     return [{"claimed": float(found.eta), "true": found.value, "odds": found.factor}]
 
 
-def _ledger_rows(ledger: Any) -> Rows:
+def _ledger_rows(ledger: Any) -> TableRows:
     """One row a charge, oldest first."""
     from fractions import Fraction
 
@@ -182,7 +179,7 @@ def _ledger_rows(ledger: Any) -> Rows:
     return rows
 
 
-def _stream_rows(stream: Stream) -> Rows:
+def _stream_rows(stream: Stream) -> TableRows:
     """What a stream showed, slot by slot; for streams of places where it stands."""
     if isinstance(stream, ContextStream):
         outputs = [*stream.earlier, stream.shown] if stream.state.slot else []
@@ -193,7 +190,7 @@ def _stream_rows(stream: Stream) -> Rows:
     return [{name: item for name, item in plain.items() if isinstance(item, int | float | str)}]
 
 
-def _budget_rows(found: Budget) -> Rows:
+def _budget_rows(found: Budget) -> TableRows:
     rows = []
     for pace in found.paces:
         error = pace.error
@@ -248,7 +245,7 @@ def _name_places(ax: Any, names: Sequence[str], first: float = 0.0) -> None:
 
 
 def _releases_chart(releases: Releases, ax: Any) -> None:
-    first, names = next(iter(releases.values())), list(releases)
+    first, names = _first(releases), list(releases)
     if len(releases) == 1:
         _release_chart(first, ax)
         return
@@ -275,7 +272,7 @@ def _releases_chart(releases: Releases, ax: Any) -> None:
 
 def _many_chart(releases: Releases, ax: Any) -> None:
     """One value each: a line with its interval. Several: a row a value, darker where it is more."""
-    first, names = next(iter(releases.values())), list(releases)
+    first, names = _first(releases), list(releases)
     values = [[one.values[row] for one in releases.values()] for row in range(len(first.values))]
     ax.set_title(f"{first.mechanism}, {_interval(first)}", fontsize=9)
     _name_places(ax, names)
@@ -383,7 +380,7 @@ def _budget_chart(found: Budget, ax: Any) -> None:
     ax.set_title(f"epsilon = {significant(found.epsilon)} for all releases together", fontsize=9)
 
 
-# The words around a table in HTML.
+# The words around a table in HTML, and all kinds.
 
 
 def _interval(release: Release) -> str:
@@ -391,83 +388,71 @@ def _interval(release: Release) -> str:
     return f"{confidence:.0%} intervals" if confidence else "no stated error"
 
 
-def _release_words(release: Release) -> tuple[str, str]:
+def _release_foot(release: Release) -> str:
     warning = "" if release.secure else " The noise was seeded: it protects nothing."
-    return f"Release by {release.mechanism}", release.guarantee.describe() + warning
+    return release.guarantee.describe() + warning
 
 
-def _releases_words(releases: Releases) -> tuple[str, str]:
-    first = next(iter(releases.values()))
-    return f"{len(releases)} releases by {first.mechanism}", _release_words(first)[1]
+def _ledger_foot(ledger: Any) -> str:
+    return "; ".join(limit.describe() for limit in ledger.limits()) or "No limit is set."
 
 
-def _choice_words(choice: Choice) -> tuple[str, str]:
-    return f"{choice.plan.mechanism} is chosen", choice.plan.guarantee.describe()
+class Looks(NamedTuple):
+    """How one kind is shown: the rows of its table, its chart, the words above and below."""
+
+    rows: Callable[[Any], TableRows]
+    chart: Callable[[Any, Any], None]
+    caption: Callable[[Any], str]
+    foot: Callable[[Any], str]
 
 
-def _audit_words(audit: Audit) -> tuple[str, str]:
-    return "Audit", audit.describe()
-
-
-def _leakage_words(found: Leakage) -> tuple[str, str]:
-    return "What an ordinary private release really leaks", found.describe()
-
-
-def _ledger_words(ledger: Any) -> tuple[str, str]:
-    return "Ledger", "; ".join(limit.describe() for limit in ledger.limits()) or "No limit is set."
-
-
-def _stream_words(stream: Stream) -> tuple[str, str]:
-    return f"Stream by {stream.plan.mechanism}", stream.plan.guarantee.describe()
-
-
-def _plan_words(plan: Plan) -> tuple[str, str]:
-    return repr(plan), ""
-
-
-def _budget_words(found: Budget) -> tuple[str, str]:
-    return "A budget over parts of one series", found.describe().replace("\n", " ")
-
-
-Part = Callable[..., Any]
-ROWS: dict[str, Part] = {
-    "Release": _release_rows,
-    "Releases": _releases_rows,
-    "Choice": _choice_rows,
-    "Plan": _plan_rows,
-    "Audit": _audit_rows,
-    "Leakage": _leakage_rows,
-    "SqlLedger": _ledger_rows,
-    "Stream": _stream_rows,
-    "Budget": _budget_rows,
-}
-CHARTS: dict[str, Part] = {
-    "Release": _release_chart,
-    "Releases": _releases_chart,
-    "Choice": _choice_chart,
-    "Plan": _plan_chart,
-    "Audit": _audit_chart,
-    "Leakage": _leakage_chart,
-    "SqlLedger": _ledger_chart,
-    "Stream": _stream_chart,
-    "Budget": _budget_chart,
-}
-WORDS: dict[str, Part] = {
-    "Release": _release_words,
-    "Releases": _releases_words,
-    "Choice": _choice_words,
-    "Plan": _plan_words,
-    "Audit": _audit_words,
-    "Leakage": _leakage_words,
-    "SqlLedger": _ledger_words,
-    "Stream": _stream_words,
-    "Budget": _budget_words,
+LOOKS = {
+    "Release": Looks(
+        _release_rows, _release_chart, lambda one: f"Release by {one.mechanism}", _release_foot
+    ),
+    "Releases": Looks(
+        _releases_rows,
+        _releases_chart,
+        lambda several: f"{len(several)} releases by {_first(several).mechanism}",
+        lambda several: _release_foot(_first(several)),
+    ),
+    "Choice": Looks(
+        _choice_rows,
+        _choice_chart,
+        lambda choice: f"{choice.plan.mechanism} is chosen",
+        lambda choice: choice.plan.guarantee.describe(),
+    ),
+    "Plan": Looks(_plan_rows, _plan_chart, repr, lambda plan: ""),
+    "Audit": Looks(_audit_rows, _audit_chart, lambda audit: "Audit", Audit.describe),
+    "Leakage": Looks(
+        _leakage_rows,
+        _leakage_chart,
+        lambda found: "What an ordinary private release really leaks",
+        Leakage.describe,
+    ),
+    "SqlLedger": Looks(_ledger_rows, _ledger_chart, lambda ledger: "Ledger", _ledger_foot),
+    "Stream": Looks(
+        _stream_rows,
+        _stream_chart,
+        lambda stream: f"Stream by {stream.plan.mechanism}",
+        lambda stream: stream.plan.guarantee.describe(),
+    ),
+    "Budget": Looks(
+        _budget_rows,
+        _budget_chart,
+        lambda found: "A budget over parts of one series",
+        lambda found: found.describe().replace("\n", " "),
+    ),
 }
 
 
-def _of_kind(value: Any, parts: dict[str, Part]) -> Part:
-    """The part for the class of `value`, or for the nearest class it is made from."""
+def _first(releases: Releases) -> Release:
+    return next(iter(releases.values()))
+
+
+def _looks(value: Any) -> Looks:
+    """Those of the class of `value`, or of the nearest class it is made from."""
     for kind in type(value).__mro__:
-        if kind.__name__ in parts:
-            return parts[kind.__name__]
+        if kind.__name__ in LOOKS:
+            return LOOKS[kind.__name__]
     raise InputError(f"a {type(value).__name__} is not shown as a table or a chart")

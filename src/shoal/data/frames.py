@@ -15,8 +15,6 @@ from shoal.core.errors import DataError
 if TYPE_CHECKING:
     import polars as pl
 
-INDEX = "index"  # what an index without a name is called, as pandas does
-
 
 def is_frame(data: Any) -> bool:
     """Whether `data` is a table with named columns of some library; cheap for what is not."""

@@ -143,7 +143,7 @@ def filled(column: pl.Series, source: str) -> pl.Series:
 
 
 Wish = int | str | Sequence[Number]  # how many bins, or their inner edges
-MOST_BINS = 512
+MOST_BINS = 512  # a transition matrix of so many states takes 2 MB
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _NAME = re.compile(rf"below ({_NUMBER})|({_NUMBER}) to ({_NUMBER})|({_NUMBER}) or more")
 

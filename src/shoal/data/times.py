@@ -114,7 +114,7 @@ def microseconds(
     if kind == pl.String and not holds_seconds(column):
         parsed = _in_zone(_from_text(column, source), column, tz, source, series)
     elif kind.is_numeric() or kind == pl.String:
-        parsed = _from_numbers(column, source, unit_of(column, source, unit))
+        parsed = _from_numbers(column, unit_of(column, source, unit))
     elif kind in (pl.Date, pl.Datetime):
         parsed = _in_zone(column.dt.epoch("us"), column, tz, source, series)
     else:
@@ -284,7 +284,7 @@ def holds_seconds(column: pl.Series) -> bool:
     return len(head) > 0 and head.null_count() == 0
 
 
-def _from_numbers(column: pl.Series, source: str, unit: str) -> pl.Series:
+def _from_numbers(column: pl.Series, unit: str) -> pl.Series:
     """Numbers, or texts of numbers, of `unit` as microseconds; null where one is not usable."""
     import polars as pl
 

@@ -23,8 +23,8 @@ from shoal.jobs.job import MEMORY, NOTES, Job, calendar, load_job
 from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import (
     JobReport,
-    Outcome,
     Recipe,
+    ShardResult,
     part_name,
     release_shard,
     report_of,
@@ -164,7 +164,7 @@ def attempt(
     return shard, folder.name, outcome.event
 
 
-def stage(job: Job, folder: Path, shard: int, outcome: Outcome) -> None:
+def stage(job: Job, folder: Path, shard: int, outcome: ShardResult) -> None:
     """Write the files of a shard where nobody looks for them yet, laid out as in the output."""
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)
@@ -172,7 +172,7 @@ def stage(job: Job, folder: Path, shard: int, outcome: Outcome) -> None:
         write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
 
 
-def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -> Outcome:
+def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -> ShardResult:
     """What comes of the rows of one shard; None is a shard without any."""
     recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
     if rows is None or not rows.height:

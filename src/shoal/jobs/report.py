@@ -282,7 +282,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ShardResult:
     """The releases of a shard by group, its refusals, and the counts for the journal."""
 
     releases: dict[str, pl.DataFrame]
@@ -301,7 +301,7 @@ class Made(NamedTuple):
     refused: dict[int, str]
 
 
-def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> Outcome:
+def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> ShardResult:
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
     lenient = any(not isinstance(plan.body, Sampler) for plan in recipe.plans.values())
     census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
@@ -327,7 +327,7 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
             refused |= part.refused
             done |= part.rows
             counts[plan.fingerprint] += sum(unit not in part.refused for unit in part.rows)
-    return Outcome(
+    return ShardResult(
         releases={group: table for group, table in tables.items() if table.height},
         refused=refusal_table(refused, census),
         event=_event(census, done, counts, refused),

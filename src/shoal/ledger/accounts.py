@@ -14,7 +14,7 @@ from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.ledger.rules import WAYS_OUT, any_total, least_total
 from shoal.ledger.schema import NO_LINK, Head
-from shoal.ledger.totals import Conversions, Missing, Tally, from_counts, more, sum_eta
+from shoal.ledger.totals import Conversions, NotConverted, Tally, from_counts, more, sum_eta
 
 EACH = "*"
 LIFETIME = "**"  # how a limit over all periods together is stored
@@ -199,7 +199,7 @@ class Judge:
     def _has_room(self, counts: Counter[Kind], charge: Charge, limits: tuple[Limit, ...]) -> bool:
         try:
             return self._verdict(counts, charge, limits, SPARE) is None
-        except Missing:
+        except NotConverted:
             return False  # room is not worth a computation while others wait
 
     def _verdict(

@@ -60,7 +60,7 @@ KEPT_ACCOUNTS = 20_000  # subjects whose state is kept
 MANY = 64  # subjects of one transaction that are worth a lock each
 OVERTAKEN = 2  # times that a single charge may be overtaken before it asks others to wait
 
-Outcome = Release | BudgetError
+Settlement = Release | BudgetError
 Sample = Callable[[list[int]], Sequence[Release]]
 Documents = dict[str, str]  # plans by fingerprint
 
@@ -162,7 +162,7 @@ class Till:
 
     def settle(
         self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
-    ) -> list[Outcome]:
+    ) -> list[Settlement]:
         """For each charge the stored release of its key, a new one, or the reason it is refused.
 
         `sample(places)` draws the releases of the charges at those places, after every one of
@@ -185,7 +185,7 @@ class Till:
                     return [outcome]
             self.books.crowd(charges[0].subject)
 
-        def work(conversions: Conversions) -> list[Outcome]:
+        def work(conversions: Conversions) -> list[Settlement]:
             return self.database.write(
                 lambda own: self._together(own, charges, sample, documents, conversions)
             )
@@ -201,7 +201,7 @@ class Till:
             self.database.write(lambda connection: _store_plans(connection, documents))
             self.books.stored.update(documents)
 
-    def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Outcome | None:
+    def _alone(self, charge: Charge, sample: Sample, documents: Documents) -> Settlement | None:
         """The outcome of one charge, with nothing locked; None when somebody else came first."""
         seen = self._remembered(charge)
         # a step's key is new nearly always, and adding it finds out; what a day has begun with may
@@ -269,7 +269,9 @@ class Till:
             return None
         return seen._replace(accounts={charge.subject: account})
 
-    def _confirmed(self, refusal: BudgetError, charge: Charge, seen: LedgerView) -> Outcome | None:
+    def _confirmed(
+        self, refusal: BudgetError, charge: Charge, seen: LedgerView
+    ) -> Settlement | None:
         """A refusal, if what it rests on is still so."""
         stored, current = self.database.read(lambda c: self._look(c, charge))
         if stored is not None:
@@ -298,7 +300,7 @@ class Till:
         conversions: Conversions,
         *,
         guess: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[Settlement]:
         """All outcomes, in one transaction; the other writers of a few subjects wait meanwhile.
 
         With `guess` steps about known subjects are judged by what is remembered, their keys taken
@@ -321,10 +323,10 @@ class Till:
             self.books.forget(subjects)
         raise LedgerError(f"the ledger {self.database.name} has too many writers at once; repeat")
 
-    def _tried(self, batch: Batch, seen: LedgerView, *, guessed: bool) -> list[Outcome] | None:
+    def _tried(self, batch: Batch, seen: LedgerView, *, guessed: bool) -> list[Settlement] | None:
         """All outcomes, judged by what was seen; None when that is not, or may not be, so."""
         connection, charges, drawn = batch.connection, batch.charges, batch.drawn
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Settlement] = {}
         if not guessed:
             outcomes.update(self._repeated(connection, charges))
         fresh, twins = _apart(charges, outcomes)
@@ -571,7 +573,7 @@ class Gate:
 
 
 def _apart(
-    charges: Sequence[Charge], outcomes: dict[int, Outcome]
+    charges: Sequence[Charge], outcomes: dict[int, Settlement]
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Places to decide, and places with the place of an earlier charge under the same key."""
     fresh: list[int] = []

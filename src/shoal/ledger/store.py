@@ -48,7 +48,7 @@ from shoal.ledger.schema import (
     lay_checkpoint,
     version,
 )
-from shoal.ledger.settle import Outcome, Sample, Till
+from shoal.ledger.settle import Sample, Settlement, Till
 from shoal.ledger.totals import Conversions, KnownConversions, Tally, Total
 from shoal.ledger.verify import Signer, Verdict, verify
 
@@ -132,7 +132,7 @@ class SqlLedger(Shown):
 
     def settle_all(
         self, charges: Sequence[Charge], sample: Sample, connection: Connection | None = None
-    ) -> list[Outcome]:
+    ) -> list[Settlement]:
         """For each charge the stored release of its key, a new one, or the reason it is refused.
 
         All in one transaction, which commits whole or not at all; a charge that is refused leaves
@@ -442,12 +442,12 @@ class Within:
         """As the ledger's own, but the commit is the caller's: nothing may be told before it."""
         return _one(self.settle_all([charge], lambda _: [sample()]))
 
-    def settle_all(self, charges: Sequence[Charge], sample: Sample) -> list[Outcome]:
+    def settle_all(self, charges: Sequence[Charge], sample: Sample) -> list[Settlement]:
         """The same for many."""
         return self.ledger.settle_all(charges, sample, self.connection)
 
 
-def _one(outcomes: list[Outcome]) -> Release:
+def _one(outcomes: list[Settlement]) -> Release:
     (outcome,) = outcomes
     if isinstance(outcome, BudgetError):
         raise outcome

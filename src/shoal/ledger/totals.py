@@ -165,7 +165,7 @@ RETRIES = 3  # times that other writers may change what a conversion was prepare
 Settled = TypeVar("Settled")
 
 
-class Missing(Exception):
+class NotConverted(Exception):
     """A conversion that is not remembered yet; `compute` works it out and remembers it.
 
     `outrun` says whether it depends on what others write meanwhile: a plan's own loss does not.
@@ -180,8 +180,8 @@ class Missing(Exception):
 class KnownConversions:
     """The results of conversions, which are pure functions of public values.
 
-    `recalled` are conversions that answer from memory and raise `Missing` otherwise; `computed`
-    compute and remember what they are asked for the first time.
+    `recalled` are conversions that answer from memory and raise `NotConverted` otherwise;
+    `computed` compute and remember what they are asked for the first time.
     """
 
     def __init__(self, conversions: Conversions) -> None:
@@ -199,7 +199,7 @@ class KnownConversions:
         while beaten < RETRIES:
             try:
                 return work(self.recalled)
-            except Missing as missing:
+            except NotConverted as missing:
                 missing.compute()  # may take seconds: not while the ledger is locked
                 beaten += missing.outrun
         return work(self.computed)
@@ -227,7 +227,7 @@ class KnownConversions:
 
     def _recall(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:
         if key not in self._known:
-            raise Missing(lambda: self._learn(key, compute), key[0] != "recheck")
+            raise NotConverted(lambda: self._learn(key, compute), key[0] != "recheck")
         return _told(self._known[key])
 
     def _compute(self, key: tuple[Any, ...], compute: Callable[[], float]) -> float:

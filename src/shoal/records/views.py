@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, Wish, chosen_records
+from shoal.cli.attack import AttackView, AttackWish, chosen_records
 from shoal.cli.show import write_chart
 from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
 from shoal.core.errors import InputError
@@ -42,7 +42,7 @@ def view_of(plan: Plan, held: Model | None) -> AttackView | None:
     return None
 
 
-def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+def attack_places(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Locates the people of a file of check-ins who have friends, with and without friendships."""
     if wish.friends is None:
         raise InputError(
@@ -183,7 +183,7 @@ def _places_chart(people: People, found: dict[str, list[Located]]) -> Any:
     return draw
 
 
-def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+def attack_ties(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Guesses every record from the values it is tied to and one release."""
     import numpy as np
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, Wish, chosen_records, member
+from shoal.cli.attack import AttackView, AttackWish, chosen_records, member
 from shoal.cli.show import write_chart
 from shoal.core.errors import DataError, InputError
 
@@ -27,7 +27,7 @@ def view_of(plan: Plan, held: Model | None) -> AttackView:
     return AttackView(_attack, ("secrets",))
 
 
-def _attack(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+def _attack(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     member(plan, wish.model)
     days = timed_days(plan, data, columns, wish.who)
     if days is None:

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from shoal.cli import show
-from shoal.cli.attack import AttackView, TrackWish, Wish, held_by
+from shoal.cli.attack import AttackView, AttackWish, TrackWish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import significant
@@ -385,7 +385,7 @@ class Attacked:
     events: tuple[EventTold, ...] = ()
 
 
-def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> None:
+def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Runs one person's track through the plan and shows what the outputs give away."""
 
     held = held_by(plan, wish)
@@ -404,7 +404,9 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> No
             typer.echo(f"\nThe chart is in {wish.plot}")
 
 
-def _track(plan: Plan, data: str, columns: NamedColumns, wish: Wish) -> tuple[Track, list[str]]:
+def _track(
+    plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
+) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
     from shoal.places.machine import machine_of
     from shoal.places.tracks import tracks_of
@@ -470,7 +472,9 @@ def _positions(plan: Plan, data: str, columns: NamedColumns, track: TrackWish) -
     return table, where
 
 
-def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str]) -> Attacked:
+def _attacked(
+    plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]
+) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
     from shoal.noise.primitives import SeededRng
     from shoal.places.attack import attack_locations
@@ -506,7 +510,9 @@ def _attacked(plan: Plan, held: Model, track: Track, wish: Wish, notes: list[str
     )
 
 
-def _events_told(plan: Plan, track: Track, outputs: list[Any], wish: Wish) -> tuple[EventTold, ...]:
+def _events_told(
+    plan: Plan, track: Track, outputs: list[Any], wish: AttackWish
+) -> tuple[EventTold, ...]:
     """What the outputs tell of the events the plan watches, or of those asked about."""
     from shoal.noise.primitives import SeededRng
     from shoal.places.events import event_curve

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_PEOPLE = 300  # drawn, and attacked
-MOST_VALUES = 12
+MOST_VALUES = 12  # of a column, that the page shows
 CLUSTERS, ROUNDS = 8, 3  # of the K-means that is released
 KM = EARTH_RADIUS_KM * math.pi / 180  # of a degree of latitude
 NOBODY = "no two people of the table are tied; check that both files use the same names"

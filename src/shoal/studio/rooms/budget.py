@@ -16,7 +16,7 @@ from shoal.studio.bench import text
 from shoal.studio.tables import counted
 from shoal.studio.work import Say
 
-MOST_ACCOUNTS = 200
+MOST_ACCOUNTS = 200  # listed on the page
 SEEN = 50  # of the last releases, who saw them
 NO_LINE: dict[str, Any] = {"points": [], "limit": None, "until": None}
 LEAST_SPAN = timedelta(hours=1)  # of charges that have a pace

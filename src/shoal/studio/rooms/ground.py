@@ -70,7 +70,7 @@ def learned(params: Mapping[str, Any]) -> Ground:
     """The map of the places that occur in a file, and how its people move from one to another."""
     table = readings(params)
     step = step_of(table)
-    tracks = list(tracks_of(table, columns_of(table, step)))
+    tracks = list(tracks_of(table, track_columns(step)))
     cell = params.get("own_cell_km") or _width(table)
     grid = _grid(table, float(cell))
     paths = [_cells(grid, track) for track in tracks]
@@ -149,7 +149,7 @@ def step_of(table: pl.DataFrame) -> float | None:
     return float(next((step for step in STEPS_S if step >= wanted), STEPS_S[-1]))
 
 
-def columns_of(table: pl.DataFrame, step: float | None) -> TrackColumns:
+def track_columns(step: float | None) -> TrackColumns:
     """Where the table keeps what, on steps of that length."""
     timed = None if step is None else "seconds"
     pause = None if step is None else PAUSE_STEPS * step
@@ -158,13 +158,13 @@ def columns_of(table: pl.DataFrame, step: float | None) -> TrackColumns:
     )
 
 
-def own_track(params: Mapping[str, Any], chain: SparseChain, most: int) -> list[Any]:
+def own_track(params: Mapping[str, Any], most: int) -> list[Any]:
     """The longest stretch of one person, at most so many steps; None where a reading is missing."""
     table = readings(params)
     wanted = params.get("person")
     tracks = [
         track
-        for track in tracks_of(table, columns_of(table, step_of(table)))
+        for track in tracks_of(table, track_columns(step_of(table)))
         if wanted is None or track.user == wanted
     ]
     if not tracks:

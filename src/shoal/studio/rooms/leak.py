@@ -32,7 +32,7 @@ from shoal.studio.work import Say
 
 # 21 stops from very private to hardly: two of them double the budget
 STOPS = [round(0.02 * 2 ** (k / 2), 4) for k in range(21)]
-SIMULATED = 100
+SIMULATED = 100  # releases of the same data, to show how they spread
 MOST_STATES = 60  # a heat map of more is no picture; the command line takes more
 OWN = ("additive", "chains")  # families whose mechanisms are about series
 EXAMPLES = {"activity": "one person's week: lie, sit, stand, walk, ride, run"}

@@ -15,7 +15,7 @@ from shoal.studio.work import Say
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 METHODS = ("GET", "PUT", "POST", "DELETE")
-MOST_QUESTIONS, SECONDS = 200, 30.0
+MOST_QUESTIONS, SECONDS = 200, 30.0  # at once, and for each answer
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -42,7 +42,7 @@ GRAPHS = {
     "edges": "",  # only what is drawn by hand
 }
 NOTHING = "edges"
-MOST_STEPS, MOST_EDGES = 500, 20_000
+MOST_STEPS, MOST_EDGES = 500, 20_000  # of a stream that is played, and of a policy that is drawn
 RATE = 25  # steps a second
 TRUTH_WORDS = "● where one is (this screen only), "
 MAP_WORDS = (
@@ -124,7 +124,7 @@ def play(params: Mapping[str, Any], say: Say) -> dict[str, Any]:
 def _track(params: Mapping[str, Any], chain: SparseChain, steps: int, seed: int) -> list[Any]:
     """Steps of somebody in the file, or of a walk that might have been."""
     if params.get("file"):
-        return own_track(params, chain, steps)
+        return own_track(params, steps)
     return [chain.states[at] for at in chain.sample(steps, SeededRng(seed)).tolist()]
 
 

@@ -37,7 +37,7 @@ from shoal.studio.rooms.audit import read
 from shoal.studio.tables import NETWORKS
 from shoal.studio.work import Say
 
-MOST_PEOPLE = 200
+MOST_PEOPLE = 200  # drawn, and attacked
 MADE_UP = """\
 kind = "dependence"
 states = ["north", "centre", "south"]

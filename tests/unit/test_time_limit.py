@@ -16,8 +16,16 @@ from shoal.additive.eta_search import climb, largest_eta
 from shoal.additive.mixture import narrowed
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift.chain import ChainLift
-from shoal.core.progress import OutOfTime, cut_short, in_time, no_time_limit, time_over
+from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
+from shoal.noise.primitives import SeededRng
+from shoal.places.attack import attack_locations
+from shoal.places.audit import sequence_leakage
+from shoal.places.map import SquareGrid
+from shoal.places.policy import PolicyGraph
+from shoal.places.queries import EventWatch, coordinates
+from shoal.places.rows import MOST_WALKS, rehearsed
+from shoal.places.walk import free_walk
 
 
 @pytest.fixture
@@ -128,3 +136,71 @@ def test_the_choice_goes_on_with_the_rows_that_are_quick(clock: list[float]) -> 
     told = found.alternatives["markov-quilt"]
     assert isinstance(told, str)
     assert "the search for quilts was not over within" in told
+
+
+def walk_on_a_square() -> Task:
+    grid = SquareGrid(south=40, west=116, cell_m=500, rows=4, columns=4)
+    chain = free_walk(grid)
+    query = coordinates(chain)
+    return Task(query=query, secrets=PolicyGraph.within(query, 1), family=(chain,))
+
+
+def test_streams_of_places_are_calibrated_in_time(clock: list[float]) -> None:
+    task = walk_on_a_square()
+    row = "location-knorm"
+    with shoal.time_limit(1):
+        clock[1] = 0.01
+        with pytest.raises(OutOfTime, match=r"the estimate of a stream's errors was not over"):
+            choose(task, Fraction(1), row)
+    clock[1] = 0.0
+    plan = choose(task, Fraction(1), row).plan
+    with shoal.time_limit(1):
+        clock[0] += 2.0
+        with pytest.raises(OutOfTime, match=r"following a stream's constraints was not over"):
+            choose(task, Fraction(1), row)
+        assert verify_promise(plan) <= 1 + 1e-12  # whether a promise is kept is decided all the same
+
+
+def test_audits_of_places_end_with_what_was_seen_and_say_so(clock: list[float]) -> None:
+    plan = choose(walk_on_a_square(), Fraction(1), "location-knorm").plan
+    whole = shoal.audit(plan)
+    with shoal.time_limit(1):
+        clock[1] = 0.15
+        cut = shoal.audit(plan)
+    assert any("when the time limit ended" in one for one in cut.not_checked)
+    assert not any("time limit" in one for one in whole.not_checked)
+    assert 0 <= cut.lower <= whole.lower <= whole.upper == cut.upper
+
+
+def test_streams_of_places_are_attacked_in_time(clock: list[float]) -> None:
+    plan = choose(walk_on_a_square(), Fraction(1), "location-knorm").plan
+    stream, outputs = shoal.LocationStream.begin(plan), []
+    for _ in range(6):
+        stream, release = stream.read("1,1", rng=SeededRng(1))
+        outputs.append(release.z)
+    heard_of: list[tuple[int, int]] = []
+    with heard(lambda done, total: heard_of.append((done, total))):
+        attack_locations(plan, outputs)
+        sequence_leakage(plan, outputs)
+    assert heard_of[:6] == [(step, 6) for step in range(6)]
+    assert heard_of[-1] == (12, 12)
+    with shoal.time_limit(1):
+        clock[1] = 0.3
+        with pytest.raises(OutOfTime, match=r"the attack was not over within 1 s"):
+            attack_locations(plan, outputs)
+        with pytest.raises(OutOfTime, match=r"the audit of a stream was not over within 1 s"):
+            sequence_leakage(plan, outputs)
+
+
+def test_rehearsals_end_after_a_whole_walk(clock: list[float]) -> None:
+    task = walk_on_a_square()
+    plan = choose(task, Fraction(1), "location-knorm").plan
+    watch = EventWatch.of(shoal.Events.of(shoal.visit(["0,0"], between=(2, 6))), 1)
+    whole = rehearsed(plan, watch)
+    with shoal.time_limit(1):
+        clock[1] = 0.1
+        cut = rehearsed(plan, watch)
+        assert cut.steps == whole.steps / MOST_WALKS
+        clock[1] = 0.5
+        with pytest.raises(OutOfTime, match=r"the rehearsal on a made-up walk was not over"):
+            rehearsed(plan, watch)

@@ -15,6 +15,7 @@ from shoal.chains.hidden import Motion, motion_of
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
+from shoal.core.progress import in_time, told
 from shoal.core.task import Model
 from shoal.places.events import machines_of
 from shoal.places.machine import LocationMachine, machine_of
@@ -319,6 +320,8 @@ def _replayed(machine: LocationMachine, columns: list[Column], start: Any) -> Re
     bounds = np.zeros((2, steps))
     joined: list[Joined] = []
     for t in range(steps):
+        in_time("the attack")
+        told(t, steps)
         stage = machine.prior(state).noise
         joined.append(joined_at(machine.places, stage, joined[-1] if joined else None))
         given = [(used[t], z) for used, answers in columns if (z := answers[t]) is not None]

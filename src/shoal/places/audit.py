@@ -22,6 +22,7 @@ from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.progress import cut_short, in_time, time_over, told
 from shoal.core.task import Secrets
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
@@ -33,6 +34,7 @@ from shoal.places.stream import output_log_likelihoods
 
 MOST_STATES = 256  # pairs of pairs are followed
 ERROR = 1e-10  # relative, of the laws computed here
+AUDIT = "the audit of a stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,6 +110,7 @@ def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> 
     machine = machine_of(plan)
     state, found = machine.init(start), []
     for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
+        in_time(AUDIT)
         found.append(machine.noises(state, [used])[0])
         state, _ = machine.absorb(state, () if z is None else ((used, z),))
     return found
@@ -152,6 +155,8 @@ def _past(backward: list[Floats], metrics: list[Floats]) -> list[Floats]:
     size = len(metrics[0])
     found = [np.zeros((size, size))]
     for t in range(1, len(metrics)):
+        in_time(AUDIT)
+        told(t, 2 * len(metrics))
         logs = backward[t].T
         error = ERROR + (t + 2) * (size + 2) * 2.0**-52  # FarLaw, step after step
         with np.errstate(under="ignore"):
@@ -166,6 +171,8 @@ def _future(motion: Motion, metrics: list[Floats], first: int) -> list[Floats]:
     found = [np.zeros((size, size))]
     law = None
     for t in range(len(metrics) - 2, -1, -1):
+        in_time(AUDIT)
+        told(2 * len(metrics) - t, 2 * len(metrics))
         if law is None or not motion.homogeneous:
             law = prepare(motion.rows(first + t + 1), error=ERROR)
         found.append(_leaked(law, metrics[t + 1] + found[-1]))
@@ -229,6 +236,7 @@ NOT_CHECKED = (
     "states that are not joined: see the certificate's eta",
     "the code that draws the noise (a black-box audit draws from it)",
 )
+ENDED = "outputs and pairs of states that were left when the time limit ended the search"
 
 
 class WorstStep(NamedTuple):
@@ -253,7 +261,7 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
     stages, eta = followed(machine)
     stages.append(reference)
     places = parts(plan.task)[1]
-    found = max((_told(machine, places, stage) for stage in stages), key=lambda told: told.value)
+    found = max((_worst(machine, places, stage) for stage in stages), key=lambda one: one.value)
     lower = found.value
     upper = max(loss_as_drawn(plan), lower)  # an output seen overrules what the edges say
     promised = float(plan.guarantee.amount)
@@ -269,17 +277,19 @@ def location_audit(plan: Plan, curve: bool) -> Audit:
         entry_level=math.inf if eta is None else eta,
         witness=_witness(machine, found, prior) if found.value > 0 else None,
         assumptions=ASSUMED,
-        not_checked=NOT_CHECKED,
+        not_checked=(*NOT_CHECKED, ENDED) if cut_short() else NOT_CHECKED,
     )
 
 
-def _told(machine: LocationMachine, places: Places, stage: StepNoise) -> WorstStep:
-    """The largest log-ratio seen over the longest edges of a stage."""
+def _worst(machine: LocationMachine, places: Places, stage: StepNoise) -> WorstStep:
+    """The largest log-ratio seen over the longest edges of a stage, or those there was time for."""
     points = machine.query.points[stage.answering]
     best = WorstStep(0.0, 0, 0, tuple(points[0].tolist()), stage)
     if stage.count < 2:
         return best
     for first, second in _edges(points, places, stage):
+        if time_over():
+            break
         move = points[first] - points[second]
         for far in range(REACH):
             for output in (points[first] + far * move, points[second] - far * move):
@@ -312,25 +322,25 @@ def _gap(logs: Floats, first: int, second: int) -> float:
     return float(abs(logs[first] - logs[second]))
 
 
-def _witness(machine: LocationMachine, told: WorstStep, prior: Floats) -> Witness:
+def _witness(machine: LocationMachine, worst: WorstStep, prior: Floats) -> Witness:
     """The beliefs in the two states before and after the output, under the chain's own law."""
     even = np.zeros(len(prior))
-    even[[told.first, told.second]] = 0.5
-    pair = [told.first, told.second]
+    even[[worst.first, worst.second]] = 0.5
+    pair = [worst.first, worst.second]
     before = prior if (prior[pair] > 0).all() else even
-    after = posterior(before, told.stage.law.log_likelihood(told.output))
+    after = posterior(before, worst.stage.law.log_likelihood(worst.output))
     names, step = machine.query.states, float(machine.query.step)
     return Witness(
         model=0,
         law=machine.chain.describe(),
         subject="the current state",
-        facts=(repr(names[told.first]), repr(names[told.second])),
+        facts=(repr(names[worst.first]), repr(names[worst.second])),
         labels=machine.query.labels,
-        output=tuple(step * value for value in told.output),
+        output=tuple(step * value for value in worst.output),
         unit=machine.query.unit,
-        before=(float(before[told.first]), float(before[told.second])),
-        after=(float(after[told.first]), float(after[told.second])),
-        log_ratio=told.value,
+        before=(float(before[worst.first]), float(before[worst.second])),
+        after=(float(after[worst.first]), float(after[worst.second])),
+        log_ratio=worst.value,
     )
 
 
@@ -349,15 +359,15 @@ def event_audit(plan: Plan, secrets: Secrets) -> Audit:
     found = rehearsed(plan, watch)
     known = [float(each) for each in promised if each is not None]
     most = max(known) if len(known) == len(promised) else None
-    told = max(found.told)
+    most_told = max(found.told)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
         protected=events.describe(),
         notion=None if most is None else "pufferfish",
         promised=most,
-        claim=(told, math.inf if most is None else most),
-        lower=told,
+        claim=(most_told, math.inf if most is None else most),
+        lower=most_told,
         upper=math.inf if most is None else most,
         entry_level=math.inf,
         witness=None,

@@ -20,6 +20,7 @@ from shoal.core.charge import Rng
 from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, PromiseBroken
 from shoal.core.plan import Plan
+from shoal.core.progress import in_time
 from shoal.events.automaton import Automaton, compile_events
 from shoal.events.bounds import program_of
 from shoal.events.filter import Held, Program, TrackSums, conditioned
@@ -244,6 +245,7 @@ def machines_of(
     guard, state, found = guard_of(plan, watch), machine.init(start), []
     held = guard.begin()
     for step, z in enumerate(outputs, 1):
+        in_time("following a stream from its outputs")
         held, used = guard.arrived(held, state.time), machine
         if z is not None:
             choice = guard.choose(state, held)

@@ -18,6 +18,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan, Proof
+from shoal.core.progress import OutOfTime, in_time, no_time_limit, told
 from shoal.core.task import Secrets, Task, as_events
 from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
@@ -199,9 +200,10 @@ def loss(plan: Plan, noise: str) -> float:
         or not isinstance(certificate, LocationCertificate)
     ):
         return math.inf
-    stages, eta = followed(machine)
-    stages.append(reference_stage(machine)[0])
-    found = max(edge_loss(places, query, stage) for stage in stages)
+    with no_time_limit():  # what decides whether a promise is kept
+        stages, eta = followed(machine)
+        stages.append(reference_stage(machine)[0])
+        found = max(edge_loss(places, query, stage) for stage in stages)
     unsaid = certificate.eta is not None and (eta is None or certificate.eta < eta)
     return math.inf if unsaid or certificate.loss < found else found
 
@@ -224,6 +226,7 @@ def followed(machine: LocationMachine) -> tuple[list[StepNoise], float | None]:
     passed: set[bytes] = set()
     closed = last <= STAGES * 2 and motion.length is not None
     for time in range(min(STAGES * 2, last)):
+        in_time("following a stream's constraints")
         support = motion.reach(time, support) if time else support
         members = motion.states_possible(time, support)
         if members.tobytes() not in stages:
@@ -273,6 +276,7 @@ def expected_errors(
     raw = stage.law.expected_error(prior) * float(machine.query.step)
     rng, total = SeededRng(0), 0.0
     for uniform in uniforms(DRAWS, rng):
+        in_time("the estimate of a stream's errors")
         z = stage.law.draw(categorical(prior, float(uniform)), rng)
         belief = posterior(prior, stage.law.log_likelihood(z))
         total += remapped(belief, values, machine.query.estimate)[1] ** 2
@@ -358,6 +362,7 @@ GRAPH_ROW = _row(
 SEED = 0
 STEPS = 96  # of all walks together: a step whose constraint is new takes a tenth of a second
 MOST_WALKS = 4
+REHEARSAL = "the rehearsal on a made-up walk"
 
 
 class Rehearsal(NamedTuple):
@@ -380,19 +385,28 @@ class Rehearsal(NamedTuple):
 
 
 def rehearsed(plan: Plan, watch: EventWatch) -> Rehearsal:
-    """Streams of `plan`, and what they tell of the events of `watch`, its own or others."""
+    """Streams of `plan`, and what they tell of the events of `watch`, its own or others.
+
+    A time limit ends it after a whole walk, and `steps` says how many there were.
+    """
     machine, rng = machine_of(plan), SeededRng(SEED)
     length = min(watch.law(machine.chain).length, STEPS)
     spent, errors, curves = [], [], []
-    for _ in range(max(1, min(MOST_WALKS, STEPS // length))):
+    walks = max(1, min(MOST_WALKS, STEPS // length))
+    for number in range(walks):
+        told(number, walks)
         walk = walked(machine, length, rng)
-        outputs = []
-        for place, release in zip(walk, _released(plan, walk, rng), strict=True):
-            outputs.append(release.z)
+        try:
+            releases = _released(plan, walk, rng)
+            curves.append(event_curve(plan, [release.z for release in releases], watch))
+        except OutOfTime:
+            if not curves:
+                raise
+            break
+        for place, release in zip(walk, releases, strict=True):
             guarantee = release.guarantee
             spent.append(0.0 if guarantee is None else float(guarantee.amount))
             errors.append(((np.array(release.estimate) - machine.query.values[place]) ** 2).sum())
-        curves.append(event_curve(plan, outputs, watch))
     curve = np.concatenate(curves)
     odds = log_odds(curve)
     return Rehearsal(
@@ -462,12 +476,14 @@ def _released(plan: Plan, walk: list[int], rng: Rng) -> list[Any]:
     found: list[Any] = []
     if machine.watch is None:
         for place in walk:
+            in_time(REHEARSAL)
             state, release = machine.step(state, names[place], rng)
             found.append(release)
         return found
     guard = guard_of(plan, machine.watch)
     held = guard.begin()
     for place in walk:
+        in_time(REHEARSAL)
         state, release, held = guard.step(state, held, place, rng)
         found.append(release)
     return found

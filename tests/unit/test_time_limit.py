@@ -139,8 +139,8 @@ def test_the_choice_goes_on_with_the_rows_that_are_quick(clock: list[float]) -> 
 
 
 def walk_on_a_square() -> Task:
-    grid = SquareGrid(south=40, west=116, cell_m=500, rows=4, columns=4)
-    chain = free_walk(grid)
+    box = {"south": 40, "west": 116, "north": 40.017, "east": 116.022}
+    chain = free_walk(SquareGrid.covering(**box, cell_km="0.5"))
     query = coordinates(chain)
     return Task(query=query, secrets=PolicyGraph.within(query, 1), family=(chain,))
 
@@ -158,7 +158,9 @@ def test_streams_of_places_are_calibrated_in_time(clock: list[float]) -> None:
         clock[0] += 2.0
         with pytest.raises(OutOfTime, match=r"following a stream's constraints was not over"):
             choose(task, Fraction(1), row)
-        assert verify_promise(plan) <= 1 + 1e-12  # whether a promise is kept is decided all the same
+        assert (
+            verify_promise(plan) <= 1 + 1e-12
+        )  # whether a promise is kept is decided all the same
 
 
 def test_audits_of_places_end_with_what_was_seen_and_say_so(clock: list[float]) -> None:

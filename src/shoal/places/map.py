@@ -146,12 +146,48 @@ class SquareGrid(Value):
         return math.cos(math.radians(float(self.south)) + half)
 
 
+class AroundFirst(Value):
+    """A plane map around the centre of its first cell, rounded to the metre, once and publicly."""
+
+    __slots__ = ()
+
+    @property
+    def step_km(self) -> Fraction:
+        """The public lattice the centres are rounded to."""
+        return PRECISION
+
+    def centre_of(self, cell: Any) -> Floats:
+        """Latitude and longitude of the centre of each cell, in the last axis."""
+        raise NotImplementedError
+
+    def lattice_of(self, cell: Any) -> Ints:
+        """(east, north) of each centre from the first one, in metres."""
+        return _whole(np.rint(self._plane(self.centre_of(cell))))
+
+    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
+        """(east, north) of each point, any at all, from the first centre, in metres."""
+        return _whole(np.rint(self._plane(np.stack([latitude, longitude], axis=-1))))
+
+    def to_degrees(self, kilometres: Any) -> Floats:
+        """Latitude and longitude of points given in km east and north of the first centre."""
+        origin = self.centre_of(0)
+        degrees = np.asarray(kilometres, np.float64) * 1000 / (EARTH_RADIUS_M * math.pi / 180)
+        longitude = origin[1] + degrees[..., 0] / math.cos(math.radians(float(origin[0])))
+        return np.stack([origin[0] + degrees[..., 1], longitude], axis=-1)
+
+    def _plane(self, places: Floats) -> Floats:
+        """Metres east and north of the first centre."""
+        origin = self.centre_of(0)
+        degrees = (np.asarray(places, np.float64) - origin) * (EARTH_RADIUS_M * math.pi / 180)
+        shrink = math.cos(math.radians(float(origin[0])))
+        return np.stack([degrees[..., 1] * shrink, degrees[..., 0]], axis=-1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HexGrid(Value):
+class HexGrid(AroundFirst):
     """H3 hexagons of one resolution; needs the `h3` extra.
 
-    `indexes` are the 64-bit H3 indexes of the cells, in ascending order. Centres are placed on a
-    plane map around the first of them and rounded once to the metre, which is public.
+    `indexes` are the 64-bit H3 indexes of the cells, in ascending order.
     """
 
     indexes: Ints
@@ -181,11 +217,6 @@ class HexGrid(Value):
         """How many cells there are."""
         return len(self.indexes)
 
-    @property
-    def step_km(self) -> Fraction:
-        """The public lattice the centres are rounded to."""
-        return PRECISION
-
     def cell_of(self, latitude: Any, longitude: Any) -> Ints:
         """The place of each point's hexagon among `indexes`; -1 outside the map."""
         library = _h3()
@@ -210,25 +241,6 @@ class HexGrid(Value):
         )
         return centres if np.ndim(cell) else np.asarray(centres[0])
 
-    def lattice_of(self, cell: Any) -> Ints:
-        """(east, north) of each centre from the first hexagon's, in metres."""
-        return self._metres(self.centre_of(cell))
-
-    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
-        """(east, north) of each point, any at all, from the first hexagon's centre, in metres."""
-        return self._metres(np.stack([latitude, longitude], axis=-1))
-
-    def _metres(self, places: Floats) -> Ints:
-        origin = self.centre_of(0)
-        degrees = places - origin
-        metres = EARTH_RADIUS_M * math.pi / 180
-        east = degrees[..., 1] * metres * math.cos(math.radians(float(origin[0])))
-        return _whole(np.rint(np.stack([east, degrees[..., 0] * metres], axis=-1)))
-
-    def to_degrees(self, kilometres: Any) -> Floats:
-        """Latitude and longitude of points given in km east and north of the first centre."""
-        return _degrees_around(self.centre_of(0), kilometres)
-
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The up to six hexagons of the map around `cell`."""
         library = _h3()
@@ -245,12 +257,11 @@ class HexGrid(Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RoadMap(Value):
+class RoadMap(AroundFirst):
     """Straight pieces of road as cells: `ends` (n, 4) holds latitude, longitude of both ends.
 
-    A point belongs to the nearest piece, so no point is off the map. Centres are placed on a plane
-    map around the middle of the first piece and rounded once to the metre, which is public.
-    Pieces that share an end are adjacent. `names` are those of the pieces, in their order.
+    A point belongs to the nearest piece, so no point is off the map; the centre of a piece is its
+    middle. Pieces that share an end are adjacent. `names` are those of the pieces, in their order.
     """
 
     ends: Floats
@@ -302,11 +313,6 @@ class RoadMap(Value):
         """How many cells there are."""
         return len(self.ends)
 
-    @property
-    def step_km(self) -> Fraction:
-        """The public lattice the centres are rounded to."""
-        return PRECISION
-
     def cell_of(self, latitude: Any, longitude: Any) -> Ints:
         """The piece nearest to each point, ties by index; -1 where a coordinate is no number."""
         points = self._plane(np.stack(np.broadcast_arrays(latitude, longitude), axis=-1))
@@ -323,25 +329,6 @@ class RoadMap(Value):
         """Latitude and longitude of the middle of each piece, in the last axis."""
         chosen = self.ends[np.asarray(cell, np.int64)]
         return np.asarray((chosen[..., :2] + chosen[..., 2:]) / 2)
-
-    def lattice_of(self, cell: Any) -> Ints:
-        """(east, north) of each middle from the first piece's, in metres."""
-        return _whole(np.rint(self._plane(self.centre_of(cell))))
-
-    def lattice_near(self, latitude: Any, longitude: Any) -> Ints:
-        """(east, north) of each point, any at all, from the first piece's middle, in metres."""
-        return _whole(np.rint(self._plane(np.stack([latitude, longitude], axis=-1))))
-
-    def _plane(self, places: Floats) -> Floats:
-        """Metres east and north of the first piece's middle."""
-        origin = (self.ends[0, :2] + self.ends[0, 2:]) / 2
-        degrees = (np.asarray(places, np.float64) - origin) * (EARTH_RADIUS_M * math.pi / 180)
-        shrink = math.cos(math.radians(float(origin[0])))
-        return np.stack([degrees[..., 1] * shrink, degrees[..., 0]], axis=-1)
-
-    def to_degrees(self, kilometres: Any) -> Floats:
-        """Latitude and longitude of points given in km east and north of the first middle."""
-        return _degrees_around(self.centre_of(0), kilometres)
 
     def adjacent(self, cell: int) -> tuple[int, ...]:
         """The pieces that share an end with `cell`."""
@@ -361,12 +348,6 @@ class RoadMap(Value):
 
 
 Grid = SquareGrid | HexGrid | RoadMap
-
-
-def _degrees_around(origin: Floats, kilometres: Any) -> Floats:
-    degrees = np.asarray(kilometres, np.float64) * 1000 / (EARTH_RADIUS_M * math.pi / 180)
-    longitude = origin[1] + degrees[..., 0] / math.cos(math.radians(float(origin[0])))
-    return np.stack([origin[0] + degrees[..., 1], longitude], axis=-1)
 
 
 def _whole(steps: Floats) -> Ints:

@@ -13,6 +13,15 @@ from shoal.cli.attack import AttackView, AttackWish, TrackWish, held_by
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.core.errors import DataError
 from shoal.core.numbers import significant
+from shoal.data.write import atomic_write
+from shoal.noise.primitives import SeededRng
+from shoal.places.attack import attack_locations, path_distance
+from shoal.places.events import event_curve
+from shoal.places.machine import machine_of
+from shoal.places.rows import asked, unwatched
+from shoal.places.tracks import tracks_of
+from shoal.places.views.fit import check_states, off_the_map, track_positions
+from shoal.places.views.tracks import begun
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.core.task import Model
     from shoal.places.attack import By, Knowing, LocationBeliefs, LocationErrors, OddsOverTime
+    from shoal.places.packed import LocationRelease
     from shoal.places.tracks import Track
 
 
@@ -248,7 +258,6 @@ def _released_error(found: Attacked) -> float | None:
 
 
 def _path_errors(found: Attacked) -> Any:
-    from shoal.places.attack import path_distance
 
     return path_distance(found.beliefs.path.tolist(), found.beliefs.values, found.truth)
 
@@ -387,7 +396,6 @@ class Attacked:
 
 def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish) -> None:
     """Runs one person's track through the plan and shows what the outputs give away."""
-
     held = held_by(plan, wish)
     track, notes = _track(plan, data, columns, wish)
     with show.working("attacking"):
@@ -397,8 +405,6 @@ def attack_track(plan: Plan, data: str, columns: NamedColumns, wish: AttackWish)
     else:
         print_track(plan, held, found)
     if wish.plot is not None:
-        from shoal.data.write import atomic_write
-
         atomic_write(wish.plot, track_chart(plan, found))
         if not wish.as_json:
             typer.echo(f"\nThe chart is in {wish.plot}")
@@ -408,12 +414,9 @@ def _track(
     plan: Plan, data: str, columns: NamedColumns, wish: AttackWish
 ) -> tuple[Track, list[str]]:
     """The longest stretch of a person's track, cut to what is attacked, and what was left out."""
-    from shoal.places.machine import machine_of
-    from shoal.places.tracks import tracks_of
-    from shoal.places.views.fit import off_the_map
-
     machine = machine_of(plan)
-    table, where = _positions(plan, data, columns, wish.track)
+    table, where = track_positions(data, columns, wish.track.every)
+    check_states(table, machine.chain)
     name = wish.who if wish.who is not None else str(table["user"][0])
     own = table.filter(table["user"] == name)
     if own.height == 0:
@@ -442,50 +445,10 @@ def _most_steps(covered: int | None, track: TrackWish) -> tuple[int, str]:
     return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
 
 
-def _positions(plan: Plan, data: str, columns: NamedColumns, track: TrackWish) -> tuple[Any, Any]:
-    """The table of positions, and where it keeps what."""
-    from shoal.data.times import parse_duration
-    from shoal.places.tracks import TrackColumns
-    from shoal.places.views.fit import check_states, read_positions
-
-    on_map = columns.latitude is not None
-    table = read_positions(
-        data,
-        series=columns.series,
-        time=columns.time,
-        latitude=columns.latitude,
-        longitude=columns.longitude,
-        state=columns.state,
-        **columns.raw,
-    )
-    check_states(table, plan.task.family[0])
-    every, gap = track.every, columns.gap
-    where = TrackColumns(
-        user="user",
-        time="seconds" if columns.time else None,
-        state="state" if columns.state else None,
-        latitude="lat" if on_map else None,
-        longitude="lon" if on_map else None,
-        every=None if every is None else parse_duration(every, "every").total_seconds(),
-        gap=None if gap is None else parse_duration(gap).total_seconds(),
-    )
-    return table, where
-
-
-def _attacked(
-    plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]
-) -> Attacked:
+def _attacked(plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
-    from shoal.noise.primitives import SeededRng
-    from shoal.places.attack import attack_locations
-    from shoal.places.machine import machine_of
-    from shoal.places.views.tracks import begun
-
     start = wish.track.start
-    stream, rng, releases = begun(plan, start), SeededRng(wish.seed), []
-    for reading in track.readings:
-        stream, release = stream.read(reading, rng=rng)
-        releases.append(release)
+    releases = _run(plan, track, wish)
     place_of = machine_of(plan).runtime.locator.state_of
     truth = tuple(None if reading is None else place_of(reading) for reading in track.readings)
     if all(place is None for place in truth):
@@ -510,16 +473,17 @@ def _attacked(
     )
 
 
-def _events_told(
-    plan: Plan, track: Track, outputs: list[Any], wish: AttackWish
-) -> tuple[EventTold, ...]:
-    """What the outputs tell of the events the plan watches, or of those asked about."""
-    from shoal.noise.primitives import SeededRng
-    from shoal.places.events import event_curve
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import asked, unwatched
-    from shoal.places.views.tracks import begun
+def _run(plan: Plan, track: Track, wish: AttackWish) -> list[LocationRelease]:
+    """What a stream of the plan shows of the track, with predictable noise."""
+    stream, rng, releases = begun(plan, wish.track.start), SeededRng(wish.seed), []
+    for reading in track.readings:
+        stream, release = stream.read(reading, rng=rng)
+        releases.append(release)
+    return releases
 
+
+def _events_told(plan: Plan, track: Track, outputs: list[Any], wish: AttackWish) -> tuple[EventTold, ...]:
+    """What the outputs tell of the events the plan watches, or of those asked about."""
     own = machine_of(plan).watch
     watch = own if wish.secrets is None else asked(plan, wish.secrets)
     if watch is None:
@@ -528,10 +492,7 @@ def _events_told(
     beliefs = event_curve(plan, outputs, watch, start)
     if own is not None:
         bare = unwatched(plan)
-        stream, rng, shown = begun(bare, start), SeededRng(wish.seed), []
-        for reading in track.readings:
-            stream, release = stream.read(reading, rng=rng)
-            shown.append(release.z)
+        shown = [release.z for release in _run(bare, track, wish)]
         plain = event_curve(bare, shown, watch, start)
     amounts = {} if own is None else dict(zip(own.events.pairs, own.amounts, strict=True))
     return tuple(

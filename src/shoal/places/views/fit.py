@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from shoal.cli import show
+from shoal.cli.fit import note_one_series
 from shoal.cli.show import check_output
 from shoal.core.errors import DataError, InputError
-from shoal.data.times import pauses_in
+from shoal.core.numbers import positive
+from shoal.core.records import label
+from shoal.core.registry import dumps
+from shoal.data.positions import paths_in, positions
+from shoal.data.read import matching
+from shoal.data.times import parse_duration, pauses_in
+from shoal.data.write import atomic_write
+from shoal.places.formats import is_track, read_track
+from shoal.places.map import EARTH_RADIUS_M, HexGrid, SquareGrid
+from shoal.places.tracks import TrackColumns
+from shoal.places.walk import SparseChain, Start, fit_grid, fit_person
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from shoal.cli.sources import NamedColumns
     from shoal.core.task import Model
     from shoal.places.map import Grid
     from shoal.places.walk import GridFit
@@ -27,10 +39,6 @@ if TYPE_CHECKING:
 def read_positions(path: str, **columns: Any) -> pl.DataFrame:
     """What `shoal.data.positions.positions` finds in a file or a pattern; also GeoJSON and GPX."""
     import polars as pl
-
-    from shoal.data.positions import positions
-    from shoal.data.read import matching
-    from shoal.places.formats import is_track, read_track
 
     if not is_track(path):
         given = {"--lat": "latitude", "--lon": "longitude", "--state": "state"}
@@ -44,6 +52,26 @@ def read_positions(path: str, **columns: Any) -> pl.DataFrame:
     table = pl.concat([read_track(file) for file in matching(path)])
     epoch = pl.col("time").dt.epoch("us").cast(pl.Float64) / 1e6
     return table.with_columns(epoch.alias("seconds")) if _timed(table) else table.drop("time")
+
+
+def track_positions(
+    data: str, named: NamedColumns, every: str | None
+) -> tuple[pl.DataFrame, TrackColumns]:
+    """The positions in a file, and where their table keeps what; phones name their own columns."""
+    if is_track(data) and named.latitude is None and named.state is None:
+        named = replace(named, series="user", time="time", latitude="lat", longitude="lon")
+    roles = ("series", "time", "latitude", "longitude", "state")
+    table = read_positions(data, **{role: getattr(named, role) for role in roles}, **named.raw)
+    columns = TrackColumns(
+        user="user",
+        time=next((name for name in ("time", "seconds") if name in table.columns), None),
+        state="state" if named.state else None,
+        latitude="lat" if named.latitude else None,
+        longitude="lon" if named.latitude else None,
+        every=None if every is None else parse_duration(every, "every").total_seconds(),
+        gap=None if named.gap is None else parse_duration(named.gap).total_seconds(),
+    )
+    return table, columns
 
 
 def _timed(table: pl.DataFrame) -> bool:
@@ -99,8 +127,6 @@ def off_the_map(table: pl.DataFrame, chain: Model) -> int:
     """How many positions lie in no cell that the model knows; 0 for a model without a map."""
     import numpy as np
 
-    from shoal.places.walk import SparseChain
-
     if not isinstance(chain, SparseChain) or chain.grid is None or "lat" not in table.columns:
         return 0
     usable = table.drop_nulls(["lat", "lon"]).drop_nans(["lat", "lon"])
@@ -111,8 +137,6 @@ def off_the_map(table: pl.DataFrame, chain: Model) -> int:
 
 def check_states(table: pl.DataFrame, chain: Model) -> None:
     """Refuses a column of states that names one the model does not know."""
-    from shoal.core.records import label
-
     known = {label(state) for state in chain.states or ()}
     for row, name in enumerate(table["state"] if "state" in table.columns else (), 1):
         if name is not None and label(name) not in known:
@@ -155,9 +179,6 @@ class MapWish:
 
 def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, force: bool) -> None:
     """Fits, stores and reports a map model; `options` are the fields of a MapWish."""
-    from shoal.core.registry import dumps
-    from shoal.data.write import atomic_write
-
     wish = MapWish(**options)
     if wish.personal is not None and wish.series is None:
         raise InputError("--personal needs the column of people; name --series too")
@@ -197,10 +218,6 @@ def fit_map(data: str, out: Path, options: dict[str, Any], *, as_json: bool, for
 
 def _note(table: pl.DataFrame, wish: MapWish) -> None:
     """Tells of jumps that are none: between people, and over pauses."""
-    import typer
-
-    from shoal.cli.fit import note_one_series
-
     note_one_series(wish.series, table["user"].n_unique())
     if wish.time is None or wish.gap is not None:
         return
@@ -214,9 +231,6 @@ def _note(table: pl.DataFrame, wish: MapWish) -> None:
 
 
 def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
-    from shoal.data.positions import paths_in
-    from shoal.data.times import parse_duration
-    from shoal.places.walk import Start, fit_grid, fit_person
 
     if wish.gap is not None:
         parse_duration(wish.gap)  # a bare number on the command line is refused
@@ -241,8 +255,6 @@ def _fitted(table: pl.DataFrame, wish: MapWish) -> tuple[GridFit, Any]:
 
 
 def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
-    from shoal.core.numbers import positive
-    from shoal.places.map import HexGrid, SquareGrid
 
     south, west, north, east = _box(table, wish.box)
     hexagons = re.fullmatch(r"h3:(\d+)", wish.grid)
@@ -277,8 +289,6 @@ def _grid(table: pl.DataFrame, wish: MapWish) -> Grid:
 
 def _rim(resolution: int, south: float, north: float) -> tuple[float, float]:
     """Degrees of latitude and longitude in which a hexagon of this size fits whole."""
-    from shoal.places.map import EARTH_RADIUS_M
-
     try:
         import h3
     except ImportError:

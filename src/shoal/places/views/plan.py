@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shoal.additive.choice import choose, standing
 from shoal.cli import show
 from shoal.cli.charts import ALARM, CHOSEN, OTHER, _figure, _plain, _png
 from shoal.cli.leak import StreamLeak
 from shoal.cli.plan import PlanView
 from shoal.core.errors import Refused
 from shoal.core.numbers import positive, significant
-from shoal.places.views.tracks import follows_places
+from shoal.core.plan import Plan
+from shoal.noise.primitives import SeededRng
+from shoal.places.audit import sequence_leakage
+from shoal.places.machine import LocationMachine, machine_of
+from shoal.places.map import SquareGrid
+from shoal.places.rows import Rehearsal, reference_stage, rehearsed, unwatched, walked
+from shoal.places.stream import LocationStream
+from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
     from shoal.cli.plan import RowComparison
     from shoal.core.codec import Floats
-    from shoal.core.plan import Plan
-    from shoal.places.machine import LocationMachine
+    from shoal.places.queries import EventWatch
     from shoal.places.step import StepNoise
     from shoal.spec.request import Request
 
@@ -29,9 +36,6 @@ MOST_EDGES = 4000  # more would fill the page
 
 def policy_chart(plan: Plan) -> bytes:
     """A PNG: the states with the edges of the policy, and the hull around 0."""
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import reference_stage
-
     machine = machine_of(plan)
     stage, _ = reference_stage(machine)
     figure = _figure(10, 5)
@@ -183,21 +187,16 @@ def places_object(plan: Plan) -> dict[str, Any]:
 
 def events_object(plan: Plan) -> dict[str, Any] | None:
     """What streams of made-up walks show and tell under a plan that watches events; else None."""
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import rehearsed
-
     watch = machine_of(plan).watch
     if watch is None:
         return None
     found = rehearsed(plan, watch)
     shown = {"steps": found.steps, "skipped": found.skipped, "mean_epsilon": found.epsilon}
-    return {**shown, "estimate_error": found.error, "beliefs": event_rows(plan, plan)}
+    return {**shown, "estimate_error": found.error, "beliefs": event_rows(watch, found)}
 
 
 def event_lines(found: dict[str, Any] | None, unit: str) -> list[str]:
     """The same in sentences."""
-    from shoal.core.numbers import significant
-
     if found is None:
         return []
     lines = [
@@ -217,9 +216,6 @@ def event_lines(found: dict[str, Any] | None, unit: str) -> list[str]:
 
 def drawn_map(plan: Plan) -> list[str]:
     """The map around the centre, north on top; empty when the states are no map."""
-    from shoal.places.map import SquareGrid
-    from shoal.places.walk import SparseChain
-
     machine, stage = _parts(plan)
     chain = machine.chain
     if not isinstance(chain, SparseChain) or not isinstance(chain.grid, SquareGrid):
@@ -264,20 +260,15 @@ def _around(machine: LocationMachine, stage: StepNoise, centre: int) -> tuple[An
 
 
 def _parts(plan: Plan) -> tuple[LocationMachine, StepNoise]:
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import reference_stage
 
     machine = machine_of(plan)
     return machine, reference_stage(machine)[0]
 
 
 def _rows(comparison: RowComparison) -> list[tuple[str, ...]]:
-    from shoal.additive.choice import standing
-    from shoal.core.numbers import significant
-    from shoal.core.plan import Plan
 
     plans = [p for p in comparison.alternatives.values() if isinstance(p, Plan)]
-    plans = [plan for plan in plans if follows_places(plan)]
+    plans = [plan for plan in plans if isinstance(plan.body, LocationMachine)]
     rows: list[tuple[str, ...]] = []
     for plan in plans:
         certificate: Any = plan.certificate
@@ -295,7 +286,6 @@ def _rows(comparison: RowComparison) -> list[tuple[str, ...]]:
 
 
 def _hull_line(found: dict[str, Any], unit: str) -> str:
-    from shoal.core.numbers import significant
 
     shown = ", ".join(f"({', '.join(f'{v:g}' for v in row)})" for row in found["hull"][:8])
     more = ", …" if len(found["hull"]) > 8 else ""
@@ -334,16 +324,14 @@ class Horizon(NamedTuple):
 
 def leak_of_places(request: Request, eta: str | None) -> StreamLeak:
     """What a stream of ordinary noise tells about a position over time."""
-    from shoal.additive.choice import choose
-    from shoal.places.rows import unwatched
-
     task = request.task
     epsilon = request.epsilon() if eta is None else positive(eta, "--eta")
     with show.working("calibrating"):
         asked = choose(task, epsilon, ORDINARY).plan
         plan = unwatched(asked)
     rows = over_time(plan)
-    events = event_rows(plan, asked)
+    watch = machine_of(asked).watch
+    events = [] if watch is None else event_rows(watch, rehearsed(plan, watch))
     last, model = rows[-1], task.family[0].describe()
     pair = "two joined states" if last.told is not None else "any two states"
     words = (
@@ -377,11 +365,6 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
 
     One walk is drawn from the model and released with predictable noise: no data is looked at.
     """
-    from shoal.noise.primitives import SeededRng
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import walked
-    from shoal.places.stream import LocationStream
-
     length = machine_of(plan).runtime.motion.length
     horizons = [steps for steps in horizons if length is None or steps <= length]
     rng, stream = SeededRng(SEED), LocationStream.begin(plan)
@@ -399,15 +382,8 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
         return [Horizon(steps, None, told_so_far[steps - 1]) for steps in horizons]
 
 
-def event_rows(plan: Plan, asked: Plan) -> list[dict[str, Any]]:
-    """What streams of made-up walks under `plan` tell of the events that `asked` names."""
-    from shoal.places.machine import machine_of
-    from shoal.places.rows import rehearsed
-
-    watch = machine_of(asked).watch
-    if watch is None:
-        return []
-    found = rehearsed(plan, watch)
+def event_rows(watch: EventWatch, found: Rehearsal) -> list[dict[str, Any]]:
+    """What streams of made-up walks tell of each event of a watch."""
     return [
         {
             "event": event.describe(),
@@ -431,7 +407,6 @@ def _event_sentence(row: dict[str, Any]) -> str:
 
 
 def _followed(plan: Plan, outputs: list[Any]) -> Horizon:
-    from shoal.places.audit import sequence_leakage
 
     found = sequence_leakage(plan, outputs)
     return Horizon(len(outputs), max(found.learned_joined), max(found.joined))

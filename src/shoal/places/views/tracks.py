@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,16 @@ import typer
 from shoal.cli import show
 from shoal.cli.show import check_chart
 from shoal.core.errors import InputError
+from shoal.core.records import label
+from shoal.data.write import atomic_write, write_table
+from shoal.ledger.store import ledger_or_nothing
+from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
+from shoal.places.machine import machine_of
+from shoal.places.stream import LocationStream, step_key
+from shoal.places.tracks import TrackColumns, period_of, release_tracks, tracks_of
+from shoal.places.views.fit import check_positions, track_positions
+from shoal.places.views.plan import time_chart, trace_chart
+from shoal.places.walk import SparseChain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,8 +38,6 @@ if TYPE_CHECKING:
     from shoal.core.plan import Plan
     from shoal.ledger.store import SqlLedger
     from shoal.places.packed import LocationRelease
-    from shoal.places.stream import LocationStream
-    from shoal.places.tracks import TrackColumns
 
 
 def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
@@ -40,25 +47,10 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
     states were possible, and what the stream has told up to there. With --plot the first person's
     trace is drawn beside the truth, for the owner's eyes only.
     """
-    from shoal.data.write import atomic_write, write_table
-    from shoal.places.formats import check_map, is_track, tracks_geojson, tracks_gpx
-    from shoal.places.views.fit import check_positions, read_positions
-
     for chart in _charts(wish.plot):
         check_chart(chart, force=wish.force, maps=True)
-    if is_track(wish.data) and named.latitude is None and named.state is None:
-        named = replace(named, series="user", time="time", latitude="lat", longitude="lon")
     with show.working("reading"):
-        table = read_positions(
-            wish.data,
-            series=named.series,
-            time=named.time,
-            latitude=named.latitude,
-            longitude=named.longitude,
-            state=named.state,
-            **named.raw,
-        )
-    columns = _columns(table, named, wish.every)
+        table, columns = track_positions(wish.data, named, wish.every)
     cut = columns.every is not None or columns.gap is not None
     check_positions(table, plan.task.family[0], cut=cut)
     if is_track(wish.out):
@@ -74,25 +66,7 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
     _report(plan, rows, wish)
 
 
-def _columns(table: pl.DataFrame, named: NamedColumns, every: str | None) -> TrackColumns:
-    """Where `read_positions` has put what, and how its times are cut."""
-    from shoal.data.times import parse_duration
-    from shoal.places.tracks import TrackColumns
-
-    return TrackColumns(
-        user="user",
-        time=next((name for name in ("time", "seconds") if name in table.columns), None),
-        state="state" if named.state else None,
-        latitude="lat" if named.latitude else None,
-        longitude="lon" if named.latitude else None,
-        every=None if every is None else parse_duration(every, "every").total_seconds(),
-        gap=None if named.gap is None else parse_duration(named.gap).total_seconds(),
-    )
-
-
 def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish) -> Any:
-    from shoal.ledger.store import ledger_or_nothing
-    from shoal.places.tracks import release_tracks
 
     with _bar() as notify:
         if wish.ledger is None:
@@ -109,8 +83,6 @@ def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: Rele
 
 def _warn_of_stored(opened: SqlLedger, table: pl.DataFrame, period: str) -> None:
     """Tells who was charged in this period before: the same steps come back, not new ones."""
-    from shoal.places.tracks import period_of
-
     charged = {subject for subject, own in opened.accounts() if own == period_of(0, period)}
     again = charged.intersection(table["user"].unique().to_list())
     if again:
@@ -147,11 +119,6 @@ def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plo
     """The first stream: traces into `plot`, protection and error over time beside it."""
     import numpy as np
     import polars as pl
-
-    from shoal.data.write import atomic_write
-    from shoal.places.machine import machine_of
-    from shoal.places.tracks import tracks_of
-    from shoal.places.views.plan import time_chart, trace_chart
 
     machine, track = machine_of(plan), next(tracks_of(table, columns))
     own = rows.head(len(track.readings))
@@ -199,8 +166,6 @@ def map_page(plan: Plan, rows: pl.DataFrame, *, truth: Any = None, title: str = 
 
     With the truth it is for the owner's eyes only, and says so.
     """
-    from shoal.places.machine import machine_of
-
     machine = machine_of(plan)
     if len(machine.query.labels) != 2:
         raise InputError("a map needs answers in the plane; this plan has no such query")
@@ -264,13 +229,6 @@ def _stream(own: pl.DataFrame, labels: tuple[str, ...], frame: _Frame) -> dict[s
 MOST_SKIPPED = 1_000_000  # steps of a line: a slip such as a time in seconds would run for hours
 
 
-def follows_places(plan: Plan) -> bool:
-    """Whether a plan is a stream of places."""
-    from shoal.places.machine import LocationMachine
-
-    return isinstance(plan.body, LocationMachine)
-
-
 class PlaceLines:
     """Lines of positions: a state, a latitude and longitude, or steps to skip."""
 
@@ -325,7 +283,6 @@ class PlaceLines:
             _check_state(runner, observed)
         if self._wish.ledger is None:
             return _line(runner, *runner.read(observed, rng=rng))
-        from shoal.places.stream import step_key
 
         subject, period = self._wish.subject, self._wish.period
         account: dict[str, Any] = {
@@ -353,8 +310,6 @@ class PlaceLines:
 
 def begun(plan: Plan, start: str | None) -> LocationStream:
     """The stream before its first step, or after one whose state everybody knows."""
-    from shoal.places.stream import LocationStream
-
     fresh = LocationStream.begin(plan)
     if start is None:
         return fresh
@@ -364,8 +319,6 @@ def begun(plan: Plan, start: str | None) -> LocationStream:
 
 def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
     """What the owner of the readings should know about a line; empty when nothing is odd."""
-    from shoal.places.walk import SparseChain
-
     chain = runner.machine.chain
     if not isinstance(chain, SparseChain) or chain.grid is None or chain.cells is None:
         return ""
@@ -383,7 +336,6 @@ def place_doubt(runner: LocationStream, reading: dict[str, Any]) -> str:
 def _line(
     before: LocationStream, after: LocationStream, release: LocationRelease
 ) -> tuple[LocationStream, dict[str, Any]]:
-    from shoal.places.walk import SparseChain
 
     shown = release.as_dict()
     chain = before.machine.chain
@@ -420,7 +372,6 @@ def _degrees(reading: dict[str, Any], key: str, most: int) -> float:
 
 
 def _check_state(runner: LocationStream, name: object, field: str = "state") -> None:
-    from shoal.core.records import label
 
     try:
         runner.machine.runtime.locator.state_of(label(name))

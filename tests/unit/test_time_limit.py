@@ -190,6 +190,10 @@ def test_streams_of_places_are_attacked_in_time(clock: list[float]) -> None:
         clock[1] = 0.3
         with pytest.raises(OutOfTime, match=r"the attack was not over within 1 s"):
             attack_locations(plan, outputs)
+        with pytest.raises(OutOfTime, match=r"following a stream from its outputs was not over"):
+            sequence_leakage(plan, outputs)
+    with shoal.time_limit(1):
+        clock[1] = 0.1  # six looks to follow the stream, ten for what its outputs tell
         with pytest.raises(OutOfTime, match=r"the audit of a stream was not over within 1 s"):
             sequence_leakage(plan, outputs)
 
@@ -200,7 +204,7 @@ def test_rehearsals_end_after_a_whole_walk(clock: list[float]) -> None:
     watch = EventWatch.of(shoal.Events.of(shoal.visit(["0,0"], between=(2, 6))), 1)
     whole = rehearsed(plan, watch)
     with shoal.time_limit(1):
-        clock[1] = 0.1
+        clock[1] = 0.06  # fourteen looks a walk
         cut = rehearsed(plan, watch)
         assert cut.steps == whole.steps / MOST_WALKS
         clock[1] = 0.5

@@ -26,11 +26,10 @@ from shoal.core.progress import cut_short, in_time, time_over, told
 from shoal.core.task import Secrets
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.primitives import LatticeEmission
-from shoal.places.events import machines_of
+from shoal.places.events import replay
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.rows import followed, parts, reference_stage
 from shoal.places.step import Places, StepNoise
-from shoal.places.stream import output_log_likelihoods
 
 MOST_STATES = 256  # pairs of pairs are followed
 ERROR = 1e-10  # relative, of the laws computed here
@@ -83,13 +82,17 @@ def sequence_leakage(
         )
     if not outputs:
         raise InputError("outputs is empty; give the outputs of at least one step")
-    stages = _stages(plan, outputs, start)
+    stages = [noise for _, noise, _ in replay(plan, outputs, start)]
     first = 0 if start is None else 1
     begin = motion.begin() if start is None else machine.init(start).belief.astype(np.float64)
     possible_at, backward = _reversed(motion, begin, first, len(outputs))
     metrics = [_metric(stage, released) for stage, released in zip(stages, outputs, strict=True)]
     past, future = _past(backward, metrics), _future(motion, metrics, first)
-    learned = _learned(motion, backward, output_log_likelihoods(plan, outputs, start=start), first)
+    logs = np.zeros((len(outputs), motion.size))
+    for row, stage, z in zip(logs, stages, outputs, strict=True):
+        if z is not None:
+            row[:] = stage.law.log_likelihood(z)
+    learned = _learned(motion, backward, logs, first)
     rows: dict[str, list[float]] = {name: [] for name in SequenceLeakage.__dataclass_fields__}
     for t, stage in enumerate(stages):
         possible = possible_at[t]
@@ -103,17 +106,6 @@ def sequence_leakage(
         rows["learned_joined"].append(_largest(learned[t], pairs))
         rows["learned_any_two"].append(float(learned[t][np.ix_(possible, possible)].max(initial=0)))
     return SequenceLeakage(**{name: tuple(values) for name, values in rows.items()})
-
-
-def _stages(plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any) -> list[StepNoise]:
-    """The stage of each step, followed again from the outputs."""
-    machine = machine_of(plan)
-    state, found = machine.init(start), []
-    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
-        in_time(AUDIT)
-        found.append(machine.noises(state, [used])[0])
-        state, _ = machine.absorb(state, () if z is None else ((used, z),))
-    return found
 
 
 def _reversed(

@@ -8,7 +8,7 @@ is skipped. What is chosen follows from the outputs before. Proof: location_even
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -260,6 +260,21 @@ def machines_of(
     return found
 
 
+def replay(
+    plan: Plan, outputs: Sequence[Sequence[int] | None], start: Any = None
+) -> Iterator[tuple[int, StepNoise, Sequence[int] | None]]:
+    """Of each step of a stream that released `outputs`: its time, its noise, its output.
+
+    Public: the stream is followed again from its outputs alone. None: a step without one.
+    """
+    machine = machine_of(plan)
+    state = machine.init(start)
+    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
+        in_time("following a stream from its outputs")
+        yield state.time, machine.noises(state, [used])[0], z
+        state, _ = machine.absorb(state, () if z is None else ((used, z),))
+
+
 def event_curve(
     plan: Plan,
     outputs: Sequence[Sequence[int] | None],
@@ -277,16 +292,13 @@ def event_curve(
     ahead = beliefs(automaton, law)
     mass = began(law.initial, automaton)
     rows = [(ahead[0] * mass).sum(axis=(1, 2))]
-    state = machine.init(start)
-    for used, z in zip(machines_of(plan, outputs, start), outputs, strict=True):
-        slot = state.time
+    for slot, noise, z in replay(plan, outputs, start):
         if slot:
             mass = _onward(mass, law, automaton, slot)
         if z is not None:
-            logs = machine.noises(state, [used])[0].law.log_likelihood(z)
+            logs = noise.law.log_likelihood(z)
             mass = mass * np.exp(logs - logs[logs > -np.inf].max())
             mass = mass / mass.sum()
-        state, _ = machine.absorb(state, () if z is None else ((used, z),))
         rows.append((ahead[min(slot, law.length - 1)] * mass).sum(axis=(1, 2)))
     return np.array(rows)
 

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from shoal.core.charge import Charge, Rng, SystemRng
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
+from shoal.events.filter import Held
 from shoal.events.law import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
@@ -30,7 +31,6 @@ from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import Grid
 from shoal.places.packed import LocationRelease, LocationState, read_state, write_state
-from shoal.places.queries import EventWatch
 from shoal.places.runtime import StateLocator
 from shoal.places.step import StepNoise
 from shoal.places.stream import LocationStream, output, step_key
@@ -163,6 +163,9 @@ ONE_OUTPUT = (
 TOGETHER = 512  # streams stepped at once: their beliefs stay in the processor's cache
 
 
+Standing = tuple[LocationState, tuple[Held, ...]]
+
+
 class Trace:
     """One stream of a job: whose it is, which chain of theirs, and the row of each step.
 
@@ -181,62 +184,43 @@ class Trace:
         return len(self.rows)
 
 
-class Helm(Protocol):
-    """How streams of a plan are stepped, many at a time, each standing where its state says."""
+class Helm:
+    """How streams of a plan are stepped, many at a time, each standing where its state says.
 
-    def begin(self) -> Any: ...
-
-    def offer(self, state: Any, *, read: bool) -> tuple[StepNoise | None, Any]:
-        """The noise a step draws with, None for nothing, and what `absorb` wants to know of it."""
-        ...
-
-    def absorb(self, state: Any, offered: Any, z: Any) -> tuple[Any, LocationRelease]: ...
-
-    def step(self, state: Any, place: int, rng: Rng) -> tuple[Any, LocationRelease]: ...
-
-
-class Unwatched:
-    """Streams without events: a state is the machine's."""
+    A state is the machine's, with the filters of a stream that watches events.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._machine = machine_of(plan)
+        watch = self._machine.watch
+        self._guard = None if watch is None else guard_of(plan, watch)
 
-    def begin(self) -> LocationState:
-        return self._machine.init()
+    def begin(self) -> Standing:
+        return self._machine.init(), () if self._guard is None else self._guard.begin()
 
-    def offer(self, state: LocationState, *, read: bool) -> tuple[StepNoise | None, Any]:
-        noise = self._machine.prior(state).noise
+    def offer(self, state: Standing, *, read: bool) -> tuple[StepNoise | None, Any]:
+        """The noise a step draws with, None for nothing, and what `absorb` wants to know of it."""
+        if self._guard is not None:
+            offered = self._guard.offer(*state, read=read)
+            return offered.noise, offered
+        noise = self._machine.prior(state[0]).noise
         return noise if read and noise.count > 1 else None, None
 
-    def absorb(self, state: LocationState, offered: Any, z: Any) -> tuple[Any, LocationRelease]:
-        return self._machine.absorb(state, () if z is None else ((self._machine, z),))
+    def absorb(self, state: Standing, offered: Any, z: Any) -> tuple[Standing, LocationRelease]:
+        if self._guard is not None:
+            after, release, held = self._guard.absorb(state[0], offered, z)
+            return (after, held), release
+        after, release = self._machine.absorb(state[0], () if z is None else ((self._machine, z),))
+        return (after, ()), release
 
-    def step(self, state: LocationState, place: int, rng: Rng) -> tuple[Any, LocationRelease]:
+    def step(self, state: Standing, place: int, rng: Rng) -> tuple[Standing, LocationRelease]:
+        if self._guard is not None:
+            seen = None if place == SKIPPED else place
+            after, release, held = self._guard.step(*state, seen, rng)
+            return (after, held), release
         name = None if place == SKIPPED else self._machine.query.states[place]
-        return self._machine.step(state, name, rng)
-
-
-class Watchful:
-    """Streams that watch events: a state is the machine's and the filters."""
-
-    def __init__(self, plan: Plan, watch: EventWatch) -> None:
-        self._machine, self._guard = machine_of(plan), guard_of(plan, watch)
-
-    def begin(self) -> Any:
-        return self._machine.init(), self._guard.begin()
-
-    def offer(self, state: Any, *, read: bool) -> tuple[StepNoise | None, Any]:
-        offered = self._guard.offer(*state, read=read)
-        return offered.noise, offered
-
-    def absorb(self, state: Any, offered: Any, z: Any) -> tuple[Any, LocationRelease]:
-        after, release, held = self._guard.absorb(state[0], offered, z)
-        return (after, held), release
-
-    def step(self, state: Any, place: int, rng: Rng) -> tuple[Any, LocationRelease]:
-        observed = None if place == SKIPPED else place
-        after, release, held = self._guard.step(state[0], state[1], observed, rng)
-        return (after, held), release
+        after, release = self._machine.step(state[0], name, rng)
+        return (after, ()), release
 
 
 def release_traces(
@@ -316,9 +300,8 @@ def _sail(
     refused: dict[int, str],
 ) -> None:
     """Step all streams together, from their first row to the last row of the longest."""
-    watch = machine_of(plan).watch
-    helm: Helm = Unwatched(plan) if watch is None else Watchful(plan, watch)
-    states: dict[Trace, Any] = {trace: helm.begin() for trace in traces}
+    helm = Helm(plan)
+    states = {trace: helm.begin() for trace in traces}
     system = SystemRng()
     rngs = {t: system if seed is None else _source(seed, plan, census, t) for t in traces}
     for step in range(traces[0].length if traces else 0):
@@ -341,7 +324,7 @@ def _charged(
     plan: Plan,
     helm: Helm,
     census: Census,
-    states: Mapping[Trace, Any],
+    states: Mapping[Trace, Standing],
     here: Mapping[Trace, int],
     step: int,
     charging: Charging,

@@ -20,13 +20,14 @@ from shoal.core.task import Model
 from shoal.events.secrets import Events
 from shoal.places.queries import EventWatch, Measurement
 
-CHUNK = 2**22  # distances held at once
+CHUNK = 2**21  # distances held at once
+NO_EDGES = locked(np.empty((0, 2)), np.int64)
 
 
 def canonical(edges: Ints, size: int) -> Ints:
     """Distinct pairs with i < j, sorted; refused when a state is joined to itself or unknown."""
     if not len(edges):
-        return np.empty((0, 2), dtype=np.int64)
+        return NO_EDGES
     if edges.min() < 0 or edges.max() >= size:
         raise InputError(f"an edge names state {edges.max()}; states are 0 to {size - 1}")
     low, high = edges.min(axis=1), edges.max(axis=1)
@@ -39,7 +40,7 @@ def canonical(edges: Ints, size: int) -> Ints:
 
 def clique_edges(groups: Ints) -> Ints:
     """All pairs inside each group of two or more; groups below 0 are none."""
-    found = [np.empty((0, 2), dtype=np.int64)]
+    found = [NO_EDGES]
     for group in np.unique(groups[groups >= 0]):
         members = np.flatnonzero(groups == group)
         first, second = np.triu_indices(len(members), 1)
@@ -50,8 +51,8 @@ def clique_edges(groups: Ints) -> Ints:
 def edges_within(points: Ints, squared: Fraction) -> Ints:
     """Pairs with |p - q|² ≤ squared, exactly, in lattice steps."""
     limit = squared.numerator // squared.denominator  # distances are integers
-    found = [np.empty((0, 2), dtype=np.int64)]
-    for rows, distances in _distances(points):
+    found, everybody = [NO_EDGES], np.arange(len(points))
+    for rows, distances in _distances(points, everybody, everybody):
         first, second = np.nonzero(distances <= limit)
         first = rows[first]
         found.append(np.stack([first, second], axis=1)[first < second])
@@ -60,10 +61,9 @@ def edges_within(points: Ints, squared: Fraction) -> Ints:
 
 def edges_nearest(points: Ints, k: int) -> Ints:
     """Each state and its k nearest others, ties by index."""
-    size = len(points)
+    size, found, everybody = len(points), [NO_EDGES], np.arange(len(points))
     count = min(k, size - 1)
-    found = [np.empty((0, 2), dtype=np.int64)]
-    for rows, distances in _distances(points):
+    for rows, distances in _distances(points, everybody, everybody):
         distances[np.arange(len(rows)), rows] = np.iinfo(np.int64).max
         order = np.argsort(distances, axis=1, kind="stable")[:, :count]
         found.append(np.stack([np.repeat(rows, count), order.ravel()], axis=1))
@@ -72,7 +72,7 @@ def edges_nearest(points: Ints, k: int) -> Ints:
 
 def edges_of_moves(motion: Motion) -> Ints:
     """Pairs of states that can follow one and the same hidden state, in any step."""
-    found = [np.empty((0, 2), dtype=np.int64)]
+    found = [NO_EDGES]
     last = motion.at(motion.memory)
     for matrix in motion.forward:
         moves = matrix.tocsc()  # its columns are the rows of the chain
@@ -85,20 +85,15 @@ def edges_of_moves(motion: Motion) -> Ints:
     return canonical(np.concatenate(found), motion.size)
 
 
-def _distances(points: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Squared distances from blocks of states to all states."""
-    size = len(points)
-    block = max(1, CHUNK // max(size, 1))
-    blocks = [np.arange(start, min(start + block, size)) for start in range(0, size, block)]
-
-    def squared(rows: Ints) -> Ints:
-        total = np.zeros((len(rows), size), dtype=np.int64)
+def _distances(points: Ints, rows: Ints, columns: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Squared distances from blocks of the states `rows` to the states `columns`."""
+    block = max(1, CHUNK // max(len(columns), 1))
+    for start in range(0, len(rows), block):
+        some = rows[start : start + block]
+        total = np.zeros((len(some), len(columns)), dtype=np.int64)
         for axis in range(points.shape[1]):
-            total += (points[rows, axis][:, None] - points[None, :, axis]) ** 2
-        return total
-
-    for rows in blocks:
-        yield rows, squared(rows)
+            total += (points[some, axis][:, None] - points[columns, axis][None, :]) ** 2
+        yield some, total
 
 
 # Policy graphs: which states of a stream must stay indistinguishable from which.
@@ -149,13 +144,8 @@ class PolicyGraph(Value):
     def complete(cls, states: Sequence[Any], *, repair: Repair = "nearest") -> Self:
         """Every state from every other: ordinary DP for the current state, and much noise."""
         names = _labels(states)
-        return cls(
-            states=names,
-            edges=_none(),
-            groups=np.zeros(len(names), np.int64),
-            title="every state from every other",
-            repair=repair,
-        )
+        groups, title = np.zeros(len(names), np.int64), "every state from every other"
+        return cls(states=names, edges=NO_EDGES, groups=groups, title=title, repair=repair)
 
     @classmethod
     def categories(
@@ -177,7 +167,7 @@ class PolicyGraph(Value):
                     raise InputError(f"categories names {name!r} twice; each state has one at most")
                 groups[index[name]] = number
         title = f"every state from the others of its category, of {int(groups.max()) + 1}"
-        return cls(states=names, edges=_none(), groups=groups, title=title, repair=repair)
+        return cls(states=names, edges=NO_EDGES, groups=groups, title=title, repair=repair)
 
     @classmethod
     def within(cls, query: Measurement, radius: Number, *, repair: Repair = "nearest") -> Self:
@@ -367,10 +357,6 @@ def _labels(states: Sequence[Any]) -> tuple[str, ...]:
     return tuple(label(state) for state in states)
 
 
-def _none() -> Ints:
-    return np.empty((0, 2), dtype=np.int64)
-
-
 def _checked_partners(partners: Ints, size: int) -> Ints:
     own = partners == np.arange(size) if partners.shape == (size,) else np.ones(1, np.bool_)
     if own.any() or partners.min() < -1 or partners.max() >= size:
@@ -381,7 +367,6 @@ def _checked_partners(partners: Ints, size: int) -> Ints:
 # δ-location sets: the few places where somebody most probably is, and stand-ins for the rest.
 
 
-CHUNK = 2**21  # distances held at once
 SLACK = 1e-12  # relative error of a running sum of floats that is decided exactly instead
 
 
@@ -508,15 +493,9 @@ def surrogates(points: Ints, members: Bools) -> Ints:
 
     Xiao 2017, Definition 3.5.
     """
-    inside, outside = np.flatnonzero(members), np.flatnonzero(~members)
+    inside, chosen = np.flatnonzero(members), np.arange(len(points))
     if not len(inside):
         raise InputError("members is empty; a surrogate needs at least one member")
-    chosen = np.arange(len(points))
-    block = max(1, CHUNK // len(inside))
-    for start in range(0, len(outside), block):
-        rows = outside[start : start + block]
-        distances = np.zeros((len(rows), len(inside)), dtype=np.int64)
-        for axis in range(points.shape[1]):
-            distances += (points[rows, axis][:, None] - points[inside, axis][None, :]) ** 2
+    for rows, distances in _distances(points, np.flatnonzero(~members), inside):
         chosen[rows] = inside[distances.argmin(axis=1)]
     return chosen

@@ -241,19 +241,6 @@ class Reached(NamedTuple):
     noise: StepNoise | None
 
 
-class Latest(NamedTuple):
-    """What a step was given last, and what it was made from."""
-
-    time: int
-    belief: Belief
-    packed: Bytes
-    found: StepPrior
-
-    def is_of(self, time: int, belief: Belief, packed: Bytes) -> bool:
-        """Whether these are the very arrays, which are locked, at the same step."""
-        return self.time == time and self.belief is belief and self.packed is packed
-
-
 class Runtime:
     """The moving parts of a machine: beliefs, noise by constraint, supports by support."""
 
@@ -271,7 +258,7 @@ class Runtime:
         self.graph = None if self._planar is None else self._planar.graph
         self.share = float(1 - machine.places.delta)
         self.promise = machine.promise(machine.epsilon)
-        self._latest: Latest | None = None
+        self._latest: tuple[int, Belief, Bytes, StepPrior] | None = None
         self._noises: OrderedDict[bytes, StepNoise] = OrderedDict()
         self._together: OrderedDict[Any, tuple[list[Question], list[StepNoise]]] = OrderedDict()
         self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
@@ -284,9 +271,10 @@ class Runtime:
 
         A step asks for them more than once, so the ones made last are kept.
         """
-        latest = self._latest
-        if latest is not None and latest.is_of(time, belief, packed):
-            return latest.found
+        if self._latest is not None:
+            last, before, held, latest = self._latest
+            if last == time and before is belief and held is packed:  # locked, so still the same
+                return latest
         moved = self._predicted(time, belief)
         reached = self.reach(time, packed)
         noise = reached.noise
@@ -294,7 +282,7 @@ class Runtime:
             noise = self.noise(self._members(time, moved, reached.support))
         found = StepPrior(moved, reached.support, reached.packed, noise)
         if not belief.flags.writeable and not packed.flags.writeable:
-            self._latest = Latest(time, belief, packed, found)
+            self._latest = time, belief, packed, found
         return found
 
     def _predicted(self, time: int, belief: Belief) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -97,7 +98,24 @@ class GridWalkModel(ModelSection):
     length: Whole | None = Field(None, description="most steps of a stream; omit for any length")
 
     def model(self, folder: Path) -> SparseChain:
-        return grid_walk_of(self)
+        """The chain on the map."""
+        grid = SquareGrid(
+            south=self.south,
+            west=self.west,
+            cell_m=self.cell_km * 1000,
+            rows=self.rows,
+            columns=self.columns,
+        )
+        if grid.size > MOST_CELLS:
+            raise SpecError(
+                f"rows and columns make {grid.size:,} cells; at most {MOST_CELLS:,} are followed: "
+                "give larger cells, or a smaller map"
+            )
+        names = [grid.name_of(cell) for cell in range(grid.size)]
+        if self.start is not None and self.start not in names:
+            raise InputError(f"start is {self.start!r}; cells are named '0,0' to {names[-1]!r}")
+        start = None if self.start is None else names.index(self.start)
+        return free_walk(grid, stay=self.stay, start=start, length=self.length)
 
 
 class PolicySecrets(SecretsSection):
@@ -167,7 +185,12 @@ class PolicySecrets(SecretsSection):
         return self
 
     def secrets(self, query: Query, family: tuple[Model, ...]) -> PolicyGraph | LocationSet:
-        found = places_of(self, query, family)
+        if not isinstance(query, Measurement):
+            raise SpecError(
+                f"query.kind must be 'measurement' for secrets of kind {self.kind!r}: a policy "
+                "protects the current state of a stream"
+            )
+        found = self.places_on(_graph(self, query, family))
         if self.event is None:
             return found
         named = partial(states_in_words, family[0], places=self.places)
@@ -178,6 +201,13 @@ class PolicySecrets(SecretsSection):
         }
         # the amount is that of [privacy], which is asked next (`held_to`)
         return found.watching(events_of(self.event, named), 1, **clock)
+
+    def places_on(self, graph: PolicyGraph) -> PolicyGraph | LocationSet:
+        """The policy itself, with the partners that are wished for."""
+        if not self.partners:
+            return graph
+        named = PolicyGraph.of(graph.states, [], partners=self.partners)
+        return replace(graph, partners=named.partners)
 
     def held_to(self, secrets: Secrets, privacy: PrivacyAmounts) -> Secrets:
         """The policy, its events held to event_epsilon."""
@@ -201,6 +231,10 @@ class LocationSecrets(PolicySecrets):
         False, description="cover the policy's edges outside the set too, with more noise"
     )
 
+    def places_on(self, graph: PolicyGraph) -> LocationSet:
+        policy, delta = super().places_on(graph).policy, Fraction(str(self.coverage_delta))
+        return LocationSet(policy=policy, delta=delta, everywhere=self.everywhere)
+
 
 class MeasurementQuery(QuerySection):
     """Numbers that the current state stands for; on a map its coordinates."""
@@ -220,86 +254,25 @@ class MeasurementQuery(QuerySection):
     )
 
     def query(self, states: tuple[str, ...], family: tuple[Model, ...]) -> Measurement:
-        return measurement_of(self, states, family)
-
-
-def grid_walk_of(section: GridWalkModel) -> SparseChain:
-    """The chain a map section describes."""
-    grid = SquareGrid(
-        south=section.south,
-        west=section.west,
-        cell_m=section.cell_km * 1000,
-        rows=section.rows,
-        columns=section.columns,
-    )
-    if grid.size > MOST_CELLS:
-        raise SpecError(
-            f"rows and columns make {grid.size:,} cells; at most {MOST_CELLS:,} are followed: "
-            "give larger cells, or a smaller map"
-        )
-    names = [grid.name_of(cell) for cell in range(grid.size)]
-    if section.start is not None and section.start not in names:
-        raise InputError(f"start is {section.start!r}; cells are named '0,0' to {names[-1]!r}")
-    start = None if section.start is None else names.index(section.start)
-    return free_walk(grid, stay=section.stay, start=start, length=section.length)
-
-
-def measurement_of(
-    section: MeasurementQuery, states: tuple[str, ...], family: tuple[Model, ...]
-) -> Measurement:
-    """The query a section describes: given values, or the coordinates of the map."""
-    if section.values is None:
+        """The values given, or the coordinates of the map."""
+        if self.values is not None:
+            return measurement(
+                states,
+                self.values,
+                labels=self.labels or (),
+                step=self.step,
+                unit=self.unit or "units",
+                estimate=self.estimate,
+            )
         model = family[0]
         if not isinstance(model, SparseChain) or model.grid is None:
             raise SpecError(
                 "query.values is missing; the model is not a map, so give each state its numbers"
             )
         for key in ("labels", "step", "unit"):
-            if getattr(section, key) is not None:
+            if getattr(self, key) is not None:
                 raise SpecError(f"query.{key} is given without query.values; a map has its own")
-        return coordinates(model, parts=section.parts, estimate=section.estimate)
-    return measurement(
-        states,
-        section.values,
-        labels=section.labels or (),
-        step=section.step,
-        unit=section.unit or "units",
-        estimate=section.estimate,
-    )
-
-
-def places_of(
-    section: PolicySecrets, query: Query, family: tuple[Model, ...]
-) -> PolicyGraph | LocationSet:
-    """The policy, or location set, a section describes, on the states of the query."""
-    if not isinstance(query, Measurement):
-        raise SpecError(
-            f"query.kind must be 'measurement' for secrets of kind {section.kind!r}: a policy "
-            "protects the current state of a stream"
-        )
-    policy = _policy(section, query, family)
-    if isinstance(section, LocationSecrets):
-        return LocationSet(
-            policy=policy,
-            delta=Fraction(str(section.coverage_delta)),
-            everywhere=section.everywhere,
-        )
-    return policy
-
-
-def _policy(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:
-    graph = _graph(section, query, family)
-    if not section.partners:
-        return graph
-    named = PolicyGraph.of(query.states, [], repair=section.repair, partners=section.partners)
-    return PolicyGraph(
-        states=graph.states,
-        edges=graph.edges,
-        groups=graph.groups,
-        title=graph.title,
-        repair=section.repair,
-        partners=named.partners,
-    )
+        return coordinates(model, parts=self.parts, estimate=self.estimate)
 
 
 def _graph(section: PolicySecrets, query: Measurement, family: tuple[Model, ...]) -> PolicyGraph:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.geometry.body import (
     Body,
     HullIndex,
@@ -29,7 +29,7 @@ from shoal.geometry.body import (
 from shoal.noise.graph_exponential import GraphExponential, graph_exponential
 from shoal.noise.knorm import LatticeKNorm, Staircase, noise_of
 from shoal.noise.primitives import EmissionLaw, LatticeEmission
-from shoal.places.policy import LocationSet, PolicyGraph, surrogates
+from shoal.places.policy import NO_EDGES, LocationSet, PolicyGraph, surrogates
 from shoal.places.queries import Measurement
 
 
@@ -440,10 +440,7 @@ def _largest(ratios: Floats) -> float:
 # Stages of planar K-norm streams through compiled code.
 
 
-NO_EDGES = np.empty((0, 2), dtype=np.int64)
-NOBODY = np.empty(0, dtype=np.int64)
-for _shared in (NO_EDGES, NOBODY):
-    _shared.setflags(write=False)
+NOBODY = locked(np.empty(0), np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

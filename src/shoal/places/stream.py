@@ -26,7 +26,7 @@ from shoal.core.plan import (
     Stream,
 )
 from shoal.events.secrets import Events
-from shoal.places.events import Watched, guard_of, machines_of
+from shoal.places.events import Watched, guard_of, replay
 from shoal.places.machine import Draw, LocationMachine, Settle, machine_of
 from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.rows import watched as with_events
@@ -346,11 +346,8 @@ def output_log_likelihoods(
 
     Public: the stream is followed again from its outputs alone. What `baum_welch` takes.
     """
-    machine = machine_of(plan)
-    state = machine.init(start)
-    rows = np.zeros((len(outputs), len(machine.query.states)))
-    for t, (used, z) in enumerate(zip(machines_of(plan, outputs, start), outputs, strict=True)):
+    rows = np.zeros((len(outputs), len(machine_of(plan).query.states)))
+    for row, (_, noise, z) in zip(rows, replay(plan, outputs, start), strict=True):
         if z is not None:
-            rows[t] = machine.noises(state, [used])[0].law.log_likelihood(z)
-        state, _ = machine.absorb(state, () if z is None else ((used, z),))
+            row[:] = noise.law.log_likelihood(z)
     return rows

@@ -46,6 +46,20 @@ class TrackColumns:
     every: float | None = None
     gap: float | None = None
 
+    @classmethod
+    def of(cls, table: pl.DataFrame, *, every: float | None, gap: float | None) -> TrackColumns:
+        """Those of a table that `shoal.data.positions` made."""
+        there = {name: name for name in table.columns}
+        return cls(
+            user="user",
+            time=there.get("time", there.get("seconds")),
+            state=there.get("state"),
+            latitude=there.get("lat"),
+            longitude=there.get("lon"),
+            every=every,
+            gap=gap,
+        )
+
     def __post_init__(self) -> None:
         places = (self.latitude is None, self.longitude is None)
         if (self.state is None) == (places == (True, True)) or len(set(places)) > 1:
@@ -125,12 +139,8 @@ def _placed(
         return load("shoal.data.frames:to_polars")(data), columns
     table = load("shoal.data.positions:positions")(data, **named)
     length = load("shoal.data.times:duration")
-    told = TrackColumns(
-        user="user",
-        time=next((name for name in ("time", "seconds") if name in table.columns), None),
-        state="state" if "state" in table.columns else None,
-        latitude="lat" if "lat" in table.columns else None,
-        longitude="lon" if "lon" in table.columns else None,
+    told = TrackColumns.of(
+        table,
         every=None if every is None else length(every, "every").total_seconds(),
         gap=None if gap is None else length(gap).total_seconds(),
     )

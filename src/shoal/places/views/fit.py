@@ -62,12 +62,8 @@ def track_positions(
         named = replace(named, series="user", time="time", latitude="lat", longitude="lon")
     roles = ("series", "time", "latitude", "longitude", "state")
     table = read_positions(data, **{role: getattr(named, role) for role in roles}, **named.raw)
-    columns = TrackColumns(
-        user="user",
-        time=next((name for name in ("time", "seconds") if name in table.columns), None),
-        state="state" if named.state else None,
-        latitude="lat" if named.latitude else None,
-        longitude="lon" if named.latitude else None,
+    columns = TrackColumns.of(
+        table,
         every=None if every is None else parse_duration(every, "every").total_seconds(),
         gap=None if named.gap is None else parse_duration(named.gap).total_seconds(),
     )

@@ -13,6 +13,7 @@ import pytest
 from shoal.core.codec import Ints
 from shoal.core.errors import InputError
 from shoal.geometry.body import Body, difference_body, symmetric_hull
+from shoal.noise import graph_exponential as graph_noise
 from shoal.noise.graph_exponential import graph_exponential, hops
 from shoal.noise.knorm import LatticeKNorm, Staircase
 from shoal.noise.primitives import LatticeEmission, LatticeNoise
@@ -165,6 +166,26 @@ def test_graph_laws_answer_through_surrogates_and_keep_components_apart() -> Non
 def test_hops_count_edges() -> None:
     distances = hops(np.array([[0, 1], [1, 2], [3, 4]]), 5)
     assert distances[0].tolist() == [0, 1, 2, np.inf, np.inf]
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 0), (2, 1), (9, 0), (9, 8), (70, 60), (70, 300)])
+def test_hops_are_those_of_a_search_from_every_node(
+    size: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many edges there are: all nodes at once, or one after the other."""
+    edges = np.random.default_rng(size + count).integers(0, size, size=(count, 2))
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    expected = np.full((size, size), np.inf)
+    for start in range(size):
+        reached, steps = {start}, 0
+        while reached:
+            expected[start, list(reached)] = steps
+            ends = {b for a, b in [*edges.tolist(), *edges[:, ::-1].tolist()] if a in reached}
+            reached, steps = {b for b in ends if expected[start, b] == np.inf}, steps + 1
+    for most in (graph_noise.MOST_BITS, 0):
+        monkeypatch.setattr(graph_noise, "MOST_BITS", most)
+        graph_noise._hops.cache_clear()
+        assert np.array_equal(hops(edges, size), expected)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ LARGEST = 4096  # states, so that the matrix of distances stays within 128 MB
 PARTS = 2.0**50  # units of the proposal; their sum over 4096 states stays below 2^63
 OVER = 1 + 2.0**-30  # the proposal exceeds the floats it is made of by this, far above their error
 BISECTIONS = 20  # bisections of the calibrated rate
+MOST_BITS = 2**27  # edges times nodes: 16 MB at a time; beyond, one node after the other is quicker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -190,16 +191,41 @@ def graph_exponential(
 
 def hops(edges: Ints, size: int) -> Floats:
     """The number of edges on a shortest path between any two nodes; inf where there is none."""
-    return _hops(np.ascontiguousarray(edges, dtype=np.int64).tobytes(), size)
+    return _hops(_stored(edges), size)
+
+
+def _stored(edges: Ints) -> bytes:
+    return np.ascontiguousarray(edges, dtype=np.int64).tobytes()
 
 
 @lru_cache(maxsize=2)
 def _hops(stored: bytes, size: int) -> Floats:
-    """The same from the edges' bytes: distances do not depend on ε, so they are found once."""
+    """The same from the edges' bytes: distances do not depend on ε, so they are found once.
+
+    Everybody's reach grows by an edge at a time, eight nodes to a byte.
+    """
+    edges = np.frombuffer(stored, dtype=np.int64).reshape(-1, 2)
+    own = np.arange(size)
+    ends, others = (np.concatenate([a, b, own]) for a, b in (edges.T, edges.T[::-1]))
+    order = np.argsort(ends, kind="stable")
+    others, starts = others[order], np.searchsorted(ends[order], own)
+    if len(others) * size > MOST_BITS:
+        return _far_hops(edges, size)
+    distances = np.where(np.eye(size, dtype=np.bool_), 0.0, np.inf)
+    reached, steps, left = np.packbits(distances == 0, axis=1), 0.0, size > 0
+    while left:
+        wider = np.bitwise_or.reduceat(reached[others], starts, axis=0)
+        new = np.unpackbits(wider & ~reached, axis=1, count=size).astype(np.bool_)
+        steps, reached, left = steps + 1, wider, bool(new.any())
+        distances[new] = steps
+    return locked(distances)
+
+
+def _far_hops(edges: Ints, size: int) -> Floats:
+    """The same of many edges, one node after the other."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import shortest_path
 
-    edges = np.frombuffer(stored, dtype=np.int64).reshape(-1, 2)
     ones = np.ones(len(edges))
     graph = coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(size, size)).tocsr()
     return locked(shortest_path(graph, method="D", directed=False, unweighted=True))
@@ -216,7 +242,7 @@ def _constants(distances: Floats, edges: Ints, epsilon: Fraction) -> tuple[Float
         logs = np.log(_normalisers(distances, weights, float(rate)))
         if _edge_loss(logs, longest, edges, rate) <= epsilon:
             return weights, rate, True
-    ones, counts = np.ones(len(distances)), _counts(distances)
+    ones, counts = np.ones(len(distances)), _counts(_stored(edges), len(distances))
 
     def loss(at: Fraction) -> float:
         # of equal weights the counts have the same sums with fewer terms, so fewer roundings
@@ -246,14 +272,16 @@ def _tight_weights(distances: Floats, rate: float) -> Floats | None:
     return np.asarray(np.maximum(weights, 0.0))
 
 
-def _counts(distances: Floats) -> Floats:
+@lru_cache(maxsize=2)
+def _counts(stored: bytes, size: int) -> Floats:
     """How many nodes lie at each distance from each node; those out of reach left out."""
+    distances = _hops(stored, size)
     reached = np.isfinite(distances)
     width = int(distances[reached].max(initial=0.0)) + 1
     places = np.where(reached, distances, 0.0).astype(np.int64)
     places += width * np.arange(len(distances))[:, None]
     counts = np.bincount(places.ravel(), reached.ravel(), width * len(distances))
-    return np.asarray(counts.reshape(len(distances), width))
+    return locked(counts.reshape(len(distances), width))
 
 
 def _edge_loss(logs: Floats, longest: float, edges: Ints, rate: Fraction) -> float:

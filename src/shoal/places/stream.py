@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,11 +28,18 @@ from shoal.core.plan import (
 from shoal.events.secrets import Events
 from shoal.places.events import Watched, guard_of, replay
 from shoal.places.machine import Draw, LocationMachine, Settle, machine_of
-from shoal.places.packed import LocationRelease, LocationState
+from shoal.places.packed import (
+    Kept,
+    LocationRelease,
+    LocationState,
+    checked,
+    from_bytes,
+    mark_of,
+    shown_again,
+    shown_bytes,
+    to_bytes,
+)
 from shoal.places.rows import watched as with_events
-
-if TYPE_CHECKING:
-    from shoal.places.packed import Kept
 
 Step = tuple["LocationStream", LocationRelease]
 
@@ -144,26 +151,18 @@ class LocationStream(Stream):
 
         anywhere = self.machine.query.states[0]  # nothing is drawn
         try:
-            if self.watched is not None:
-                found = self._watched_step(self.watched, anywhere, SystemRng(), settle)
-            else:
-                state, release = self.machine.step(self.state, anywhere, SystemRng(), settle)
-                found = replace(self, state=state, shown=release), release
+            found = self._stepped(anywhere, SystemRng(), settle)
         except (_NotStored, BudgetError):
             return None
         return None if found[1].z is None else found
 
     def to_bytes(self) -> bytes:
         """Where the stream stands, without the plan: some 2 kB where its JSON has 88."""
-        from shoal.places.packed import shown_bytes, to_bytes
-
         shown = b"" if self.shown is None else shown_bytes(self.shown)
         return to_bytes(self.kept()._replace(shown=shown))
 
     def kept(self) -> Kept:
         """What `to_bytes` packs, without what the last step showed."""
-        from shoal.places.packed import Kept, mark_of
-
         if self.watched is None:
             return Kept(self.state, self.last)
         start = self.watched.watch.start
@@ -172,8 +171,6 @@ class LocationStream(Stream):
     @classmethod
     def from_bytes(cls, plan: Plan, stored: bytes) -> LocationStream:
         """The stream of `plan` that `to_bytes` stored; StoredError when it is not one."""
-        from shoal.places.packed import checked, from_bytes
-
         if stored[: len(STREAM)] == STREAM:
             return super(LocationStream, cls).from_bytes(plan, stored)
         return cls.of(plan, checked(from_bytes(stored), machine_of(plan).runtime.motion.hidden))
@@ -181,8 +178,6 @@ class LocationStream(Stream):
     @classmethod
     def of(cls, plan: Plan, kept: Kept) -> LocationStream:
         """The stream of `plan` that stands where `kept` says; StoredError for another plan's."""
-        from shoal.places.packed import mark_of, shown_again
-
         machine, watched = machine_of(plan), None
         if (machine.watch is not None) != bool(kept.held) or kept.mark not in (b"", mark_of(plan)):
             raise StoredError("the stored stream belongs to another plan; give that plan")
@@ -211,10 +206,7 @@ class LocationStream(Stream):
         account = None if ledger is None else self._account(ledger, names)
         if not others:
             settle = None if account is None else partial(account.settle, self.plan)
-            if self.watched is not None:
-                return self._watched_step(self.watched, observed, source, settle)
-            state, release = machine.step(self.state, observed, source, settle)
-            return LocationStream(self.plan, state, self.last, release), release
+            return self._stepped(observed, source, settle)
         self._check(others)
         if observed is None or machine.prior(self.state).noise.count < 2:
             return self.skip()
@@ -245,16 +237,17 @@ class LocationStream(Stream):
             )
         return account._replace(key=key)
 
-    def _watched_step(
-        self, watched: Watched, observed: Any, source: Rng, settle: Settle | None
-    ) -> Step:
-        """A step whose ε is such that no output tells too much about an event, or a skipped one."""
-        guard = guard_of(self.plan, watched.watch)
-        state, release, held = guard.step(
-            self.state, watched.held, self.machine.known(observed), source, settle
+    def _stepped(self, observed: Any, source: Rng, settle: Settle | None) -> Step:
+        """A step with one question; with events at an ε at which no output tells too much."""
+        machine, watched = machine_of(self.plan), self.watched
+        if watched is None:
+            state, release = machine.step(self.state, observed, source, settle)
+            return LocationStream(self.plan, state, self.last, release), release
+        state, release, held = guard_of(self.plan, watched.watch).step(
+            self.state, watched.held, machine.known(observed), source, settle
         )
         after = Watched(watched.watch, held)
-        return replace(self, state=state, shown=release, watched=after), release
+        return LocationStream(self.plan, state, self.last, release, after), release
 
     def event_beliefs(self) -> tuple[float, ...]:
         """What somebody who knows the chain and all outputs believes of each event watched."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +66,7 @@ def release_steps(plan: Plan, named: NamedColumns, wish: ReleaseWish) -> None:
 
 def _released(plan: Plan, table: pl.DataFrame, columns: TrackColumns, wish: ReleaseWish) -> Any:
 
-    with _bar() as notify:
+    with show.working("releasing streams") as notify:
         if wish.ledger is None:
             return release_tracks(
                 plan, table, columns, workers=wish.workers, seed=wish.seed, notify=notify
@@ -101,23 +99,8 @@ def _charts(plot: Path | None) -> list[Path]:
     return [plot, plot.with_name(f"{plot.stem}-over-time{plot.suffix}")]
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, fed with the streams that are done and all of them."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    screen = show.console(stderr=True)
-    columns = (TextColumn("releasing streams"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, console=screen, transient=True, disable=not screen.is_terminal
-    ) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
 def _draw(plan: Plan, table: pl.DataFrame, columns: Any, rows: pl.DataFrame, plot: Path) -> None:
     """The first stream: traces into `plot`, protection and error over time beside it."""
-    import numpy as np
     import polars as pl
 
     machine, track = machine_of(plan), next(tracks_of(table, columns))

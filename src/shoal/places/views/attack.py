@@ -445,7 +445,9 @@ def _most_steps(covered: int | None, track: TrackWish) -> tuple[int, str]:
     return min(wanted, left), "--steps takes more" if wanted < left else "the model covers no more"
 
 
-def _attacked(plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]) -> Attacked:
+def _attacked(
+    plan: Plan, held: Model, track: Track, wish: AttackWish, notes: list[str]
+) -> Attacked:
     """The track run through the plan, and what its outputs make the adversary believe."""
     start = wish.track.start
     releases = _run(plan, track, wish)
@@ -482,7 +484,9 @@ def _run(plan: Plan, track: Track, wish: AttackWish) -> list[LocationRelease]:
     return releases
 
 
-def _events_told(plan: Plan, track: Track, outputs: list[Any], wish: AttackWish) -> tuple[EventTold, ...]:
+def _events_told(
+    plan: Plan, track: Track, outputs: list[Any], wish: AttackWish
+) -> tuple[EventTold, ...]:
     """What the outputs tell of the events the plan watches, or of those asked about."""
     own = machine_of(plan).watch
     watch = own if wish.secrets is None else asked(plan, wish.secrets)

@@ -148,7 +148,7 @@ def test_a_worker_is_warm_before_its_first_slot_and_charges_nobody_for_it(rooms:
 
 
 def test_a_part_that_fails_begins_again_and_a_database_that_is_away_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "RESTART", 0.001)
     runs: list[int] = []
@@ -165,10 +165,12 @@ def test_a_part_that_fails_begins_again_and_a_database_that_is_away_is_waited_fo
 
     asyncio.run(run())
 
+    broken = rooms.store.ledger.database.unknown()  # a crash in the middle of the first look
+
     def away() -> int:
         runs.append(1)
         if len(runs) < 8:
-            raise LedgerError(f"the ledger x {UNREACHABLE}")
+            raise LedgerError(f"the ledger x {UNREACHABLE}") if len(runs) % 2 else broken
         return len(runs)
 
     assert app.patiently(away) == 8

@@ -254,6 +254,16 @@ def test_no_part_of_a_spec_reads_a_file_of_the_server() -> None:
             check_spec(f'[[model]]\n{name} = "x"')
 
 
+@pytest.mark.parametrize("depth", [60, 900])
+def test_a_spec_that_is_nested_too_deeply_is_told_so(depth: int) -> None:
+    nest: Any = 1
+    for _ in range(depth):
+        nest = {"a": [nest]}
+    for spec in (nest, f"a = {'[' * depth}{']' * depth}"):
+        with pytest.raises(SpecError, match="nested more than 50"):
+            check_spec(spec)
+
+
 def test_what_is_wrong_with_a_reading_is_told_without_repeating_it(small: House) -> None:
     answer = small.ask("POST", f"{PATH}/readings", "one/ada-phone", {"lat": "my-secret-place"})
     assert answer.status_code == 422

@@ -46,6 +46,7 @@ from shoal.gateway.streams import House
 from shoal.gateway.telemetry import log, start_logs
 from shoal.gateway.ticker import Listener, Ticker, check_anchor
 from shoal.gateway.vault import Vault, read_keys
+from shoal.ledger.database import BROKE
 from shoal.ledger.engines import UNREACHABLE
 
 T = TypeVar("T")
@@ -202,7 +203,7 @@ def _away(error: Exception) -> bool:
     if isinstance(error, Problem):
         return error.status == 503
     if isinstance(error, LedgerError):
-        return UNREACHABLE in str(error)
+        return any(said in str(error) for said in (UNREACHABLE, BROKE))
     return isinstance(error, DBAPIError) or hasattr(error, "sqlstate")
 
 

@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -176,6 +176,8 @@ def _of(space: str, job: str) -> Any:
 Progress = Callable[[dict[str, Any]], Awaitable[None]]
 
 STEPS = 16  # of a dry run
+DEEPEST = 50  # lists and tables within each other: no section of a spec is a fifth as deep
+TOO_DEEP = f"the spec is nested more than {DEEPEST} levels deep; write it as the documentation does"
 LEAK_ETA = 1  # the ordinary release whose leak is told
 
 
@@ -223,23 +225,23 @@ def check_spec(given: str | dict[str, Any]) -> str:
             document = tomllib.loads(given, parse_float=Decimal)
         except tomllib.TOMLDecodeError as error:
             raise SpecError(f"the spec is not valid TOML: {error}") from None
+        except RecursionError:
+            raise SpecError(TOO_DEEP) from None
     if "data" in document:
         raise SpecError("the spec has [data]; nothing is read from the server's disk, leave it out")
-    named = next(_files(document), None)
-    if named is not None:
-        raise SpecError(
-            f"the spec has {named}; write it out, nothing is read from the server's disk"
-        )
+    waiting = [(document, 0)]
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise SpecError(TOO_DEEP)
+        for key in each if isinstance(each, dict) else ():
+            if key == "file" or key.endswith("_file"):
+                raise SpecError(
+                    f"the spec has {key}; write it out, nothing is read from the server's disk"
+                )
+        inside = each.values() if isinstance(each, dict) else each
+        waiting += [(one, depth + 1) for one in inside if isinstance(one, dict | list)]
     return json.dumps(document, default=_decimal)
-
-
-def _files(document: Any) -> Iterator[str]:
-    """The keys of a spec, however deep, that name files."""
-    if isinstance(document, dict):
-        yield from (key for key in document if key == "file" or key.endswith("_file"))
-    if isinstance(document, dict | list):
-        for each in document.values() if isinstance(document, dict) else document:
-            yield from _files(each)
 
 
 def _decimal(value: object) -> Any:

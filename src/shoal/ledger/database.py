@@ -24,6 +24,7 @@ Take = Callable[[Any], Any]  # of a driver's cursor
 
 ATTEMPTS = 12  # of a write that another writer's commit forced to start again
 LONGEST_PAUSE = 0.2  # seconds between two attempts
+BROKE = "broke during the commit"
 
 SECRET = ("pass", "pwd", "secret", "token")  # in the name of a URL's option: its value is one
 # what libpq would read as an address, and a file would be named after, password and all
@@ -120,7 +121,7 @@ class Database:
     def unknown(self) -> LedgerError:
         """What to say when nobody knows whether a commit happened."""
         return LedgerError(
-            f"the connection to {self.name} broke during the commit, so it is unknown whether "
+            f"the connection to {self.name} {BROKE}, so it is unknown whether "
             "the charge was taken; repeat the release with the same key"
         )
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.additive.choice import (
-        choose as choose,
-    )
+    from shoal.additive.choice import choose as choose
     from shoal.additive.lift import Leakage as Leakage
-    from shoal.additive.plans import (
-        accuracy as accuracy,
-    )
+    from shoal.additive.plans import accuracy as accuracy
     from shoal.additive.queries import (
         LinearQuery as LinearQuery,
         RunningStream as RunningStream,
@@ -23,20 +19,4 @@ if TYPE_CHECKING:
         simplex as simplex,
     )
 
-
-NAMES = {
-    "additive.choice": ("choose",),
-    "additive.lift": ("Leakage",),
-    "additive.plans": ("accuracy",),
-    "additive.queries": (
-        "LinearQuery",
-        "consistent",
-        "non_negative",
-        "simplex",
-        "RunningStream",
-        "in_steps",
-    ),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

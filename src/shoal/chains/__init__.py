@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.chains.closeness import (
-        max_divergence as max_divergence,
-    )
+    from shoal.chains.closeness import max_divergence as max_divergence
     from shoal.chains.families import (
         IntervalChains as IntervalChains,
         MixingSummary as MixingSummary,
@@ -20,25 +18,6 @@ if TYPE_CHECKING:
         fit_order as fit_order,
         fit_private as fit_private,
     )
-    from shoal.chains.held_out import (
-        check_held_out as check_held_out,
-    )
+    from shoal.chains.held_out import check_held_out as check_held_out
 
-
-NAMES = {
-    "chains.closeness": ("max_divergence",),
-    "chains.families": (
-        "IntervalChains",
-        "MixingSummary",
-        "OrderChain",
-    ),
-    "chains.fit": (
-        "fit_groups",
-        "fit_order",
-        "fit_private",
-    ),
-    "chains.held_out": ("check_held_out",),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

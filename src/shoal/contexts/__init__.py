@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.contexts.given import (
-        DayGiven as DayGiven,
-    )
-    from shoal.contexts.secrets import (
-        CurrentState as CurrentState,
-    )
+    from shoal.contexts.given import DayGiven as DayGiven
+    from shoal.contexts.secrets import CurrentState as CurrentState
 
-
-NAMES = {
-    "contexts.secrets": ("CurrentState",),
-    "contexts.given": ("DayGiven",),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

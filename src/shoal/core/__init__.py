@@ -2,51 +2,56 @@
 
 Here are the public names of a package: imported when first used, and old names that warn and still
 work. `import shoal` must be quick, and a plan of a chain must load no maps: so a package says where
-its names are defined, and each is imported when somebody asks for it.
+its names are defined, to type checkers alone, and each is imported when somebody asks for it.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
 Content = TypeVar("Content")
-Names = Mapping[str, tuple[str, ...]]  # module, from `shoal` on, to the names it defines
+_BLOCK = re.compile(r"^if TYPE_CHECKING:\n((?:    .*\n|\n)+)", re.MULTILINE)
+_IMPORT = re.compile(r"^    from (shoal\S*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
 
-def homes(names: Names) -> dict[str, str]:
-    """Name to module, in the order of names."""
-    return dict(sorted((name, module) for module, group in names.items() for name in group))
+def homes(package: str) -> dict[str, str]:
+    """Public name to the module that defines it: all that `package` imports for type checkers.
+
+    So every public name is said once; a package inside `package` has that as its home.
+    """
+    loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
+    block = _BLOCK.search(loader.get_source(package))
+    found = _IMPORT.findall(block[1]) if block else []
+    parts = ((part, home) for home, *both in found for part in "".join(both).split(","))
+    return dict(sorted((part.split()[0], home) for part, home in parts if part.strip()))
 
 
 def face(
-    package: str,
-    names: Names,
-    *,
-    moved: Mapping[str, str] | None = None,
-    packages: tuple[str, ...] = (),
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of `package`.
+    package: str, *, moved: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of `package`.
 
     `moved` says of old names what they are called now, from `shoal` on: asked for, they are what
-    the new name is, after a DeprecationWarning that tells it. They are not listed. `packages` are
-    imported as they are.
+    the new name is, after a DeprecationWarning that tells it. They are not listed.
     """
-    home = homes(names)
+    home = homes(package)
     old = moved or {}
 
     def find(name: str) -> Any:
         if name in home:
-            return getattr(import_module(f"shoal.{home[name]}"), name)
-        if name in packages:
-            return import_module(f"shoal.{name}")
+            if home[name] == package:
+                return import_module(f"{package}.{name}")
+            return getattr(import_module(home[name]), name)
         if name in old:
             return _warned(f"{package}.{name}", old[name])
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return find, lambda: sorted([*home, *packages])
+    return find, lambda: [*home], [*home]
 
 
 def _warned(old: str, new: str) -> Any:

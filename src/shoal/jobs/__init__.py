@@ -13,6 +13,4 @@ from shoal.core import face
 if TYPE_CHECKING:
     from shoal.jobs.report import JobReport as JobReport
 
-NAMES = {"jobs.report": ("JobReport",)}
-
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

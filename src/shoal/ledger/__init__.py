@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
     from shoal.core.charge import EVERYBODY as EVERYBODY, Part as Part
@@ -21,14 +21,4 @@ if TYPE_CHECKING:
     from shoal.ledger.totals import Total as Total
     from shoal.ledger.verify import Signer as Signer
 
-NAMES = {
-    "core.charge": ("EVERYBODY", "Part"),
-    "ledger.accounts": ("Limit",),
-    "ledger.rules": ("compose", "parallel_records"),
-    "ledger.store": ("Session", "SqlLedger", "open_ledger"),
-    "ledger.totals": ("Total",),
-    "ledger.verify": ("Signer",),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

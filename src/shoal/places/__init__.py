@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
     from shoal.places.attack import (
@@ -31,18 +31,4 @@ if TYPE_CHECKING:
         free_walk as free_walk,
     )
 
-
-NAMES = {
-    "places.attack": ("LocationBeliefs", "attack_locations"),
-    "places.audit": ("sequence_leakage",),
-    "places.formats": ("policy_in_words", "read_track", "zone", "zones_of"),
-    "places.map": ("RoadMap",),
-    "places.packed": ("LocationRelease",),
-    "places.queries": ("Measurement",),
-    "places.stream": ("output_log_likelihoods",),
-    "places.tracks": ("TrackColumns", "release_tracks"),
-    "places.walk": ("SparseChain", "baum_welch", "cut_at_gaps", "fit_person", "free_walk"),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

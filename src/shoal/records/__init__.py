@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.core import face, homes
+from shoal.core import face
 
 if TYPE_CHECKING:
     from shoal.records.classifier import (
         LinearClassifier as LinearClassifier,
         linear_classifier as linear_classifier,
     )
-    from shoal.records.coefficients import (
-        dependence_coefficients as dependence_coefficients,
-    )
+    from shoal.records.coefficients import dependence_coefficients as dependence_coefficients
     from shoal.records.estimators import (
         PrivateKMeans as PrivateKMeans,
         PrivateLinearSVC as PrivateLinearSVC,
@@ -50,49 +48,4 @@ if TYPE_CHECKING:
         RecordGroups as RecordGroups,
     )
 
-
-NAMES = {
-    "records.classifier": (
-        "LinearClassifier",
-        "linear_classifier",
-    ),
-    "records.coefficients": ("dependence_coefficients",),
-    "records.ties": (
-        "RecordDomain",
-        "RecordGroups",
-    ),
-    "records.estimators": (
-        "PrivateKMeans",
-        "PrivateLinearSVC",
-        "PrivateLogisticRegression",
-    ),
-    "records.field": (
-        "PairwiseField",
-        "field_of_pairs",
-        "friend_field",
-    ),
-    "records.kmeans": (
-        "Centroids",
-        "centroids",
-    ),
-    "records.queries": (
-        "DegreeDistribution",
-        "degree_accuracy",
-        "degree_distribution",
-        "NumberHistogram",
-        "NumberMean",
-        "number_histogram",
-        "number_mean",
-    ),
-    "records.sources": (
-        "FriendModel",
-        "affinity_ties",
-        "fit_friends",
-        "pairs_of_counts",
-        "pairs_of_network",
-        "pairs_of_table",
-    ),
-}
-
-__all__ = [*homes(NAMES)]  # noqa: PLE0604 - made of the table
-__getattr__, __dir__ = face(__name__, NAMES)
+__getattr__, __dir__, __all__ = face(__name__)

@@ -95,6 +95,7 @@ def interpret_kernels() -> None:
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":
         return
     os.environ["NUMBA_DISABLE_JIT"] = "1"
+    import numba  # noqa: F401 - it looks at the environment now, and never again
 
     del os.environ["NUMBA_DISABLE_JIT"]
 

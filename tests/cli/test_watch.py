@@ -94,3 +94,75 @@ def test_without_a_plan_in_time_there_is_one_sentence(
     assert "not over in time (--time-limit 300ms)" in words
     # afterwards the signals are as they were
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What is called at `place` works without end; the first call presses Ctrl-C before."""
+    pressed: list[bool] = []
+    monkeypatch.setattr("shoal.cli.show.GRACE", 0.3)
+
+    def install(place: str) -> None:
+        def press(*_: Any, **__: Any) -> Any:
+            if not pressed:
+                pressed.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                time.sleep(0.01)
+
+        monkeypatch.setattr(place, press)
+
+    return install
+
+
+FAMILIES = {
+    "network": ("shoal.networks.elimination.in_time", "exact"),
+    "contagion": ("shoal.networks.exact.independent", "exact"),
+    "friends": ("shoal.records.proved.mean_sensitivities", "dependent-means"),
+}
+
+
+@pytest.mark.parametrize("kind", list(FAMILIES))
+def test_ctrl_c_ends_a_plan_of_every_family_with_what_is_proved(
+    kind: str, run: Run, folder: Path, interrupted: Callable[[str], None]
+) -> None:
+    place, row = FAMILIES[kind]
+    assert run("init", "--kind", kind, "own.toml").exit_code == 0
+    before = sorted(folder.iterdir())
+    interrupted(place)
+    done = run("plan", "own.toml", "--json")
+    assert done.exit_code == 130, done.output
+    found = json.loads(done.stdout)
+    assert "stopped with Ctrl-C" in found["alternatives"][row]["refused"]
+    assert found["guarantee"]["proved"] is True
+    assert "cut short (stopped with Ctrl-C)" in done.stderr
+    assert sorted(folder.iterdir()) == before  # nothing half-written
+
+
+@pytest.mark.parametrize("command", ["audit", "leak"])
+@pytest.mark.parametrize("kind", ["network", "contagion"])
+def test_ctrl_c_in_the_middle_of_other_work_says_so(
+    command: str, kind: str, run: Run, folder: Path, interrupted: Callable[[str], None]
+) -> None:
+    assert run("init", "--kind", kind, "own.toml").exit_code == 0
+    spec = folder / "own.toml"
+    spec.write_text(spec.read_text().replace('mechanism = "best"', 'mechanism = "group"'))
+    before = sorted(folder.iterdir())
+    interrupted("shoal.networks.elimination.in_time")
+    interrupted("shoal.networks.audit.independent")
+    interrupted("shoal.networks.crowds.CrowdLift.loss")
+    done = run(command, "own.toml")
+    assert done.exit_code == 130, done.output
+    assert "stopped with Ctrl-C" in done.stderr
+    assert sorted(folder.iterdir()) == before
+
+
+def test_ctrl_c_leaves_no_release_half_written(
+    run: Run, folder: Path, endless: Callable[[Callable[[], None]], None]
+) -> None:
+    before = sorted(folder.iterdir())
+    endless(lambda: os.kill(os.getpid(), signal.SIGINT))
+    done = run("release", "spec.toml", "days.csv", "--out", "told.csv", "--ledger", "own.db")
+    assert done.exit_code == 130, done.output
+    assert "Stopped." in done.stderr
+    assert sorted(folder.iterdir()) == before

@@ -10,7 +10,11 @@ import pytest
 import shoal
 from shoal.additive import choice
 from shoal.attacks.beliefs import attack, released
-from shoal.core.progress import heard, told
+from shoal.core.progress import doing, heard, told
+from shoal.networks import large
+from shoal.records.sources import FriendModel
+from shoal.records.ties import RecordDomain
+from tests.networks import lattice
 
 CHAIN = shoal.MarkovChain.of([[0.9, 0.1], [0.2, 0.8]], states="ab", length=60)
 
@@ -38,6 +42,29 @@ def test_an_attack_and_a_choice_tell_how_far_they_are() -> None:
     assert len(shares) > 8
     assert shares == sorted(shares)
     assert shares[-1] == 1
+
+
+def test_work_says_in_words_what_is_being_done() -> None:
+    """Networks and records name their steps; nobody hears words who did not ask for them."""
+    said: list[str] = []
+    net, query = lattice(3, 0.123), shoal.count("01", "1")
+    domain = RecordDomain.points([0, 1, 2], states="abc")
+    ties = FriendModel(b=0.5, c=1.0).ties(domain, 3, [(0, 1), (1, 2)])
+    with heard(lambda done, total: None, said.append):
+        shoal.calibrate(query, shoal.EachEntry(), net, epsilon=1, mechanism="markov-quilt")
+        shoal.calibrate(query, shoal.EachEntry(), net, epsilon=1, mechanism="exact")
+        large.LargeSums(net, query).loss(3.0)
+        plan = shoal.calibrate(
+            shoal.count("abc", "c"), shoal.EachEntry(), ties, epsilon=1, mechanism="group"
+        )
+        shoal.audit(plan)
+        with heard(lambda done, total: None):
+            doing("nothing that is heard", 1, 2)
+    assert "the search for quilts of 9 variables: 4 of 9 done" in said
+    assert "the search for laws of a sum over 9 variables: 8 of 9 done" in said
+    assert "the law of the sum over the network: 3 of 6 done" in said
+    assert any(words.startswith("the search for joint laws of 3 records: 1 of ") for words in said)
+    assert not any("nothing" in words for words in said)
 
 
 @pytest.mark.parametrize("error", [0.5, 4, 30])

@@ -14,10 +14,13 @@ import shoal
 from shoal.additive.choice import choose, verify_promise
 from shoal.additive.eta_search import climb, largest_eta
 from shoal.additive.mixture import narrowed
+from shoal.attacks.beliefs import attack, released
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift.chain import ChainLift
 from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
+from shoal.networks import large
+from shoal.networks.contagion import Contagion
 from shoal.noise.primitives import SeededRng
 from shoal.places.attack import attack_locations
 from shoal.places.audit import sequence_leakage
@@ -26,6 +29,10 @@ from shoal.places.policy import PolicyGraph
 from shoal.places.queries import EventWatch, coordinates
 from shoal.places.rows import MOST_WALKS, rehearsed
 from shoal.places.walk import free_walk
+from shoal.records.field import PairwiseField
+from shoal.records.sources import FriendModel
+from shoal.records.ties import Dependence, RecordDomain
+from tests.networks import lattice
 
 
 @pytest.fixture
@@ -210,3 +217,160 @@ def test_rehearsals_end_after_a_whole_walk(clock: list[float]) -> None:
         clock[1] = 0.5
         with pytest.raises(OutOfTime, match=r"the rehearsal on a made-up walk was not over"):
             rehearsed(plan, watch)
+
+
+# Networks and records, their audits and attacks: the clock goes on with every look at it.
+
+
+def square_net(side: int) -> shoal.BayesNet:
+    """Weakly tied bits in a square."""
+    return lattice(side, 0.1)
+
+
+def friends(records: int = 6) -> Dependence:
+    domain = RecordDomain.points([0, 1, 2], states="abc")
+    edges = [(i, i + 1) for i in range(records - 1)]
+    return FriendModel(b=0.5, c=1.0).ties(domain, records, edges)
+
+
+def loops(records: int = 30) -> PairwiseField:
+    """Records on a ring, each tied to the next two: no forest."""
+    domain = RecordDomain.points([0, 1], states="ab")
+    edges = [(i, (i + far) % records) for i in range(records) for far in (1, 2)]
+    return PairwiseField.of(domain, records, edges, [[1.0, 0.9], [0.9, 1.0]])
+
+
+@pytest.mark.parametrize("row", ["markov-quilt", "exact", "influence-matrix", "lift"])
+def test_rows_on_networks_say_that_they_were_not_over(clock: list[float], row: str) -> None:
+    net = lattice(4, 0.1 + len(row) / 1000)  # a network of its own: nothing is known of it
+    query = shoal.count("01", "1")
+
+    def plan() -> shoal.Plan:
+        return shoal.calibrate(query, EachEntry(), net, epsilon=1, mechanism=row)
+
+    with shoal.time_limit(1):
+        clock[1] = 0.3
+        with pytest.raises(OutOfTime, match=r"was not over within 1 s; allow more time"):
+            plan()
+    clock[1] = 0.0
+    assert plan().guarantee.proved  # nothing of the attempt was kept
+
+
+def test_a_lift_on_a_network_cut_short_is_marked(clock: list[float]) -> None:
+    net = shoal.BayesNet.of(
+        {"v0": [0.5, 0.5]} | {f"v{v}": [[0.7, 0.3], [0.4, 0.6]] for v in range(1, 12)},
+        parents={f"v{v}": [f"v{v - 1}"] for v in range(1, 12)},
+    )
+    lift = net.lift(None)
+    assert not isinstance(lift, str)
+    whole = lift.largest(1.0)
+    with shoal.time_limit(1):
+        clock[1] = 0.01
+        cut = lift.largest(1.0)
+    assert cut.rule.endswith(CUT)
+    assert not whole.rule.endswith(CUT)
+    assert 0 < cut.eta <= whole.eta
+    assert lift.loss(cut.eta) <= 1.0
+
+
+def test_a_large_sum_cut_short_answers_with_what_it_has(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tilts narrow the bounds; when the time is over, those that are known decide."""
+    monkeypatch.setattr(large, "NARROW", 8)
+    net, query = square_net(5), shoal.count("01", "1")
+    large.sum_laws.cache_clear()
+    own = large.FollowedSum.narrower
+
+    def slowed(self: large.FollowedSum, steps: float) -> bool:
+        clock[0] += 2.0
+        return own(self, steps)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(large.FollowedSum, "narrower", slowed)
+        with shoal.time_limit(1) as limit:
+            cut = large.LargeSums(net, query).least_scale(9.0)
+    assert limit.cut
+    assert large.LargeSums(net, query).loss(cut.scale, 9.0) <= 9.0
+    whole = large.LargeSums(net, query).least_scale(9.0)
+    assert whole.scale < cut.scale
+    large.sum_laws.cache_clear()
+
+
+def test_the_laws_of_a_large_sum_end_in_a_sentence(clock: list[float]) -> None:
+    net, query = square_net(5), shoal.count("01", "1")
+    large.sum_laws.cache_clear()
+    with shoal.time_limit(1):
+        clock[1] = 0.3
+        with pytest.raises(OutOfTime, match="the law of the sum over the network was not over"):
+            large.LargeSums(net, query).least_scale(1.0)
+    clock[1] = 0.0
+    assert large.LargeSums(net, query).least_scale(1.0).scale > 0
+
+
+def test_a_field_cut_short_is_as_private_and_marked(clock: list[float]) -> None:
+    model = loops()
+    query = shoal.count("ab", "a")
+
+    def plan() -> shoal.Plan:
+        return shoal.calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-field")
+
+    whole = plan()
+    with shoal.time_limit(1):
+        clock[1] = 0.4
+        cut = plan()
+    assert cut.cost > whole.cost
+    assert "ended by its time limit" in cut.explain()
+    assert "ended by its time limit" not in whole.explain()
+    assert verify_promise(cut) <= 1
+    assert shoal.loads(shoal.dumps(cut)) == cut
+    reached = model.lift(query)
+    with shoal.time_limit(1):
+        clock[1] = 0.4
+        assert reached.largest(1.0).rule.endswith(CUT)
+
+
+def test_coefficients_of_ties_end_in_a_sentence(clock: list[float]) -> None:
+    model, query = friends(), shoal.count("abc", "c")
+    with shoal.time_limit(1):
+        clock[1] = 1.5
+        with pytest.raises(OutOfTime, match="the search for coefficients of tied pairs was not"):
+            shoal.calibrate(query, EachEntry(), model, epsilon=1, mechanism="dependent-published")
+
+
+@pytest.mark.parametrize("model", [square_net(3), loops(), friends()], ids=["net", "field", "ties"])
+def test_an_audit_cut_short_has_the_bounds_it_knows(clock: list[float], model: Any) -> None:
+    query = shoal.count(model.states, model.states[-1])
+    plan = shoal.calibrate(query, EachEntry(), model, epsilon=1, mechanism="group")
+    whole = shoal.audit(plan)
+    with shoal.time_limit(1):
+        clock[1] = 0.6
+        cut = shoal.audit(plan)
+    assert cut.lower <= whole.lower
+    assert whole.upper <= cut.upper <= 1 + 1e-9
+    if cut.lower < cut.upper:
+        assert any("the time limit ended the search" in note for note in cut.not_checked)
+
+
+@pytest.mark.filterwarnings("ignore:The noise is as wide")
+def test_attacks_on_networks_and_crowds_end_in_a_sentence(clock: list[float]) -> None:
+    net = square_net(5)
+    plan = shoal.calibrate(shoal.count("01", "1"), EachEntry(), net, epsilon=1, mechanism="group")
+    data = ["0"] * len(net.variables)
+    seen = [released(plan, plan.release(data, rng=1))]
+    crowd = Contagion.cliques([4, 4, 4], [0.5, 0.1, 0.1, 0.1, 0.2])
+    group = shoal.calibrate(
+        shoal.count(crowd.states, crowd.states[-1]),
+        EachEntry(),
+        crowd,
+        epsilon=1,
+        mechanism="group",
+    )
+    ill = [released(group, group.release([crowd.states[0]] * 12, rng=1))]
+    for model, what, entries in ((net, seen, 25), (crowd, ill, 12)):
+        attack(model, what, entries)
+        with shoal.time_limit(1):
+            clock[1] = 0.6
+            with pytest.raises(OutOfTime, match="was not over within 1 s; allow more time"):
+                attack(model, what, entries)
+        clock[1] = 0.0

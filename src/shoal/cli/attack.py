@@ -211,7 +211,7 @@ def attack(
         track=track,
         secrets=None if secrets is None else secrets_of(secrets),
     )
-    with limited(time_limit):
+    with limited(time_limit) as watch:
         plan, own = load_plan(source)
         columns = NamedColumns(state, series, time, gap, None, latitude, longitude).over(own)
         view = _view_of(plan, model) or AttackView(
@@ -223,6 +223,7 @@ def attack(
 
             plan = with_scale(plan, scale)
         view.run(plan, data, columns, wish)
+    show.say_cut(watch, "the beliefs are those that were known by then")
 
 
 def _view_of(plan: Plan, model: int) -> AttackView | None:

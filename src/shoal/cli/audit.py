@@ -101,7 +101,7 @@ def audit(
     _one_kind(scale, black_box, sampled=sampled)
     if html is not None:
         check_output(html, force=force)
-    with limited(time_limit):
+    with limited(time_limit) as watch:
         if black_box is None and not sampled:
             found: Audit | Estimate = _computed(source, scale, secrets, curve=html is not None)
         else:
@@ -110,6 +110,7 @@ def audit(
     _report(found, html, title=f"Audit of {source.name}", as_json=as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
+    show.say_cut(watch, "the bounds are those that were known by then")
 
 
 def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> None:

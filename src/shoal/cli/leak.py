@@ -67,7 +67,7 @@ def leak(
     check_chart(plot, force=force)
     request = read_request(spec)
     stream = hook("leak", request.task.secrets, request.task.query) is not None
-    with limited(time_limit):
+    with limited(time_limit) as watch:
         found, (names, losses, level) = (_of_stream if stream else _of_entries)(
             request, eta, as_json=as_json
         )
@@ -78,6 +78,7 @@ def leak(
 
         drawn = leak_chart(names, losses, level, **_axis(request.task))
         write_chart(plot, drawn, as_json=as_json)
+    show.say_cut(watch, "the bounds are those that were known by then")
 
 
 def _of_entries(request: Request, eta: str | None, *, as_json: bool) -> LeakShown:

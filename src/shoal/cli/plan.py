@@ -12,8 +12,6 @@ import typer
 
 from shoal.cli import show
 from shoal.cli.show import (
-    CTRL_C,
-    STOPPED,
     AsJson,
     Force,
     PlotPath,
@@ -205,13 +203,7 @@ def plan(
     else:
         print_comparison(comparison, request)
     _write(comparison, save, plot, quiet=as_json)
-    if watch.cut:
-        typer.echo(
-            f"NOTE: cut short ({watch.cut}): this is the best of the mechanisms that were done.",
-            err=True,
-        )
-    if watch.cut == CTRL_C:
-        raise typer.Exit(STOPPED)
+    show.say_cut(watch, "this is the best of the mechanisms that were done")
 
 
 def print_comparison(comparison: RowComparison, request: Request) -> None:

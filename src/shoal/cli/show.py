@@ -244,7 +244,12 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
         def listener(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        with heard(listener):
+        def reader(words: str) -> None:
+            progress.update(task, description=f"{title}, {words}")
+            if (watch := _WATCH.get()) is not None:
+                watch.doing = f", in the middle of {words}"
+
+        with heard(listener, reader):
             yield listener
 
 
@@ -287,6 +292,7 @@ class Watch:
         self.ends = None if seconds is None else time.monotonic() + seconds
         self.words = words
         self.cut = ""  # why the work was cut short; empty when it was not
+        self.doing = ""  # what was being done last, for a sentence
 
     def ring(self, signum: int, frame: FrameType | None) -> None:
         """What both signals do: refuse what is being worked on."""
@@ -295,7 +301,9 @@ class Watch:
                 raise KeyboardInterrupt  # twice: it is meant
             signal.setitimer(signal.ITIMER_REAL, GRACE, GRACE)
         self.cut = self.cut or (CTRL_C if signum == signal.SIGINT else self.words)
-        raise OutOfTime(f"not over in time ({self.cut}); give it longer with --time-limit")
+        raise OutOfTime(
+            f"not over in time ({self.cut}){self.doing}; give it longer with --time-limit"
+        )
 
 
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -325,6 +333,17 @@ def limited(time_limit: str | None) -> Iterator[Watch]:
         watch.cut = watch.cut or (watch.words if search.cut else "")
     finally:
         _WATCH.reset(token)
+
+
+def say_cut(watch: Watch, words: str) -> None:
+    """Say below what was printed that the work was cut short; Ctrl-C has an exit code of its own.
+
+    `words` says what was printed.
+    """
+    if watch.cut:
+        typer.echo(f"NOTE: cut short ({watch.cut}): {words}.", err=True)
+    if watch.cut == CTRL_C:
+        raise typer.Exit(STOPPED)
 
 
 @contextmanager

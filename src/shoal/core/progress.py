@@ -15,7 +15,9 @@ from shoal.core.errors import Refused
 from shoal.core.numbers import Number, positive
 
 Listener = Callable[[int, int], None]  # what is done, and how much there is
+Reader = Callable[[str], None]  # what is being done, in words
 _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
 
 
 class OutOfTime(Refused):
@@ -91,18 +93,31 @@ def in_time(what: str) -> None:
         raise OutOfTime(f"{what} was not over within {deadline.seconds:.3g} s; allow more time")
 
 
-def told(done: int, total: int, what: str = "") -> None:
+def told(done: int, total: int) -> None:
     """Say that `done` of `total` is done."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(done, total)
 
 
+def doing(what: str, done: int, total: int, *, bounded: bool = False) -> None:
+    """Say in words what is being done, and how far it is; refuse to go on when the time is over.
+
+    Work that is `bounded` has something certified to show by then, and looks at the time itself.
+    """
+    if not bounded:
+        in_time(what)
+    reader = _READER.get()
+    if reader is not None:
+        reader(f"{what}: {done} of {total} done")
+
+
 @contextmanager
-def heard(listener: Listener) -> Iterator[None]:
-    """Let `listener` hear what is told inside."""
-    token = _LISTENER.set(listener)
+def heard(listener: Listener, reader: Reader | None = None) -> Iterator[None]:
+    """Let `listener` hear what is told inside, and `reader` what is being done."""
+    tokens = _LISTENER.set(listener), _READER.set(reader)
     try:
         yield
     finally:
-        _LISTENER.reset(token)
+        _LISTENER.reset(tokens[0])
+        _READER.reset(tokens[1])

@@ -23,6 +23,7 @@ from shoal.attacks.beliefs import (
 from shoal.attacks.codes import MOST_STEPS, best_split, coded, told_about_each, total_law
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
+from shoal.core.progress import doing
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.laws import NetworkComponent
@@ -86,6 +87,7 @@ def crowd_beliefs(model: Contagion, seen: Sequence[Seen]) -> Beliefs:
     told = told_about_each([group.law() for group in groups], likelihood)
     before, joint = np.zeros((len(model.variables), 2)), np.zeros((len(model.variables), 2))
     for g, people in enumerate(model.groups):
+        doing("the attack on groups", g, len(model.groups))
         before[list(people)] = _prior(model, g)
         joint[list(people)] = groups[g].joint(told[g])
     with np.errstate(divide="ignore"):

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from shoal.additive.mixture import evaluation_slack, smoothed
+from shoal.additive.plans import eta_above
 from shoal.audit.case import (
     AuditCase,
     VectorPeak,
@@ -23,6 +24,7 @@ from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness, same
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import Refused
+from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import each_entry
 from shoal.networks.exact import affordable, whole_laws
 from shoal.networks.laws import Independent, Parted, SecretsPart, added, independent
@@ -156,6 +158,16 @@ def network_finding(setting: AuditCase) -> Finding:
     A part alone bounds the loss from above, and its extreme outputs tell as much about the whole
     sum. Where the two differ the whole sum is evaluated, if that is affordable.
     """
+    try:
+        return _network_finding(setting)
+    except OutOfTime:  # what everybody tied together tells needs no search
+        tied = setting.model.tied
+        if tied is None or not each_entry(setting.secrets):
+            raise
+        return Finding(lower=0.0, upper=eta_above(tied * setting.eta))
+
+
+def _network_finding(setting: AuditCase) -> Finding:
     model = setting.model
     assert isinstance(model, Parted)
     if setting.wide:
@@ -166,7 +178,10 @@ def network_finding(setting: AuditCase) -> Finding:
         upper = max(lower, min(upper, entry_bound(model, setting.query, setting.eta)))
         return Finding(lower=lower, upper=upper, notes=(NO_WITNESS,))
     task = independent(model, setting.query, setting.secrets)
-    found = [_of_part(setting, task, part) for part in task.parts]
+    found = []
+    for number, part in enumerate(task.parts):
+        doing("the audit of independent parts", number, len(task.parts))
+        found.append(_of_part(setting, task, part))
     if not found:
         return Finding(lower=0.0, upper=0.0)
     worst = max(found, key=lambda finding: finding.lower)

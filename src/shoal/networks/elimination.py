@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
+from shoal.core.progress import in_time
 from shoal.core.walk import LOST, Wide
 
 Scope = tuple[int, ...]
@@ -29,6 +30,7 @@ _einsum: Callable[..., Floats] = np.einsum
 Table = TypeVar("Table")
 Entry = TypeVar("Entry", bound=np.generic)
 DEEPEST = 600.0  # products of entries above e^-600 and sums of them stay far from underflow
+WORK = "the sum over a network's variables"
 SMALL = 2**15  # products up to this many terms are summed without calling BLAS
 
 
@@ -288,6 +290,7 @@ def _run(
     """The last factor, its axes in the order of the last step."""
     pool: list[Table | None] = list(tables)
     for step in chosen.steps:
+        in_time(WORK)
         one, *other = (pool[place] for place in step.places)
         assert one is not None  # every factor is used once
         pool.append(product(one, other[0] if other else None, step))
@@ -347,6 +350,7 @@ def _widely_convolved(one: Wide, two: Wide | None, step: Step) -> Wide:
     wide, more = one.shape[-1], two.shape[-1] - 1
     found: Wide | None = None
     for weight in range(more + 1):
+        in_time(WORK)
         part = Wide(two.part[..., weight], two.power[..., weight])
         moved = _padded(_widely(one, part, kept), weight, wide + more)
         found = moved if found is None else found.plus(moved)
@@ -384,6 +388,7 @@ def _convolved(one: Floats, two: Floats | None, step: Step) -> Floats:
         part = two[..., weight]
         if not part.any():
             continue
+        in_time(WORK)
         found = _einsum(one, [*step.labels[0], 51], part, step.labels[1], [*step.kept, 51])
         if out is None:
             out = np.zeros((*found.shape[:-1], wide + two.shape[-1] - 1))

@@ -14,6 +14,7 @@ from shoal.chains.quilt.row import CERTIFIED, InfluenceResult, MatrixInfluences
 from shoal.chains.walk import UNIT, log_bounds
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import Refused
+from shoal.core.progress import doing
 from shoal.core.walk import LOST, Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, elimination, joint
@@ -126,6 +127,7 @@ def network_matrix(net: BayesNet) -> Floats:
     count = len(net.variables)
     matrix = np.zeros((count, count))
     for j in range(count):
+        doing(f"the matrix of influences of {count} variables", j, count)
         weights = weights_given_ties(net, j)
         if (weights.table < LOST).any():
             matrix[:, j] = math.inf
@@ -228,6 +230,7 @@ def contractions(net: BayesNet) -> Floats:
     graph = moral(net.above)
     found = np.zeros((len(net.variables),) * 2)
     for j in range(len(net.variables)):
+        doing("the search for walks of influence", j, len(net.variables))
         cells = math.prod(net.sizes[v] for v in (j, *graph[j]))
         if cells > MAX_CELLS:
             raise Refused(

@@ -22,7 +22,7 @@ from shoal.additive.mixture import NO_NOISE, TooLarge, evaluation_slack, smalles
 from shoal.additive.queries import LinearQuery
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats, Ints
-from shoal.core.progress import OutOfTime, in_time, time_over, told
+from shoal.core.progress import OutOfTime, doing, in_time, time_over
 from shoal.core.task import ScaleFound
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Elimination, elimination
@@ -382,8 +382,7 @@ class FollowedSum:
         total = self._rows(marginals(self._chosen, tables, wanted=self._asked))
         roots = np.exp(2j * math.pi / count * np.arange(count))
         for frequency in range(rows.shape[1]):
-            in_time(WORK)
-            told(frequency, rows.shape[1], WORK)
+            doing(WORK, frequency, rows.shape[1])
             turned = [
                 table * roots[code * frequency % count]
                 for table, code in zip(tables, self._codes, strict=True)

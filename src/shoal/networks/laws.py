@@ -21,6 +21,7 @@ from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.additive.queries import LinearQuery
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
+from shoal.core.progress import doing
 from shoal.core.task import Model, Secrets, each_entry
 from shoal.core.walk import LEAST, LOST, Wide
 from shoal.networks.bayesnet import BayesNet
@@ -375,7 +376,11 @@ class NetworkComponent:
 
     def _laws(self) -> tuple[Floats, Floats]:
         """The laws given each value of each variable, and how likely it is."""
-        weight = np.concatenate([self.with_variable(v) for v in self.asked])
+        rows, what = [], f"the search for laws of a sum over {len(self.nodes)} variables"
+        for number, v in enumerate(self.asked):
+            doing(what, number, len(self.asked))
+            rows.append(self.with_variable(v))
+        weight = np.concatenate(rows)
         prior = weight.sum(axis=1)
         if self.lossy:
             factors, order = self.net.factors(self.nodes), self.net.elimination_order

@@ -21,6 +21,7 @@ from shoal.additive.eta_search import climb
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
+from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import LiftedModel
 from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
@@ -235,7 +236,18 @@ class NetworkLift:
         first = self.loss(low, rule)
         if first.value > epsilon:
             return None
-        return climb(lambda eta, _: self.loss(eta, rule), first, epsilon, high)
+        best = first
+
+        def tried(eta: float, _: LiftedModel | None) -> LiftedModel:
+            nonlocal best
+            found = self.loss(eta, rule)
+            best = found if found.value <= epsilon and found.eta > best.eta else best
+            return found
+
+        try:
+            return climb(tried, first, epsilon, high)
+        except OutOfTime:
+            return best
 
     def _told_by_itself(self) -> float:
         """The largest metric between two possible values of a variable."""
@@ -250,7 +262,8 @@ class NetworkLift:
         messages: dict[tuple[int, int], Floats] = {}
         inwards = [(c, p) for c, p in reversed(list(enumerate(parent))) if p is not None]
         outwards = [(p, c) for c, p in enumerate(parent) if p is not None]
-        for source, target in (*inwards, *outwards):
+        for number, (source, target) in enumerate(ways := (*inwards, *outwards)):
+            doing("the lift, block by block", number, len(ways))
             growth = self._growth(source, target, eta, messages)
             laws = self.towards[source, target]
             told = steady_leak(laws, growth, rule)

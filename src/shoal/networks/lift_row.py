@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +13,8 @@ from shoal.additive.queries import linear
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
-from shoal.core.task import EntryLift, LiftedModel, Query
+from shoal.core.progress import OutOfTime, cut_short, in_time
+from shoal.core.task import CUT, EntryLift, LiftedModel, Query
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdLift
@@ -38,30 +41,46 @@ class NetworkEntryLift:
 
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
-        lifted, quilts = _blocks(self._net, self._query), _quilts(self._net, self._query)
-        least = math.inf if quilts is None else quilt_loss(quilts, eta)
+        lifted = _blocks(self._net, self._query)
         if lifted is None:
-            least = min(least, _walks_loss(_reaches(self._net, self._query), eta))
+            least = _walks_loss(_reaches(self._net, self._query), eta)
         else:
-            least = min(least, lifted.loss(eta).loss)
+            least = lifted.loss(eta).loss
+        if least > enough and (quilts := _quilts(self._net, self._query)) is not None:
+            least = min(least, quilt_loss(quilts, eta))
         if least == math.inf:
             raise Refused(TOO_LARGE)
         return least
 
     def largest(self, epsilon: float) -> LiftedModel:
-        """The largest eta whose loss is at most epsilon."""
+        """The largest eta whose loss is at most epsilon, or the best found in time."""
         epsilon *= 1 - MARGIN
+        answers = []
+        for search in (self._by_quilts, self._by_itself):
+            with suppress(OutOfTime):
+                answers.append(search(epsilon))
+        found = [answer for answer in answers if answer is not None]
+        best = max(found, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
+        if best is None or best.eta <= 0:
+            in_time("the lift")
+            raise Refused(TOO_LARGE)
+        return cut_marked(best)
+
+    def _by_quilts(self, epsilon: float) -> LiftedModel | None:
         quilts = _quilts(self._net, self._query)
-        answers = [] if quilts is None else [_by_quilt(quilts, epsilon)]
+        return None if quilts is None else _by_quilt(quilts, epsilon)
+
+    def _by_itself(self, epsilon: float) -> LiftedModel | None:
         lifted = _blocks(self._net, self._query)
         if lifted is None:
-            answers.append(_by_walks(_reaches(self._net, self._query), epsilon))
-        elif (found := lifted.largest_eta(epsilon)) is not None:
-            answers.append(found)
-        best = max(answers, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
-        if best is None or best.eta <= 0:
-            raise Refused(TOO_LARGE)
-        return best
+            return _by_walks(_reaches(self._net, self._query), epsilon)
+        return lifted.largest_eta(epsilon)
+
+
+def cut_marked(found: LiftedModel) -> LiftedModel:
+    """`found`, saying so where a time limit ended the search for it."""
+    cut = cut_short() and not found.rule.endswith(CUT)
+    return replace(found, rule=f"{found.rule}{CUT}") if cut else found
 
 
 class WholeEntryLift:
@@ -74,7 +93,7 @@ class WholeEntryLift:
         return self._lift.loss(eta).loss
 
     def largest(self, epsilon: float) -> LiftedModel:
-        return self._lift.largest_eta(epsilon * (1 - MARGIN))
+        return cut_marked(self._lift.largest_eta(epsilon * (1 - MARGIN)))
 
 
 def network_lift(net: BayesNet, query: Query | None) -> NetworkEntryLift:
@@ -99,6 +118,8 @@ def _reaches(model: BayesNet, query: Query | None) -> Floats:
     moves = np.array([float(metric.max()) for metric in metrics_of(model, query)])
     try:
         found = reaches(model, moves)
+    except OutOfTime:
+        raise
     except Refused:
         found = np.full(len(moves), math.inf)
     found.setflags(write=False)
@@ -126,6 +147,8 @@ def _quilts(model: BayesNet, query: Query | None) -> tuple[tuple[NodeQuilt, ...]
         return None
     try:
         return network_quilts(model, strategy)
+    except OutOfTime:
+        raise
     except Refused:
         return None
 
@@ -163,6 +186,8 @@ def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
     """The lift of a table with the metric of `query`; a sentence where it is too large."""
     try:
         return WholeEntryLift(TableLift(model, metrics_of(model, query)))
+    except OutOfTime:
+        raise
     except Refused as why:
         return str(why)
 
@@ -172,5 +197,7 @@ def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
     """The lift of a network; None when its blocks are too large."""
     try:
         return NetworkLift(model, metrics_of(model, query))
+    except OutOfTime:
+        raise
     except Refused:
         return None

@@ -20,6 +20,7 @@ import numpy as np
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
+from shoal.core.progress import OutOfTime
 from shoal.core.walk import Wide
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Scope, elimination, followed_joint
@@ -72,6 +73,8 @@ def ring_influence(
     kept = (node, *quilt)
     try:
         law = followed_joint(factors, net.sizes, kept)
+    except OutOfTime:
+        raise
     except Refused:
         return math.inf
     roundings = 2 * elimination(scopes, tuple(net.sizes), kept).roundings + len(factors)
@@ -112,6 +115,8 @@ def _prior(net: BayesNet, node: int) -> Prior | None:
     """The law of one variable; None where it is not to be had."""
     try:
         law = joint_law(net, (node,))
+    except OutOfTime:
+        raise
     except Refused:
         return None
     logs = np.where(law.possible, _logs(law.values), -math.inf)

@@ -19,6 +19,7 @@ from shoal.chains.walk import UNIT
 from shoal.core.codec import Value
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Proof
+from shoal.core.progress import OutOfTime, doing
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import Neighbours, d_connected, distances, moral
 from shoal.networks.influence import network_influence
@@ -93,10 +94,12 @@ def network_quilts(net: BayesNet, strategy: Strategy) -> tuple[tuple[NodeQuilt, 
             f"quilts are searched among at most {most} tied variables, not {tied}; "
             "use exact, wasserstein or group"
         )
-    if strategy == "local":
-        graph = moral(net.above)
-        return tuple(_local_quilts(net, graph, node) for node in range(len(net.variables)))
-    return tuple(node_quilts(net, node, strategy) for node in range(len(net.variables)))
+    graph, rows, count = moral(net.above), [], len(net.variables)
+    for node in range(count):
+        doing(f"the search for quilts of {count} variables", node, count)
+        local = strategy == "local"
+        rows.append(_local_quilts(net, graph, node) if local else node_quilts(net, node, strategy))
+    return tuple(rows)
 
 
 def _local_quilts(net: BayesNet, graph: Neighbours, node: int) -> tuple[NodeQuilt, ...]:
@@ -154,6 +157,8 @@ def _influence(net: BayesNet, node: int, quilt: tuple[int, ...]) -> float:
     """The influence, or inf where its law is too large to compute: such a quilt is not used."""
     try:
         return network_influence(net, node, quilt)
+    except OutOfTime:
+        raise
     except Refused:
         return math.inf
 

@@ -14,6 +14,7 @@ from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
+from shoal.core.progress import doing, time_over
 from shoal.networks.audit import network_finding, table_finding
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.table import JointTable
@@ -76,7 +77,11 @@ def worst_law(model: Dependence, answers: Floats, outputs: Floats, scale: float)
     ]
     step = max(1, -(-len(tasks) * len(grid) // MOST_WORK))
     best: WorstLaw | None = None
-    for record, pair, place in tasks[::step]:
+    what = f"the search for joint laws of {model.records} records"
+    for number, (record, pair, place) in enumerate(tried := tasks[::step]):
+        if time_over():
+            return None if best is None else best._replace(complete=False)
+        doing(what, number, len(tried), bounded=True)
         distance = np.abs(answers - outputs[place]).sum(axis=1) / scale
         kernel = np.exp(distance.min() - distance)
         solved = _solve(grid[:, record], pair, kernel, equations)
@@ -165,6 +170,8 @@ def dependence_finding(setting: AuditCase) -> Finding:
     upper = ties_bound(setting, model)
     found, notes = Finding(lower=0.0, upper=upper), {PAIRS_ONLY}
     for part, members in _different_components(model):
+        if time_over():  # the upper bound covers all of them
+            break
         large = part.domain.size**part.records > MOST_OUTCOMES or part.states is None
         if large:
             notes.add(TOO_LARGE)

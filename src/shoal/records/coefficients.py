@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.core.progress import doing
 from shoal.records.ties import Dependence
 
 UNIT = 2.0**-52
@@ -38,6 +39,7 @@ def ratio_loss(conditional: Floats, points: Floats, scale: float, *, width: floa
     found = np.empty(len(laws))
     step = max(1, CHUNK // max(laws.shape[1] * max(len(outputs), laws.shape[2]), 1))
     for start in range(0, len(laws), step):
+        doing("the search for coefficients of tied pairs", start, len(laws))
         found[start : start + step] = _largest_gap(laws[start : start + step], exponent)
     slack = (4.0 * conditional.shape[-1] + 64.0) * UNIT * (1.0 + found)
     raised = np.where(found > slack, found + slack, 0.0)  # rows equal up to rounding are equal

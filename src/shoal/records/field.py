@@ -15,6 +15,7 @@ from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.numbers import whole
+from shoal.core.progress import time_over
 from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query, Secrets
 from shoal.core.walk import LEAST, TooUnlikely, Wide, held, product
 from shoal.networks.bayesnet import BayesNet
@@ -541,7 +542,9 @@ def _walks(model: PairwiseField, sizes: Floats) -> Floats:
     back = np.concatenate([np.arange(len(one)) + len(one), np.arange(len(one))])
     cap = sizes[start] - 1.0
     walk, before = cap, math.inf
-    for _ in range(REACH_ROUNDS):
+    for turn in range(REACH_ROUNDS):
+        if turn and time_over():  # every round is a bound
+            break
         carried = kappa * walk
         out = np.bincount(start, carried, model.records)
         reach = np.minimum(1.0 + out * (1 + RAISED), sizes)

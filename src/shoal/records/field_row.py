@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar
 
 from shoal.additive.plans import (
+    CUT_SHORT,
     Mechanism,
     entry_level,
     eta_above,
@@ -17,8 +18,9 @@ from shoal.additive.plans import (
 )
 from shoal.core.errors import Refused
 from shoal.core.plan import Plan, Proof
+from shoal.core.progress import cut_short
 from shoal.core.task import LiftedModel, Model, Query, Task, each_entry
-from shoal.networks.lift_row import MARGIN
+from shoal.networks.lift_row import MARGIN, cut_marked
 from shoal.records.field import PairwiseField, as_field, as_network, field_reach
 from shoal.records.proved import about_records, contributions
 
@@ -28,17 +30,21 @@ ROUNDED = Fraction(1, 10**12)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FieldCertificate(Proof):
-    """Per model: the largest reach of a record, and which record that is."""
+    """Per model: the largest reach of a record, and which record that is.
+
+    `cut` says that a time limit ended the search: the reach is a bound, and not the least.
+    """
 
     reaches: tuple[float, ...]
     records: tuple[int, ...]
+    cut: bool = field(default=False, metadata={"later": True})
 
     @property
     def theorem(self) -> str:
         return (
             "total influence along self-avoiding walks of ties, each tie a Birkhoff contraction: "
             f"a record counts as at most {max(self.reaches):.4g} records (dependent_field.md)"
-        )
+        ) + CUT_SHORT * self.cut
 
     ASSUMED: ClassVar[tuple[str, ...]] = (
         "the records follow the field: given the values it is tied to, a record depends on no "
@@ -63,6 +69,7 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     certificate = FieldCertificate(
         reaches=tuple(float(reach.max()) for reach in found),
         records=tuple(int(reach.argmax()) for reach in found),
+        cut=cut_short(),
     )
     scale = Fraction(max(certificate.reaches)) * (1 + ROUNDED) * task.query.lipschitz / epsilon
     return laplace_plan(task, NAME, about_records(task, epsilon), scale, certificate)
@@ -135,7 +142,7 @@ class FieldLift:
         reach = field_reach(self._model)
         most = float(reach.max())
         eta = math.nextafter(epsilon * (1 - MARGIN) / most, 0.0)
-        best = LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH)
+        best = cut_marked(LiftedModel.at(eta, most * eta, int(reach.argmax()), eta, REACH))
         if self._lifted is None:
             return best
         try:

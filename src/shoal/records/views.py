@@ -15,6 +15,7 @@ from shoal.cli.show import write_chart
 from shoal.cli.sources import TOGETHER, NamedColumns, ReleaseView, rows_hint
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
+from shoal.core.progress import doing
 
 if TYPE_CHECKING:
     from shoal.core.plan import Plan, Release
@@ -82,12 +83,18 @@ def _located(plan: Plan, people: People, seed: int) -> dict[str, list[Located]]:
     everybody = np.ones(len(people), dtype=bool)
     plain = FriendAdversary(people=people, known=everybody, ties=False)
     social = FriendAdversary(people=people, known=everybody, ties=True)
-    return {
-        "before": [locate(plain, None, int(person)) for person in some],
-        "friends": [locate(social, None, int(person)) for person in some],
-        "release": [locate(plain, seen, int(person)) for person in some],
-        "both": [locate(social, seen, int(person)) for person in some],
+    asked = {
+        "before": (plain, None),
+        "friends": (social, None),
+        "release": (plain, seen),
+        "both": (social, seen),
     }
+    found: dict[str, list[Located]] = {name: [] for name in asked}
+    for number, person in enumerate(some):
+        doing("the attack on people", number, len(some))
+        for name, (adversary, release) in asked.items():
+            found[name].append(locate(adversary, release, int(person)))
+    return found
 
 
 def _summary(plan: Plan, people: People, found: dict[str, list[Located]]) -> dict[str, Any]:

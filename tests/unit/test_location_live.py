@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shoal.additive.choice import calibrate
 from shoal.core.charge import Rng, SystemRng
+from shoal.core.errors import InputError
 from shoal.ledger.store import open_ledger
 from shoal.noise.primitives import SeededRng, Unread
 from shoal.places.machine import POLICY_SILENT, WORDS, CompiledSteps, LocationMachine
@@ -273,6 +274,23 @@ def test_a_charged_step_goes_through_few_modules(tmp_path: Path, delta: Fraction
     own = {name for name in touched if name.startswith("shoal.places.")}
     assert own == {f"shoal.places.{name}" for name in ("machine", "queries", "runtime", "stream")}
     assert len(touched) <= 15, sorted(touched)
+
+
+@pytest.mark.parametrize("delta", [None, DELTA], ids=["support", "location set"])
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_stream_ends_with_its_model(length: int, delta: Fraction | None) -> None:
+    """Also where compiled code takes the steps, and the same states are possible again."""
+    policy = PolicyGraph.complete(CHAIN.states)
+    secrets = policy if delta is None else LocationSet(policy=policy, delta=delta)
+    chain = replace(CHAIN, length=length)
+    machine = LocationMachine(chain=chain, query=QUERY, places=secrets, epsilon=Fraction(1))
+    state, rng = machine.init(), SeededRng(3)
+    for _ in range(length):
+        state, release = machine.step(state, "14", rng)
+        assert release.z is not None
+    for observed in ("14", None):
+        with pytest.raises(InputError, match=rf"step {length + 1} is beyond length {length} of"):
+            machine.step(state, observed, rng)
 
 
 def test_old_names_of_a_release_warn() -> None:

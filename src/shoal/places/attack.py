@@ -96,8 +96,9 @@ def best_guess(law: Floats, values: Floats) -> tuple[Floats, float]:
     points, weights = values[kept], law[kept]
     median = remapped(weights, points, "absolute")[0]
     nearest = points[int(((points - median) ** 2).sum(axis=1).argmin())]
-    tried = [(guess, _expected(guess, weights, points)) for guess in (median, nearest)]
-    return min(tried, key=lambda one: one[1])
+    away = [np.sqrt(((points - guess) ** 2).sum(axis=1)) for guess in (median, nearest)]
+    expected = [float(weights @ each) for each in away]
+    return min(zip((median, nearest), expected, strict=True), key=lambda one: one[1])
 
 
 def path_distance(path: Sequence[int], values: Floats, truth: Sequence[int | None]) -> Floats:
@@ -107,10 +108,6 @@ def path_distance(path: Sequence[int], values: Floats, truth: Sequence[int | Non
         for here, there in zip(path, truth, strict=True)
     ]
     return np.array(rows)
-
-
-def _expected(guess: Floats, weights: Floats, points: Floats) -> float:
-    return float(weights @ np.sqrt(((points - guess) ** 2).sum(axis=1)))
 
 
 # The strongest adversary against a stream of places: beliefs, best guesses, likeliest path.

@@ -287,7 +287,8 @@ def _worst(machine: LocationMachine, places: Places, stage: StepNoise) -> WorstS
             for output in (points[first] + far * move, points[second] - far * move):
                 z = tuple(int(value) for value in output)
                 logs = stage.law.log_likelihood(z)
-                value = _gap(logs, first, second)
+                both = logs[first] == logs[second]  # -inf - -inf is no number
+                value = 0.0 if both else float(abs(logs[first] - logs[second]))
                 if value > best.value:
                     order = (first, second) if logs[first] >= logs[second] else (second, first)
                     best = WorstStep(value, *order, z, stage)
@@ -306,12 +307,6 @@ def _edges(points: Ints, places: Places, stage: StepNoise) -> list[tuple[int, in
     lengths = stage.protected.body.norm_upper(moves[first])
     chosen = first[np.argsort(-lengths, kind="stable")[:MOST_PAIRS]]
     return [(int(a), int(b)) for a, b in pairs[chosen]]
-
-
-def _gap(logs: Floats, first: int, second: int) -> float:
-    if logs[first] == logs[second] == -math.inf:
-        return 0.0
-    return float(abs(logs[first] - logs[second]))
 
 
 def _witness(machine: LocationMachine, worst: WorstStep, prior: Floats) -> Witness:

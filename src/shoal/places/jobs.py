@@ -303,7 +303,14 @@ def _sail(
     helm = Helm(plan)
     states = {trace: helm.begin() for trace in traces}
     system = SystemRng()
-    rngs = {t: system if seed is None else _source(seed, plan, census, t) for t in traces}
+
+    def source(trace: Trace) -> Rng:
+        if seed is None:
+            return system
+        period = f"{census.periods[trace.unit]}/{trace.chain}"
+        return seeded_source(seed, plan, census.subjects[trace.unit], period)
+
+    rngs = {trace: source(trace) for trace in traces}
     for step in range(traces[0].length if traces else 0):
         states = {trace: state for trace, state in states.items() if trace.length > step}
         rows = {trace: trace.rows[step] for trace in states}
@@ -465,11 +472,6 @@ def _too_long(plan: Plan, census: Census, units: Sequence[int]) -> dict[int, str
         if lengths[census.first_chain[unit] : census.first_chain[unit + 1]].max() > most:
             found[unit] = f"a chain is longer than length {most} of the model"
     return found
-
-
-def _source(seed: int, plan: Plan, census: Census, trace: Trace) -> Rng:
-    period = f"{census.periods[trace.unit]}/{trace.chain}"
-    return seeded_source(seed, plan, census.subjects[trace.unit], period)
 
 
 def _job(

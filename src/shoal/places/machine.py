@@ -363,7 +363,7 @@ class CompiledSteps:
         self._kernels: Any = kernels
         motion = runtime.motion
         # steps that move alike share their matrix: asked for once
-        self._moves = motion.matrix(motion.memory) if motion.homogeneous else None
+        self._moves = motion.forward[0] if motion.homogeneous else None
         self._motion, self._values = motion, runtime.values
         self._graph, self._rate, self._share = runtime.graph, runtime.rate, runtime.share
 

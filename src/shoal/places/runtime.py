@@ -182,7 +182,9 @@ class Forgetting:
             self._marginal, logs = before.moved(rows)
             with np.errstate(under="ignore"):
                 backward = np.exp(logs[:, self._marginal.possible])
-            distance = _largest_distance(backward.T)
+            rows_back = backward.T  # the largest ½ Σ |p - p'| over pairs of rows
+            gaps = [float(np.abs(rows_back - row).sum(axis=1).max()) / 2 for row in rows_back]
+            distance = max(gaps, default=0.0)
             if self._motion.homogeneous and before.same(self._marginal):
                 self._settled = distance
         # distances of rows whose entries are known up to this share, and sums of n terms
@@ -205,11 +207,6 @@ def carried(before: float, factor: float) -> float:
     else:
         grown = float(np.logaddexp(0.0, before + math.log(factor)))
     return min(before, grown * MARGIN)
-
-
-def _largest_distance(rows: Floats) -> float:
-    """max over pairs of rows of ½ Σ |p - p'|."""
-    return max((float(np.abs(rows - row).sum(axis=1).max()) / 2 for row in rows), default=0.0)
 
 
 # What a location machine works out once and keeps: not stored, the same after every restart.
@@ -352,6 +349,8 @@ class Runtime:
     def reach(self, time: int, packed: Bytes) -> Reached:
         """The support at step `time`; steps that move alike share what was found."""
         motion = self.motion
+        if motion.length is not None:
+            motion.matrix(time)  # refuses a step beyond it, whatever is known of its support
         moves = time if time < self._memory or not motion.homogeneous else self._memory
         before, last, found = self._last_reached
         if found is not None and last is packed and before == moves and not packed.flags.writeable:
@@ -414,8 +413,9 @@ def seen(
     """
     if len(given) == 1 and runtime.motion.memory == 1:
         noise, z = given[0]
-        if noise is prior.noise and noise.polygon is not None and _near(z):
-            found = _compiled(runtime, query, prior, noise.polygon, z)
+        polygon = noise.polygon if noise is prior.noise else None
+        if polygon is not None and min(z) > -REACH and max(z) < REACH:
+            found = _compiled(runtime, query, prior, polygon, z)
             if found is not None:
                 return found
     return _plain(runtime, query, time, prior, given)
@@ -502,10 +502,6 @@ def single_precision(belief: Floats) -> npt.NDArray[np.float32]:
         short = belief.astype(np.float32)
     short.setflags(write=False)
     return short
-
-
-def _near(z: Sequence[int]) -> bool:
-    return -REACH < z[0] < REACH and -REACH < z[1] < REACH
 
 
 def _largest(values: Floats, count: int) -> npt.NDArray[np.int64]:

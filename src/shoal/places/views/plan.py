@@ -373,11 +373,12 @@ def over_time(plan: Plan, horizons: Sequence[int] = HORIZONS) -> list[Horizon]:
         stream, released = stream.read(plan.task.query.states[place], rng=rng)
         outputs.append(released.z)
         told_so_far.append(released.loss_path)
+    found = []
     try:
-        named = {str(steps): steps for steps in horizons}
-        return [
-            _followed(plan, outputs[: named[name]]) for name in show.tracked([*named], "measuring")
-        ]
+        for steps in show.tracked([*map(str, horizons)], "measuring"):
+            told = sequence_leakage(plan, outputs[: int(steps)])
+            found.append(Horizon(int(steps), max(told.learned_joined), max(told.joined)))
+        return found
     except Refused:  # too many pairs of states: what the stream itself reports
         return [Horizon(steps, None, told_so_far[steps - 1]) for steps in horizons]
 
@@ -404,12 +405,6 @@ def _event_sentence(row: dict[str, Any]) -> str:
         f"(event_epsilon = {row['promised']:g} lets its odds change by at most "
         f"{show.odds(row['promised'])})."
     )
-
-
-def _followed(plan: Plan, outputs: list[Any]) -> Horizon:
-
-    found = sequence_leakage(plan, outputs)
-    return Horizon(len(outputs), max(found.learned_joined), max(found.joined))
 
 
 def _sentence(rows: list[Horizon], pair: str, *, sets: bool) -> str:

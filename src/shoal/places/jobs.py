@@ -252,14 +252,11 @@ def release_traces(
         traces = _in_slots(_whole(traces, refused), census, law, refused)
     traces.sort(key=lambda trace: -trace.length)
     places = np.where(census.values < 0, SKIPPED, place[census.values])
-    columns = _Columns(plan, census)
-    done: dict[int, int] = {trace.unit: 0 for trace in traces}
+    fleet = Fleet(plan, census, places, seed, charging, refused)
     for begin in range(0, len(traces), TOGETHER):
-        some = traces[begin : begin + TOGETHER]
-        _sail(some, census, places, columns, plan, seed, charging, refused)
-    for unit, steps in columns.steps_of.items():
-        done[unit] += steps
-    return columns.table(secure=seed is None), done, refused
+        fleet.sail(traces[begin : begin + TOGETHER])
+    done = {trace.unit: 0 for trace in traces} | fleet.columns.steps_of
+    return fleet.columns.table(secure=seed is None), done, refused
 
 
 def _whole(traces: list[Trace], refused: dict[int, str]) -> list[Trace]:
@@ -289,87 +286,86 @@ def _in_slots(
     return found
 
 
-def _sail(
-    traces: list[Trace],
-    census: Census,
-    places: Ints,
-    columns: _Columns,
-    plan: Plan,
-    seed: int | None,
-    charging: Charging | None,
-    refused: dict[int, str],
-) -> None:
-    """Step all streams together, from their first row to the last row of the longest."""
-    helm = Helm(plan)
-    states = {trace: helm.begin() for trace in traces}
-    system = SystemRng()
+class Fleet:
+    """Streams of a plan that are stepped together, and who of them was `refused`, with the reason.
 
-    def source(trace: Trace) -> Rng:
-        if seed is None:
-            return system
-        period = f"{census.periods[trace.unit]}/{trace.chain}"
-        return seeded_source(seed, plan, census.subjects[trace.unit], period)
+    `places` are the states of the census's rows, SKIPPED where there is none.
+    """
 
-    rngs = {trace: source(trace) for trace in traces}
-    for step in range(traces[0].length if traces else 0):
-        states = {trace: state for trace, state in states.items() if trace.length > step}
-        rows = {trace: trace.rows[step] for trace in states}
-        here = {t: SKIPPED if row == NO_ROW else int(places[row]) for t, row in rows.items()}
-        if charging is None:
-            for trace, state in states.items():
-                states[trace], shown = helm.step(state, here[trace], rngs[trace])
-                columns.add(step, trace, shown)
-            continue
-        settled = _charged(plan, helm, census, states, here, step, charging, refused)
-        states = {trace: states[trace] for trace in settled}
-        for trace, (offered, z) in settled.items():
-            states[trace], shown = helm.absorb(states[trace], offered, z)
-            columns.add(step, trace, shown)
+    def __init__(
+        self,
+        plan: Plan,
+        census: Census,
+        places: Ints,
+        seed: int | None,
+        charging: Charging | None,
+        refused: dict[int, str],
+    ) -> None:
+        self._plan, self._census, self._places = plan, census, places
+        self._seed, self._charging, self._refused = seed, charging, refused
+        self._helm, self._system = Helm(plan), SystemRng()
+        self.columns = _Columns(plan, census)
 
+    def sail(self, traces: list[Trace]) -> None:
+        """Step all streams, from their first row to the last row of the longest."""
+        states = {trace: self._helm.begin() for trace in traces}
+        rngs = {trace: self._source(trace) for trace in traces}
+        for step in range(traces[0].length if traces else 0):
+            states = {trace: state for trace, state in states.items() if trace.length > step}
+            rows = {trace: trace.rows[step] for trace in states}
+            here = {t: SKIPPED if r == NO_ROW else int(self._places[r]) for t, r in rows.items()}
+            if self._charging is None:
+                for trace, state in states.items():
+                    states[trace], shown = self._helm.step(state, here[trace], rngs[trace])
+                    self.columns.add(step, trace, shown)
+                continue
+            settled = self._charged(states, here, step, self._charging)
+            states = {trace: states[trace] for trace in settled}
+            for trace, (offered, z) in settled.items():
+                states[trace], shown = self._helm.absorb(states[trace], offered, z)
+                self.columns.add(step, trace, shown)
 
-def _charged(
-    plan: Plan,
-    helm: Helm,
-    census: Census,
-    states: Mapping[Trace, Standing],
-    here: Mapping[Trace, int],
-    step: int,
-    charging: Charging,
-    refused: dict[int, str],
-) -> dict[Trace, tuple[Any, tuple[int, ...] | None]]:
-    """Who may go on, with the output of the step as the ledger stored it; None: nothing drawn."""
-    system = SystemRng()
-    offers = {t: helm.offer(state, read=here[t] != SKIPPED) for t, state in states.items()}
-    noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
-    asked = list(noises)
-    charges = [_charge(plan, census, trace, step, charging, noises[trace]) for trace in asked]
+    def _source(self, trace: Trace) -> Rng:
+        if self._seed is None:
+            return self._system
+        subject, period = self._census.subjects[trace.unit], self._census.periods[trace.unit]
+        return seeded_source(self._seed, self._plan, subject, f"{period}/{trace.chain}")
 
-    def sample(some: list[int]) -> list[Release]:
-        drawn = [asked[at] for at in some]
-        return [output(plan, noises[t].law.draw(here[t], system)) for t in drawn]
+    def _charged(
+        self,
+        states: Mapping[Trace, Standing],
+        here: Mapping[Trace, int],
+        step: int,
+        charging: Charging,
+    ) -> dict[Trace, tuple[Any, tuple[int, ...] | None]]:
+        """Who may go on, with the output of the step as the ledger stored it; None: none drawn."""
+        offers = {t: self._helm.offer(s, read=here[t] != SKIPPED) for t, s in states.items()}
+        noises = {trace: noise for trace, (noise, _) in offers.items() if noise is not None}
+        asked = list(noises)
+        charges = [self._charge(trace, step, charging, noise) for trace, noise in noises.items()]
 
-    outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(states)
-    for trace, outcome in zip(
-        asked, charging.ledger.settle_all(charges, sample) if asked else [], strict=True
-    ):
-        if isinstance(outcome, BudgetError):
-            refused[trace.unit] = OVER_LIMIT if isinstance(outcome, OverBudget) else NOT_ADDED
-            del outputs[trace]
-        else:
-            outputs[trace] = outcome.answer.multiples
-    return {trace: (offers[trace][1], z) for trace, z in outputs.items()}
+        def sample(some: list[int]) -> list[Release]:
+            drawn = [(noises[asked[at]].law, here[asked[at]]) for at in some]
+            return [output(self._plan, law.draw(at, self._system)) for law, at in drawn]
 
+        outputs: dict[Trace, tuple[int, ...] | None] = dict.fromkeys(states)
+        settled = charging.ledger.settle_all(charges, sample) if asked else []
+        for trace, outcome in zip(asked, settled, strict=True):
+            if isinstance(outcome, BudgetError):
+                over = isinstance(outcome, OverBudget)
+                self._refused[trace.unit] = OVER_LIMIT if over else NOT_ADDED
+                del outputs[trace]
+            else:
+                outputs[trace] = outcome.answer.multiples
+        return {trace: (offers[trace][1], z) for trace, z in outputs.items()}
 
-def _charge(
-    plan: Plan, census: Census, trace: Trace, step: int, charging: Charging, noise: StepNoise
-) -> Charge:
-    """The charge of a step; where events are watched under the one key a step has for everybody."""
-    subject, period = census.subjects[trace.unit], census.periods[trace.unit]
-    charge = charging.charge(plan, subject, period, trace.chain, step)
-    key = charge.key
-    if machine_of(plan).watch is not None:
-        key = step_key(subject, charge.period, plan, step)
-    return replace(charge, eta=noise.eta, key=key)
+    def _charge(self, trace: Trace, step: int, charging: Charging, noise: StepNoise) -> Charge:
+        """The charge of a step; where events are watched, under its one key for everybody."""
+        subject, period = self._census.subjects[trace.unit], self._census.periods[trace.unit]
+        charge = charging.charge(self._plan, subject, period, trace.chain, step)
+        watched = machine_of(self._plan).watch is not None
+        key = step_key(subject, charge.period, self._plan, step) if watched else charge.key
+        return replace(charge, eta=noise.eta, key=key)
 
 
 class _Columns:

@@ -17,9 +17,8 @@ from scipy.optimize import linprog
 from shoal.contexts.day import DayChain
 from shoal.contexts.online import OnlineMask
 from shoal.events.event import TimeEvent, at_least, visit
-from shoal.events.filter import Program, slot_program
+from shoal.events.filter import Program, maximise, slot_program
 from shoal.events.secrets import Events
-from shoal.events.simplex import maximise
 from shoal.noise.primitives import SeededRng
 
 WEEK = 672  # quarters of an hour

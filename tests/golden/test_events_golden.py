@@ -14,11 +14,9 @@ import pytest
 
 import shoal
 from shoal.contexts.checks.online import mean_releases
-from shoal.events.automaton import compile_events
-from shoal.events.bounds import program_of
+from shoal.events.automaton import compile_events, law_of, priors
 from shoal.events.cuts import future_of, improved
-from shoal.events.filter import GRAIN, Bound, Program, track_of
-from shoal.events.law import law_of, priors
+from shoal.events.filter import GRAIN, Bound, Program, program_of, track_of
 from tests.event_oracle import worded
 
 STORED = json.loads((Path(__file__).parent / "data" / "events.json").read_text())

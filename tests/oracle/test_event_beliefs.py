@@ -14,7 +14,7 @@ from shoal.contexts.audit.tables import FINE, OneWord
 from shoal.contexts.audit.witness import hide_chance
 from shoal.contexts.stream import advance
 from shoal.core.plan import Plan
-from shoal.events.law import law_of
+from shoal.events.automaton import law_of
 from tests.event_oracle import happens as said, paths, random_chain, random_event
 
 CHECKS = (

@@ -27,9 +27,8 @@ from shoal.chains.walk import Powers
 from shoal.contexts.checks.task import days_of
 from shoal.contexts.search import memory, missing
 from shoal.core.plan import Additive
-from shoal.events.bounds import program_of
-from shoal.events.filter import TrackSums
-from shoal.events.law import law_of
+from shoal.events.automaton import law_of
+from shoal.events.filter import TrackSums, program_of
 from shoal.events.secrets import Events
 from shoal.noise.primitives import round_up
 from shoal.places.events import Carried

@@ -17,11 +17,9 @@ import pytest
 import shoal
 from shoal.contexts.online import OnlineMask
 from shoal.core.charge import SystemRng
-from shoal.events.automaton import compile_events
-from shoal.events.bounds import program_of
+from shoal.events.automaton import compile_events, law_of, possible
 from shoal.events.cuts import future_of, improved
-from shoal.events.filter import GRAIN, Program
-from shoal.events.law import law_of, possible
+from shoal.events.filter import GRAIN, Program, program_of
 from shoal.events.secrets import Events
 from tests.event_oracle import happens, paths, random_chain, random_event
 

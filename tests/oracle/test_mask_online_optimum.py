@@ -16,11 +16,10 @@ from scipy.sparse import coo_array
 
 import shoal
 from shoal.contexts.checks.online import mean_releases
-from shoal.events.bounds import program_of
+from shoal.events.automaton import law_of
 from shoal.events.cuts import future_of, improved
 from shoal.events.event import TimeEvent
-from shoal.events.law import law_of
-from shoal.events.simplex import maximise
+from shoal.events.filter import maximise, program_of
 from tests.event_oracle import happens, paths, random_chain, random_event
 
 Path = tuple[int, ...]

@@ -10,9 +10,8 @@ import pytest
 
 import shoal
 from shoal.core.errors import InputError
-from shoal.events.automaton import compile_events
+from shoal.events.automaton import beliefs, compile_events, law_of, possible, priors, reached
 from shoal.events.event import TimeEvent
-from shoal.events.law import beliefs, law_of, possible, priors, reached
 from shoal.events.window import SlotClock, window
 from tests.event_oracle import happens, paths, random_chain, random_event
 

@@ -16,8 +16,7 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import Model, Query, Secrets, as_events, each_entry
 from shoal.core.walk import Walk
-from shoal.events.automaton import Automaton, compile_events
-from shoal.events.law import PathLaw, law_of, priors
+from shoal.events.automaton import Automaton, PathLaw, compile_events, law_of, priors
 from shoal.networks.table import JointTable
 
 SHORT = (1, 2, 3, 5, 8, 12)  # short data tells more about one entry, long data brings the rest

@@ -23,9 +23,8 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Plan
 from shoal.core.records import Sequences, label
 from shoal.core.task import AnswerLaws, Law, Query, Secrets, as_events
-from shoal.events.automaton import Automaton, compile_events
+from shoal.events.automaton import Automaton, compile_events, law_of
 from shoal.events.filter import GRAIN
-from shoal.events.law import law_of
 from shoal.events.secrets import Events
 
 LARGEST = 2e7  # masses of one slot: automaton, memory, context, sum

@@ -15,10 +15,9 @@ from shoal.contexts.machine import Mask
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Value, locked
 from shoal.core.errors import InputError
-from shoal.events.bounds import program_of
+from shoal.events.automaton import law_of
 from shoal.events.cuts import future_of
-from shoal.events.filter import GRAIN, Held, Program, chances
-from shoal.events.law import law_of
+from shoal.events.filter import GRAIN, Held, Program, chances, program_of
 from shoal.events.secrets import Events
 
 WORD = (1 << 32) - 1

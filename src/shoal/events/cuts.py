@@ -14,9 +14,8 @@ import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
-from shoal.events.filter import Held, Program, chances, slot_program
-from shoal.events.law import began, moved
-from shoal.events.simplex import maximise
+from shoal.events.automaton import began, moved
+from shoal.events.filter import Held, Program, chances, maximise, slot_program
 
 # of the unconditional law in sampled ones, in turn: much for cuts that are tight off the path,
 # little for cuts that are tight on it, where values have kinks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shoal.core.codec import Value
 from shoal.core.errors import InputError
@@ -32,8 +32,7 @@ class TimeEvent(Value):
 
     def prior(self, model: Any, *, length: int | None = None) -> float:
         """P(E) under `model`: a chain, or a day; `length` where the model does not fix it."""
-        from shoal.events.automaton import compile_events
-        from shoal.events.law import law_of, priors
+        from shoal.events.automaton import compile_events, law_of, priors
 
         law = law_of(model, length=length)
         return float(priors(compile_events((self,), law), law)[0])
@@ -52,18 +51,23 @@ class TimeEvent(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AtLeast(TimeEvent):
-    """X_t is one of `named` at `times` slots or more of the window; once is a visit."""
-
+class _Counted(TimeEvent):
     named: tuple[str, ...]
     times: int = 1
     between: Between = None
 
     def __post_init__(self) -> None:
-        _settle(self, "times")
+        object.__setattr__(self, "named", _named(self.named))
+        object.__setattr__(self, "times", whole(self.times, "times"))
+        object.__setattr__(self, "between", checked_between(self.between))
 
     def states(self) -> frozenset[str]:
         return frozenset(self.named)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtLeast(_Counted):
+    """X_t is one of `named` at `times` slots or more of the window; once is a visit."""
 
     def describe(self) -> str:
         often = "" if self.times == 1 else f" in {self.times} slots or more"
@@ -71,18 +75,8 @@ class AtLeast(TimeEvent):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stay(TimeEvent):
+class Stay(_Counted):
     """X_t is one of `named` in `times` slots of the window without a break."""
-
-    named: tuple[str, ...]
-    times: int
-    between: Between = None
-
-    def __post_init__(self) -> None:
-        _settle(self, "times")
-
-    def states(self) -> frozenset[str]:
-        return frozenset(self.named)
 
     def describe(self) -> str:
         return f"at {_either(self.named)} for {self.times} slots on end{window_words(self.between)}"
@@ -111,10 +105,9 @@ class InOrder(TimeEvent):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AllOf(TimeEvent):
-    """Every one of several events."""
-
+class _Several(TimeEvent):
     events: tuple[TimeEvent, ...]
+    word: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(map(_event, self.events)))
@@ -123,23 +116,21 @@ class AllOf(TimeEvent):
         return self.events
 
     def describe(self) -> str:
-        return " and ".join(_bracketed(event) for event in self.events)
+        return f" {self.word} ".join(_bracketed(event) for event in self.events)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnyOf(TimeEvent):
+class AllOf(_Several):
+    """Every one of several events."""
+
+    word: ClassVar[str] = "and"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnyOf(_Several):
     """One or more of several events."""
 
-    events: tuple[TimeEvent, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "events", tuple(map(_event, self.events)))
-
-    def parts(self) -> tuple[TimeEvent, ...]:
-        return self.events
-
-    def describe(self) -> str:
-        return " or ".join(_bracketed(event) for event in self.events)
+    word: ClassVar[str] = "or"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,12 +172,6 @@ def sequence(*stages: Any, between: Between = None) -> InOrder:
     return InOrder(tuple(_named(stage) for stage in stages), between)
 
 
-def _settle(event: AtLeast | Stay, field: str) -> None:
-    object.__setattr__(event, "named", _named(event.named))
-    object.__setattr__(event, "times", whole(event.times, field))
-    object.__setattr__(event, "between", checked_between(event.between))
-
-
 def _named(states: Any) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(labels(states)))
     if not names:
@@ -202,7 +187,7 @@ def _event(value: object) -> TimeEvent:
     return value
 
 
-def _parts(event: TimeEvent, kind: type[AllOf] | type[AnyOf]) -> tuple[TimeEvent, ...]:
+def _parts(event: TimeEvent, kind: type[_Several]) -> tuple[TimeEvent, ...]:
     return event.parts() if isinstance(event, kind) else (event,)
 
 
@@ -213,4 +198,4 @@ def _either(names: tuple[str, ...]) -> str:
 
 def _bracketed(event: TimeEvent) -> str:
     words = event.describe()
-    return f"({words})" if isinstance(event, AllOf | AnyOf) else words
+    return f"({words})" if isinstance(event, _Several) else words

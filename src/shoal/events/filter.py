@@ -6,17 +6,18 @@ slot and after every history of outputs, no output moves a belief beyond its bou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.core.codec import Bools, Floats, Ints, Value, locked
 from shoal.core.errors import InputError
-from shoal.events.automaton import Automaton
-from shoal.events.law import PathLaw, beliefs
-from shoal.events.simplex import maximise
+from shoal.events.automaton import Automaton, PathLaw, beliefs, compile_events, priors
+from shoal.events.secrets import Events
 
 KAPPA = 2.0**-12  # least chance of silence: no output of the machine then has probability 0
 GRAIN = 2.0**-32  # probabilities of showing are multiples of it
@@ -78,28 +79,23 @@ class Held(Value):
 def track_of(
     law: PathLaw, automaton: Automaton, bounds: Sequence[Bound], shows: Ints | None = None
 ) -> LawTrack:
-    """The weights of every bound at every slot; `automaton` is over what is shown."""
+    """The weights of every bound at every slot; `automaton` is over states of the law."""
     contexts = np.arange(len(law.states)) if shows is None else shows
-    lifted = Automaton(tuple(step[:, contexts] for step in automaton.steps), automaton.accept)
     size = sum(automaton.sizes) * len(contexts) * 2 * len(bounds)
     if size > LARGEST:
         raise InputError(
             f"the events and the model need {size:.1e} numbers together, more than {LARGEST:.0e}; "
             "use fewer slots or events, shorter windows, or memory='none'"
         )
+    sides = np.array([(b.over, b.under) for b in bounds], dtype=np.float64).reshape(-1, 2)
+    first, second = np.where(np.isnan(sides), -1, sides).astype(np.int64).T  # the last is certain
+    factors = np.array([b.factor for b in bounds])[:, None, None]
     over, under = [], []
-    for chance in beliefs(lifted, law):
-        shape = (len(bounds), *chance.shape[1:])
-        sure = np.ones(shape[1:])
-        sides = [(_weight(chance, b.over, sure), _weight(chance, b.under, sure)) for b in bounds]
-        over.append(np.array([one for one, _ in sides]).reshape(shape))
-        factors = [b.factor * one for b, (_, one) in zip(bounds, sides, strict=True)]
-        under.append(np.array(factors).reshape(shape))
-    return LawTrack(law, contexts, lifted, tuple(over), tuple(under))
-
-
-def _weight(chance: Floats, event: int | None, sure: Floats) -> Floats:
-    return sure if event is None else np.asarray(chance[event])
+    for chance in beliefs(automaton, law):
+        known = np.concatenate([chance, np.ones((1, *chance.shape[1:]))])
+        over.append(known[first])
+        under.append(factors * known[second])
+    return LawTrack(law, contexts, automaton, tuple(over), tuple(under))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,34 +188,31 @@ class Program:
         return tuple(found)
 
     def table(self, track: LawTrack, held: Held, slot: int) -> TrackSums:
-        count = self.memory.sizes[slot + 1] * self.size
-        place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
-
-        def gathered(weights: Floats) -> Floats:
-            return _sums(place, weights, count)
-
+        """What the belief of a track comes to at each (memory, context) of a slot."""
         q = held.pairs[:, 0]
         over, under = track.over[slot][:, q], track.under[slot][:, q]
-        shape = (len(over), self.memory.sizes[slot + 1], self.size)
         ahead = (self.slots - slot) * (len(track.shows) + 2)
         rounds = held.rounds + ahead + held.mass.size + 8
+        support = held.support.astype(np.float64)
         return TrackSums(
-            mass=gathered(held.mass).reshape(-1, self.size),
-            over=np.array([gathered(w * held.mass) for w in over]).reshape(shape),
-            under=np.array([gathered(w * held.mass) for w in under]).reshape(shape),
-            possible=gathered(held.support.astype(np.float64)).reshape(-1, self.size) > 0,
+            mass=self._gathered(track, held, slot, held.mass[None])[0],
+            over=self._gathered(track, held, slot, over * held.mass),
+            under=self._gathered(track, held, slot, under * held.mass),
+            possible=self._gathered(track, held, slot, support[None])[0] > 0,
             slack=1.01 * rounds * 2.0**-53,
             lost=held.lost * max(1.0, float(over.max(initial=0)), float(under.max(initial=0))),
         )
 
     def worth(self, held: Held, future: Floats, slot: int) -> Floats:
         """(cuts, m, x): what can still be shown after the slot, weighted with the belief."""
-        track = self.tracks[0]
-        count = self.memory.sizes[slot + 1] * self.size
-        place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
         weights = future[:, held.pairs[:, 0]] * held.mass
-        rows = [_sums(place, one, count) for one in weights]
-        return np.array(rows).reshape(len(rows), -1, self.size)
+        return self._gathered(self.tracks[0], held, slot, weights)
+
+    def _gathered(self, track: LawTrack, held: Held, slot: int, weights: Floats) -> Floats:
+        """Weights (…, k, state) added up by memory and context."""
+        shape = (len(weights), self.memory.sizes[slot + 1], self.size)
+        place = (held.pairs[:, [1]] * self.size + track.shows[None, :]).ravel()
+        return np.array([_sums(place, one, shape[1] * shape[2]) for one in weights]).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,3 +376,124 @@ def chances(program: Program, held: Sequence[Held], codes: Ints) -> Floats:
     shown = one.mass * (codes * GRAIN)[one.pairs[:, 1]][:, track.shows]
     each = np.bincount(track.shows, shown.sum(axis=0), program.size)
     return np.append(each, max(0.0, 1.0 - float(each.sum())))
+
+
+# From events and an amount to the program that keeps every belief within bounds.
+
+
+def program_of(
+    laws: Sequence[PathLaw],
+    secrets: Events,
+    amount: Fraction,
+    *,
+    memory: str = "events",
+    mixture: Sequence[float] = (),
+) -> Program:
+    """The program of `secrets` at `amount` under every law, and under their mixture if weighted.
+
+    With memory "events" the machine sees where the joint automaton of all events stands; with
+    "none" only the context, and there is one filter per event, so that their sizes add.
+    """
+    pairs = list(zip((event for event, _ in secrets.pairs), secrets.against(), strict=True))
+    groups = [pairs] if memory == "events" else [[pair] for pair in pairs]
+    size, length = len(laws[0].states), laws[0].length
+    tracks, joint = [], None
+    for group in groups:
+        joint = compile_events([event for pair in group for event in pair], laws[0])
+        for law, shows in _members(laws, mixture):
+            lifted = Automaton(tuple(step[:, shows] for step in joint.steps), joint.accept)
+            likely = priors(lifted, law)
+            bounds = [
+                bound
+                for i in range(len(group))
+                for bound in _bounds(secrets.change, 2 * i, likely, float(amount), law)
+            ]
+            tracks.append(track_of(law, lifted, bounds, shows))
+    blank = Automaton((np.zeros((1, size), np.int64),) * length, np.zeros((1, 0), np.bool_))
+    seen = joint if memory == "events" and joint is not None else blank
+    return Program(size, tuple(tracks), seen)
+
+
+def _members(laws: Sequence[PathLaw], mixture: Sequence[float]) -> list[tuple[PathLaw, Ints]]:
+    """Every law with what its states show; and the law that first draws which of them it is.
+
+    Bounds under each member do not cover an adversary who is unsure which holds (priors .1 and .5,
+    an output that names the member: no rise under either, .3 to .5 under the mixture).
+    """
+    size = len(laws[0].states)
+    own: Ints = np.arange(size)
+    found = [(law, own) for law in laws]
+    if not len(mixture):
+        return found
+
+    def matrix(slot: int) -> Floats:
+        blocks = np.zeros((len(laws) * size,) * 2)
+        for i, law in enumerate(laws):
+            place = slice(i * size, (i + 1) * size)
+            blocks[place, place] = law.matrix(slot)
+        return blocks
+
+    share = np.asarray(mixture, dtype=np.float64) / np.sum(mixture)
+    initial = np.concatenate([w * law.initial for w, law in zip(share, laws, strict=True)])
+    names = tuple(f"{i}: {name}" for i, law in enumerate(laws) for name in law.states)
+    mixed = PathLaw(names, initial, matrix, laws[0].length, laws[0].clock)
+    return [*found, (mixed, np.tile(own, len(laws)))]
+
+
+def _bounds(change: str, place: int, chances: Floats, amount: float, law: PathLaw) -> list[Bound]:
+    """The bounds on the events `place` (E) and `place + 1` (E'), rounded against the promise."""
+    error = 2.0**-52 * (law.length * (len(law.states) + 2) + 8)
+    event, other = float(chances[place]), float(chances[place + 1])
+    if change == "odds":
+        if event <= 0 or other <= 0:
+            raise InputError(
+                "an event, or what it is hidden against, is too unlikely for a double under the "
+                "model; leave it out"
+            )
+        factor = math.exp(amount) * (1 - 2 * error)
+        return [
+            Bound(place, place + 1, factor * event / other),
+            Bound(place + 1, place, factor * other / event),
+        ]
+    most = event * (1 - error) + amount * (1 - error)
+    least = event * (1 + error) - amount * (1 - error)
+    found = [Bound(place, None, most)] if most < 1 else []
+    if change == "rise-and-fall" and least > 0:
+        found.append(Bound(None, place, (1 - error) / least))
+    return found
+
+
+# A simplex for tiny programs that start at a feasible point, and whose every iterate is one.
+
+
+PIVOTS = 20  # times the number of rows and columns: what random programs need is about one
+
+
+class Solved(NamedTuple):
+    """A feasible point, its value, and a multiplier for each row."""
+
+    point: Floats
+    value: float
+    multipliers: Floats
+    optimal: bool
+
+
+def maximise(gain: Floats, rows: Floats, limits: Floats, most: Floats) -> Solved:
+    """max gain·x over rows·x ≤ limits, 0 ≤ x ≤ most, for limits ≥ 0, so that x = 0 is feasible.
+
+    A tableau with bounds on the variables (`kernels`); the column of largest gain enters, and after
+    a run of pivots without gain the first one does (Bland), so that it ends. Stopped early it
+    returns the feasible point it has come to. Up to rounding: whoever needs a row kept checks it.
+    Rows are to be scaled to about 1.
+    """
+    from shoal.events.kernels import pivoted
+
+    count, size = rows.shape
+    point, multipliers = np.zeros(size), np.zeros(count)
+    table = np.array(rows, dtype=np.float64, order="C")
+    values, reduced = np.maximum(limits, 0.0), np.array(gain, dtype=np.float64)
+    bounds = np.concatenate([most, np.full(count, np.inf)])
+    optimal = pivoted(
+        table, values, reduced, bounds, point, multipliers, PIVOTS * (count + size + 1)
+    )
+    return Solved(point, float(gain @ point), multipliers, bool(optimal))

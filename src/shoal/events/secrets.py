@@ -10,9 +10,8 @@ import numpy as np
 from shoal.core.codec import Value
 from shoal.core.errors import DataError, InputError
 from shoal.core.task import Model
-from shoal.events.automaton import Automaton, compile_events
+from shoal.events.automaton import Automaton, PathLaw, compile_events, law_of, possible
 from shoal.events.event import NotOf, TimeEvent
-from shoal.events.law import PathLaw, law_of, possible
 
 CHANGES = ("odds", "rise", "rise-and-fall")
 MEMORIES = ("events", "none")

@@ -23,7 +23,7 @@ from shoal.core.charge import Ledger, SystemRng
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.registry import dumps, loads
-from shoal.events.law import PathLaw
+from shoal.events.automaton import PathLaw
 from shoal.events.window import SlotClock
 from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine

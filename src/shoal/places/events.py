@@ -21,10 +21,8 @@ from shoal.core.codec import Bools, Floats, Ints, Value
 from shoal.core.errors import InputError, PromiseBroken
 from shoal.core.plan import Plan
 from shoal.core.progress import in_time
-from shoal.events.automaton import Automaton, compile_events
-from shoal.events.bounds import program_of
-from shoal.events.filter import Held, Program, TrackSums, conditioned
-from shoal.events.law import PathLaw, began, beliefs, moved, priors
+from shoal.events.automaton import Automaton, PathLaw, began, beliefs, compile_events, moved, priors
+from shoal.events.filter import Held, Program, TrackSums, conditioned, program_of
 from shoal.events.secrets import Events
 from shoal.noise.graph_exponential import GraphExponential
 from shoal.noise.knorm import LatticeKNorm

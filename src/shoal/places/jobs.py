@@ -19,8 +19,8 @@ from shoal.core.charge import Charge, Rng, SystemRng
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
+from shoal.events.automaton import PathLaw
 from shoal.events.filter import Held
-from shoal.events.law import PathLaw
 from shoal.jobs.census import Census
 from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitting, seeded_source
 from shoal.jobs.inputs import Layout

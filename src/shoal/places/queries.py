@@ -18,7 +18,7 @@ from shoal.core.numbers import Number, common_step, exact, positive, significant
 from shoal.core.records import Sequences, checked_states, label, sequences
 from shoal.core.task import Model
 from shoal.events.event import AtLeast, InOrder, Stay, TimeEvent
-from shoal.events.law import PathLaw, law_of
+from shoal.events.automaton import PathLaw, law_of
 from shoal.events.secrets import Events
 from shoal.events.window import SlotClock
 from shoal.geometry.span import POINT_LIMIT

@@ -26,9 +26,8 @@ from shoal.audit.result import Finding, Witness
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import Refused
 from shoal.core.walk import Walk
-from shoal.events.automaton import Automaton, compile_events
+from shoal.events.automaton import Automaton, PathLaw, compile_events
 from shoal.events.event import TimeEvent
-from shoal.events.law import PathLaw
 from shoal.events.secrets import Events
 from shoal.noise.laplace import is_zero_sum
 

@@ -18,9 +18,8 @@ from shoal.chains.lift.step import EntryMetric
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import LiftedModel, Query, ScaleFound
-from shoal.events.automaton import compile_events
+from shoal.events.automaton import PathLaw, compile_events
 from shoal.events.event import TimeEvent
-from shoal.events.law import PathLaw
 from shoal.events.secrets import Events
 
 CLOSE = 1e-5  # of the largest eta: how near to it a search comes

@@ -28,10 +28,9 @@ from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
 from shoal.core.task import Secrets, as_events
-from shoal.events.automaton import compile_events
+from shoal.events.automaton import PathLaw, beliefs, compile_events, law_of
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
 from shoal.events.filter import GRAIN, Held, chances
-from shoal.events.law import PathLaw, beliefs, law_of
 from shoal.events.secrets import Events
 from shoal.events.window import window
 from shoal.noise.primitives import SeededRng

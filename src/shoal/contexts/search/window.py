@@ -37,7 +37,7 @@ from shoal.contexts.search.memory import (
 from shoal.contexts.search.pacing import Effort
 from shoal.contexts.search.program import SegmentProgram
 from shoal.core.codec import Bools, Floats, Ints
-from shoal.events.simplex import maximise
+from shoal.events.filter import maximise
 
 MOST_NODES = 1500  # (slot, history, state) nodes of one program
 NODES = (MOST_NODES, 700, 300, 140)

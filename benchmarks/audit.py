@@ -32,7 +32,7 @@ from shoal.audit.exact import audit, audit_noise
 from shoal.chains.exact.sums import chain_sum
 from shoal.chains.exact.whole import whole_loss
 from shoal.chains.model import MarkovChain
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry

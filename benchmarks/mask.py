@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, SegmentMask
 from shoal.contexts.search.adaptive import (
-    adaptive,
     next_releases,
     occurring,
     search,
@@ -119,7 +118,7 @@ def timed(work: Callable[[], Any], runs: int = 1) -> tuple[Any, float]:
 
 def speed() -> None:
     warm = dense(3, 4, 1, 0.1)
-    adaptive(warm, 0.1, baseline=greedy(warm, prior_order(warm), TENTHS), work=1e5)
+    occurring(warm, search(warm, 0.1, baseline=greedy(warm, prior_order(warm), TENTHS), work=1e5))
     memoryless_rise(warm, np.ones((4, 3)))
     private(warm, np.ones((4, 3)))  # what is loaded or compiled on first use is not timed
     day = dense(19, 96, 1, 0.1)
@@ -142,7 +141,7 @@ def speed() -> None:
     assert verdict == same
     ratio = f"plain {plain:.2f} s: ratio {plain / ours:.0f}"
     print(f"check, {int((wide < 1).sum()):4} states open  {ours:8.4f} s   {ratio}")
-    found, ours = timed(lambda: adaptive(day, 0.1, baseline=hidden, work=1e10))
+    found, ours = timed(lambda: occurring(day, search(day, 0.1, baseline=hidden, work=1e10)))
     share = released_fraction(day, hidden) / day.slots
     print(f"adaptive n=19 T=96        {ours:8.2f} s   shows {found.expected / 96:.3f}")
     print(f"                          greedy shows {share:.3f} of the slots")
@@ -150,12 +149,14 @@ def speed() -> None:
 
 def long_days() -> None:
     day = dense(19, 288, 1, 0.1)
-    found, ours = timed(lambda: adaptive(day, 0.1, work=1e9))
+    found, ours = timed(lambda: occurring(day, search(day, 0.1, work=1e9)))
     print(f"adaptive n=19 T=288       {ours:8.1f} s   shows {found.expected / 288:.3f}")
     size = sum(codes.nbytes for codes in found.hidden.values()) / 1e6
     print(f"                          plan {size:.0f} MB, {len(found.hidden)} tables")
     full = {
-        (t, j): np.zeros((287 - t, 40), dtype=np.uint16) for t in range(-1, 288) for j in range(40)
+        (t, j): np.zeros((287 - t, 40), dtype=np.uint16)
+        for t in range(-1, 288)
+        for j in range(40 if t >= 0 else 1)
     }
     body = SegmentMask.of(tuple(map(str, range(40))), 288, full)
     print(f"largest plan n=40 T=288   {body.codes.nbytes / 1e6:8.0f} MB  (every release open)")
@@ -179,7 +180,7 @@ def releases(count: int) -> None:
         simple = simulatable_segments(day, next_releases(day)).expected
         hybrid += max(simple, released_fraction(day, baseline))
         policies = search(day, delta, baseline=baseline, work=1e9)
-        found += adaptive(day, delta, baseline=baseline, work=1e9).expected
+        found += occurring(day, search(day, delta, baseline=baseline, work=1e9)).expected
         if day.slots <= 8:
             best += windowed(day, delta, policies, programs=10**6, nodes=300).expected
     each = (time.process_time() - begun) / count

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.contexts.attack import Output, between, suppression_after
 from shoal.contexts.checks.task import arrays, machine_states
 from shoal.contexts.machine import HistoryMask
-from shoal.contexts.search.adaptive import START
+from shoal.contexts.search.beliefs import START
 from shoal.core.codec import Floats, Ints
 from shoal.core.plan import Plan
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.contexts.attack import attack_contexts, run as run_day
 from shoal.contexts.audit.events import event_beliefs
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from shoal.contexts.attack import run as outputs
-from shoal.contexts.checks.choice import masks
+from shoal.contexts.checks.rows import masks
 from shoal.contexts.checks.task import members_in
 from shoal.contexts.day import likeliest_smoothing
 from shoal.contexts.machine import SegmentMask

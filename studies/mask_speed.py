@@ -7,7 +7,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Any
 
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable
 from shoal.contexts.secrets import SensitiveContexts

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from shoal.contexts.attack import run
-from shoal.contexts.checks.choice import masks
+from shoal.contexts.checks.rows import masks
 from shoal.contexts.checks.task import parts
 from shoal.contexts.day import DayChain, fit_day
 from shoal.contexts.secrets import SensitiveContexts

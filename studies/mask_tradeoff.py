@@ -6,7 +6,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.secrets import SensitiveContexts, for_set_labels
 from studies.mask_study import choose_sensitive, expected_shares, halves
 from studies.mask_traces import NOTHING, Person, generated, people

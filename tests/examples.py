@@ -17,8 +17,8 @@ from shoal.additive.queries import ExternalQuery, RunningStream, count, histogra
 from shoal.chains.closeness import Closeness
 from shoal.chains.fit import PrivateFit
 from shoal.chains.model import MarkovChain
-from shoal.contexts.given import DayGiven
 from shoal.contexts.machine import LiveSimulatable
+from shoal.contexts.online import DayGiven
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream
 from shoal.core import charge

@@ -89,5 +89,8 @@ def test_a_stored_stream_does_not_go_back_to_an_earlier_date(spec: Path) -> None
         return streamed([{"t": time, "context": "home"}], "--clock", "t", "--state", "s.json")
 
     assert at("2024-03-05T09:00").exit_code == 0
-    assert "day is '2024-03-04', which was left for '2024-03-05'" in at("2024-03-04T09:00").stderr
+    assert (
+        "day is '2024-03-04', which does not come after '2024-03-05'"
+        in at("2024-03-04T09:00").stderr
+    )
     assert at("2024-03-06T09:00").exit_code == 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.contexts.checks.online import mean_releases
+from shoal.contexts.online import mean_releases
 from shoal.events.automaton import compile_events, law_of, priors
 from shoal.events.cuts import future_of, improved
 from shoal.events.filter import GRAIN, Bound, Program, program_of, track_of

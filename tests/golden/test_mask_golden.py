@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from shoal.contexts.search.adaptive import (
-    adaptive,
     next_releases,
+    occurring,
     search,
     segments_rise,
     simulatable_segments,
@@ -111,7 +111,7 @@ def test_greedy_and_simulatable_utilities(found: dict[str, Any]) -> None:
 def test_the_adaptive_check_lies_between_the_hybrid_and_the_optimum(found: dict[str, Any]) -> None:
     day = stored_day(found)
     baseline = greedy(day, prior_order(day), TENTHS)
-    segments = adaptive(day, found["delta"], baseline=baseline, work=1e7)
+    segments = occurring(day, search(day, found["delta"], baseline=baseline, work=1e7))
     step = day.slots * day.size / 65536  # the baseline is rounded to 16 bits
     assert segments.expected >= found["hybrid_utility"] - step
     optimum = found.get("optimum_all_mechanisms", found["upper_bound_trivial"])
@@ -174,7 +174,7 @@ def test_example_4_simulatable_beats_every_probabilistic_vector() -> None:
     reached = [released_fraction(day, greedy(day, order, TENTHS)) for order in orders(day, 12)]
     assert max(reached) == pytest.approx(7 / 3)
     assert reached[0] == pytest.approx(2)  # prior order is a trap here
-    assert adaptive(day, 1 / 3, work=1e7).expected == pytest.approx(8 / 3)
+    assert occurring(day, search(day, 1 / 3, work=1e7)).expected == pytest.approx(8 / 3)
 
 
 def test_example_6_protection_from_the_strong_does_not_protect_from_the_weak() -> None:

@@ -14,11 +14,10 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
-from shoal.contexts.audit.witness import hide_chance
-from shoal.contexts.checks import search_budget
+from shoal.contexts.audit.tables import hide_chance
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
-from shoal.contexts.search import window
+from shoal.contexts.search import pacing, window
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import Refused
 from shoal.core.plan import Machine, Plan
@@ -105,7 +104,7 @@ def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch
     for _ in range(wanted):
         delta = Fraction(int(rng.integers(1, 10)), 20)
         task = random_task(rng, long=True)
-        with search_budget.time_limit(Fraction(1, 50), row, clock=None):
+        with pacing.time_limit(Fraction(1, 50), row, clock=None):
             plan = MECHANISMS[row].calibrate(task, delta)
         found = audit(plan)
         assert found.exact

@@ -18,18 +18,17 @@ from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.audit.facts import watched
 from shoal.contexts.audit.rise import highest_rise
 from shoal.contexts.audit.sweep import followed
-from shoal.contexts.audit.tables import tables_of
-from shoal.contexts.audit.witness import told
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.audit.tables import tables_of, told
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
 from shoal.contexts.search.memory import Remembering
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError
 from shoal.core.plan import Plan
+from shoal.core.progress import heard
 from shoal.core.task import Task
 
 Rng = np.random.Generator
@@ -123,7 +122,7 @@ def compare(kind: str, days: int, seed: int, smallest: float = 0.0) -> float:
     for _ in range(days):
         day = random_day(rng, smallest)
         secrets, machine = random_secrets(rng, day), MACHINES[kind](rng, day)
-        truth = max(highest_rise(day, secrets, machine).value, 0.0)
+        truth = max(highest_rise(day, secrets, machine).upper, 0.0)
         tables = tables_of(machine)
         assert tables is not None
         found = followed(day, secrets, tables)
@@ -160,7 +159,7 @@ def test_nothing_vanishes_from_chains_with_tiny_transitions(kind: str, smallest:
         found = followed(day, secrets, tables)
         assert found.promise.upper - found.promise.lower < 1e-9
         if smallest > 1e-100:
-            truth = max(highest_rise(day, secrets, machine).value, 0.0)
+            truth = max(highest_rise(day, secrets, machine).upper, 0.0)
             assert found.promise.upper == pytest.approx(truth, abs=1e-9)
 
 
@@ -375,7 +374,7 @@ def test_long_gaps_are_counted_in_words() -> None:
 def test_whoever_watches_is_told_how_far_it_is() -> None:
     plan = mask(sticky_day(11, 40, 4), SECRET, delta="0.1", check="mask-simulatable")
     shares: list[float] = []
-    with watched(lambda done, total: shares.append(done / total)):
+    with heard(lambda done, total: shares.append(done / total)):
         audit(plan)
     assert shares == sorted(shares)
     assert 0 <= shares[0] < 0.1

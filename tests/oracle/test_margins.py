@@ -25,7 +25,7 @@ from shoal.additive.plans import eta_above, float_below
 from shoal.chains.lift.laws import Ahead
 from shoal.chains.walk import Powers
 from shoal.contexts.checks.task import days_of
-from shoal.contexts.search import memory, missing
+from shoal.contexts.search import beliefs, memory
 from shoal.core.plan import Additive
 from shoal.events.automaton import law_of
 from shoal.events.filter import TrackSums, program_of
@@ -359,8 +359,8 @@ def test_filters_and_windows_stay_below_their_bounds() -> None:
     chain = shoal.DayChain.of(rng.dirichlet(np.ones(3), (3, 3)), initial=rng.dirichlet(np.ones(3)))
     plan = shoal.mask(chain, shoal.SensitiveContexts.of(chain.states[0]), delta=0.1)
     (day,) = days_of(plan.task, Fraction(1, 10))
-    rows = missing._Rows(day, missing.opening(day, (-1, 0)), (-1, 0), 0)
-    assert (rows.bound <= day.bound - missing.MARGIN).all()
+    rows = beliefs._Rows(day, beliefs.opening(day, (-1, 0)), (-1, 0), 0)
+    assert (rows.bound <= day.bound - beliefs.MARGIN).all()
     # what a window is certified with leaves room for two roundings of each term of each slot
     room = 0.1 / day.share + memory.least_prior(day)
     steps = (day.slots + 1) * (day.size + 4)

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 import shoal
-from shoal.contexts.checks.online import mean_releases
+from shoal.contexts.online import mean_releases
 from shoal.events.automaton import law_of
 from shoal.events.cuts import future_of, improved
 from shoal.events.event import TimeEvent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shoal.contexts.search.adaptive import adaptive, segments_rise
+from shoal.contexts.search.adaptive import occurring, search, segments_rise
 from shoal.contexts.search.beliefs import (
     decoded,
     encoded,
@@ -88,7 +88,7 @@ def test_transitions_of_1e_300_hide_no_breach() -> None:
     assert not private(day, show_z)
     hidden = greedy(day, prior_order(day), TENTHS)
     assert hidden[2, z] == 1.0
-    segments = adaptive(day, 0.1, baseline=hidden, work=1e6)
+    segments = occurring(day, search(day, 0.1, baseline=hidden, work=1e6))
     assert segments_rise(day, segments.hidden) <= 0.1
     assert memoryless_rise(day, hidden) <= 0.1
 
@@ -110,7 +110,7 @@ def test_a_prior_of_exactly_one_minus_delta_may_be_shown() -> None:
     day = day_of([0.75, 0.25], [], [0], 0.25)
     assert len(day.when) == 0
     assert private(day, np.zeros((1, 2)))
-    assert adaptive(day, 0.25, work=1e5).expected == pytest.approx(1.0)
+    assert occurring(day, search(day, 0.25, work=1e5)).expected == pytest.approx(1.0)
     below = day_of([0.7499, 0.2501], [], [0], 0.25)
     assert not private(below, np.zeros((1, 2)))
 
@@ -118,7 +118,7 @@ def test_a_prior_of_exactly_one_minus_delta_may_be_shown() -> None:
 def test_one_slot_is_solved_by_every_search() -> None:
     day = day_of([0.5, 0.5], [], [0], 0.25)
     assert released_fraction(day, greedy(day, [0, 1], TENTHS)) == pytest.approx(0.3)
-    assert adaptive(day, 0.25, work=1e5).expected == pytest.approx(1 / 3, abs=1e-4)
+    assert occurring(day, search(day, 0.25, work=1e5)).expected == pytest.approx(1 / 3, abs=1e-4)
     best = windowed(day, 0.25, {}, programs=5)
     assert best.expected == pytest.approx(1 / 3, abs=1e-6)
 

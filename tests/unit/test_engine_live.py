@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import InputError

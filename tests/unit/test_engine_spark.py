@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrate, calibrated
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.errors import DataError, InputError

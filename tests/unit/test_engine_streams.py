@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated
-from shoal.contexts.checks.choice import mask
+from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import ContextStream

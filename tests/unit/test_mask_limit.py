@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from shoal.additive.choice import MECHANISMS, verify_promise
-from shoal.contexts.checks import search_budget
-from shoal.contexts.checks.choice import mask, masks
+from shoal.contexts.checks.rows import mask, masks
 from shoal.contexts.day import DayChain
+from shoal.contexts.search import pacing
 from shoal.contexts.search.adaptive import (
     next_releases,
     occurring,
@@ -28,7 +28,7 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import goes_on
 from shoal.core.errors import Refused
 
-CHECKS = list(search_budget.SHARES)
+CHECKS = list(pacing.SHARES)
 TENTHS = np.arange(11) / 10
 CLINIC = SensitiveContexts.of("0")
 DELTA = Fraction(1, 10)
@@ -126,15 +126,15 @@ def test_checks_side_by_side_are_ordered_as_they_should_be() -> None:
 
 
 def test_a_limit_is_shared_out_and_time_that_is_not_used_is_passed_on() -> None:
-    with search_budget.time_limit(100, clock=lambda: 0.0):
-        for check, share in search_budget.SHARES.items():
-            assert search_budget.effort_for(check).work == pytest.approx(100 * share * SPEED)
-        last = search_budget.effort_for("mask-optimal")
-        assert last.seconds() == pytest.approx(100 * search_budget.READY)
-    with search_budget.time_limit(100, "mask-hybrid", clock=None):
-        assert search_budget.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
-        assert search_budget.effort_for("mask-hybrid").seconds() == np.inf
-    assert search_budget.effort_for("mask-adaptive").work == search_budget.SECONDS * SPEED
+    with pacing.time_limit(100, clock=lambda: 0.0):
+        for check, share in pacing.SHARES.items():
+            assert pacing.effort_for(check).work == pytest.approx(100 * share * SPEED)
+        last = pacing.effort_for("mask-optimal")
+        assert last.seconds() == pytest.approx(100 * pacing.READY)
+    with pacing.time_limit(100, "mask-hybrid", clock=None):
+        assert pacing.effort_for("mask-hybrid").work == pytest.approx(100 * SPEED)
+        assert pacing.effort_for("mask-hybrid").seconds() == np.inf
+    assert pacing.effort_for("mask-adaptive").work == pacing.SECONDS * SPEED
 
 
 def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> None:
@@ -144,10 +144,10 @@ def test_what_checks_share_is_found_once_inside_a_limit_and_never_outside() -> N
         found.append(1)
         return len(found)
 
-    with search_budget.time_limit(1, clock=None):
-        assert [search_budget.shared("key", find) for _ in range(3)] == [1, 1, 1]
-        assert search_budget.shared("other", find) == 2
-    assert [search_budget.shared("key", find) for _ in range(2)] == [3, 4]
+    with pacing.time_limit(1, clock=None):
+        assert [pacing.shared("key", find) for _ in range(3)] == [1, 1, 1]
+        assert pacing.shared("other", find) == 2
+    assert [pacing.shared("key", find) for _ in range(2)] == [3, 4]
 
 
 def test_an_effort_counts_work_and_seconds() -> None:
@@ -215,15 +215,15 @@ def test_what_a_late_search_does_not_come_to_is_never_shown() -> None:
 
 def test_checks_whose_turn_comes_too_late_say_so() -> None:
     time = [0.0]
-    with search_budget.time_limit(1, clock=lambda: time[0]):
-        search_budget.turn_of("mask-simulatable")
+    with pacing.time_limit(1, clock=lambda: time[0]):
+        pacing.turn_of("mask-simulatable")
         time[0] = 2.0
         with pytest.raises(Refused, match="the time limit of 1 s was over before its turn"):
-            search_budget.turn_of("mask-adaptive")
+            pacing.turn_of("mask-adaptive")
     time[0] = 0.0
-    with search_budget.time_limit(1, clock=lambda: time[0]):
+    with pacing.time_limit(1, clock=lambda: time[0]):
         time[0] = 2.0
-        assert search_budget.turn_of("mask-adaptive").late()
+        assert pacing.turn_of("mask-adaptive").late()
 
 
 def test_a_search_that_is_late_says_so_and_a_greedy_one_keeps_what_it_has() -> None:
@@ -296,8 +296,8 @@ def test_rises_below_a_level_are_not_told_apart_and_those_above_are_exact() -> N
 def test_every_proved_check_has_a_share() -> None:
     others = {"mask-sensitive", "mask-online"}  # not proved, and for events
     names = {name for name in MECHANISMS if name.startswith("mask-")} - others
-    assert set(search_budget.SHARES) == names
-    assert sum(search_budget.SHARES.values()) == pytest.approx(1.0)
+    assert set(pacing.SHARES) == names
+    assert sum(pacing.SHARES.values()) == pytest.approx(1.0)
 
 
 def test_a_stream_goes_on_with_the_plan_it_began_with() -> None:
@@ -356,10 +356,10 @@ def test_programs_over_some_of_the_states_are_not_called_the_optimum() -> None:
 def test_loading_is_no_part_of_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh process loads compiled loops for a second or more before its first search."""
     time = [0.0]
-    monkeypatch.setattr(search_budget, "load", lambda: time.__setitem__(0, 50.0))
-    with search_budget.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
-        found = search_budget.effort_for("mask-adaptive").seconds()
-        assert found == pytest.approx(10 * search_budget.READY)
+    monkeypatch.setattr(pacing, "load", lambda: time.__setitem__(0, 50.0))
+    with pacing.time_limit(10, "mask-adaptive", clock=lambda: time[0]):
+        found = pacing.effort_for("mask-adaptive").seconds()
+        assert found == pytest.approx(10 * pacing.READY)
     time[0] = 0.0
-    with search_budget.time_limit(10, clock=None):
+    with pacing.time_limit(10, clock=None):
         assert time[0] == 0.0

@@ -18,10 +18,12 @@ import shoal
 from shoal.additive.choice import MECHANISMS, choose
 from shoal.cli.app import app
 from shoal.contexts.attack import attack_contexts, context_beliefs
-from shoal.contexts.checks import rows, search_budget
-from shoal.contexts.checks.choice import mask, reasons, shown_rates
+from shoal.contexts.checks import rows
+from shoal.contexts.checks.rows import mask
+from shoal.contexts.checks.task import reasons, shown_rates
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
+from shoal.contexts.search import pacing
 from shoal.contexts.search.pacing import SPEED
 from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labels, joint_contexts
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
@@ -424,7 +426,7 @@ def test_a_time_limit_of_the_spec_reaches_the_searches(
         choose(request.task, request.epsilon(), request.mechanism)
         choose(request.task, request.epsilon(), "mask-hybrid")  # looks at the same probabilities
     choose(request.task, request.epsilon(), request.mechanism)
-    assert seen == [60.0, search_budget.SECONDS]
+    assert seen == [60.0, pacing.SECONDS]
     spec.write_text(SPEC.replace("belief_delta = 0.1", 'belief_delta = 0.1\ntime_limit = "60"'))
     with pytest.raises(SpecError, match=r"privacy\.time_limit is '60'"):
         read_request(spec).limited()

@@ -127,10 +127,9 @@ def _one_kind(scale: str | None, black_box: str | None, *, sampled: bool) -> Non
 def _computed(source: Path, scale: str | None, secrets: Path | None, *, curve: bool) -> Audit:
     from shoal.audit.exact import audit as measure, audit_noise
     from shoal.cli.sources import secrets_of
-    from shoal.contexts.audit.facts import watched
 
     asked = None if secrets is None else secrets_of(secrets)
-    with show.working("auditing") as progress, watched(progress):
+    with show.working("auditing"):
         if scale is None:
             return measure(_plan(source), curve=curve, secrets=asked)
         request = _request(source)

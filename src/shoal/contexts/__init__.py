@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shoal.core import face
 
 if TYPE_CHECKING:
-    from shoal.contexts.given import DayGiven as DayGiven
+    from shoal.contexts.online import DayGiven as DayGiven
     from shoal.contexts.secrets import CurrentState as CurrentState
 
 __getattr__, __dir__, __all__ = face(__name__)

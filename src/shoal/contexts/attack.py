@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from shoal.contexts import online
 from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
 from shoal.contexts.audit.tables import Tables, tables_of
-from shoal.contexts.checks import online, rows as checks
+from shoal.contexts.checks import rows as checks
 from shoal.contexts.checks.task import (
     ALONE,
     days_of,

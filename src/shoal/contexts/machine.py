@@ -10,7 +10,7 @@ day. `resume`, which streams use, is also told the model, and goes on (mask_miss
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any, TypeGuard
@@ -18,26 +18,32 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from shoal.contexts.day import DayChain
-from shoal.contexts.search.adaptive import Origin
-from shoal.contexts.search.beliefs import LEVELS, Codes, Day, decoded, jointly_releasable, prepare
-from shoal.contexts.search.families import next_for_all
-from shoal.contexts.search.memory import FINE, FineCodes, Remembering, fine_decoded
-from shoal.contexts.search.missing import (
+from shoal.contexts.search.adaptive import next_for_all, simulatable_segments
+from shoal.contexts.search.beliefs import (
+    LEVELS,
     AfterGaps,
     Belief,
+    Codes,
+    Day,
+    Origin,
+    decoded,
+    jointly_releasable,
     log_sums,
     logs_of,
     onward,
     opening,
+    prepare,
     pushed,
 )
+from shoal.contexts.search.memory import FINE, FineCodes, Remembering, fine_decoded
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.charge import Rng
-from shoal.core.codec import Ints, Value, locked
+from shoal.core.codec import Bools, Ints, Value, locked
 from shoal.core.errors import InputError
 from shoal.core.records import label
 
 ALWAYS = LEVELS - 1  # the code of probability 1
+ALWAYS_HIDDEN = FINE - 1  # the same among codes of 32 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +89,17 @@ class MaskState(Value):
 
 
 START = MaskState()
+Stepped = tuple[MaskState, str | None]  # the state after a slot, and the context or None
+Prepared = Callable[[], AfterGaps]  # the model, made when it is first asked for
+
+
+Segmented = tuple[dict[Origin, Remembering], Ints]  # what follows a release, and digits of visits
+
+
+def _set(value: Value, **fields: Any) -> None:
+    """Fields of a frozen value, while it is being made."""
+    for name, field_value in fields.items():
+        object.__setattr__(value, name, field_value)
 
 
 class Mask(Value):
@@ -94,8 +111,7 @@ class Mask(Value):
 
     def remember(self, states: tuple[str, ...], tables: dict[Origin, tuple[int, int]]) -> None:
         """Keeps what every step looks up."""
-        object.__setattr__(self, "_index", {name: place for place, name in enumerate(states)})
-        object.__setattr__(self, "_tables", tables)
+        _set(self, _index={name: place for place, name in enumerate(states)}, _tables=tables)
 
     def context_of(self, observed: Any) -> int:
         """The index of a context; -1 for a missing or unknown one, which is suppressed."""
@@ -103,33 +119,45 @@ class Mask(Value):
             return -1
         return self._index.get(observed if isinstance(observed, str) else label(observed), -1)
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
+    def init(self) -> Any:
+        """The state before the first slot."""
+        return START
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
         """The state after this slot, and the context or None."""
         raise NotImplementedError
 
-    def resume(
-        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
-    ) -> tuple[MaskState, str | None]:
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
         """As `step`, by somebody who knows the model and so can go on after a slot not read."""
         return self.step(state, observed, rng)
+
+    def segments(self, day: Day) -> Segmented:
+        """What follows each release, and what a visit to each state adds to a history.
+
+        Releases that are not listed suppress the rest of the day.
+        """
+        raise TypeError(f"no way is known to evaluate a {type(self).__name__}")
+
+    def can_show(self, some: Bools) -> bool:
+        """Whether a table shows one of these contexts at some slot."""
+        raise TypeError(f"no way is known to evaluate a {type(self).__name__}")
+
+
+def _without_memory(tables: Mapping[Origin, Codes], size: int) -> Segmented:
+    plans = {origin: Remembering((), codes) for origin, codes in tables.items()}
+    return plans, np.zeros(size, dtype=np.int64)
 
 
 class Tabled(Mask):
     """A machine whose probabilities depend on the last release: tables that assume all readings."""
 
     __slots__ = ()
+    states: tuple[str, ...]
+    slots: int
 
     def listed(self, origin: Origin) -> bool:
         """Whether there is a table for what follows a release."""
         return origin in self._tables
-
-    def length(self) -> int:
-        """The slots of a day."""
-        raise NotImplementedError
-
-    def names(self) -> tuple[str, ...]:
-        """The contexts, in the order of the tables."""
-        raise NotImplementedError
 
     def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
         """The belief before slot `until`, when all slots since a release were read and suppressed.
@@ -138,15 +166,13 @@ class Tabled(Mask):
         """
         raise NotImplementedError
 
-    def resume(
-        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
-    ) -> tuple[MaskState, str | None]:
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
         """As `step`; after a slot that was not read, up to the next release, by the filter.
 
         Also after a release that has no table on a day with such slots: releases that cannot come
         up when every slot is read have none.
         """
-        state = START if state.slot >= self.length() else state
+        state = START if state.slot >= self.slots else state
         if observed is None:
             rng.words(1)
             return state.missed(), None
@@ -156,16 +182,16 @@ class Tabled(Mask):
         context = self.context_of(observed)
         if hides(int(codes[context]) if context >= 0 else ALWAYS, rng):
             return state.suppressed(), None
-        return state.released(context), self.names()[context]
+        return state.released(context), self.states[context]
 
-    def filtered(self, state: MaskState, model: Callable[[], AfterGaps]) -> Codes | None:
+    def filtered(self, state: MaskState, model: Prepared) -> Codes | None:
         """The codes of a slot that the filter decides; None where the table does. Public."""
         origin = (state.origin, state.context)
         unlisted = bool(state.gaps) and not self.listed(origin)
         if not (unlisted or state.unread):
             return None
         if state.slot < state.gaps[-1]:
-            return np.full(len(self.names()), ALWAYS, dtype=np.uint16)
+            return np.full(len(self.states), ALWAYS, dtype=np.uint16)
         since = [gap for gap in state.gaps[::2] if gap > state.origin]
         first = state.origin + 1 if unlisted and state.gaps[0] <= state.origin else since[0]
         return model().codes(origin, state.gaps, state.slot, first, self.begun)
@@ -190,21 +216,21 @@ class VectorMask(Mask):
                 f"codes has shape {codes.shape}; a day on {len(self.states)} contexts needs 16-bit "
                 f"codes of shape (slots, {len(self.states)})"
             )
-        object.__setattr__(self, "states", tuple(self.states))
-        object.__setattr__(self, "codes", locked(codes, np.uint16))
+        _set(self, states=tuple(self.states), codes=locked(codes, np.uint16))
         self.remember(self.states, {})
 
-    def init(self) -> MaskState:
-        return START
+    @property
+    def slots(self) -> int:
+        return len(self.codes)
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
-        """The state after this slot, and the context or None."""
+    def can_show(self, some: Bools) -> bool:
+        return bool((self.codes[:, some] < ALWAYS).any())
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
         slot = state.slot % len(self.codes)
         context = self.context_of(observed)
         code = int(self.codes[slot, context]) if context >= 0 else ALWAYS
-        if hides(code, rng):
-            return MaskState(slot + 1), None
-        return MaskState(slot + 1), self.states[context]
+        return MaskState(slot + 1), None if hides(code, rng) else self.states[context]
 
     def describe(self) -> str:
         mean = float((self.codes < ALWAYS).mean())
@@ -234,24 +260,17 @@ class SegmentMask(Tabled):
         starts = locked(self.starts, np.int64)
         if len(starts) != len(origins) + 1 or (len(starts) and starts[-1] != len(self.codes)):
             raise InputError("starts must hold one more number than origins, up to the last code")
-        object.__setattr__(self, "states", tuple(self.states))
-        object.__setattr__(self, "origins", origins)
-        object.__setattr__(self, "starts", starts)
-        object.__setattr__(self, "codes", locked(self.codes, np.uint16))
+        codes, states = locked(self.codes, np.uint16), tuple(self.states)
+        _set(self, states=states, origins=origins, starts=starts, codes=codes)
         check_origins(origins, self.slots, len(self.states))
         rows, rest = np.divmod(np.diff(starts), len(self.states))
-        if (
-            starts[0] != 0
-            or rest.any()
-            or ((rows < 0) | (rows > self.slots - 1 - origins[:, 0])).any()
-        ):
+        outside = (rows < 0) | (rows > self.slots - 1 - origins[:, 0])
+        if starts[0] != 0 or rest.any() or outside.any():
             raise InputError(
                 "starts must cut codes into one table per origin, of whole rows, one for each slot "
                 "after it at most"
             )
-        places = zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-        pairs = [(slot, context) for slot, context in origins.tolist()]
-        self.remember(self.states, dict(zip(pairs, places, strict=True)))
+        self.remember(self.states, _by_origin(origins, starts[:-1], starts[1:]))
 
     @classmethod
     def of(cls, states: tuple[str, ...], slots: int, hidden: dict[Origin, Codes]) -> SegmentMask:
@@ -270,37 +289,28 @@ class SegmentMask(Tabled):
             for origin, (first, last) in self._tables.items()
         }
 
-    def init(self) -> MaskState:
-        return START
-
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
-        """The state after this slot, and the context or None."""
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
         if state.slot >= self.slots:
             state = START
-        slot, context = state.slot, self.context_of(observed)
-        code = ALWAYS
         if observed is None:
             rng.words(1)
             return state.missed(self.slots), None
+        context, code = self.context_of(observed), ALWAYS
         if context >= 0 and not state.unread:
             first, last = self._tables.get((state.origin, state.context), (0, 0))
-            place = first + (slot - state.origin - 1) * len(self.states) + context
+            place = first + (state.slot - state.origin - 1) * len(self.states) + context
             code = int(self.codes[place]) if place < last else ALWAYS
         if hides(code, rng):
             return state.suppressed(), None
         return state.released(context), self.states[context]
 
-    def length(self) -> int:
-        return self.slots
+    def segments(self, day: Day) -> Segmented:
+        return _without_memory(self.policies(), len(self.states))
 
-    def names(self) -> tuple[str, ...]:
-        return self.states
+    def can_show(self, some: Bools) -> bool:
+        return bool((self.codes.reshape(-1, len(self.states))[:, some] < ALWAYS).any())
 
     def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
-        """The belief before slot `until`, when all slots since a release were read and suppressed.
-
-        None when that cannot happen.
-        """
         return self.onward_from(day, origin, origin[0] + 1, opening(day, origin), until)
 
     def onward_from(
@@ -322,6 +332,11 @@ class SegmentMask(Tabled):
         )
 
 
+def _by_origin(origins: Ints, first: Ints, second: Ints) -> dict[Origin, tuple[int, int]]:
+    listed = np.column_stack([origins, first, second]).tolist()
+    return {(slot, context): (a, b) for slot, context, a, b in listed}
+
+
 def check_origins(origins: Ints, slots: int, size: int) -> None:
     """Refuses releases that are not of this day, or listed twice: one table would hide another."""
     slot, context = origins[:, 0], origins[:, 1]
@@ -341,12 +356,6 @@ def _trimmed(codes: Codes) -> Codes:
     return codes[: int(shown[-1]) + 1] if len(shown) else codes[:0]
 
 
-# The machine of the optimal check: it also remembers the sensitive visits since a release.
-
-
-ALWAYS_HIDDEN = FINE - 1
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HistoryMask(Tabled):
     """Suppression by the last release and, for some slots after it, by the sensitive visits since.
@@ -364,82 +373,69 @@ class HistoryMask(Tabled):
     codes: FineCodes
 
     @property
-    def states(self) -> tuple[str, ...]:
+    def states(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.tail.states
+
+    @property
+    def slots(self) -> int:  # type: ignore[override]
+        return self.tail.slots
 
     def __post_init__(self) -> None:
         origins = locked(np.asarray(self.origins).reshape(-1, 2), np.int64)
         if not len(origins) == len(self.windows) == len(self.starts) - 1:
             raise InputError("windows must hold one number per origin, starts one more")
-        object.__setattr__(self, "origins", origins)
-        for name in ("digits", "windows", "starts"):
-            object.__setattr__(self, name, locked(getattr(self, name), np.int64))
-        object.__setattr__(self, "codes", locked(self.codes, np.uint32))
+        numbers = {n: locked(getattr(self, n), np.int64) for n in ("digits", "windows", "starts")}
+        _set(self, origins=origins, codes=locked(self.codes, np.uint32), **numbers)
         self._check()
-        places = zip(self.starts[:-1].tolist(), self.windows.tolist(), strict=True)
-        pairs = [(slot, context) for slot, context in origins.tolist()]
-        self.remember(self.tail.states, dict(zip(pairs, places, strict=True)))
+        self.remember(self.states, _by_origin(origins, self.starts[:-1], self.windows))
 
     def _check(self) -> None:
         """Refuses tables that do not fit the windows: a step would read another table's codes."""
-        size = len(self.tail.states)
-        check_origins(self.origins, self.tail.slots, size)
+        size = len(self.states)
+        check_origins(self.origins, self.slots, size)
         if self.digits.shape != (size,) or (self.digits < 0).any():
             raise InputError(f"digits must hold a number of 0 or more for each of {size} contexts")
-        if ((self.windows < 0) | (self.windows > self.tail.slots - 1 - self.origins[:, 0])).any():
+        if ((self.windows < 0) | (self.windows > self.slots - 1 - self.origins[:, 0])).any():
             raise InputError("windows holds one that is negative or goes beyond the day")
         base = int(self.digits.max()) + 1
         sizes = [size * sum(base**m for m in range(window)) for window in self.windows.tolist()]
-        if self.starts.tolist() != list(accumulate(sizes, initial=0)) or sum(sizes) != len(
-            self.codes
-        ):
+        ends = list(accumulate(sizes, initial=0))
+        if self.starts.tolist() != ends or ends[-1] != len(self.codes):
             raise InputError("starts must cut codes into one row per history of each window")
 
     @classmethod
     def of(
-        cls,
-        states: tuple[str, ...],
-        slots: int,
-        policies: dict[Origin, Remembering],
-        digits: Ints,
+        cls, states: tuple[str, ...], slots: int, policies: dict[Origin, Remembering], digits: Ints
     ) -> HistoryMask:
         """From what follows each release."""
         tail = SegmentMask.of(states, slots, {o: plan.tail for o, plan in policies.items()})
         kept = [origin for origin in sorted(policies) if policies[origin].codes]
         tables = [np.concatenate([c.ravel() for c in policies[o].codes]) for o in kept]
-        return cls(
-            tail,
-            digits,
-            np.array(kept, dtype=np.int64),
-            np.array([len(policies[origin].codes) for origin in kept], dtype=np.int64),
-            np.cumsum([0, *(table.size for table in tables)]),
-            np.concatenate([np.empty(0, np.uint32), *tables]),
-        )
+        windows = np.array([len(policies[origin].codes) for origin in kept], dtype=np.int64)
+        starts = np.cumsum([0, *(table.size for table in tables)])
+        flat = np.concatenate([np.empty(0, np.uint32), *tables])
+        return cls(tail, digits, np.array(kept, dtype=np.int64), windows, starts, flat)
 
     def policies(self) -> dict[Origin, Remembering]:
         """What follows each release; those not listed suppress the rest of the day."""
-        size, base = len(self.tail.states), int(self.digits.max()) + 1
+        size, base = len(self.states), int(self.digits.max()) + 1
         tails = self.tail.policies()
         empty = np.empty((0, size), dtype=np.uint16)
-        found = {origin: Remembering((), tail) for origin, tail in tails.items()}
+        found = _without_memory(tails, size)[0]
         for origin, (first, window) in self._tables.items():
             ends = first + np.cumsum([0, *(base**m * size for m in range(window))])
             tables = [self.codes[a:b].reshape(-1, size) for a, b in pairwise(ends)]
             found[origin] = Remembering(tuple(tables), tails.get(origin, empty))
         return found
 
-    def init(self) -> MaskState:
-        return START
-
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
-        """The state after this slot, and the context or None."""
-        if state.slot >= self.tail.slots:
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
+        if state.slot >= self.slots:
             state = START
         first, window = self._tables.get((state.origin, state.context), (0, 0))
         past = state.slot - state.origin - 1
         if past >= window or observed is None or state.unread:
             return self.tail.step(state, observed, rng)
-        base, size = int(self.digits.max()) + 1, len(self.tail.states)
+        base, size = int(self.digits.max()) + 1, len(self.states)
         context = self.context_of(observed)
         code = ALWAYS_HIDDEN
         if context >= 0:
@@ -448,26 +444,23 @@ class HistoryMask(Tabled):
         visit = int(self.digits[context]) if context >= 0 else 0
         if (int(rng.words(1)[0]) & ALWAYS_HIDDEN) < code or code == ALWAYS_HIDDEN:
             return state.suppressed(state.note * base + visit), None
-        return state.released(context), self.tail.states[context]
+        return state.released(context), self.states[context]
 
     def listed(self, origin: Origin) -> bool:
         return origin in self._tables or self.tail.listed(origin)
 
-    def length(self) -> int:
-        return self.tail.slots
+    def segments(self, day: Day) -> Segmented:
+        return self.policies(), self.digits
 
-    def names(self) -> tuple[str, ...]:
-        return self.tail.states
+    def can_show(self, some: Bools) -> bool:
+        codes = self.codes.reshape(-1, len(self.states))
+        return bool((codes[:, some] < ALWAYS_HIDDEN).any()) or self.tail.can_show(some)
 
     def begun(self, day: Day, origin: Origin, until: int) -> Belief | None:
-        """The belief before slot `until`, when all slots since a release were read and suppressed.
-
-        Summed over the histories of visits, which the filter does not look at. None when that
-        cannot happen.
-        """
+        """As everywhere, summed over the histories of visits, which the filter does not see."""
         first, window = self._tables.get(origin, (0, 0))
         steps = min(window, until - origin[0] - 1)
-        size = len(self.tail.states)
+        size = len(self.states)
         logs, held = opening(day, origin)
         logs, held = logs[None], held[None]  # [history, j] and [history, j, secret]
         for k in range(steps):
@@ -489,9 +482,6 @@ class HistoryMask(Tabled):
         )
 
 
-# The machines of the simulatable check: with a table, or computed as the day goes on.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatableMask(Mask):
     """Shows the slot `table[origin + 1, context]` after a release, whatever its state is.
@@ -508,18 +498,24 @@ class SimulatableMask(Mask):
             raise InputError(
                 f"table has shape {table.shape}; it must be (slots + 1, {len(self.states)})"
             )
-        object.__setattr__(self, "states", tuple(self.states))
         narrow = table.max(initial=0) <= np.iinfo(np.int16).max  # as days of any length once were
-        object.__setattr__(self, "table", locked(table, np.int16 if narrow else np.int32))
+        kind = np.int16 if narrow else np.int32
+        _set(self, states=tuple(self.states), table=locked(table, kind))
         self.remember(self.states, {})
 
-    def init(self) -> MaskState:
-        return START
+    @property
+    def slots(self) -> int:
+        return len(self.table) - 1
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
-        """The state after this slot, and the context or None."""
+    def segments(self, day: Day) -> Segmented:
+        return _without_memory(simulatable_segments(day, self.table).hidden, len(self.states))
+
+    def can_show(self, some: Bools) -> bool:
+        return bool((self.table[1:, some] >= 0).any())
+
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
         rng.words(1)  # as many as the other machines take
-        if state.slot >= len(self.table) - 1:
+        if state.slot >= self.slots:
             state = START
         slot, context = state.slot, self.context_of(observed)
         due = int(self.table[state.origin + 1, state.context]) == slot
@@ -527,14 +523,12 @@ class SimulatableMask(Mask):
             return state.released(context), self.states[context]
         return state.suppressed(state.note), None
 
-    def resume(
-        self, state: MaskState, observed: Any, rng: Rng, model: Callable[[], AfterGaps]
-    ) -> tuple[MaskState, str | None]:
+    def resume(self, state: MaskState, observed: Any, rng: Rng, model: Prepared) -> Stepped:
         """As `step`; once a slot that was due is not read, the model says which is due instead.
 
         From then on `note` is that slot, for the rest of the day.
         """
-        if state.slot >= len(self.table) - 1:
+        if state.slot >= self.slots:
             state = START
         origin, slot, context = (state.origin, state.context), state.slot, self.context_of(observed)
         due = state.note if state.gaps else int(self.table[state.origin + 1, state.context])
@@ -574,8 +568,7 @@ class LiveSimulatable(Mask):
     def init(self) -> MaskState:
         return MaskState(note=self._next(-1, 0, 0))
 
-    def step(self, state: MaskState, observed: Any, rng: Rng) -> tuple[MaskState, str | None]:
-        """The state after this slot, and the context or None."""
+    def step(self, state: MaskState, observed: Any, rng: Rng) -> Stepped:
         rng.words(1)
         if state.slot >= self.day.slots:
             state = self.init()
@@ -591,10 +584,14 @@ class LiveSimulatable(Mask):
         return "after each release the slot of the next one is computed, all between suppressed"
 
     def _next(self, slot: int, context: int, earliest: int) -> int:
-        shares = self.secrets.shares(self.day)
-        never = self.secrets.kept_back(self.day)
-        arrays = prepare(self.day.initial, self.day.transition, shares, self.delta, never=never)
-        return next_for_all((arrays,), (slot, context), earliest)
+        day = prepared(self.day, self.secrets, self.delta)
+        return next_for_all((day,), (slot, context), earliest)
+
+
+def prepared(day: DayChain, secrets: SensitiveContexts, delta: float, **rest: Any) -> Day:
+    """A day chain and its secrets as arrays, for the loops of `shoal.contexts.search`."""
+    shares, never = secrets.shares(day), secrets.kept_back(day)
+    return prepare(day.initial, day.transition, shares, delta, never=never, **rest)
 
 
 def memoryless(body: object) -> TypeGuard[VectorMask]:

@@ -1,26 +1,41 @@
-"""The machine of `mask-online`: a public filter decides, slot by slot, what may be shown."""
+"""Events nobody may become surer of: a public filter decides, slot by slot, what may be shown.
+
+The machine, the day as it is believed after its outputs, and the row `mask-online`. Proof:
+checks/mask_online.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from shoal.contexts.day import DayChain
+from shoal.additive.plans import Mechanism
+from shoal.chains.events.answers import RISES, EventLaws
+from shoal.chains.events.sums import AnswerPair
+from shoal.contexts.checks.task import ALONE, BY_THE_CLOCK, in_order, over, rules
+from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import Mask
-from shoal.core.charge import Rng
-from shoal.core.codec import Floats, Value, locked
-from shoal.core.errors import InputError
-from shoal.events.automaton import law_of
-from shoal.events.cuts import future_of
+from shoal.contexts.secrets import CurrentState
+from shoal.core.charge import Guarantee, Rng
+from shoal.core.codec import Floats, Ints, Value, locked
+from shoal.core.errors import InputError, Refused
+from shoal.core.numbers import significant
+from shoal.core.plan import Plan, Proof
+from shoal.core.progress import cut_short
+from shoal.core.records import Sequences, label
+from shoal.core.task import AnswerLaws, Law, Query, Secrets, Task, as_events
+from shoal.events.automaton import Automaton, compile_events, law_of
+from shoal.events.cuts import future_of, histories, improved
 from shoal.events.filter import GRAIN, Held, Program, chances, program_of
 from shoal.events.secrets import Events
 
-WORD = (1 << 32) - 1
+WORD = (1 << 32) - 1  # codes are of 32 bits, and so is the part of a word they are held against
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,13 +145,347 @@ def _program(mask: OnlineMask) -> Program:
     return future_of(program, mask.cuts)
 
 
-def output_chances(program: Program, rng: np.random.Generator) -> Iterator[Floats]:
-    """The chances of each output, slot by slot, along a history drawn as the machine draws it."""
-    held = program.begin()
-    for slot in range(program.slots):
-        held = program.arrive(held, slot, read=True)
-        codes = program.allowed(held, slot)
-        chance = chances(program, held, codes)
-        yield chance
-        output = int(rng.choice(len(chance), p=chance / chance.sum()))
-        held = program.after(held, codes, None if output == program.size else output)
+# A day as it is believed after a stream has shown it: the law a second release is made under.
+#
+# Budgets of releases about one event add only if the second is calibrated under the law given the
+# first one's outputs. That law is followed here by the stream's own filter, with the sum of a query
+# counted along. Proof: ledger/rules.md, section 12.
+
+
+MOST_MASSES = 2e7  # of one slot (automaton, memory, context, sum): 160 MB
+LEAST_LIKELY = 1e-9  # an event less likely than this after the outputs has no law to speak of
+UNREAD = "(not read)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DayGiven(Law):
+    """The day of `mask` given all that its stream showed: a context, None, or UNREAD, by slot.
+
+    The mask's filter is public, so anybody can follow this law. `after` is the machine whose
+    outputs it is conditioned on; a ledger adds a release made under it to that machine's day.
+    """
+
+    mask: OnlineMask
+    outputs: tuple[str | None, ...]
+    states: tuple[str, ...]  # in the order of whoever asks; the mask has them by name
+
+    def __post_init__(self) -> None:
+        mask, outputs = self.mask, tuple(self.outputs)
+        object.__setattr__(self, "states", tuple(self.states))
+        if sorted(self.states) != sorted(mask.states):
+            raise InputError(f"states are {list(self.states)}, and the mask has others")
+        if len(mask.days) > 1:
+            raise InputError("the stream is for several models; a law given its outputs needs one")
+        if len(outputs) != mask.slots:
+            raise InputError(
+                f"outputs holds {len(outputs)} slots of {mask.slots}; the day must be over: give "
+                "what every slot showed, None where nothing"
+            )
+        unknown = next((o for o in outputs if o not in (*mask.states, None, UNREAD)), None)
+        if unknown is not None:
+            raise InputError(f"outputs holds {unknown!r}, which is no context of the model")
+        object.__setattr__(self, "outputs", outputs)
+
+    @classmethod
+    def of(cls, plan: Plan, outputs: Sequence[Any], unread: Sequence[int] = ()) -> Self:
+        """The day after the stream of `plan` showed `outputs`, and read no slot of `unread`."""
+        if not isinstance(plan.body, OnlineMask):
+            raise InputError(
+                f"{plan.mechanism} follows no events; a second release is made under what a stream "
+                "of mask-online has shown (shoal.mask with shoal.Events)"
+            )
+        named = [None if output is None else label(output) for output in outputs]
+        for slot in unread:
+            if not 0 <= slot < len(named) or named[slot] is not None:
+                raise InputError(f"unread holds slot {slot}, which is none that showed nothing")
+            named[slot] = UNREAD
+        return cls(plan.body, tuple(named), plan.task.query.states)
+
+    @property
+    def day(self) -> DayChain:
+        return self.mask.days[0]
+
+    @property
+    def after(self) -> OnlineMask:
+        return self.mask
+
+    @property
+    def tied(self) -> int:
+        return self.mask.slots
+
+    def admit(self, records: Sequences) -> None:
+        self.day.admit(records)
+
+    def check_events(self, secrets: Events) -> None:
+        """Events of the day, possible after the outputs as before them: odds are bounded."""
+        secrets.check((self.day,))
+
+    def answer_laws(self, query: Query, secrets: Secrets) -> AnswerLaws | str:
+        """The laws of a sum given each event and all outputs; other secrets have none here."""
+        events = as_events(secrets)
+        if events is None or not hasattr(query, "multiples"):
+            return f"{self.describe()} knows sums given events only"
+        return RISES if events.notion != "pufferfish" else _laws(self, query, events)
+
+    def describe(self) -> str:
+        return f"what is believed of {self.day.describe()} after a stream of it"
+
+
+@lru_cache(maxsize=16)
+def _laws(given: DayGiven, query: Any, events: Events) -> EventLaws:
+    """The laws of `query` given E and given E' of each pair, under the day given its outputs."""
+    weights = np.array(query.multiples(), dtype=np.int64)
+    if weights.shape[1] > 1:
+        raise Refused("a second release after a stream is of one number; ask for one label")
+    path = law_of(given.day)
+    named = [query.states.index(name) for name in given.mask.states]
+    found = []
+    for (event, _), other in zip(events.pairs, events.against(), strict=True):
+        automaton = compile_events((event, other), path)
+        mass, rounds = _counted(given, automaton, weights[named, 0])
+        sides = [mass[automaton.accept[:, k]].sum(axis=0) for k in (0, 1)]
+        if min(side.sum() for side in sides) < LEAST_LIKELY:
+            raise Refused("after these outputs an event is all but decided; nothing is released")
+        values = np.arange(mass.shape[1])[:, None] + given.tied * int(weights.min())
+        above, below = ((side / side.sum())[None] for side in sides)
+        found.append(AnswerPair(values, above, below, 2.0 * rounds))
+    return EventLaws(tuple(found))
+
+
+def _counted(given: DayGiven, automaton: Automaton, weights: Ints) -> tuple[Floats, int]:
+    """P(automaton, Σ w(X_t) | outputs), (q, sum from its least), and roundings on the way.
+
+    Forward on (q, m, x, sum): m is the mask's memory, which decides with the context how likely
+    each output was. All terms are ≥ 0; every slot is divided by the chance of its output.
+    """
+    mask, added = given.mask, weights - weights.min()
+    program, day, size = mask.program(), given.day, len(weights)
+    held, memories, rounds = program.begin(), program.memory, 0
+    width = int(added.max()) * given.tied + 1
+    if max(automaton.sizes) * max(memories.sizes) * size * width > MOST_MASSES:
+        raise Refused(
+            "the sum has too many values to be followed after a stream; use small weights"
+        )
+    mass = np.zeros((1, 1, size, width))
+    mass[0, 0, :, 0] = day.initial
+    for slot, output in enumerate(given.outputs):
+        if slot:
+            mass = np.einsum("qmxs,xy->qmys", mass, day.transition[slot - 1])
+        guess = program.guess(held, slot) if output == UNREAD else None
+        held = program.arrive(held, slot, read=output != UNREAD)
+        mass = _moved(mass, automaton, memories, slot, added, guess)
+        rounds += 2 * (size + mass.shape[0] * mass.shape[1] + 8)
+        if output != UNREAD:
+            codes = program.allowed(held, slot)
+            context = None if output is None else mask.states.index(output)
+            held = program.after(held, codes, context)
+            shown = codes * GRAIN
+            likely = 1.0 - shown if context is None else shown * (np.arange(size) == context)
+            mass = mass * likely[None, :, :, None]
+        total = float(mass.sum())
+        if not total > 0:
+            raise InputError(f"outputs are impossible under the model at slot {slot}")
+        mass /= total
+    return mass.sum(axis=(1, 2)), rounds + mass.size
+
+
+def _moved(
+    mass: Floats, automaton: Automaton, memories: Automaton, slot: int, added: Ints, guess: Any
+) -> Floats:
+    """The masses with automaton, memory and sum after the context of a slot."""
+    shape = automaton.sizes[slot + 1], memories.sizes[slot + 1], *mass.shape[2:]
+    found = np.zeros(shape)
+    for x, weight in enumerate(added.tolist()):
+        column = x if guess is None else guess
+        for q, then in enumerate(automaton.steps[slot][:, x].tolist()):
+            for m, next_m in enumerate(memories.steps[slot][:, column].tolist()):
+                moved = mass[q, m, x, : mass.shape[3] - weight]
+                found[then, next_m, x, weight:] += moved
+    return found
+
+
+# The online check: events nobody may become surer of, decided slot by slot by a public filter.
+#
+# Proof: mask_online.md.
+
+
+NAME = "mask-online"
+BRANCHES = 1000  # outputs of a day up to which the mean number shown is exact
+STEPS = 1000  # slots of sampled histories otherwise: a second or two
+CUT_ROUNDS = (2, 16)  # fewest and most rounds of cuts
+STAGES = 900  # linear programs the cuts of a plan may take, beyond the fewest rounds
+LONGEST = 200  # slots of a day that is decided looking ahead; fewer rounds than four add nothing
+SEED = 20120  # histories are drawn from the model, never from data: equal calls give equal plans
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnlineCertificate(Proof):
+    """The numbers of an online plan: what it shows on average, and what anything could.
+
+    `releases` is exact when `histories` is 0, and otherwise the mean over that many histories drawn
+    from the model, with its standard error `spread`. `most` bounds every causal mechanism.
+    """
+
+    releases: float
+    spread: float
+    histories: int
+    most: float
+    slots: int
+    timed: bool = field(default=False, metadata={"later": True})  # ended by `shoal.time_limit`
+
+    @property
+    def share(self) -> float:
+        """Of what any causal mechanism could show, at least, up to the error of `releases`."""
+        return self.releases / self.most if self.most > 0 else 1.0
+
+    @property
+    def theorem(self) -> str:
+        about = f" ± {significant(self.spread, 2)}" if self.histories else ""
+        return (
+            "Theorem 1 of mask_online.md: at every slot, whatever was shown before, every output "
+            "that is possible leaves every belief within its bound (certified with rounding); "
+            f"{significant(self.releases, 4)}{about} of {self.slots} slots are shown on average, "
+            f"{min(self.share, 1.0):.1%} of what any causal mechanism could show "
+            f"(at most {significant(self.most, 4)})" + (BY_THE_CLOCK if self.timed else "")
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "the path follows the chain, from the first slot to the last (other days, or weeks, "
+            "are independent of it)",
+            "all applications of one person see one and the same stream",
+            "whether a slot is read does not depend on the contexts, given what was shown before",
+            "nothing is promised about other events, nor about combinations of those named: name "
+            "them too",
+        )
+
+
+def refuse(task: Task) -> str | None:
+    """For events on day chains of the same contexts and length."""
+    if not isinstance(task.secrets, Events):
+        return "the secrets are not events (shoal.visit, at_least, stay, sequence)"
+    if not isinstance(task.query, CurrentState):
+        return "the query asks for a number, and the online check shows contexts or suppresses them"
+    days = day_chains(task.family)
+    if len(days) < len(task.family):
+        return "the models are not all day chains (shoal.DayChain)"
+    if len({day.slots for day in days}) > 1:
+        return "the day chains of the family have different numbers of slots"
+    return None
+
+
+def calibrate(task: Task, amount: Fraction) -> Plan:
+    """The plan of the online check: greedy in each slot, or looking ahead where that shows more.
+
+    The events' `options.ahead` says which; by default both are tried where the day is short enough.
+    """
+    events = _events(task, amount)
+    memory, ahead = events.options.memory, events.options.ahead
+    mask = OnlineMask(_days(task), events, amount, memory, events.options.mixture)
+    cuts, most = _cuts(mask)
+    candidates = [mask]
+    looking = replace(mask, cuts=cuts)
+    if memory == "events" and (ahead or (ahead is None and mask.slots <= LONGEST)):
+        candidates = [looking] if ahead else [mask, looking]
+    measured = [(_shown(one), one) for one in candidates]
+    (releases, spread, count), best = max(measured, key=lambda pair: pair[0][0])
+    certificate = OnlineCertificate(releases, spread, count, most, mask.slots, cut_short())
+    return Plan(
+        mechanism=NAME,
+        task=task,
+        body=best,
+        cost=-releases,
+        guarantee=promise(task, amount),
+        certificate=certificate,
+        composition=(ALONE,),
+    )
+
+
+def promise(task: Task, amount: Fraction) -> Guarantee:
+    """What the online check promises about the events of a task."""
+    secrets = task.secrets
+    assert isinstance(secrets, Events)
+    unsure = ", or is unsure which of them holds as `mixture` says," * bool(secrets.options.mixture)
+    return Guarantee(notion=secrets.notion, amount=amount, over=over(task, unsure))
+
+
+def loss(plan: Plan) -> float:
+    """The amount, when the machine is the task's own; infinity when it promises something else.
+
+    Every slot is certified when it comes, so that a plan can be wrong only by being about another
+    day, other events, or more than the amount it names; its numbers of releases are words.
+    """
+    body, certificate, amount = plan.body, plan.certificate, plan.guarantee.amount
+    if not isinstance(body, OnlineMask) or not isinstance(certificate, OnlineCertificate):
+        return math.inf
+    events = _events(plan.task, amount)
+    if (body.days, body.secrets) != (_days(plan.task), events):
+        return math.inf
+    if (body.memory_kind, body.mixture) != (events.options.memory, events.options.mixture):
+        return math.inf
+    said = certificate.releases, certificate.slots
+    if body.amount > amount or said != (-plan.cost, body.slots) or plan.composition != (ALONE,):
+        return math.inf
+    body.program()  # refuses cuts that do not fit
+    return float(body.amount)
+
+
+def _days(task: Task) -> tuple[DayChain, ...]:
+    """The day chains, contexts by name: the order of writing then changes no plan."""
+    names = sorted(task.query.states)
+    return tuple(in_order(day, names) for day in day_chains(task.family))
+
+
+def _events(task: Task, amount: Fraction) -> Events:
+    secrets = task.secrets
+    if not isinstance(secrets, Events):
+        raise TypeError("called on a task that `refuse` refuses")
+    if secrets.change != "odds" and not 0 < amount < 1:
+        raise InputError(
+            f"delta is {significant(amount)}; it must be between 0 and 1, both excluded"
+        )
+    return secrets
+
+
+def _cuts(mask: OnlineMask) -> tuple[tuple[Any, ...], float]:
+    """What the rest of the day is worth at every slot, and the most that can be shown at all."""
+    plain = replace(mask, memory_kind="events", mixture=())
+    seeing = mask if mask.memory_kind == "events" else plain
+    fewest, most = CUT_ROUNDS
+    rounds = max(fewest, min(most, STAGES // mask.slots))
+    return improved(seeing.program(), rounds)
+
+
+def _shown(mask: OnlineMask) -> tuple[float, float, int]:
+    """The mean number of slots shown, its standard error, and the number of histories; 0: exact."""
+    program = mask.program()
+    if (mask.days[0].size + 1) ** mask.slots <= BRANCHES:
+        return mean_releases(program), 0.0, 0
+    rng = np.random.default_rng(SEED)
+    count = max(4, min(40, STEPS // mask.slots))
+    means = [
+        sum(float(chance[:-1].sum()) for _, chance in histories(program, rng)) for _ in range(count)
+    ]
+    return float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(count)), count
+
+
+def mean_releases(program: Program) -> float:
+    """The mean number of slots shown, over every history of outputs."""
+
+    def rest(held: Any, slot: int) -> float:
+        if slot == program.slots:
+            return 0.0
+        here = program.arrive(held, slot, read=True)
+        codes = program.allowed(here, slot)
+        chance = chances(program, here, codes)
+        total = float(chance[:-1].sum())
+        for output in np.flatnonzero(chance > 0).tolist():
+            after = program.after(here, codes, None if output == program.size else output)
+            total += float(chance[output]) * rest(after, slot + 1)
+        return total
+
+    return rest(program.begin(), 0)
+
+
+ROW = Mechanism(NAME, refuse, calibrate, loss, promise, rules)

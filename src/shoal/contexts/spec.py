@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from shoal.contexts.checks.search_budget import time_limit as search_limit
 from shoal.contexts.day import DayChain
+from shoal.contexts.search.pacing import time_limit as search_limit
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import InputError, SpecError
 from shoal.core.task import Model, Query

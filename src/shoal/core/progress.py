@@ -121,3 +121,16 @@ def heard(listener: Listener, reader: Reader | None = None) -> Iterator[None]:
     finally:
         _LISTENER.reset(tokens[0])
         _READER.reset(tokens[1])
+
+
+@contextmanager
+def part(number: int, count: int) -> Iterator[None]:
+    """Inside, work is one of `count` equal parts, and `number` of them are done."""
+    outer = _LISTENER.get()
+    if outer is None:
+        yield
+        return
+    with heard(
+        lambda done, total: outer(number * total + done, count * total), reader=_READER.get()
+    ):
+        yield

@@ -7,13 +7,14 @@ multipliers ≥ 0 of the stage's rows give one, so that no solver has to be beli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
+from shoal.core.progress import time_over
 from shoal.events.automaton import began, moved
 from shoal.events.filter import Held, Program, chances, maximise, slot_program
 
@@ -48,7 +49,9 @@ def improved(program: Program, rounds: int, seed: int = 1) -> tuple[tuple[Floats
     laws = _unconditional(alone)
     found = replace(alone, future=_futures(alone, cuts))
     for turn in range(rounds):
-        path = _sampled(found, rng, EXPLORED * (turn % 2))
+        if time_over():  # what is found by then holds, and is less tight than it might be
+            break
+        path = [held for held, _ in histories(found, rng, EXPLORED * (turn % 2))]
         for slot in range(alone.slots - 1, -1, -1):
             seen = _mixed(path[slot], laws[slot], MIXED[turn % len(MIXED)])
             cuts[slot] = [*cuts[slot][-MOST + 1 :], _cut(found, seen, slot)]
@@ -90,21 +93,22 @@ def _futures(program: Program, cuts: list[list[Floats]]) -> tuple[Floats | None,
     return (*inner, None)
 
 
-def _sampled(program: Program, rng: np.random.Generator, explored: float) -> list[Held]:
-    """The belief before the output of each slot, along a history drawn as the machine draws it.
+def histories(
+    program: Program, rng: np.random.Generator, explored: float = 0.0
+) -> Iterator[tuple[Held, Floats]]:
+    """The belief before each output and the chances of it, along a history drawn as it is drawn.
 
     With chance `explored` an output that is possible is taken at random instead.
     """
-    held, path = program.begin(), []
+    held = program.begin()
     for slot in range(program.slots):
         held = program.arrive(held, slot, read=True)
-        path.append(held[0])
         codes = program.allowed(held, slot)
         chance = chances(program, held, codes)
+        yield held[0], chance
         law = (1 - explored) * chance / chance.sum() + explored * (chance > 0) / (chance > 0).sum()
         output = int(rng.choice(len(chance), p=law / law.sum()))
         held = program.after(held, codes, None if output == program.size else output)
-    return path
 
 
 def _mixed(held: Held, law: Floats, share: float) -> Held:

@@ -20,13 +20,13 @@ from shoal.contexts.checks.task import days_of, in_order, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, MaskState, SimulatableMask, Tabled
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.search.beliefs import decoded
-from shoal.contexts.search.missing import AfterGaps
+from shoal.contexts.search.beliefs import AfterGaps, decoded
 from shoal.contexts.stream import advance
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.numbers import significant
 from shoal.core.plan import Plan
+from shoal.core.progress import in_time, time_over
 from shoal.core.task import Secrets, as_events
 from shoal.events.automaton import PathLaw, beliefs, compile_events, law_of
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
@@ -59,9 +59,7 @@ def event_beliefs(
     Refused when the chain cannot explain the outputs.
     """
     memory = _memory_of(plan)
-    model = plan.task.family[adversary]
-    assert isinstance(model, DayChain)
-    day = in_order(model, memory.states)
+    day = in_order(_day(plan, adversary), memory.states)
     law = law_of(day)
     automaton = compile_events(list(events), law)
     ahead = beliefs(automaton, law)
@@ -85,6 +83,12 @@ def event_beliefs(
         mass = mass / total
         rows.append((ahead[slot] * mass.sum(axis=1)).sum(axis=(1, 2)))
     return np.array(rows)
+
+
+def _day(plan: Plan, number: int = 0) -> DayChain:
+    day = plan.task.family[number]
+    assert isinstance(day, DayChain)
+    return day
 
 
 class TableMemory:
@@ -249,8 +253,7 @@ def asked_audit(plan: Plan, asked: Secrets) -> Audit:
             f"what {plan.mechanism} tells about {asked.subject} is not computed; ask about events"
         )
     secrets.check(plan.task.family)
-    day = plan.task.family[0]
-    assert isinstance(day, DayChain)
+    day = _day(plan)
     members = range(len(plan.task.family))
     if (day.size + 1) ** day.slots <= MOST_LISTED:
         found = max((_listed(plan, i, secrets) for i in members), key=_height)
@@ -325,6 +328,7 @@ def _written_out(plan: Plan, number: int) -> Found:
     before = facts @ weights
     best: Found = (-math.inf, None)
     for outputs, likely in _outputs(body, [path for path, _ in paths]):
+        in_time("the audit")
         joint = weights * likely
         if not joint.sum() > 0:
             continue
@@ -377,9 +381,9 @@ def _outputs(
 def _listed(plan: Plan, number: int, secrets: Events) -> Found:
     """By the beliefs after every output that is possible, of any mask on a short day."""
     best: Found = (-math.inf, None)
-    day = plan.task.family[number]
-    assert isinstance(day, DayChain)
+    day = _day(plan, number)
     for outputs in product((None, *day.states), repeat=day.slots):
+        in_time("the audit")
         try:
             best = max(best, _moved(plan, number, secrets, outputs), key=_height)
         except InputError:  # the outputs cannot occur
@@ -389,19 +393,20 @@ def _listed(plan: Plan, number: int, secrets: Events) -> Found:
 
 def _along(plan: Plan, number: int, secrets: Events) -> Found:
     """By beliefs along histories of outputs drawn from the model."""
-    day, rng = plan.task.family[number], np.random.default_rng(number)
-    assert isinstance(day, DayChain)
+    day, rng = _day(plan, number), np.random.default_rng(number)
     best: Found = (-math.inf, None)
-    for _ in range(HISTORIES):
+    for turn in range(HISTORIES):
+        if turn and time_over():  # fewer histories are a lower bound too
+            break
         best = max(best, _moved(plan, number, secrets, _drawn(plan, day, rng)), key=_height)
     return best
 
 
 def _moved(plan: Plan, number: int, secrets: Events, outputs: Output) -> Found:
     """The most that some prefix of these outputs moves a pair, and where."""
-    named, best = [event for event, _ in secrets.pairs], (-math.inf, None)
+    named = [event for event, _ in secrets.pairs]
     curve = event_beliefs(plan, outputs, [*named, *secrets.against()], number)
-    found: Found = best
+    found: Found = (-math.inf, None)
     for slot, i in np.ndindex(len(curve) - 1, len(named)):
         pair = [i, len(named) + i]
         value = _change(secrets, curve[0, pair], curve[slot + 1, pair])

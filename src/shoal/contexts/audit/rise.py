@@ -1,24 +1,38 @@
 """The rise of belief a suppression stream allows, over every output of a day.
 
 Short days are written out: the machine is run through every output. Long ones are followed release
-by release, and the worst output is run through the machine (suppression_long).
+by release, and the worst output is run through the machine (`sweep`).
+
+A promise to somebody who knows the chain need not hold for somebody who knows less: the output may
+teach the chain. The paper names two challenges. LC1: whatever between the adversary's own knowledge
+and the chain is known, from any source, the belief after the output less the belief before it stays
+below δ. LC2: the same where only outputs are learned from. Two ways out are proved in it: the chain
+is published with the output (Theorem 6), or the states that may be sensitive are treated as
+sensitive (Theorem 7). Götz, Nath & Gehrke 2012, Section 6.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.additive.choice import loss_as_drawn
-from shoal.audit.result import Audit, LesserAdversary, StreamWitness
-from shoal.contexts.audit.adversaries import bounded, enumerated, measured
-from shoal.contexts.audit.facts import part
+from shoal.audit.result import (
+    CHAIN,
+    FREQUENCIES,
+    LABELS_LC1,
+    LABELS_LC2,
+    PUBLISHED,
+    Audit,
+    LesserAdversary,
+    StreamWitness,
+)
 from shoal.contexts.audit.sweep import Highest, followed, frequencies
-from shoal.contexts.audit.tables import FINE, OneWord, Tables, tables_of
-from shoal.contexts.audit.witness import hide_chance
+from shoal.contexts.audit.tables import FINE, OneWord, Output, Tables, hide_chance, tables_of
 from shoal.contexts.checks.task import in_order
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import memoryless
@@ -26,8 +40,9 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
+from shoal.core.progress import in_time, part
 
-MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one
+MOST_BRANCHES = 300_000  # (contexts × shown or not) ^ slots, written out one by one: some seconds
 SMALLEST = 1e-250  # probability of an output that is still written out
 ASSUMED = (
     "days are independent of each other and follow the day chain",
@@ -44,15 +59,14 @@ BY_ITSELF = (
 )
 
 
-class HighestRise(NamedTuple):
-    """The highest rise of a belief (times its share), the output, and the belief there."""
-
-    value: float
-    output: tuple[str | None, ...]
-    slot: int
-    context: int
-    before: float
-    after: float
+AVERAGED = "the belief about a slot is then an average of beliefs that keep the bound"
+NOT_PROMISED = "nothing is promised to one who takes slots for independent; publish the chain"
+THEOREM_6 = (
+    "the belief before is that of one who knows the chain, and so is the belief after it is "
+    "published (Theorem 6)"
+)
+THEOREM_7 = "states that may be sensitive are held to their share of delta (Theorem 7)"
+Joint = Mapping[Output, Floats]  # output -> P(X_t = j, output), (slots, states)
 
 
 class FoundRise(NamedTuple):
@@ -83,7 +97,7 @@ def suppression_audit(plan: Plan, curve: bool) -> Audit:
     elif tables is not None:
         found = _followed([_for_machine(day, tables) for day in days], secrets, tables)
     else:
-        found = _by_itself(plan, secrets)
+        found = _by_itself(plan, days[0], secrets)
     return Audit(
         mechanism=plan.mechanism,
         asked=plan.task.query.describe(),
@@ -111,12 +125,18 @@ def _short(day: DayChain) -> bool:
 
 def _written_out(days: list[DayChain], secrets: SensitiveContexts, machine: Machine) -> FoundRise:
     """By all outputs of a short day."""
-    tables = [outputs_of(day, machine) for day in days]
-    found = [_highest(day, secrets, own) for day, own in zip(days, tables, strict=True)]
-    which = max(range(len(days)), key=lambda place: found[place].value)
-    day, worst, value = days[which], found[which], max(found[which].value, 0.0)
-    alone = outputs_of(day.without_memory(), machine)
-    others = enumerated(day, secrets, tables[which], alone, memoryless(machine))
+    joint = [outputs_of(day, machine) for day in days]
+    found = [_highest(day, secrets, own) for day, own in zip(days, joint, strict=True)]
+    which = max(range(len(days)), key=lambda place: found[place].upper)
+    day, worst, value = days[which], found[which], max(found[which].upper, 0.0)
+    # what somebody takes for true who knows frequencies alone: slots are independent
+    alone: Highest | None = None
+    labels: tuple[Highest, ...] = ()
+    if secrets.labels:
+        labels = tuple(_labelled(day, secrets, joint[which], one) for one in (False, True))
+    else:
+        alone = _highest(day, secrets, outputs_of(day.without_memory(), machine))
+    others = _adversaries(day, secrets, worst, labels, alone, memoryless(machine))
     return FoundRise(value, value, _witness(day, which, worst), others)
 
 
@@ -131,10 +151,10 @@ def _followed(days: list[DayChain], secrets: SensitiveContexts, tables: Tables) 
     with part(len(days), len(days) + 1):
         alone = None if secrets.labels else frequencies(day, secrets, tables)
     alike = memoryless(tables.body)
-    others = measured(day, secrets, worst.promise, worst.labels, alone, alike)
+    others = _adversaries(day, secrets, worst.promise, worst.labels, alone, alike)
     upper = max(one.promise.upper for one in found)
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    witness = _stream_witness(day, which, worst.promise) if worst.promise.output else None
+    witness = _witness(day, which, worst.promise) if worst.promise.output else None
     return FoundRise(worst.promise.lower, upper, witness, others, notes)
 
 
@@ -148,14 +168,15 @@ def _for_machine(day: DayChain, tables: Tables) -> DayChain:
     return in_order(day, tables.states)
 
 
-def _by_itself(plan: Plan, secrets: SensitiveContexts) -> FoundRise:
+def _by_itself(plan: Plan, day: DayChain, secrets: SensitiveContexts) -> FoundRise:
     """By the mechanism: all that is left for a machine whose decisions cannot be read."""
     value = loss_as_drawn(plan)
     certain = value if math.isfinite(value) else 0.0  # no belief rises by infinity
-    return FoundRise(certain, value, None, bounded(secrets, value), (BY_ITSELF,))
+    others = _adversaries(day, secrets, Highest(value, value), (), None, False)
+    return FoundRise(certain, value, None, others, (BY_ITSELF,))
 
 
-def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) -> HighestRise:
+def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) -> Highest:
     """max over outputs, slots and sensitive contexts of share · (P(X_t = s | output) - P(X_t = s)).
 
     Over whole days; a part of an output is an average of its completions and tells no more.
@@ -163,28 +184,57 @@ def highest_rise(day: DayChain, secrets: SensitiveContexts, machine: Machine) ->
     return _highest(day, secrets, outputs_of(day, machine))
 
 
-def outputs_of(day: DayChain, machine: Machine) -> dict[tuple[str | None, ...], Floats]:
+def outputs_of(day: DayChain, machine: Machine) -> dict[Output, Floats]:
     """P(X_t = j, output) for every output of a day, (slots, states), by running the machine."""
-    joint: dict[tuple[str | None, ...], Floats] = {}
+    joint: dict[Output, Floats] = {}
     for path, output, chance in _branches(day, machine):
         table = joint.setdefault(output, np.zeros((day.slots, day.size)))
         table[np.arange(day.slots), path] += chance
     return joint
 
 
-def _highest(
-    day: DayChain, secrets: SensitiveContexts, joint: Mapping[tuple[str | None, ...], Floats]
-) -> HighestRise:
+def _highest(day: DayChain, secrets: SensitiveContexts, joint: Joint) -> Highest:
+    """The highest rise of the belief in a state, times its share: what plans are held to."""
     prior, shares = day.marginals(), secrets.shares(day)
-    best = HighestRise(-math.inf, (), 0, 0, 0.0, 0.0)
-    for output, table in joint.items():
-        after = table / table[0].sum()
-        rises = np.where((shares > 0) & (prior > 0), shares * (after - prior), -math.inf)
-        slot, context = (int(i) for i in np.unravel_index(int(np.argmax(rises)), rises.shape))
-        if rises[slot, context] > best.value:
-            value, reached = float(rises[slot, context]), float(after[slot, context])
-            best = HighestRise(value, output, slot, context, float(prior[slot, context]), reached)
-    return best
+
+    def rises() -> Iterator[Highest]:
+        for output, table in joint.items():
+            after = table / table[0].sum()
+            rise = np.where((shares > 0) & (prior > 0), shares * (after - prior), -math.inf)
+            slot, context = (int(i) for i in np.unravel_index(int(np.argmax(rise)), rise.shape))
+            value, place = float(rise[slot, context]), (slot, context)
+            known = float(prior[place]), float(after[place]), output
+            yield Highest(value, value, repr(day.states[context]), slot, *known)
+
+    return _largest(rises())
+
+
+def _labelled(day: DayChain, secrets: SensitiveContexts, joint: Joint, any_labels: bool) -> Highest:
+    """The highest rise of the belief in a context: Σ_a q(a)·(P(X = a | output) - P(X = a)).
+
+    q(a) is the chance that state a is the context: one over its number of labels for LC2; for LC1
+    the worst, 1 where the belief in a rises and 0 where it falls.
+    """
+    prior, known = day.marginals(), [secrets.stands_for(state) for state in day.states]
+
+    def rises() -> Iterator[Highest]:
+        for names, slots in secrets.facts(day.slots):
+            fair = np.array([len(set(own) & set(names)) / len(own) for own in known])
+            for output, table in joint.items():
+                after = table / table[0].sum()
+                for slot in slots:
+                    change = after[slot] - prior[slot]
+                    weight = np.where((fair > 0) & (change > 0), 1.0, 0.0) if any_labels else fair
+                    value, name = float(weight @ change), " or ".join(map(repr, names))
+                    both = float(weight @ prior[slot]), float(weight @ after[slot])
+                    yield Highest(value, value, name, slot, *both, output)
+
+    return _largest(rises())
+
+
+def _largest(found: Iterable[Highest]) -> Highest:
+    """The first of the highest."""
+    return max(found, key=lambda one: one.upper, default=Highest(-math.inf, -math.inf))
 
 
 def _branches(
@@ -196,6 +246,7 @@ def _branches(
         ((), (), 1.0, machine.init())
     ]
     while waiting:
+        in_time("the audit")
         path, output, chance, state = waiting.pop()
         if len(path) == day.slots:
             yield path, output, chance
@@ -212,19 +263,57 @@ def _branches(
                     waiting.append(((*path, context), (*output, shown), likely, after))
 
 
-def _witness(day: DayChain, model: int, found: HighestRise) -> StreamWitness:
-    name = repr(day.states[found.context])
-    known = found.slot, found.before, found.after, found.output
-    return _stream_witness(day, model, Highest(found.value, found.value, name, *known))
+def _adversaries(
+    day: DayChain,
+    secrets: SensitiveContexts,
+    chain: Highest,
+    labels: tuple[Highest, ...],
+    alone: Highest | None,
+    memoryless: bool,
+) -> tuple[LesserAdversary, ...]:
+    """Every adversary's largest rise, with the output that raises a belief most where one is known.
+
+    `chain` is for one who knows the chain, `labels` for LC2 and LC1, or empty where there are too
+    many sets to tell apart; `alone` for one who takes slots for independent.
+    """
+    if secrets.labels and not labels:  # all that is known follows from the rise under the chain
+        chain = Highest(chain.upper, chain.upper)
+        labels = (chain, chain)
+    own = _seen(day, chain, CHAIN, "nothing to learn", True, "this is the promise")
+    if secrets.labels:
+        both = zip(((LABELS_LC2, "LC2"), (LABELS_LC1, "LC1")), labels, strict=True)
+        return own, *(_seen(day, one, *names, True, THEOREM_7) for names, one in both)
+    # Theorem 6: the same numbers as for one who knew the chain all along
+    published = replace(own, knows=PUBLISHED, challenge="LC1 and LC2", why=THEOREM_6)
+    if alone is None:
+        return own, published
+    why = AVERAGED if memoryless else NOT_PROMISED
+    return own, published, _seen(day, alone, FREQUENCIES, "nothing learned", memoryless, why)
 
 
-def _stream_witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
-    name = found.fact
+def _seen(
+    day: DayChain, found: Highest, knows: str, challenge: str, covered: bool, why: str
+) -> LesserAdversary:
+    """One adversary, with the beliefs at the worst output; the bound alone if there is none."""
+    rise = max(found.upper, 0.0)
+    bound = LesserAdversary(knows=knows, challenge=challenge, rise=rise, covered=covered, why=why)
+    if not (found.output and found.upper - found.lower <= 1e-9 and rise > 0):
+        return bound
+    return replace(
+        bound,
+        fact=f"{found.fact} at slot {day.clock(found.slot)}",
+        before=found.before,
+        after=found.after,
+        output=found.output,
+    )
+
+
+def _witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
     return StreamWitness(
         model=model,
         law=day.describe(),
         subject=f"slot {day.clock(found.slot)}",
-        facts=(name, f"not {name}"),
+        facts=(found.fact, f"not {found.fact}"),
         output=found.output,
         before=(found.before, 1 - found.before),
         after=(found.after, 1 - found.after),

@@ -16,22 +16,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.contexts.audit.facts import (
+from shoal.contexts.audit.gap import (
     END,
+    THIN,
     TINY,
     Facts,
+    Gap,
+    follow_window,
     labelled_facts,
     rounding,
     sensitive_facts,
-    tell,
     together,
 )
-from shoal.contexts.audit.gap import THIN, Gap, follow_window
-from shoal.contexts.audit.tables import Tables, VectorTables, disagreement
-from shoal.contexts.audit.witness import Output, told
+from shoal.contexts.audit.tables import Output, Tables, VectorTables, disagreement, told
 from shoal.contexts.day import DayChain
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Floats, Ints
+from shoal.core.progress import in_time, told as told_of
 
 ROOM = 2e7  # numbers held for the releases followed together
 
@@ -86,7 +87,8 @@ class Sweep:
             elif gap.empty():
                 break
             gap.step(t)
-            tell(slots * max(first, 0) + (t - first) * (after - max(first, 0)), slots**2)
+            in_time("the audit")
+            told_of(slots * max(first, 0) + (t - first) * (after - max(first, 0)), slots**2)
 
     def _join(self, gap: Gap, t: int) -> None:
         """Takes up the releases of the slot before t."""

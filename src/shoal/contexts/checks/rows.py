@@ -6,33 +6,42 @@ mask_optimal.md; mask-sensitive is kept for comparison and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from shoal.additive.choice import LOSS_TOLERANCE, MECHANISMS
 from shoal.additive.plans import Mechanism
-from shoal.contexts.checks import search_budget, task as mask_task
+from shoal.contexts.checks import task as mask_task
+from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask
-from shoal.contexts.search.adaptive import Origin, occurring, search, simulatable_segments
+from shoal.contexts.search import pacing
+from shoal.contexts.search.adaptive import occurring, search, simulatable_segments
 from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
     Day,
+    Origin,
     breached_secrets,
     encoded,
     jointly_releasable,
     released_fraction,
 )
-from shoal.contexts.search.families import family_occurring, family_search
 from shoal.contexts.search.greedy import Grid, best_of, best_on_grid, orders
-from shoal.contexts.search.pacing import LOOKS, SPEED, Effort, SearchEnded, look_costs
+from shoal.contexts.search.pacing import LOOKS, SPEED, Clock, Effort, SearchEnded, look_costs
 from shoal.contexts.search.window import affordable, windowed
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.codec import Floats, Ints
+from shoal.core.errors import InputError, PromiseBroken, Refused
+from shoal.core.numbers import Number, exact, positive
 from shoal.core.plan import Plan
 from shoal.core.task import Task
+from shoal.events.secrets import Events, MaskOptions
 
 SENSITIVE, SIMULATABLE, PROBABILISTIC = "mask-sensitive", "mask-simulatable", "mask-probabilistic"
 HYBRID, ADAPTIVE, OPTIMAL = "mask-hybrid", "mask-adaptive", "mask-optimal"
@@ -68,6 +77,7 @@ def sensitive(task: Task, delta: Fraction) -> Plan:
         VectorMask(day.states, encoded(hidden)),
         min(released_fraction(one, hidden) for one in days),
         SENSITIVE_REASON,
+        searched=False,
         breached=breached,
         proved=False,
         caveat=f"{breached} of {len(measured.when)} sensitive (slot, context) pairs are breached",
@@ -90,7 +100,7 @@ def simulatable(task: Task, delta: Fraction) -> Plan:
 
     `LiveSimulatable` runs the same check without the table, for streams that must start at once.
     """
-    search_budget.turn_of(SIMULATABLE)  # refused when others used up the time
+    pacing.turn_of(SIMULATABLE)  # refused when others used up the time
     return plan_of(task, delta)
 
 
@@ -105,9 +115,9 @@ def plan_of(task: Task, delta: Fraction) -> Plan:
 
 def table_of(task: Task, delta: Fraction, days: Sequence[Day]) -> Ints:
     """The slots of the next releases; where time ran out, what follows is suppressed."""
-    return search_budget.shared(
+    return pacing.shared(
         (task, delta, "next releases"),
-        lambda: mask_task.marked(days, search_budget.effort_for(SIMULATABLE).part(TABLE)),
+        lambda: mask_task.marked(days, pacing.effort_for(SIMULATABLE).part(TABLE)),
     )
 
 
@@ -127,7 +137,7 @@ SMALL = 4  # releasable coordinates up to which the grid is searched exhaustivel
 def probabilistic(task: Task, delta: Fraction) -> Plan:
     """The best of several greedy searches: orders of coordinates times grids of levels."""
     days = mask_task.days_of(task, delta)
-    effort = search_budget.turn_of(PROBABILISTIC)
+    effort = pacing.turn_of(PROBABILISTIC)
     return of_vector(task, delta, days, vector_of(task, delta, days, effort))
 
 
@@ -150,7 +160,7 @@ def vector_of(task: Task, delta: Fraction, days: Sequence[Day], effort: Effort) 
         tried = (np.maximum(hidden, floor) for floor in FLOORS)
         return next(p for p in tried if mask_task.vector_keeps(task, delta, p))
 
-    return search_budget.shared((task, delta, "vector"), found)
+    return pacing.shared((task, delta, "vector"), found)
 
 
 def vector(days: Sequence[Day], effort: Effort) -> Floats:
@@ -180,7 +190,7 @@ def hybrid(task: Task, delta: Fraction) -> Plan:
     Götz, Nath & Gehrke 2012, Section 5.1 and Theorem 5.
     """
     days = mask_task.days_of(task, delta)
-    effort = search_budget.turn_of(HYBRID).part(HYBRID_VECTOR)
+    effort = pacing.turn_of(HYBRID).part(HYBRID_VECTOR)
     return hybrid_of(task, delta, days, vector_of(task, delta, days, effort))
 
 
@@ -220,7 +230,7 @@ def adaptive(task: Task, delta: Fraction) -> Plan:
     When a time limit ends the search, the hybrid plan takes its place. The search for a family
     looks at the mean of its members, so the hybrid may be better there too.
     """
-    effort = search_budget.turn_of(ADAPTIVE)
+    effort = pacing.turn_of(ADAPTIVE)
     days = mask_task.days_of(task, delta)
     baseline = vector_of(task, delta, days, effort.part(ADAPTIVE_VECTOR))
     if effort.clock is None and len(days) == 1:  # the hybrid was a candidate
@@ -232,23 +242,18 @@ def adaptive(task: Task, delta: Fraction) -> Plan:
 def _adaptive(
     task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
 ) -> Plan:
-    if len(days) == 1:
-        found = occurring(days[0], base_of(task, delta, days[0], baseline, effort))
-    else:
-        table = table_of(task, delta, days)
-        policies = family_search(days, float(delta), baseline=baseline, table=table, work=effort)
-        found = family_occurring(days, policies)
+    found = occurring(days, base_of(task, delta, days, baseline, effort))
     body = SegmentMask.of(mask_task.contexts_of(task), days[0].slots, found.hidden)
     return mask_task.mask_plan(task, ADAPTIVE, delta, body, found.expected, ADAPTIVE_REASON)
 
 
 def base_of(
-    task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort
+    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
 ) -> dict[Origin, Codes]:
     """A table after each release, found once for all checks inside one time limit."""
-    return search_budget.shared(
+    return pacing.shared(
         (task, delta, "segments"),
-        lambda: search(day, float(delta), baseline=baseline, work=effort),
+        lambda: search(days, float(delta), baseline=baseline, work=effort),
     )
 
 
@@ -270,7 +275,7 @@ def optimal(task: Task, delta: Fraction) -> Plan:
     and when time is short only their likeliest releases do. When a time limit ends the search, the
     hybrid plan takes its place.
     """
-    effort = search_budget.turn_of(OPTIMAL)
+    effort = pacing.turn_of(OPTIMAL)
     measured = mask_task.arrays(task, delta)
     baseline = vector_of(task, delta, (measured,), effort.part(ADAPTIVE_VECTOR))
     if effort.clock is None:
@@ -280,7 +285,7 @@ def optimal(task: Task, delta: Fraction) -> Plan:
 
 
 def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort) -> Plan:
-    base = base_of(task, delta, day, baseline, effort.part(BASE))
+    base = base_of(task, delta, (day,), baseline, effort.part(BASE))
     rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
     programs, nodes = affordable(day, rest.work / SPEED)
     found = windowed(day, float(delta), base, programs=programs, nodes=nodes, work=rest)
@@ -303,3 +308,131 @@ PROBABILISTIC_ROW = _row(PROBABILISTIC, probabilistic)
 HYBRID_ROW = _row(HYBRID, hybrid)
 ADAPTIVE_ROW = _row(ADAPTIVE, adaptive)
 OPTIMAL_ROW = _row(OPTIMAL, optimal, mask_task.refuse_families)
+
+
+# One call from a day and its secrets to the check that shows the most.
+
+
+def mask(
+    day: DayChain | Sequence[DayChain],
+    secrets: SensitiveContexts | Events,
+    *,
+    delta: Number | None = None,
+    epsilon: Number | None = None,
+    check: str = "best",
+    seconds: Number | None = None,
+    clock: Clock | None = time.monotonic,
+    **events: Any,
+) -> Plan:
+    """The plan that shows the most contexts on average while no belief rises by more than delta.
+
+    With several day chains, whichever of them an adversary holds. `check` names a row
+    ("mask-adaptive", …) or "best", which tries the proved checks, quickest first, each with its
+    share of `seconds`. Those end by `clock`, so that plans may differ from call to call, and say so
+    (`timed` in the certificate). Without `seconds`, or with `clock=None`, work alone is counted, at
+    a nominal speed: equal calls give equal plans, and a slow machine takes longer. Every plan is
+    private however little time there is.
+
+    For events (`shoal.Events.of`) the check is "mask-online"; `epsilon` instead of `delta` bounds
+    their odds, both ways, and these may be given too: `lower=True` (beliefs may not fall by more
+    than delta either), `memory="none"` (what is shown depends on the context alone), `mixture`
+    (weights of the chains, for somebody unsure which of them holds), `ahead` (look ahead to the end
+    of the day or not; by default whatever shows more).
+    """
+    days = (day,) if isinstance(day, DayChain) else tuple(day)
+    if not days:
+        raise InputError("day holds no day chain; give at least one")
+    query = CurrentState(days[0].states)
+    if isinstance(secrets, Events):
+        amount, hidden = _event_amount(secrets, delta, epsilon, bool(events.pop("lower", False)))
+        unknown = sorted(set(events) - {"memory", "mixture", "ahead"})
+        if unknown:
+            raise InputError(f"{unknown[0]} is not an option of mask for events; see shoal.mask")
+        hidden = replace(hidden, options=MaskOptions(**events)) if events else hidden
+        task = Task(query=query, secrets=hidden, family=days)
+        (row,) = _rows(task, "mask-online" if check == "best" else check)
+        return row.calibrate(task, amount)
+    if delta is None or epsilon is not None or events:
+        given = ["epsilon"] if epsilon is not None else list(events)
+        raise InputError(
+            f"{given[0]} is for events (shoal.Events.of); sensitive contexts take delta"
+            if given
+            else "delta is missing; say how much any belief may rise, such as delta=0.1"
+        )
+    limit = float(positive(seconds, "seconds")) if seconds is not None else pacing.SECONDS
+    task = Task(query=query, secrets=secrets, family=days)
+    named = _rows(task, check)
+    with pacing.time_limit(limit, check, clock=clock if seconds is not None else None):
+        plans = list(_in_turn(named, task, exact(delta, "delta")))
+    return min(plans, key=lambda plan: plan.cost)
+
+
+def _event_amount(
+    secrets: Events, delta: Number | None, epsilon: Number | None, lower: bool
+) -> tuple[Fraction, Events]:
+    """The amount, and the events held to a rise for delta, to their odds for epsilon."""
+    if (delta is None) == (epsilon is None):
+        raise InputError("give delta (a rise of belief) or epsilon (a factor of odds), one of them")
+    if epsilon is None:
+        both = lower or secrets.change == "rise-and-fall"  # whoever asked for it that way
+        return exact(delta if delta is not None else 0, "delta"), secrets.as_rise(lower=both)
+    if lower:
+        raise InputError("lower goes with delta; odds are bounded both ways already")
+    return positive(epsilon, "epsilon"), replace(secrets, change="odds")
+
+
+def masks(
+    day: DayChain,
+    secrets: SensitiveContexts,
+    checks: Sequence[str],
+    *,
+    delta: Number,
+    seconds: Number,
+    clock: Clock | None = None,
+) -> dict[str, Plan]:
+    """The plans of several checks side by side, each with its share of `seconds` as for "best".
+
+    What more than one of them needs is found once: the probabilities of the probabilistic check,
+    the tables of the adaptive one.
+    """
+    task = Task(query=CurrentState(day.states), secrets=secrets, family=(day,))
+    amount = exact(delta, "delta")
+    rows = [row for check in checks for row in _rows(task, check)]
+    with pacing.time_limit(seconds, clock=clock):
+        return {plan.mechanism: plan for plan in _in_turn(rows, task, amount)}
+
+
+def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator[Plan]:
+    """The plans of the rows, one after the other, until the time is over; the first always."""
+    for row in rows:
+        try:
+            plan = row.calibrate(task, delta)
+        except Refused:
+            return  # rows that apply refuse only when nothing is left of the time
+        yield _kept(plan)
+
+
+def _rows(task: Task, check: str) -> list[Mechanism]:
+    """The rows to try: the one that is named, or the proved ones that take the task."""
+    if check == "best":
+        rows = [MECHANISMS[name] for name in pacing.SHARES]
+        return [row for row in rows if row.refuse(task) is None]
+    names = [name for name in MECHANISMS if name.startswith("mask-")]
+    if check not in names:
+        listed = ", ".join(map(repr, names[:-1]))
+        raise InputError(f"check is {check!r}; it must be 'best', {listed} or {names[-1]!r}")
+    reason = MECHANISMS[check].refuse(task)
+    if reason is not None:
+        raise Refused(f"{check} does not apply: {reason}")
+    return [MECHANISMS[check]]
+
+
+def _kept(plan: Plan) -> Plan:
+    """The plan, its promise evaluated again."""
+    loss = mask_task.loss(plan)
+    if plan.guarantee.proved and not loss <= float(plan.guarantee.amount) * (1 + LOSS_TOLERANCE):
+        raise PromiseBroken(
+            f"{plan.mechanism} promised {float(plan.guarantee.amount):g} and its own check "
+            f"measures {loss:g}; please report this task"
+        )
+    return plan

@@ -10,44 +10,43 @@ where two contexts are equally likely at every slot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
-from shoal.contexts.checks.search_budget import shared
 from shoal.contexts.day import DayChain, day_chains
-from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask, memoryless
-from shoal.contexts.search.adaptive import (
-    expected_releases,
-    next_releases,
-    segments_rise,
-    simulatable_segments,
-    unread_rise,
-)
+from shoal.contexts.machine import Mask, memoryless, prepared
+from shoal.contexts.search.adaptive import forwards, full, next_releases
 from shoal.contexts.search.beliefs import (
+    START,
     Day,
+    Origin,
     decoded,
     jointly_releasable,
     memoryless_rise,
-    prepare,
     released_fraction,
     upper_bound,
 )
-from shoal.contexts.search.families import family_next_releases
 from shoal.contexts.search.greedy import private
-from shoal.contexts.search.memory import fine_decoded, histories_rise, histories_value
-from shoal.contexts.search.pacing import Effort
+from shoal.contexts.search.memory import (
+    Remembering,
+    fine_decoded,
+    flow,
+    histories_rise,
+    histories_value,
+)
+from shoal.contexts.search.pacing import Effort, by_clock, shared
 from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.charge import Alone, Composition, Guarantee
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.numbers import significant
 from shoal.core.plan import Machine, Plan, Proof
 from shoal.core.task import Task
 
-DIGITS = 9
+DIGITS = 9  # of a prior: far above its rounding, so that equal contexts stay equal
 
 
 def members(task: Task) -> tuple[DayChain, ...]:
@@ -103,6 +102,10 @@ def _days(task: Task) -> tuple[DayChain, ...]:
 TOLERANCE = 1e-12  # relative, of a plan's own re-check
 AGREE = 1e-9  # numbers of a certificate, evaluated again
 NOTION = "delta-privacy"
+BY_THE_CLOCK = (
+    "; the search went by the clock, so that what it found depends on the load of the machine: "
+    "another call may show more or less, and is as private"
+)
 
 ALONE = Alone(
     "beliefs do not add up, so nothing else may be released about the same day; other days are "
@@ -126,6 +129,7 @@ class MaskCertificate(Proof):
 
     `most` is what no check whatever could exceed: the sum of the priors of releasable states.
     `breached` counts the sensitive (slot, context) pairs whose belief can rise beyond delta.
+    `timed` says that the search went by a clock: equal calls may then find different plans.
     """
 
     reason: str
@@ -134,6 +138,7 @@ class MaskCertificate(Proof):
     most: float
     slots: int
     breached: int = 0
+    timed: bool = field(default=False, metadata={"later": True})
 
     @property
     def theorem(self) -> str:
@@ -141,6 +146,7 @@ class MaskCertificate(Proof):
             f"{self.reason}; the highest rise of any belief over all outputs is "
             f"{significant(self.rise)}; {significant(self.releases)} of {self.slots} slots are "
             f"shown on average (no check can show more than {significant(self.most)})"
+            + (BY_THE_CLOCK if self.timed else "")
         )
 
     ASSUMED: ClassVar[tuple[str, ...]] = ASSUMPTIONS
@@ -194,29 +200,23 @@ def days_of(
 
     Contexts are in canonical order, or in the order of `states`.
     """
+    _check_delta(delta)
+    secrets = task.secrets
+    assert isinstance(secrets, SensitiveContexts)
+
+    def found() -> tuple[Day, ...]:
+        chosen = members(task) if states is None else members_in(task, states)
+        return tuple(prepared(day, secrets, float(delta), **rest) for day in chosen)
+
+    order = None if states is None else tuple(states)
+    return shared((task, delta, order, tuple(sorted(rest.items()))), found)
+
+
+def _check_delta(delta: Fraction) -> None:
     if not 0 < delta < 1:
         raise InputError(
             f"belief_delta is {significant(delta)}; it must be between 0 and 1, both excluded"
         )
-    secrets = task.secrets
-    assert isinstance(secrets, SensitiveContexts)
-
-    def prepared() -> tuple[Day, ...]:
-        chosen = members(task) if states is None else members_in(task, states)
-        return tuple(
-            prepare(
-                day.initial,
-                day.transition,
-                secrets.shares(day),
-                float(delta),
-                never=secrets.kept_back(day),
-                **rest,
-            )
-            for day in chosen
-        )
-
-    order = None if states is None else tuple(states)
-    return shared((task, delta, order, tuple(sorted(rest.items()))), prepared)
 
 
 def mask_plan(
@@ -231,6 +231,7 @@ def mask_plan(
         most=upper_bound(days),
         slots=days[0].slots,
         breached=rest.pop("breached", 0),
+        timed=rest.pop("searched", True) and by_clock(),
     )
     guarantee = replace(promise(task, delta), **rest)
     return Plan(
@@ -244,14 +245,17 @@ def mask_plan(
     )
 
 
-def _over(task: Task, days: Sequence[Day]) -> str:
-    known = "the chain" if len(days) == 1 else f"any of the {len(days)} chains"
+def over(task: Task, also: str = "") -> str:
+    """Whom a promise is made to: who knows the chains, and who `also` adds."""
+    count = len(task.family)
+    known = ("the chain" if count == 1 else f"any of the {count} chains") + also
     return f"{task.secrets.subject}, for an adversary who knows {known} and the plan"
 
 
 def promise(task: Task, delta: Fraction) -> Guarantee:
     """What a check promises about the sensitive contexts of a task."""
-    return Guarantee(notion=NOTION, amount=delta, over=_over(task, days_of(task, delta)))
+    _check_delta(delta)
+    return Guarantee(notion=NOTION, amount=delta, over=over(task))
 
 
 def rules(plan: Plan) -> tuple[Composition, ...]:
@@ -267,38 +271,17 @@ def loss(plan: Plan) -> float:
     says that it does not, or that the plan says of itself what is not so (`honest`). Tables that
     only slots not read lead to count too (mask_missing.md).
     """
-    delta, body = plan.guarantee.amount, plan.body
+    delta, body = plan.guarantee.amount, as_mask(plan.body)
     rise, unread = _rises_of(plan.task, delta, body)
-    if not honest(plan, rise) or _shows_what_it_never_may(plan.task, body):
+    first, secrets = parts(plan.task)
+    never = secrets.kept_back(in_order(first, machine_states(body)))
+    if not honest(plan, rise) or (never.any() and body.can_show(never)):
         return float("inf")
     if memoryless(body) and rise <= float(delta):
         days = days_of(plan.task, delta, states=body.states, slack=TOLERANCE)
         if not all(private(day, decoded(body.codes)) for day in days):
             return float("inf")
     return max(rise, unread)
-
-
-def _shows_what_it_never_may(task: Task, body: Any) -> bool:
-    """Whether a table of the machine can show a context that is never to be shown."""
-    day, secrets = parts(task)
-    names = machine_states(body)
-    kept = secrets.kept_back(in_order(day, names))
-    if not kept.any():
-        return False
-    match body:
-        case VectorMask():
-            return bool((decoded(body.codes)[:, kept] < 1).any())
-        case SimulatableMask():
-            return bool((np.asarray(body.table)[1:, kept] >= 0).any())
-        case SegmentMask():
-            tables = body.policies().values()
-            return any((decoded(codes)[:, kept] < 1).any() for codes in tables)
-        case HistoryMask():
-            windows = (fine_decoded(c) for p in body.policies().values() for c in p.codes)
-            return any((hidden[:, kept] < 1).any() for hidden in windows) or (
-                _shows_what_it_never_may(task, body.tail)
-            )
-    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
 
 
 def vector_keeps(task: Task, delta: Fraction, hidden: Floats) -> bool:
@@ -321,7 +304,7 @@ def honest(plan: Plan, rise: float) -> bool:
     days = days_of(plan.task, guarantee.amount, states=machine_states(plan.body))
     if not isinstance(certificate, MaskCertificate) or certificate.slots != days[0].slots:
         return False
-    if (guarantee.notion, guarantee.over) != (NOTION, _over(plan.task, days)):
+    if (guarantee.notion, guarantee.over) != (NOTION, over(plan.task)):
         return False
     if plan.composition != (ALONE,) or plan.cost != -certificate.releases:
         return False
@@ -333,16 +316,9 @@ def honest(plan: Plan, rise: float) -> bool:
 
 def releases_of(day: Day, body: Any) -> float:
     """The mean number of slots that a machine shows."""
-    match body:
-        case VectorMask():
-            return released_fraction(day, decoded(body.codes))
-        case SimulatableMask():
-            return simulatable_segments(day, body.table).expected
-        case SegmentMask():
-            return expected_releases(day, body.policies())
-        case HistoryMask():
-            return histories_value(day, body.policies(), body.digits)
-    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+    if memoryless(body):
+        return released_fraction(day, decoded(body.codes))
+    return histories_value(day, *as_mask(body).segments(day))
 
 
 def rise_of(task: Task, delta: Fraction, body: Any) -> float:
@@ -365,28 +341,16 @@ def _rises(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
     states = machine_states(body)
     _check_fit(task, states, body)
     full = days_of(task, delta, states=states, everything=True)
-    match body:
-        case VectorMask():
-            rise = max(memoryless_rise(day, decoded(body.codes)) for day in full)
-            return rise, rise
-        case SimulatableMask():
-            rise = max(
-                segments_rise(day, simulatable_segments(day, body.table).hidden) for day in full
-            )
-            return rise, rise  # after a slot not read the model is asked, not the table
-        case SegmentMask():
-            tables = body.policies()
-            rise = max(segments_rise(day, tables) for day in full)
-            return rise, max(unread_rise(day, tables, rise) for day in full)
-        case HistoryMask():
-            rises = [histories_rise(day, body.policies(), body.digits) for day in full]
-            return max(rise for rise, _ in rises), max(unread for _, unread in rises)
-    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+    if memoryless(body):
+        rise = max(memoryless_rise(day, decoded(body.codes)) for day in full)
+        return rise, rise
+    rises = [histories_rise(day, *as_mask(body).segments(day)) for day in full]
+    return max(rise for rise, _ in rises), max(unread for _, unread in rises)
 
 
 def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
     """Refuses a machine for other contexts or days of another length."""
-    slots = machine_slots(body)
+    slots = as_mask(body).slots
     for day in task.family:
         if isinstance(day, DayChain) and (
             sorted(day.states) != sorted(states) or day.slots != slots
@@ -397,18 +361,11 @@ def _check_fit(task: Task, states: tuple[str, ...], body: Any) -> None:
             )
 
 
-def machine_slots(body: Any) -> int:
-    """The length of the day that a machine is for."""
-    match body:
-        case VectorMask():
-            return len(body.codes)
-        case SimulatableMask():
-            return len(body.table) - 1
-        case SegmentMask():
-            return body.slots
-        case HistoryMask():
-            return body.tail.slots
-    raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+def as_mask(body: Any) -> Any:
+    """A machine whose tables can be evaluated; refused for any other."""
+    if not isinstance(body, Mask) or not hasattr(body, "slots"):
+        raise TypeError(f"no way is known to evaluate a {type(body).__name__}")
+    return body
 
 
 def machine_states(body: Any) -> tuple[str, ...]:
@@ -419,6 +376,56 @@ def machine_states(body: Any) -> tuple[str, ...]:
 
 def marked(days: Sequence[Day], work: float | Effort = np.inf) -> np.ndarray[Any, Any]:
     """The slots of the simulatable check, with -1 for contexts that are never shown."""
-    table = next_releases(days[0], work) if len(days) == 1 else family_next_releases(days, work)
+    table = next_releases(days, work)
     table[1:][~jointly_releasable(days)] = -1
     return table
+
+
+# How often each context is shown at each slot, exactly, and why it is not shown more often.
+
+
+def shown_rates(plan: Plan) -> Floats:
+    """r[t, j] = P(X_t = j and the plan shows it); its sum is the expected number of releases.
+
+    Under the first chain of a family.
+    """
+    body, order = plan.body, machine_states(plan.body)
+    day = arrays(plan.task, plan.guarantee.amount, states=order)
+    rates = np.zeros((day.slots, day.size))
+    if memoryless(body):
+        rates = np.asarray(day.prior * (1.0 - decoded(body.codes)))
+    else:
+        policies, digits = as_mask(body).segments(day)
+        for origin in forwards(np.ones_like(day.possible)):
+            mass = 1.0 if origin == START else float(rates[origin])
+            if mass > 0 and origin in policies:
+                _add_segment(day, origin, policies[origin], digits, mass, rates)
+    return rates[:, [order.index(name) for name in plan.task.query.states]]
+
+
+def _add_segment(
+    day: Day, origin: Origin, plan: Remembering, digits: Ints, mass: float, rates: Floats
+) -> None:
+    """A release hands its mass to the releases that may follow it."""
+    arriving, slot = flow(day, *origin, plan, digits), origin[0]
+    for k, codes in enumerate(plan.codes):
+        rates[slot + 1 + k] += mass * (arriving[k] * (1 - fine_decoded(codes))).sum(axis=0)
+    law, hidden = arriving[-1].sum(axis=0), full(day, slot, plan.tail)
+    for t in range(slot + 1 + len(plan.codes), day.slots):
+        rates[t] += mass * law * (1.0 - hidden[t])
+        law = (law * hidden[t]) @ day.moves[t]
+
+
+def reasons(plan: Plan) -> list[list[str]]:
+    """For each slot and context why it is not always shown: "" where it is.
+
+    "impossible", "sensitive", "tells what follows" (showing it would raise a later belief by
+    itself), or "hides others" (it is suppressed so that suppression does not tell).
+    """
+    days = days_of(plan.task, plan.guarantee.amount, states=plan.task.query.states)
+    day, always = days[0], shown_rates(plan) >= days[0].prior * (1 - 1e-9)
+    secret = np.zeros_like(day.possible)
+    secret[day.when, day.who] = True
+    cases = [~day.possible, secret, ~jointly_releasable(days), ~always]
+    names = ["impossible", "sensitive", "tells what follows", "hides others"]
+    return np.select(cases, names, default="").tolist()  # type: ignore[no-any-return]

@@ -3,6 +3,12 @@
 Given a release, the future is independent of the past. So what may be done between two releases
 is decided for each (slot, state) of the first one alone, backwards in time, with the value of
 later releases known: V(slot, state) = max Σ P(next release is (t, j)) (1 + V(t, j)).
+
+With several day chains a plan does not know which is true: its probabilities are the same under
+all of them, and the bounds of every chain must hold: P_θ(X_t = s | output) ≤ P_θ(X_t = s) + δ for
+each member θ under which the output is possible. What is decided from the chain (reachable states,
+rooms) is then decided for all members at once; utilities are those of the member that shows least.
+Proof: contexts/checks/mask_family.md.
 """
 
 from __future__ import annotations
@@ -14,24 +20,27 @@ import numpy as np
 
 from shoal.contexts.search.beliefs import (
     LEVELS,
+    START,
     Arrays,
     Codes,
     Day,
+    Origin,
     arrays_of,
+    coming_to,
     decoded,
     encoded,
+    family_of,
     future_beliefs,
+    jointly_releasable,
+    law_from,
     limiting,
-    releasable,
     segment_rise,
 )
 from shoal.contexts.search.pacing import LOOKS, Climb, Effort, likeliest, look_costs
 from shoal.core.codec import Bools, Floats, Ints
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
-SAMPLE = 12  # segments timed to know how fast the machine is
-Origin = tuple[int, int]
-START: Origin = (-1, 0)
+SAMPLE = 12  # segments timed to know how fast the machine is: a hundredth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,104 +55,129 @@ class Segments:
     expected: float
 
 
-def next_releases(day: Day, work: float | Effort = np.inf) -> Ints:
+def next_releases(days: Day | Sequence[Day], work: float | Effort = np.inf) -> Ints:
     """n[slot + 1, state]: when the simulatable check shows a state again; T when it does not.
 
-    Row 0 is for "start". Rows of states that are never shown hold T, and when `work` has a clock,
-    so do those that cannot come up, and what was not reached in time: all is suppressed there.
+    The first slot that every day lets be shown, whatever it holds; those on which the last release
+    is impossible have no say. Row 0 is for "start". Rows of states that are never shown hold T, and
+    when `work` has a clock, so do those that cannot come up, and what was not reached in time: all
+    is suppressed there.
     """
-    from shoal.contexts.search import kernels
-
-    effort = Effort.of(work)
-    arrays = _arrays(day)
-    table = np.full((day.slots + 1, day.size), day.slots, dtype=np.int64)
-    seen = arrays.shown & (effort.clock is None)
-    for slot, state in forwards(arrays.shown):
+    family, effort = family_of(days), Effort.of(work)
+    shown = jointly_releasable(family)
+    slots, size = shown.shape
+    table = np.full((slots + 1, size), slots, dtype=np.int64)
+    seen = shown & (effort.clock is None)
+    for slot, state in forwards(shown):
         if effort.late():
             break
         if slot < 0 or seen[slot, state]:
-            until = int(kernels.next_release(arrays, slot, state, slot + 1))
+            until = next_release(family, shown, (slot, state), slot + 1)
             table[slot + 1, state] = until
-            if effort.clock is not None and until < day.slots:
-                seen[until] |= until_shown((day,), (slot, state), until)[-1] < LEVELS - 1
+            if effort.clock is not None and until < slots:
+                seen[until] |= until_shown(family, (slot, state), until)[-1] < LEVELS - 1
     return table
+
+
+def next_for_all(days: Sequence[Day], origin: Origin, earliest: int) -> int:
+    """One entry of `next_releases`, of slots from `earliest` on; T when there is none.
+
+    What a stream needs after a release, or when the slot that was due is not read.
+    """
+    return next_release(days, jointly_releasable(days), origin, earliest)
+
+
+def next_release(days: Sequence[Day], shown: Bools, origin: Origin, earliest: int) -> int:
+    """The first slot after a release that each day that can come to it lets be shown."""
+    from shoal.contexts.search import kernels
+
+    slots = len(shown)
+    asked = [arrays_of(day, shown) for day in coming_to(days, origin)]
+    while earliest < slots:
+        found = {int(kernels.next_release(given, *origin, earliest)) for given in asked}
+        if len(found) == 1:
+            return found.pop()
+        earliest = max(found)
+    return slots
 
 
 def simulatable_segments(day: Day, table: Ints) -> Segments:
     """The simulatable check as suppression after each release: all, until the slot of `table`."""
     hidden: dict[Origin, Codes] = {}
     seen = np.zeros((day.slots, day.size), dtype=np.bool_)
-    for slot in range(-1, day.slots):
-        for state in range(day.size if slot >= 0 else 1):
-            until = int(table[slot + 1, state])
-            if slot < until < day.slots and (slot < 0 or seen[slot, state]):
-                hidden[slot, state] = until_shown((day,), (slot, state), until)
-                seen[until] |= hidden[slot, state][-1] < LEVELS - 1
+    for slot, state in forwards(np.ones_like(seen)):
+        until = int(table[slot + 1, state])
+        if slot < until < day.slots and (slot < 0 or seen[slot, state]):
+            hidden[slot, state] = until_shown((day,), (slot, state), until)
+            seen[until] |= hidden[slot, state][-1] < LEVELS - 1
     return Segments(hidden, expected_releases(day, hidden))
 
 
-def adaptive(
-    day: Day, delta: float, *, baseline: Floats | None = None, work: float | Effort = WORK
-) -> Segments:
-    """The best segments found: never worse than the simulatable check or the vector `baseline`."""
-    return occurring(day, search(day, delta, baseline=baseline, work=work))
-
-
 def search(
-    day: Day, delta: float, *, baseline: Floats | None = None, work: float | Effort = WORK
+    days: Day | Sequence[Day],
+    delta: float,
+    *,
+    baseline: Floats | None = None,
+    work: float | Effort = WORK,
 ) -> dict[Origin, Codes]:
     """A table after each release that may be shown, whether or not it can come up.
 
-    Each was looked at over all its outputs; a release after which nothing private was found has one
-    without rows, and suppresses the rest of the day, which is always safe here: only states that
-    allow it are ever shown. `work` bounds the multiplications; likelier releases get more of them.
-    The same at every call, unless there is a clock: then only as many states are ever shown as can
-    be looked at in time, the likeliest; what the search does not come to, early in the day, is
-    suppressed, and OutOfTime says that it came to nothing.
+    Never worse than the simulatable check or the vector `baseline`, which are candidates for every
+    segment. Each table was looked at over all its outputs; a release after which nothing private
+    was found has one without rows, and suppresses the rest of the day, which is always safe here:
+    only states that allow it are ever shown. `work` bounds the multiplications; likelier releases
+    get more of them. The same at every call, unless there is a clock: then only as many states are
+    ever shown as can be looked at in time, the likeliest; what the search does not come to, early
+    in the day, is suppressed, and SearchEnded says that it came to nothing.
+
+    Several days stand side by side in one chain without moves between them, their copies of a
+    context tied to one probability. What is maximised is the mean over those that can come to the
+    release.
     """
-    effort = Effort.of(work)
-    arrays = _arrays(day)
-    arrays = arrays._replace(ahead=limiting(day.possible, day.when, day.bound, arrays.future))
+    family, effort = family_of(days), Effort.of(work)
+    size, copies = family[0].size, len(family)
+    shown = jointly_releasable(family)
+    prior = np.asarray(sum(day.prior for day in family)) / copies
     if effort.clock is not None:
-        gauge(day, arrays, effort)
-        few = likeliest(day.prior, arrays.shown, effort)
-        baseline = baseline if few.sum() == arrays.shown.sum() else None
-        arrays = arrays._replace(shown=few)
-        effort = effort.without(LOOKS * look_costs(backwards(few), *few.shape).sum())
-    value = np.zeros((day.slots, day.size))
+        gauge(family[0], effort)
+        few = likeliest(prior, shown, effort, copies)
+        baseline = baseline if few.sum() == shown.sum() else None
+        shown = few
+        effort = effort.without(LOOKS * copies * look_costs(backwards(few), *few.shape).sum())
+    values = np.zeros((copies, *shown.shape))
     policies: dict[Origin, Codes] = {}
-    nothing = np.empty((0, day.size), dtype=np.uint16)
-    origins = list(backwards(arrays.shown))
-    climb = Climb(arrays, origins, day.prior, effort)
+    nothing = np.empty((0, size), dtype=np.uint16)
+    origins = list(backwards(shown))
+    side = side_by_side(family, shown)
+    climb = Climb(side, origins, prior, effort)
     for place, origin in enumerate(origins):
-        slot = origin[0]
+        slot, state = origin
         if slot >= 0 and effort.late():
-            arrays.shown[origin] = False  # what has no table is not shown
+            shown[origin] = side.shown[slot, state::size] = False  # what has no table is not shown
             continue
-        candidates = published(day, arrays, origin, baseline)
-        found = climb.segment(place, origin, value)
-        if found is not None:
-            candidates.insert(0, encoded(found))
-        best, chosen = _best(day, delta, origin, value, candidates)
+        found = climb.segment(place, origin, np.concatenate(list(values), axis=1))
+        candidates = [] if found is None else [encoded(found[:, :size])]
+        candidates += published(family, shown, origin, baseline)
+        worth, chosen = _best(family, delta, origin, values, candidates)
         policies[origin] = nothing if chosen is None else chosen
         if slot >= 0:
-            value[origin] = best
+            values[:, slot, state] = worth
         climb.note(place)
     return policies
 
 
-def gauge(day: Day, arrays: Arrays, effort: Effort) -> None:
+def gauge(day: Day, effort: Effort) -> None:
     """Times a look at some segments, to know how fast this machine is now."""
     from shoal.contexts.search import segment_kernels as kernels
 
     assert effort.clock is not None
+    arrays = side_by_side((day,), jointly_releasable((day,)))
     shape = arrays.shown.shape
     listed = list(forwards(arrays.shown))
     some = listed[:: max(1, len(listed) // SAMPLE)]
     pace, free, nothing = np.ones(day.slots), np.ones(shape), np.zeros(shape)
-    costs = look_costs(some, *shape)
     slowness = []
-    for cost, (slot, state) in zip(costs, some, strict=True):
+    for cost, (slot, state) in zip(look_costs(some, *shape), some, strict=True):
         effort.on_time()
         hidden, spent = np.ones(shape), np.zeros(1)
         kernels.forward_pass(arrays, slot, state, nothing, nothing, pace, free, 0.0, hidden, spent)
@@ -155,44 +189,86 @@ def gauge(day: Day, arrays: Arrays, effort: Effort) -> None:
     effort.gauge.note(1.0, float(np.median(slowness)))  # the middle one: pauses do not count
 
 
-def published(day: Day, arrays: Arrays, origin: Origin, baseline: Floats | None) -> list[Codes]:
+def published(
+    days: Sequence[Day], shown: Bools, origin: Origin, baseline: Floats | None
+) -> list[Codes]:
     """What the simulatable check, and the vector `baseline`, do after a release."""
-    from shoal.contexts.search import kernels
-
-    slot, state = origin
-    until = int(kernels.next_release(arrays, slot, state, slot + 1))
-    found = [until_shown((day,), origin, until)] if slot < until < day.slots else []
-    if baseline is not None:
-        found.append(encoded(baseline[slot + 1 :]))
-    return found
+    slot, slots = origin[0], len(shown)
+    until = next_release(days, shown, origin, slot + 1)
+    found = [until_shown(days, origin, until)] if slot < until < slots else []
+    return found if baseline is None else [*found, encoded(baseline[slot + 1 :])]
 
 
 def _best(
-    day: Day, delta: float, origin: Origin, value: Floats, candidates: list[Codes]
-) -> tuple[float, Codes | None]:
-    """The private candidate of highest value, the first of equals; None when nothing is shown."""
-    worth = [table_value(day, origin, codes, value) for codes in candidates]
-    for place in np.argsort(-np.array(worth), kind="stable"):
-        if worth[place] > 0 and keeps((day,), delta, origin, candidates[place]):
-            return worth[place], candidates[place]
-    return 0.0, None
+    days: Sequence[Day], delta: float, origin: Origin, values: Floats, candidates: Sequence[Codes]
+) -> tuple[Floats, Codes | None]:
+    """The private candidate of highest mean value, the first of equals; None when none shows.
+
+    With what it is worth on each of the days, 0 on those that cannot come to the release.
+    """
+    asked = [origin[0] < 0 or bool(day.possible[origin]) for day in days]
+    worth = np.array(
+        [
+            [
+                table_value(day, origin, codes, values[g]) if asked[g] else 0.0
+                for codes in candidates
+            ]
+            for g, day in enumerate(days)
+        ]
+    ).reshape(len(days), len(candidates))
+    for place in np.argsort(-worth.sum(axis=0), kind="stable").tolist():
+        if worth[:, place].sum() > 0 and keeps(days, delta, origin, candidates[place]):
+            return worth[:, place], candidates[place]
+    return np.zeros(len(days)), None
+
+
+def side_by_side(days: Sequence[Day], shown: Bools) -> Arrays:
+    """All days as one block-diagonal chain, for the compiled search; one day as it is."""
+    size, copies = days[0].size, len(days)
+    moves = np.zeros((days[0].slots, copies * size, copies * size))
+    when = np.concatenate([day.when for day in days])
+    order = np.argsort(when, kind="stable")
+    owner = np.concatenate([np.full(len(day.when), g) for g, day in enumerate(days)])[order]
+    who = np.concatenate([day.who + g * size for g, day in enumerate(days)])[order]
+    future = np.zeros((days[0].slots, copies * size, len(when)))
+    for g, day in enumerate(days):
+        block = slice(g * size, (g + 1) * size)
+        moves[:, block, block] = day.moves
+        future[:, block, owner == g] = future_beliefs(day)
+    bound = np.concatenate([day.bound for day in days])[order]
+    possible = np.concatenate([day.possible for day in days], axis=1)
+    return Arrays(
+        initial=np.concatenate([day.initial for day in days]),
+        moves=moves,
+        when=when[order],
+        who=who,
+        bound=bound,
+        future=future,
+        shown=np.concatenate([shown & day.possible for day in days], axis=1),
+        copies=copies,
+        ahead=limiting(possible, when[order], bound, future),
+    )
 
 
 def table_value(day: Day, origin: Origin, codes: Codes, value: Floats) -> float:
     """Expected releases after one release, value[t, j] following a release of j at t."""
     from shoal.contexts.search import segment_kernels as kernels
 
-    slot, state = origin
-    law = day.initial if slot < 0 else day.moves[slot, state]
-    hidden = full(day, slot, {origin: codes}, state)
-    return float(kernels.policy_value(law, day.moves, slot, value, hidden))
+    slot = origin[0]
+    return float(
+        kernels.policy_value(law_from(day, origin), day.moves, slot, value, full(day, slot, codes))
+    )
 
 
-def occurring(day: Day, policies: dict[Origin, Codes]) -> Segments:
-    """The policies that can come up and show something, and the releases they lead to."""
-    reached = reachable_origins(day, policies)
-    used = {o: policies[o] for o in reached if o in policies and len(policies[o])}
-    return Segments(used, expected_releases(day, used))
+def occurring(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segments:
+    """The policies that can come up on some day and show something, and the releases they lead to.
+
+    `expected` is that of the day that shows least.
+    """
+    family = family_of(days)
+    reached = {origin for day in family for origin in reachable_origins(day, policies)}
+    used = {o: codes for o, codes in policies.items() if o in reached and len(codes)}
+    return Segments(used, min(expected_releases(day, used) for day in family))
 
 
 def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
@@ -214,7 +290,8 @@ def _rise_after(
     day: Day, policies: dict[Origin, Codes], origins: Sequence[Origin], worst: float
 ) -> float:
     for slot, state in origins:
-        worst = segment_rise(day, slot, state, full(day, slot, policies, state), worst)
+        hidden = full(day, slot, policies.get((slot, state)))
+        worst = segment_rise(day, slot, state, hidden, worst)
     return worst
 
 
@@ -246,22 +323,20 @@ def reachable_origins(
 
     seen = np.zeros((day.slots, day.size), dtype=np.bool_) if known is None else known.copy()
     found = []
-    for slot in range(-1, day.slots):
-        for state in range(day.size if slot >= 0 else 1):
-            if slot >= 0 and not seen[slot, state]:
-                continue
-            found.append((slot, state))
-            codes = policies.get((slot, state))
-            if codes is not None:
-                law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-                kernels.mark_releases(law, day.moves, slot, codes, LEVELS - 1, seen)
+    for origin in forwards(np.ones_like(seen)):
+        if origin != START and not seen[origin]:
+            continue
+        found.append(origin)
+        codes = policies.get(origin)
+        if codes is not None:
+            law = law_from(day, origin) > 0
+            kernels.mark_releases(law, day.moves, origin[0], codes, LEVELS - 1, seen)
     return found
 
 
-def full(day: Day, slot: int, policies: dict[Origin, Codes], state: int) -> Floats:
-    """The probabilities after one release as a (T, n) table; slots up to it hold 1."""
+def full(day: Day, slot: int, codes: Codes | None) -> Floats:
+    """The probabilities after a release at `slot` as a (T, n) table; slots up to it hold 1."""
     hidden = np.ones((day.slots, day.size))
-    codes = policies.get((slot, state))
     if codes is not None:
         hidden[slot + 1 : slot + 1 + len(codes)] = decoded(codes)
     return hidden
@@ -271,27 +346,21 @@ def keeps(days: Sequence[Day], delta: float, origin: Origin, codes: Codes) -> bo
     """Whether a table is private after a release under each of `days` that can come to it."""
     slot, state = origin
     return all(
-        segment_rise(day, slot, state, full(day, slot, {origin: codes}, state), delta)
-        <= delta * (1 + 5e-13)
+        segment_rise(day, slot, state, full(day, slot, codes), delta) <= delta * (1 + 5e-13)
         for day in coming_to(days, origin)
     )
 
 
 def until_shown(days: Sequence[Day], origin: Origin, until: int) -> Codes:
     """Suppress up to slot `until`, then show whatever can have been reached on one of `days`."""
-    slot, state = origin
+    slot = origin[0]
     codes = np.full((until - slot, days[0].size), LEVELS - 1, dtype=np.uint16)
     for day in coming_to(days, origin):
-        law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
+        law = law_from(day, origin) > 0
         for t in range(slot + 1, until):
             law = (day.moves[t][law] > 0).any(axis=0)
         codes[-1][law] = 0
     return codes
-
-
-def coming_to(days: Sequence[Day], origin: Origin) -> list[Day]:
-    """The days on which a release is possible; "start" is on all of them."""
-    return [day for day in days if origin[0] < 0 or day.possible[origin]]
 
 
 def forwards(shown: Bools) -> Iterator[Origin]:
@@ -306,7 +375,3 @@ def backwards(shown: Bools) -> Iterator[Origin]:
     for slot, state in np.argwhere(shown)[::-1]:
         yield int(slot), int(state)
     yield START
-
-
-def _arrays(day: Day) -> Arrays:
-    return arrays_of(day, releasable(day, future_beliefs(day)))

@@ -14,6 +14,7 @@ import numpy as np
 
 from shoal.contexts.search.beliefs import (
     Day,
+    family_of,
     jointly_releasable,
     memoryless_rise,
     released_fraction,
@@ -41,7 +42,7 @@ def greedy(
     limits what is spent; coordinates not reached stay at 1, and what is found is private whenever
     it ends.
     """
-    family = (days,) if isinstance(days, Day) else tuple(days)
+    family = family_of(days)
     effort = Effort.of(work)
     searches = [_Search(day, effort) for day in family]
     shown = jointly_releasable(family)
@@ -74,15 +75,14 @@ def prior_order(days: Day | Sequence[Day]) -> Ints:
 
     Of several days the mean counts.
     """
-    family = (days,) if isinstance(days, Day) else tuple(days)
+    family = family_of(days)
     prior = sum(day.prior for day in family) / len(family)
     return np.argsort(-np.asarray(prior).ravel(), kind="stable")
 
 
 def orders(days: Day | Sequence[Day], restarts: int) -> list[Ints]:
     """Prior order, forward in time, backward, then random ones, the same at every call."""
-    first = days if isinstance(days, Day) else days[0]
-    count = first.slots * first.size
+    count = family_of(days)[0].prior.size
     rng = np.random.default_rng(2012)
     listed = [prior_order(days), np.arange(count), np.arange(count)[::-1]]
     listed += [rng.permutation(count) for _ in range(max(0, restarts - len(listed)))]
@@ -97,7 +97,7 @@ def best_on_grid(days: Day | Sequence[Day], levels: Sequence[float]) -> Floats:
     all later ones would not beat the best vector found. Of several days the one on which least is
     shown counts. Exponential: for tiny chains.
     """
-    family = (days,) if isinstance(days, Day) else tuple(days)
+    family = family_of(days)
     shown = jointly_releasable(family)
     places = [int(p) for p in prior_order(family) if shown.flat[p]]
     gain = np.array([day.prior.ravel()[places] for day in family])
@@ -156,7 +156,7 @@ def best_of(
     Of several days the one on which least is shown counts. The first search may take half of
     `work`, each later one an even share of what is left.
     """
-    family = (days,) if isinstance(days, Day) else tuple(days)
+    family = family_of(days)
     effort = Effort.of(work)
     best, value = np.ones((family[0].slots, family[0].size)), 0.0
     for turn, grid in enumerate(grids):

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.contexts.search.adaptive import Origin, full, listed_origins
-from shoal.contexts.search.beliefs import LEVELS, Codes, Day, decoded, segment_rise
+from shoal.contexts.search.adaptive import forwards, full, listed_origins, table_value
+from shoal.contexts.search.beliefs import (
+    LEVELS,
+    Codes,
+    Day,
+    Origin,
+    decoded,
+    law_from,
+    segment_rise,
+)
 from shoal.core.codec import Floats, Ints
 
 FINE = 1 << 32  # histories are suppressed with multiples of 2^-32
@@ -74,18 +82,20 @@ def flow(day: Day, slot: int, state: int, plan: Remembering, digits: Ints) -> li
 
     One entry more than the window has slots: the last is the law with which the tail begins.
     """
-    base = int(digits.max()) + 1
-    law = day.initial if slot < 0 else day.moves[slot, state]
-    arriving = [law[None, :].copy()]
+    arriving = [law_from(day, (slot, state))[None, :].copy()]
     for k, codes in enumerate(plan.codes):
-        t = slot + 1 + k
         kept = arriving[-1] * fine_decoded(codes)
-        fresh = np.zeros((len(kept) * base, day.size))
-        for j in range(day.size):
-            rows = np.arange(len(kept)) * base + digits[j]
-            fresh[rows] += kept[:, j : j + 1] * day.moves[t, j][None, :]
-        arriving.append(fresh)
+        arriving.append(spelled(kept, day.moves[slot + 1 + k], digits))
     return arriving
+
+
+def spelled(kept: Floats, moves: Floats, digits: Ints) -> Floats:
+    """The masses one slot later; histories get the digit of the state that was left."""
+    base = int(digits.max()) + 1
+    fresh = np.zeros((len(kept) * base, kept.shape[1]))
+    for j in range(kept.shape[1]):
+        fresh[np.arange(len(kept)) * base + digits[j]] += kept[:, j : j + 1] * moves[j][None, :]
+    return fresh
 
 
 def histories_rise(
@@ -104,23 +114,22 @@ def histories_rise(
     also = listed_origins(day, policies)
     nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
     worst, unread = 0.0, 0.0
-    for slot in range(-1, day.slots):
-        for state in range(day.size) if slot >= 0 else (0,):
-            occurs = slot < 0 or bool(seen[slot, state])
-            if not (occurs or also[slot, state]):
-                continue
-            plan = policies.get((slot, state), nothing)
-            emitted = np.zeros_like(seen)
-            if plan.codes:
-                rise, emitted = certified(day, (slot, state), plan, digits)
-            else:
-                hidden = full(day, slot, {(slot, state): plan.tail}, state)
-                rise = segment_rise(day, slot, state, hidden, worst)
-                law = day.initial > 0 if slot < 0 else day.moves[slot, state] > 0
-                kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
-            unread, also = max(unread, rise), also | emitted
-            if occurs:
-                worst, seen = max(worst, rise), seen | emitted
+    for origin in forwards(np.ones_like(seen)):
+        slot = origin[0]
+        occurs = slot < 0 or bool(seen[origin])
+        if not (occurs or also[origin]):
+            continue
+        plan = policies.get(origin, nothing)
+        emitted = np.zeros_like(seen)
+        if plan.codes:
+            rise, emitted = certified(day, origin, plan, digits)
+        else:
+            rise = segment_rise(day, *origin, full(day, slot, plan.tail), worst)
+            law = law_from(day, origin) > 0
+            kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
+        unread, also = max(unread, rise), also | emitted
+        if occurs:
+            worst, seen = max(worst, rise), seen | emitted
     return worst, max(worst, unread)
 
 
@@ -137,8 +146,7 @@ def certified(
     machine takes.
     """
     slot, state = origin
-    law = day.initial if slot < 0 else day.moves[slot, state]
-    mass, power = _split(law[None, :])
+    mass, power = _split(law_from(day, origin)[None, :])
     joint = np.zeros((1, day.size, 0))
     highest = np.zeros(len(day.when))
     highest[(day.when == slot) & (day.who == state)] = 1.0
@@ -266,6 +274,8 @@ def history_value(
     day: Day, origin: Origin, plan: Remembering, digits: Ints, value: Floats
 ) -> float:
     """Expected releases after one release, value[t, j] following a release of j at t."""
+    if not plan.codes:
+        return table_value(day, origin, plan.tail, value)
     slot, state = origin
     arriving = flow(day, slot, state, plan, digits)
     total = 0.0

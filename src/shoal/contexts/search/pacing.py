@@ -8,13 +8,20 @@ before every unit of work and ends with what was found so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
-from shoal.contexts.search.beliefs import Arrays
+from shoal.contexts.search.beliefs import Arrays, Origin
 from shoal.core.codec import Bools, Floats
+from shoal.core.errors import Refused
+from shoal.core.numbers import Number, positive
+from shoal.core.progress import time_left
 
 Clock = Callable[[], float]  # seconds since some moment, never going back
 
@@ -90,7 +97,7 @@ class Effort:
         return self.seconds() <= 0
 
     def on_time(self) -> None:
-        """Raises OutOfTime once the clock has ended it."""
+        """Raises SearchEnded once the clock has ended it."""
         if self.late():
             raise SearchEnded
 
@@ -129,7 +136,6 @@ ROOMY = 0.8  # of the time for what must be done
 LOOKS = 1.5  # at each segment of a finished plan: its value, and its promise
 
 PACES = 8  # ways to spend, those of `paces_of`
-Origin = tuple[int, int]
 
 
 def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
@@ -138,7 +144,7 @@ def look_costs(origins: Iterable[Origin], length: int, size: int) -> Floats:
     return (length - slots) * LOOK * size**2 + CALL
 
 
-def likeliest(prior: Floats, shown: Bools, effort: Effort) -> Bools:
+def likeliest(prior: Floats, shown: Bools, effort: Effort, days: int = 1) -> Bools:
     """The likeliest of the states that may be shown: as many as can be looked at in time.
 
     Each costs its search, a pass as dear as a look, and the looks at the finished plan. A state
@@ -147,7 +153,7 @@ def likeliest(prior: Floats, shown: Bools, effort: Effort) -> Bools:
     places = np.argwhere(shown)
     places = places[np.argsort(-prior[shown], kind="stable")]
     origins = [(-1, 0), *((int(t), int(j)) for t, j in places)]
-    costs = np.cumsum(look_costs(origins, *shown.shape))
+    costs = days * np.cumsum(look_costs(origins, *shown.shape))
     kept = int(np.searchsorted(costs * (2 + LOOKS), ROOMY * effort.seconds() * effort.gauge.speed))
     few = np.zeros_like(shown)
     few[tuple(places[: max(0, kept - 1)].T)] = True
@@ -231,11 +237,6 @@ def affordable(costs: Floats, weights: Floats, work: float) -> Floats:
     return passes(low)
 
 
-def habit_of(shape: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
-    """Pace, caps and worth of waiting to begin with; each state hands them to the slot before."""
-    return np.ones(shape[0]), np.ones(shape), np.zeros(shape)
-
-
 def paces_of(slots: int) -> Callable[[int], Floats]:
     """How fast to spend after a release at each slot, worked out once a slot.
 
@@ -282,7 +283,11 @@ class Climb:
         self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
         self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
         self._found, self._spent = np.ones((slots, size)), np.zeros(1)
-        self._habits = [habit_of((slots, size)) for _ in range(size // arrays.copies)]
+        # pace, caps and worth of waiting to begin with; each state hands them to the slot before
+        self._habits = [
+            (np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)))
+            for _ in range(size // arrays.copies)
+        ]
         self._paces, self._wins = paces_of(slots), np.zeros(PACES)
 
     def segment(self, place: int, origin: Origin, value: Floats) -> Floats | None:
@@ -306,3 +311,140 @@ class Climb:
     def note(self, place: int) -> None:
         """Tells what the segment cost, looks at it included."""
         self._pacing.note(place, float(self._spent[0]))
+
+
+# How long the checks of context streams may search, and what the checks of one call share.
+#
+# Without a limit work is counted and nothing else, so that equal calls give equal plans on every
+# machine. With one, the clock ends what the machine did not manage: the plan is then what was
+# found so far, and may differ from call to call. However it ends, a plan is private.
+
+
+SECONDS = 20.0  # of search at the nominal speed, unless a time limit is set
+# the proved checks "best" tries, quickest first, and the share of a time limit each may take
+SHARES = {
+    "mask-simulatable": 0.05,
+    "mask-probabilistic": 0.1,
+    "mask-hybrid": 0.0,
+    "mask-adaptive": 0.5,
+    "mask-optimal": 0.35,
+}
+LEAST_LEFT = 1e-3  # seconds: a limit of 0 would be none
+READY = 0.9  # of its time a check may use; the rest is for looking at its plan once more
+
+Found = TypeVar("Found")
+
+
+class SearchBudget:
+    """What one call may use: seconds, of the clock too if there is one; and what it found."""
+
+    def __init__(self, seconds: float, check: str, clock: Clock | None) -> None:
+        self.seconds, self.check, self.clock = seconds, check, clock
+        self.ends = clock() + seconds if clock is not None else 0.0
+        self.found: dict[object, object] = {}
+        self.gauge = Gauge()
+        self.turns = 0
+
+    def effort(self, check: str) -> Effort:
+        """What one check may spend: all for the one that is named, else its share of what is left.
+
+        Work is a share of the limit; seconds are a share of those that are left, so that nothing is
+        lost when a check needs less than its share.
+        """
+        share = 1.0 if check == self.check else SHARES.get(check, 0.0)
+        work = self.seconds * share * SPEED
+        if self.clock is None:
+            return Effort(work)
+        names = list(SHARES)
+        rest = sum(SHARES[name] for name in names[names.index(check) :]) if check in names else 1.0
+        now = self.clock()
+        part = 1.0 if check == self.check else share / rest
+        ends = now + READY * part * max(0.0, self.ends - now)
+        return Effort(work, clock=self.clock, ends=ends, gauge=self.gauge)
+
+
+_limit: ContextVar[SearchBudget] = ContextVar("mask time limit")
+
+
+@contextmanager
+def time_limit(
+    seconds: Number, check: str = "best", *, clock: Clock | None = time.monotonic
+) -> Iterator[None]:
+    """Inside, searches share `seconds`; a single check that is named gets all of them.
+
+    They begin once the compiled loops are loaded. With `clock=None` they are nominal: work is
+    counted and no clock is looked at, so that equal calls give equal plans and a slow machine takes
+    longer.
+    """
+    left, allowed = time_left(), float(positive(seconds, "time_limit"))
+    if left is not None:  # of `shoal.time_limit`, which counts by the clock
+        allowed, clock = min(allowed, max(left, LEAST_LEFT)), clock or time.monotonic
+    if clock is not None:
+        load()  # no part of the limit
+    token = _limit.set(SearchBudget(allowed, check, clock))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def effort_for(check: str) -> Effort:
+    """What a check may spend: its part of the limit, SECONDS of counted work when there is none.
+
+    Where only `shoal.time_limit` is set, SECONDS at the most and what is left of it.
+    """
+    limit, left = _limit.get(None), time_left()
+    if limit is not None:
+        return limit.effort(check)
+    if left is None:
+        return Effort(SECONDS * SPEED)
+    return Effort(SECONDS * SPEED, clock=time.monotonic, ends=time.monotonic() + READY * left)
+
+
+def by_clock() -> bool:
+    """Whether searches end by a clock, so that what they find depends on the machine's load."""
+    limit = _limit.get(None)
+    return time_left() is not None if limit is None else limit.clock is not None
+
+
+def turn_of(check: str) -> Effort:
+    """As `effort_for`, for a check whose turn it is; refused when others used up the time.
+
+    The check that is named, and the first that is tried, always has a turn.
+    """
+    limit = _limit.get(None)
+    if limit is None:
+        return effort_for(check)
+    limit.turns += 1
+    if limit.clock is not None and limit.turns > 1 and limit.clock() >= limit.ends:
+        raise Refused(f"the time limit of {limit.seconds:g} s was over before its turn")
+    return limit.effort(check)
+
+
+def shared(key: object, find: Callable[[], Found]) -> Found:
+    """What `find` returns, found once for all checks inside one time limit."""
+    limit = _limit.get(None)
+    if limit is None:
+        return find()
+    if key not in limit.found:
+        limit.found[key] = find()
+    return limit.found[key]  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=1)
+def load() -> None:
+    """Runs every search on a day of three slots, once a process: loads what is compiled."""
+    from shoal.contexts.search.adaptive import next_releases, occurring, search, segments_rise
+    from shoal.contexts.search.beliefs import memoryless_rise, prepare
+    from shoal.contexts.search.greedy import greedy, prior_order, private
+    from shoal.contexts.search.window import windowed
+
+    shares = np.repeat([[1.0, 0.0, 0.0]], 3, axis=0)
+    day = prepare(np.full(3, 1 / 3), np.full((2, 3, 3), 1 / 3), shares, 0.3)
+    hidden = greedy(day, prior_order(day), np.arange(3) / 2)
+    memoryless_rise(day, hidden)
+    private(day, hidden)
+    next_releases(day)
+    found = search(day, 0.3, baseline=hidden, work=Effort(1e6, clock=lambda: 0.0, ends=1.0))
+    segments_rise(day, occurring(day, found).hidden)
+    windowed(day, 0.3, found, programs=3)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.contexts.search.adaptive import Origin
-from shoal.contexts.search.beliefs import Codes, Day, decoded
+from shoal.contexts.search.adaptive import full
+from shoal.contexts.search.beliefs import Codes, Day, Origin, law_from
 from shoal.contexts.search.memory import (
     FINE,
     FineCodes,
@@ -27,6 +27,7 @@ from shoal.contexts.search.memory import (
     fine_encoded,
     flow,
     seen_by,
+    spelled,
 )
 from shoal.core.codec import Bools, Floats, Ints
 
@@ -117,10 +118,9 @@ class SegmentProgram:
         self.most = flow(day, *origin, Remembering(never, tail), digits)
         self.secrets = seen_by(day, self.slot, digits, window)
         self.bound = allowed(day, delta, base ** (window - 1))
-        hidden = np.ones((day.slots, day.size))
-        hidden[self.slot + 1 : self.slot + 1 + len(tail)] = decoded(tail)
         self.value, self.shown = value, shown
         self.index = self._number()
+        hidden = full(day, self.slot, tail)
         self.tail = Tail(day, self.slot, self.slot + 1 + window, hidden, value)
         self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
 
@@ -373,9 +373,7 @@ def repaired(
     tables[k][h, j] suppresses state j with history h, k + 1 slots after the release; secrets[k]
     says which secrets a history holds.
     """
-    slot, state = origin
-    base = int(digits.max()) + 1
-    arriving = (day.initial if slot < 0 else day.moves[slot, state])[None, :]
+    arriving = law_from(day, origin)[None, :]
     found = []
     for k, hidden in enumerate(tables):
         codes = fine_encoded(np.where(arriving > LEAST, hidden, 1.0))
@@ -383,10 +381,7 @@ def repaired(
             codes[:, j] = bounded(codes[:, j], arriving[:, j], secrets[k], bound)
         found.append(codes)
         kept = arriving * fine_decoded(codes)
-        arriving = np.zeros((len(kept) * base, day.size))
-        for i in range(day.size):
-            rows = np.arange(len(kept)) * base + digits[i]
-            arriving[rows] += kept[:, i : i + 1] * day.moves[slot + 1 + k, i][None, :]
+        arriving = spelled(kept, day.moves[origin[0] + 1 + k], digits)
     return tuple(found)
 
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.contexts.search.adaptive import Origin, backwards, table_value
+from shoal.contexts.search.adaptive import backwards, table_value
 from shoal.contexts.search.beliefs import (
     LEVELS,
     Codes,
     Day,
+    Origin,
     decoded,
     encoded,
     future_beliefs,
+    law_from,
     releasable,
     upper_bound,
 )
@@ -33,6 +35,7 @@ from shoal.contexts.search.memory import (
     fine_decoded,
     fine_encoded,
     history_value,
+    spelled,
 )
 from shoal.contexts.search.pacing import Effort
 from shoal.contexts.search.program import SegmentProgram
@@ -158,15 +161,14 @@ def _slot_by_slot(
     shown: Bools,
     bounds: Floats,
 ) -> Remembering:
-    slot, state = origin
-    ahead = _ahead(day)
-    mass = (day.initial if slot < 0 else day.moves[slot, state])[None, :]
+    slot, ahead = origin[0], future_beliefs(day)
+    mass = law_from(day, origin)[None, :]
     joint = np.zeros((len(bounds), *mass.shape))  # mass together with each secret visited before
     since = day.when > slot
     codes: list[FineCodes] = []
     tail = np.full((day.slots - 1 - slot, day.size), LEVELS - 1, dtype=np.uint16)
     for t in range(slot + 1, day.slots):
-        told = np.where((day.when < t)[:, None, None], joint, mass * ahead[t][:, None, :])
+        told = np.where((day.when < t)[:, None, None], joint, mass * ahead[t].T[:, None, :])
         chance = _shown_now(mass, told[since], bounds[since], shown[t], 1.0 + value[t])
         if t - slot <= window:
             codes.append(fine_encoded(1.0 - chance))
@@ -179,8 +181,8 @@ def _slot_by_slot(
         base = np.zeros_like(digits) if forget else digits
         if forget:
             kept, together = kept.sum(axis=0)[None], together.sum(axis=1)[:, None]
-        mass = _spelled(kept, day.moves[t], base)
-        moved = [_spelled(one, day.moves[t], base) for one in together]
+        mass = spelled(kept, day.moves[t], base)
+        moved = [spelled(one, day.moves[t], base) for one in together]
         joint = np.array(moved).reshape(len(bounds), *mass.shape)
         total = mass.sum()
         if not total > 0:
@@ -212,32 +214,9 @@ def _shown_now(mass: Floats, told: Floats, bounds: Floats, open_to: Bools, gain:
     return np.minimum(found, MOST_SHOWN).reshape(mass.shape)
 
 
-def _ahead(day: Day) -> list[Floats]:
-    """P(secret c | X_t = j) of secrets at slot t or later, for each t; 0 for earlier ones."""
-    found = [np.zeros((len(day.when), day.size))]
-    for t in range(day.slots - 1, -1, -1):
-        later = found[-1] @ day.moves[t].T if t + 1 < day.slots else found[-1].copy()
-        here = np.flatnonzero(day.when == t)
-        later[here] = 0.0
-        later[here, day.who[here]] = 1.0
-        found.append(later)
-    return found[:0:-1]
-
-
-def _spelled(kept: Floats, moves: Floats, digits: Ints) -> Floats:
-    """The masses one slot later; histories get the digit of the state that was left."""
-    base = int(digits.max()) + 1
-    fresh = np.zeros((len(kept) * base, kept.shape[1]))
-    for j in range(kept.shape[1]):
-        fresh[np.arange(len(kept)) * base + digits[j]] += kept[:, j : j + 1] * moves[j][None, :]
-    return fresh
-
-
 def _later(day: Day, origin: Origin, short: Floats) -> float:
     """What the releases after one lack together: the next one lacks at most the most of any."""
-    slot, state = origin
-    law = day.initial if slot < 0 else day.moves[slot, state]
-    total = 0.0
+    slot, law, total = origin[0], law_from(day, origin), 0.0
     for t in range(slot + 1, day.slots):
         some = (short[t] > 0) & (law > 0)
         total += float(law[some] @ short[t][some])

@@ -18,7 +18,7 @@ from shoal.contexts.attack import (
     attack_events,
 )
 from shoal.contexts.audit.events import sampled_days
-from shoal.contexts.checks.choice import shown_rates
+from shoal.contexts.checks.task import shown_rates
 from shoal.contexts.day import DayChain, fit_day
 from shoal.core.charge import Rng
 from shoal.core.errors import InputError

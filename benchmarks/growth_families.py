@@ -23,7 +23,7 @@ import shoal
 from shoal.additive.choice import calibrated, choose, row_named
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
-from shoal.contexts.secrets import SensitiveContexts, current_state
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
@@ -106,7 +106,7 @@ def slots(row: str, count: int) -> Work:
         step, initial=[0.8, 0.18, 0.02], states=("home", "work", "hospital"), slots=count
     )
     task = Task(
-        query=current_state(day.states), secrets=SensitiveContexts.of("hospital"), family=(day,)
+        query=CurrentState(day.states), secrets=SensitiveContexts.of("hospital"), family=(day,)
     )
     return lambda: f"{-calibrated(row_named(row), task, Fraction(1, 10)).cost / count:.1%} shown"
 

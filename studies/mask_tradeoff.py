@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
 from shoal.contexts.checks.rows import mask
-from shoal.contexts.secrets import SensitiveContexts, for_set_labels
+from shoal.contexts.secrets import SensitiveContexts
+from shoal.core.errors import InputError
+from shoal.core.numbers import Number, exact
 from studies.mask_study import choose_sensitive, expected_shares, halves
 from studies.mask_traces import NOTHING, Person, generated, people
 from studies.report import Figure, Report, Table
@@ -21,6 +24,30 @@ CHECKS = (
     "mask-adaptive",
     "mask-optimal",
 )
+
+
+def for_set_labels(
+    secrets: SensitiveContexts, labels: Mapping[str, Sequence[str]], delta: Number
+) -> tuple[SensitiveContexts, Fraction]:
+    """What protects from an adversary who knows the day only up to sets of contexts.
+
+    `labels` maps each state of the generalised chain to the contexts it may stand for. Sensitive
+    are then the states whose set holds a sensitive context, at δ/μ, μ being the most states one
+    sensitive context may hide in. Promised is δ for the contexts themselves, to everybody between
+    that adversary and one who knows all. Götz, Nath & Gehrke 2012, Theorem 7.
+    """
+    if secrets.moments or secrets.groups:
+        raise InputError("set labels are for contexts sensitive at every slot, without groups")
+    hidden_in = {
+        name: [state for state, several in labels.items() if name in several]
+        for name in secrets.contexts
+    }
+    for name, states in hidden_in.items():
+        if not states:
+            raise InputError(f"labels has no state that may stand for {name!r}; add it to a set")
+    most = max(len(states) for states in hidden_in.values())
+    chosen = [state for state, several in labels.items() if set(several) & set(secrets.contexts)]
+    return SensitiveContexts.of(chosen), exact(delta, "delta") / most
 
 
 def run() -> Report:

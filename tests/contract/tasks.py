@@ -19,7 +19,7 @@ from shoal.additive.queries import LinearQuery, count, histogram, mean, weighted
 from shoal.chains.families import AnyInitialLaw, IntervalChains, MixingSummary, OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
-from shoal.contexts.secrets import CurrentState, SensitiveContexts, current_state
+from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Model, Query, Secrets, Task
 from shoal.events.event import at_least, visit
@@ -182,20 +182,22 @@ TASKS: dict[str, Task] = {
     "weak-any-length": task(histogram(ABC), chain(WEAK, ABC, None)),
     "weak-network": task(count(AB, "b"), weak_network()),
     "two-contexts": task(
-        current_state(["clinic", "home"]), two_slots(), secrets=SensitiveContexts.of("clinic")
+        CurrentState(("clinic", "home")), two_slots(), secrets=SensitiveContexts.of("clinic")
     ),
-    "contexts": task(current_state(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
+    "contexts": task(CurrentState(PLACES), short_day(), secrets=SensitiveContexts.of("hospital")),
     "contexts-family": task(
-        current_state(PLACES),
+        CurrentState(PLACES),
         short_day(),
         busier_day(),
         secrets=SensitiveContexts.of("hospital"),
     ),
     "event-rises": task(
-        current_state(PLACES), short_day(), secrets=Events.of(visit("hospital")).as_rise(lower=True)
+        CurrentState(PLACES),
+        short_day(),
+        secrets=Events.of(visit("hospital")).as_rise(lower=True),
     ),
     "event-odds": task(
-        current_state(PLACES),
+        CurrentState(PLACES),
         short_day(),
         busier_day(),
         secrets=Events.of((visit("hospital"), visit("work")), visit("home", between=(1, 2))),

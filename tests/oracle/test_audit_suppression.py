@@ -14,7 +14,7 @@ import pytest
 
 from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
-from shoal.contexts.audit.tables import hide_chance
+from shoal.contexts.audit.rise import hide_chance
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import VectorMask
 from shoal.contexts.search import pacing, window
@@ -98,7 +98,7 @@ def test_hiding_only_what_is_sensitive_is_found_out() -> None:
 
 def check_long(row: str, wanted: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interval that is a point, the mechanism's own value in it, and the promise above it."""
-    monkeypatch.setattr("shoal.contexts.audit.tables.MOST_ASKED", 300)
+    monkeypatch.setattr("shoal.contexts.audit.sweep.MOST_ASKED", 300)
     rng = np.random.default_rng(seed)
     rises = []
     for _ in range(wanted):

@@ -18,9 +18,8 @@ from shoal.additive.choice import MECHANISMS, calibrated, verify_promise
 from shoal.audit.exact import audit
 from shoal.audit.result import StreamWitness
 from shoal.contexts.attack import context_beliefs
-from shoal.contexts.audit.rise import highest_rise
-from shoal.contexts.audit.sweep import followed
-from shoal.contexts.audit.tables import tables_of, told
+from shoal.contexts.audit.rise import followed, highest_rise, told
+from shoal.contexts.audit.sweep import tables_of
 from shoal.contexts.checks.rows import mask
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, SegmentMask, SimulatableMask, VectorMask

@@ -10,7 +10,8 @@ import pytest
 import shoal
 from shoal.contexts.attack import attack_contexts, attack_events, context_beliefs, run
 from shoal.contexts.audit.events import UNREAD, event_beliefs, happens
-from shoal.contexts.audit.tables import FINE, OneWord, hide_chance
+from shoal.contexts.audit.rise import hide_chance
+from shoal.contexts.audit.sweep import FINE, OneWord
 from shoal.contexts.stream import advance
 from shoal.core.plan import Plan
 from shoal.events.automaton import law_of

@@ -25,7 +25,7 @@ from shoal.contexts.day import DayChain
 from shoal.contexts.machine import LiveSimulatable, SimulatableMask, VectorMask
 from shoal.contexts.search import pacing
 from shoal.contexts.search.pacing import SPEED
-from shoal.contexts.secrets import CurrentState, SensitiveContexts, for_set_labels, joint_contexts
+from shoal.contexts.secrets import CurrentState, SensitiveContexts, joint_contexts
 from shoal.contexts.stream import ContextStream, advance, charge_day, comes_after
 from shoal.core.errors import BudgetError, InputError, SpecError
 from shoal.core.plan import Machine, Plan
@@ -34,6 +34,7 @@ from shoal.core.task import Task
 from shoal.ledger import open_ledger
 from shoal.noise.primitives import SeededRng
 from shoal.spec.request import read_request
+from studies.mask_tradeoff import for_set_labels
 from tests.specs import CONTEXTS
 
 STATES = ("home", "work", "clinic")

@@ -17,6 +17,7 @@ from shoal.additive.mixture import narrowed
 from shoal.attacks.beliefs import attack, released
 from shoal.chains.exact.blocks import Cell
 from shoal.chains.lift.chain import ChainLift
+from shoal.contexts.attack import attack_contexts
 from shoal.core.progress import OutOfTime, cut_short, heard, in_time, no_time_limit, time_over
 from shoal.core.task import CUT, EachEntry, LiftedModel, Task
 from shoal.networks import large
@@ -374,3 +375,67 @@ def test_attacks_on_networks_and_crowds_end_in_a_sentence(clock: list[float]) ->
             with pytest.raises(OutOfTime, match="was not over within 1 s; allow more time"):
                 attack(model, what, entries)
         clock[1] = 0.0
+
+
+def sticky_day(slots: int) -> shoal.DayChain:
+    moves = 0.8 * np.eye(3) + 0.2 / 3
+    names = ("clinic", "home", "work")
+    return shoal.DayChain.of(moves, initial=[0.2, 0.4, 0.4], states=names, slots=slots)
+
+
+CLINIC = shoal.SensitiveContexts.of("clinic")
+
+
+def test_a_mask_that_went_by_the_clock_says_so_and_keeps_its_promise() -> None:
+    day = sticky_day(8)
+    plain = shoal.mask(day, CLINIC, delta="0.1", check="mask-adaptive")
+    timed = shoal.mask(day, CLINIC, delta="0.1", check="mask-adaptive", seconds=5)
+    with shoal.time_limit(5):
+        limited = shoal.mask(day, CLINIC, delta="0.1", check="mask-adaptive")
+        chosen = choose(plain.task, Fraction(1, 10), "mask-adaptive").plan
+    for plan in (timed, limited, chosen):
+        assert "depends on the load of the machine" in plan.explain()
+        assert verify_promise(plan) <= 0.1 * (1 + 1e-12)
+        assert shoal.loads(shoal.dumps(plan)) == plan
+    assert "depends on the load" not in plain.explain()
+    naive = shoal.mask(day, CLINIC, delta="0.1", check="mask-sensitive", seconds=5)
+    assert "depends on the load" not in naive.explain()  # nothing was searched for
+
+
+def test_audits_and_attacks_of_contexts_keep_the_limit(clock: list[float]) -> None:
+    short = shoal.mask(sticky_day(4), CLINIC, delta="0.2", check="mask-simulatable")
+    long = shoal.mask(sticky_day(24), CLINIC, delta="0.2", check="mask-simulatable")
+    events = shoal.Events.of(shoal.visit("clinic"))
+    hidden = shoal.mask(sticky_day(3), events, delta="0.2")
+    day = ["home"] * 24
+    works: list[Callable[[], object]] = [
+        lambda: shoal.audit(short),
+        lambda: shoal.audit(long),
+        lambda: shoal.audit(hidden),
+        lambda: attack_contexts(long, day, SeededRng(1)),
+    ]
+    for work in works:
+        clock[1] = 0.4
+        with (
+            shoal.time_limit(1),
+            pytest.raises(OutOfTime, match=r"was not over within 1 s; allow more time"),
+        ):
+            work()
+        clock[1] = 0.0
+        work()
+    whole = shoal.audit(long, secrets=events).lower
+    clock[1] = 0.4
+    with shoal.time_limit(1):  # a lower bound from fewer histories is one too
+        assert 0 <= shoal.audit(long, secrets=events).lower <= whole
+
+
+def test_an_online_mask_ends_its_search_with_bounds_that_hold(clock: list[float]) -> None:
+    day, events = sticky_day(6), shoal.Events.of(shoal.visit("clinic"))
+    whole = shoal.mask(day, events, delta="0.2")
+    with shoal.time_limit(1):
+        clock[1] = 0.4
+        cut = shoal.mask(day, events, delta="0.2")
+    assert "depends on the load" in cut.explain()
+    assert "depends on the load" not in whole.explain()
+    assert cut.certificate.most >= whole.certificate.most  # type: ignore[attr-defined]
+    assert verify_promise(cut) <= 0.2

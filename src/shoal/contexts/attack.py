@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.contexts import online
 from shoal.contexts.audit.events import UNREAD, TableMemory, event_beliefs
-from shoal.contexts.audit.tables import Tables, tables_of
+from shoal.contexts.audit.sweep import Tables, tables_of
 from shoal.contexts.checks import rows as checks
 from shoal.contexts.checks.task import (
     ALONE,
@@ -25,20 +25,21 @@ from shoal.contexts.checks.task import (
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import HistoryMask, VectorMask
 from shoal.contexts.online import OnlineMask
-from shoal.contexts.search.beliefs import LEVELS, Day
+from shoal.contexts.search.beliefs import LEVELS, START, Day, Origin, law_from
+from shoal.contexts.search.memory import spelled
 from shoal.contexts.secrets import SensitiveContexts
 from shoal.contexts.stream import advance
 from shoal.core.charge import Rng
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.plan import Machine, Plan
+from shoal.core.progress import in_time
 from shoal.core.task import Task
 from shoal.events.event import TimeEvent, visit
 from shoal.events.secrets import Events
 from shoal.noise.primitives import SeededRng
 
 Output = Sequence[str | None]
-Origin = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +246,7 @@ def run(plan: Plan, contexts: Output, rng: Rng) -> tuple[str | None, ...]:
         raise InputError(f"{plan.mechanism} makes single releases, not streams")
     state, shown = plan.body.init(), []
     for context in contexts:
+        in_time("the attack")
         state, out = advance(plan, state, context, rng)
         shown.append(out)
     return tuple(shown)
@@ -280,8 +282,9 @@ def context_beliefs(
     day = days_of(task, plan.guarantee.amount, states=order)[adversary]
     index = {name: place for place, name in enumerate(order)}
     beliefs, hidden = np.zeros((day.slots, day.size)), []
-    origin: Origin = (-1, 0)
+    origin = START
     for slot, shown in enumerate(output):
+        in_time("the attack")
         hidden.append(np.ones((1, day.size)) if shown == UNREAD else known.hidden(slot))
         known.onward(shown)
         if shown is None or shown == UNREAD:
@@ -302,14 +305,9 @@ def between(
     hidden[k][h, j] suppresses state j, k slots after the release, with history h before it.
     """
     slot, base = origin[0], int(digits.max(initial=0)) + 1
-    law = day.initial if slot < 0 else day.moves[slot, origin[1]]
-    forward = [law[None, :]]
+    forward = [law_from(day, origin)[None, :]]
     for k in range(until - slot - 1):
-        kept = forward[-1] * hidden[k]
-        fresh = np.zeros((len(kept) * base, day.size))
-        for j in range(day.size):
-            rows = np.arange(len(kept)) * base + digits[j]
-            fresh[rows] += np.outer(kept[:, j], day.moves[slot + 1 + k, j])
+        fresh = spelled(forward[-1] * hidden[k], day.moves[slot + 1 + k], digits)
         if k + 1 >= len(hidden) or len(hidden[k + 1]) == 1:
             fresh = fresh.sum(axis=0, keepdims=True)  # nothing later looks at the history
         total = fresh.sum()
@@ -351,7 +349,7 @@ def tables(body: Any) -> Tables:
 # the outputs to learn from. Götz, Nath & Gehrke 2012, Section 6.
 
 
-FIT_ROUNDS = 60  # of fitting
+FIT_ROUNDS = 60  # of expectation and maximisation
 
 
 def rises_while_learning(
@@ -396,6 +394,7 @@ def learned_day(plan: Plan, outputs: Sequence[Output], start: DayChain) -> DayCh
     likelihood = np.array([_likelihood(plan, output) for output in outputs])
     matrices = held.transition
     for _ in range(FIT_ROUNDS if len(likelihood) else 0):
+        in_time("the attack")
         counts = prior + expected_steps(likelihood, held.initial, matrices)
         total = counts.sum(axis=2, keepdims=True)
         matrices = np.where(total > 0, counts / np.where(total > 0, total, 1.0), matrices)

@@ -465,7 +465,8 @@ def _shown(mask: OnlineMask) -> tuple[float, float, int]:
     rng = np.random.default_rng(SEED)
     count = max(4, min(40, STEPS // mask.slots))
     means = [
-        sum(float(chance[:-1].sum()) for _, chance in histories(program, rng)) for _ in range(count)
+        sum(float(chance[:-1].sum()) for _, chance, _ in histories(program, rng))
+        for _ in range(count)
     ]
     return float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(count)), count
 

@@ -197,30 +197,6 @@ def day_certain(day: DayChain, hidden: Bools) -> int | None:
     return int(np.flatnonzero(sure)[0]) if sure.any() else None
 
 
-def for_set_labels(
-    secrets: SensitiveContexts, labels: Mapping[str, Sequence[str]], delta: Number
-) -> tuple[SensitiveContexts, Fraction]:
-    """What protects from an adversary who knows the day only up to sets of contexts.
-
-    `labels` maps each state of the generalised chain to the contexts it may stand for. Sensitive
-    are then the states whose set holds a sensitive context, at δ/μ, μ being the most states one
-    sensitive context may hide in. Promised is δ for the contexts themselves, to everybody between
-    that adversary and one who knows all. Götz, Nath & Gehrke 2012, Theorem 7.
-    """
-    if secrets.moments or secrets.groups:
-        raise InputError("set labels are for contexts sensitive at every slot, without groups")
-    hidden_in = {
-        name: [state for state, several in labels.items() if name in several]
-        for name in secrets.contexts
-    }
-    for name, states in hidden_in.items():
-        if not states:
-            raise InputError(f"labels has no state that may stand for {name!r}; add it to a set")
-    most = max(len(states) for states in hidden_in.values())
-    chosen = [state for state, several in labels.items() if set(several) & set(secrets.contexts)]
-    return SensitiveContexts.of(chosen), exact(delta, "delta") / most
-
-
 def joint_contexts(
     wishes: Iterable[tuple[SensitiveContexts, Number]],
 ) -> tuple[SensitiveContexts, Fraction]:
@@ -300,8 +276,3 @@ class CurrentState(Value):
 
     def describe(self) -> str:
         return f"which of {len(self.states)} states one is in, at every step"
-
-
-def current_state(states: Sequence[Any]) -> CurrentState:
-    """The query of a stream on these states."""
-    return CurrentState(tuple(label(state) for state in states))

@@ -51,7 +51,7 @@ def improved(program: Program, rounds: int, seed: int = 1) -> tuple[tuple[Floats
     for turn in range(rounds):
         if time_over():  # what is found by then holds, and is less tight than it might be
             break
-        path = [held for held, _ in histories(found, rng, EXPLORED * (turn % 2))]
+        path = [held for held, *_ in histories(found, rng, EXPLORED * (turn % 2))]
         for slot in range(alone.slots - 1, -1, -1):
             seen = _mixed(path[slot], laws[slot], MIXED[turn % len(MIXED)])
             cuts[slot] = [*cuts[slot][-MOST + 1 :], _cut(found, seen, slot)]
@@ -95,19 +95,19 @@ def _futures(program: Program, cuts: list[list[Floats]]) -> tuple[Floats | None,
 
 def histories(
     program: Program, rng: np.random.Generator, explored: float = 0.0
-) -> Iterator[tuple[Held, Floats]]:
-    """The belief before each output and the chances of it, along a history drawn as it is drawn.
+) -> Iterator[tuple[Held, Floats, int]]:
+    """The belief before each output, the chances of each and what came, drawn as the machine draws.
 
-    With chance `explored` an output that is possible is taken at random instead.
+    The last output is silence. With chance `explored` one that is possible is taken at random.
     """
     held = program.begin()
     for slot in range(program.slots):
         held = program.arrive(held, slot, read=True)
         codes = program.allowed(held, slot)
         chance = chances(program, held, codes)
-        yield held[0], chance
         law = (1 - explored) * chance / chance.sum() + explored * (chance > 0) / (chance > 0).sum()
         output = int(rng.choice(len(chance), p=law / law.sum()))
+        yield held[0], chance, output
         held = program.after(held, codes, None if output == program.size else output)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.audit.result import Audit, StreamWitness
-from shoal.contexts.audit.tables import FINE, OneWord, Tables, tables_of
+from shoal.contexts.audit.sweep import FINE, OneWord, Tables, tables_of
 from shoal.contexts.checks.task import days_of, in_order, machine_states
 from shoal.contexts.day import DayChain
 from shoal.contexts.machine import START, MaskState, SimulatableMask, Tabled
@@ -29,8 +29,9 @@ from shoal.core.plan import Plan
 from shoal.core.progress import in_time, time_over
 from shoal.core.task import Secrets, as_events
 from shoal.events.automaton import PathLaw, beliefs, compile_events, law_of
+from shoal.events.cuts import histories
 from shoal.events.event import AllOf, AnyOf, AtLeast, InOrder, NotOf, Stay, TimeEvent
-from shoal.events.filter import GRAIN, Held, chances
+from shoal.events.filter import GRAIN, Held
 from shoal.events.secrets import Events
 from shoal.events.window import window
 from shoal.noise.primitives import SeededRng
@@ -428,27 +429,6 @@ def _drawn(plan: Plan, day: DayChain, rng: np.random.Generator) -> list[str | No
     return outputs
 
 
-def drawn_day(
-    body: OnlineMask, day: DayChain, rng: np.random.Generator
-) -> tuple[list[str | None], Floats]:
-    """What one random day of the model shows, and P(X_t = j and shown | outputs before)."""
-    program, held, memory = body.program(), body.program().begin(), 0
-    outputs: list[str | None] = []
-    rates = np.zeros((day.slots, day.size))
-    law = day.initial
-    for slot in range(day.slots):
-        x = int(rng.choice(day.size, p=law / law.sum()))
-        held = program.arrive(held, slot, read=True)
-        codes = program.allowed(held, slot)
-        rates[slot] = chances(program, held, codes)[:-1]
-        memory = int(program.memory.steps[slot][memory, x])
-        shown = bool(rng.random() < codes[memory, x] * GRAIN)
-        held = program.after(held, codes, x if shown else None)
-        outputs.append(day.states[x] if shown else None)
-        law = day.transition[slot, x] if slot + 1 < day.slots else law
-    return outputs, rates
-
-
 def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
     """Of random days under an online plan: how often each context is shown, and the beliefs.
 
@@ -460,8 +440,9 @@ def sampled_days(plan: Plan, seed: int = 1) -> tuple[Floats, Floats]:
     rng, day = np.random.default_rng(seed), body.days[0]
     rates, curves = [], []
     for _ in range(max(3, min(24, SAMPLED // day.slots))):
-        outputs, own = drawn_day(body, day, rng)
-        rates.append(own)
+        history = list(histories(body.program(), rng))
+        rates.append([chance[:-1] for _, chance, _ in history])
+        outputs = [(*body.states, None)[output] for *_, output in history]
         curves.append(event_beliefs(plan, outputs, secrets.all_events())[1:])
     order = [body.states.index(name) for name in plan.task.query.states]
     return np.mean(rates, axis=0)[:, order], np.array(curves)

@@ -23,8 +23,7 @@ from shoal.contexts.secrets import SensitiveContexts
 from shoal.core.codec import Bools, Floats, Ints
 
 if TYPE_CHECKING:
-    from shoal.contexts.audit.sweep import Sweep
-    from shoal.contexts.audit.tables import Window
+    from shoal.contexts.audit.sweep import Sweep, Window
 
 HALF_ULP = 2.0**-53
 TINY = 1e-90  # absolute: what may vanish from a belief

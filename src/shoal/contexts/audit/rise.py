@@ -31,13 +31,31 @@ from shoal.audit.result import (
     LesserAdversary,
     StreamWitness,
 )
-from shoal.contexts.audit.sweep import Highest, followed, frequencies
-from shoal.contexts.audit.tables import FINE, OneWord, Output, Tables, hide_chance, tables_of
+from shoal.contexts.audit.gap import (
+    END,
+    HALF_ULP,
+    labelled_facts,
+    log_sum,
+    rounding,
+    sensitive_facts,
+    together,
+)
+from shoal.contexts.audit.sweep import (
+    COARSE,
+    FINE,
+    OneWord,
+    Sweep,
+    SweepPeak,
+    Tables,
+    VectorTables,
+    disagreement,
+    tables_of,
+)
 from shoal.contexts.checks.task import in_order
 from shoal.contexts.day import DayChain, day_chains
 from shoal.contexts.machine import memoryless
 from shoal.contexts.secrets import SensitiveContexts
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.plan import Machine, Plan
 from shoal.core.progress import in_time, part
@@ -66,6 +84,7 @@ THEOREM_6 = (
     "published (Theorem 6)"
 )
 THEOREM_7 = "states that may be sensitive are held to their share of delta (Theorem 7)"
+Output = tuple[str | None, ...]
 Joint = Mapping[Output, Floats]  # output -> P(X_t = j, output), (slots, states)
 
 
@@ -318,3 +337,249 @@ def _witness(day: DayChain, model: int, found: Highest) -> StreamWitness:
         before=(found.before, 1 - found.before),
         after=(found.after, 1 - found.after),
     )
+
+
+# Days too long to write out all outputs: a bound over all of them, and one output that shows it.
+#
+# The bound follows every release by what the machine's tables say; the output it names is then
+# given to the machine itself, and its beliefs are found from scratch. So the two ends share no
+# line of code beyond the model, and neither shares one with the mechanism that made the plan.
+
+
+ULPS = 1e-15  # of a belief: columns are dropped by comparisons that round
+APART = "the witness lies above the bound over all outputs: one of the two is wrong; report this"
+
+
+class Highest(NamedTuple):
+    """lower ≤ highest rise of a kind of belief ≤ upper, and the output that shows the lower end.
+
+    `before` and `after` are the belief in `fact` at `slot`; `output` is empty when nothing rises.
+    """
+
+    lower: float
+    upper: float
+    fact: str = ""
+    slot: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    output: Output = ()
+
+
+class FollowedDay(NamedTuple):
+    """What is found for one day chain: the promise, the labels (LC2, LC1) if any, and notes."""
+
+    promise: Highest
+    labels: tuple[Highest, ...]
+    notes: tuple[str, ...]
+
+
+def followed(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
+    """The highest rises under one day chain, whose contexts are in the order of the tables."""
+    facts = sensitive_facts(day, secrets)
+    labels = labelled_facts(day, secrets) if secrets.labels else None
+    sweep = Sweep(day, tables, facts if labels is None else together(facts, labels))
+    sweep.run()
+    wrong, asked, total = disagreement(tables, _releases(sweep))
+    found = [_shown(sweep, peak) for peak in sweep.peaks]
+    if any(one.lower > one.upper for one in found):
+        wrong = wrong or APART
+    if wrong:
+        found = [one._replace(upper=math.inf) for one in found]
+    notes = (wrong,) if wrong else ()
+    if asked < total:
+        notes = (*notes, f"{total - asked:,} of {total:,} decisions were read from the machine's "
+                 "tables; it was asked for the others")  # fmt: skip
+    return FollowedDay(found[0], tuple(found[1:]), notes)
+
+
+def frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Highest:
+    """The same for somebody who takes slots for independent."""
+    alone = day.without_memory()
+    sweep = Sweep(alone, tables, sensitive_facts(day, secrets))
+    sweep.run()
+    return _shown(sweep, sweep.peaks[0])
+
+
+def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """ "start" and the releases that can come up; where they make no difference "start" alone."""
+    if isinstance(sweep.tables, VectorTables):
+        return np.array([[-1, 0]])
+    return np.concatenate([[[-1, 0]], np.argwhere(sweep.seen)])
+
+
+def _shown(sweep: Sweep, peak: SweepPeak) -> Highest:
+    """The peak with the beliefs of a whole output, by running the machine."""
+    day, facts = sweep.day, sweep.facts
+    upper = peak.rise + ULPS * float(facts.share.max(initial=0.0))
+    if peak.fact < 0:
+        return Highest(0.0, upper)
+    seen = told(day, sweep.tables.body, output_of(sweep, peak))
+    if seen is None:
+        return Highest(0.0, math.inf)
+    slot, weight = int(facts.slot[peak.fact]), facts.weight[peak.fact]
+    before = float(weight @ day.marginals()[slot])
+    after = float(weight @ seen.beliefs[slot])
+    above = before * (1 + rounding(day.slots, day.size))
+    rise = float(facts.share[peak.fact]) * (after * (1 - seen.error) - above) * (1 - 1e-15)
+    named = facts.name[peak.fact], slot
+    return Highest(max(rise, 0.0), upper, *named, before, after, seen.output)
+
+
+def output_of(sweep: Sweep, peak: SweepPeak) -> Output:
+    """The beginning of a day that leads to the peak: releases, gaps, and the last release."""
+    names = sweep.day.states
+    output: list[str | None] = [None] * peak.until
+    release = peak.origin
+    while release[0] >= 0:
+        output[release[0]] = names[release[1]]
+        slot, context = sweep.before[release]
+        release = int(slot), int(context)
+    return tuple(output) if peak.shown == END else (*output, names[peak.shown])
+
+
+# One output of a whole day, and what it makes an adversary believe: by running the machine.
+#
+# Nothing of what found the output is used: the machine is stepped through it with every context
+# that each slot may hold, its probabilities are found by asking, and beliefs come from forward and
+# backward masses of (state of the machine, context), in logarithms.
+
+
+class OutputSlot(NamedTuple):
+    """One slot of an output: log P(output | machine state, context), and the state after it.
+
+    Rows are the states the machine may be in; `after` counts those of the next slot, -1 where the
+    output is impossible.
+    """
+
+    chance: Floats
+    after: Ints
+
+
+class WitnessedDay(NamedTuple):
+    """A whole output, P(X_t = j | output), and a bound on the relative error of that."""
+
+    output: Output
+    beliefs: Floats
+    error: float
+
+
+def told(day: DayChain, machine: Machine, begun: Output) -> WitnessedDay | None:
+    """The beliefs after the output that begins with `begun`; its end is filled with likely ones.
+
+    None when the machine cannot give such an output.
+
+    Forward: a[t](m, j) = P(outputs before t, machine in m, X_t = j); backward b[t](m, j) =
+    P(outputs from t on | m, X_t = j); the belief in j is Σ_m a·b over their sum.
+    """
+    with np.errstate(divide="ignore"):
+        law, moves = np.log(day.initial)[None, :], np.log(day.transition)
+    states: list[Any] = [machine.init()]
+    forward, slots, output = [law], [], []
+    for t in range(day.slots):
+        asked = _Asked(machine, states, day.states, np.isfinite(law))
+        shown = begun[t] if t < len(begun) else _likeliest(asked, law, day.states)
+        slot, states = asked.slot(shown, day.states)
+        if not states:
+            return None
+        output.append(shown)
+        slots.append(slot)
+        if t + 1 < day.slots:
+            law = _onward(law + slot.chance, slot.after, len(states), moves[t])
+            forward.append(law)
+    beliefs = _backward(forward, slots, moves)
+    sizes = [np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in (*forward, moves)]
+    terms = day.size * max(len(law) for law in forward)
+    error = 1.01 * day.slots * HALF_ULP * (4 * terms + 40 + 16 * max(sizes))
+    return WitnessedDay(tuple(output), beliefs, float(error))
+
+
+def _onward(masses: Floats, after: Ints, count: int, moves: Floats) -> Floats:
+    """Masses of the next slot, their largest 0: log Σ over what leads to each machine state."""
+    law = np.full((count, len(moves)), -np.inf)
+    for state in range(count):
+        rows, contexts = np.nonzero(after == state)
+        law[state] = log_sum(masses[rows, contexts][:, None] + moves[contexts])
+    return np.asarray(law - law.max())
+
+
+def _backward(forward: list[Floats], slots: list[OutputSlot], moves: Floats) -> Floats:
+    beliefs = np.zeros((len(slots), forward[0].shape[1]))
+    onward = slots[-1].chance
+    for t in range(len(slots) - 1, -1, -1):
+        if t + 1 < len(slots):
+            later = log_sum((moves[t][None, :, :] + onward[:, None, :]).transpose(2, 0, 1))
+            place = np.maximum(slots[t].after, 0)
+            onward = slots[t].chance + later[place, np.arange(later.shape[1])[None, :]]
+            onward = onward - onward.max()
+        joint = forward[t] + onward
+        parts = np.exp(joint - joint.max()).sum(axis=0)
+        beliefs[t] = parts / parts.sum()
+    return beliefs
+
+
+class _Asked:
+    """What the machine does at one slot, in each of its states, with each possible context."""
+
+    def __init__(
+        self, machine: Machine, states: list[Any], names: tuple[str, ...], possible: Any
+    ) -> None:
+        self.machine, self.states = machine, states
+        self.pairs = [(int(m), int(j)) for m, j in np.argwhere(possible)]
+        self.hidden = np.full(possible.shape, np.nan)
+        for m, j in self.pairs:
+            self.hidden[m, j] = hide_chance(machine, states[m], names[j])
+
+    def slot(self, shown: str | None, names: tuple[str, ...]) -> tuple[OutputSlot, list[Any]]:
+        """The slot for one output, and the states the machine may be in afterwards."""
+        chance = np.full(self.hidden.shape, -np.inf)
+        after = np.full(self.hidden.shape, -1, dtype=np.int64)
+        found: dict[Any, int] = {}
+        for m, j in self.pairs:
+            likely = self.hidden[m, j] if shown is None else 1 - self.hidden[m, j]
+            if likely > 0 and shown in (None, names[j]):
+                word = 0 if shown is None else FINE - 1
+                state = self.machine.step(self.states[m], names[j], OneWord(word))[0]
+                chance[m, j] = np.log(likely)
+                after[m, j] = found.setdefault(state, len(found))
+        return OutputSlot(chance, after), list(found)
+
+
+def _likeliest(asked: _Asked, law: Floats, names: tuple[str, ...]) -> str | None:
+    """Nothing, or the context that is likelier than that."""
+    masses = np.exp(law - law.max())
+    hidden = np.nan_to_num(asked.hidden, nan=1.0)
+    shown = (masses * (1 - hidden)).sum(axis=0)
+    best = int(np.argmax(shown))
+    return names[best] if shown[best] > (masses * hidden).sum() else None
+
+
+def hide_chance(machine: Machine, state: Any, observed: str) -> float:
+    """The probability that the machine shows nothing for `observed` in `state`.
+
+    Machines suppress when the low bits of one random word are below a threshold; the threshold is
+    found by asking, and whether it is one of 16 or of 32 bits by asking just above 16.
+    """
+
+    def hidden(word: int) -> bool:
+        return machine.step(state, observed, OneWord(word))[1] is None
+
+    if not hidden(0):
+        return 0.0
+    if hidden(FINE - 1):
+        return 1.0
+    below = _threshold(hidden, COARSE)
+    if below < COARSE and hidden(COARSE):
+        return below / COARSE
+    return _threshold(hidden, FINE) / FINE
+
+
+def _threshold(hidden: Any, words: int) -> int:
+    """The least word that is not hidden; `words` when all are."""
+    low, high = 0, words
+    while low < high:
+        middle = (low + high) // 2
+        if hidden(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,4 +1,8 @@
-"""The highest belief in any fact over all outputs of a day, by the auditor's own evaluation.
+"""What a machine does after each release, and the highest belief in any fact over all outputs.
+
+Every machine decides by the slot, the context of that slot and the last release; one of them for
+some slots also by a number that the contexts since spell. Their tables are read here in the
+auditor's own words, and the machine itself is asked whether it does what they say.
 
 By the Markov property what is believed about a slot depends on the release before it, the release
 after it and the gap between. So every release that can come up is followed once, forward through
@@ -11,28 +15,239 @@ are averages too. Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from shoal.contexts.audit.gap import (
-    END,
-    THIN,
-    TINY,
-    Facts,
-    Gap,
-    follow_window,
-    labelled_facts,
-    rounding,
-    sensitive_facts,
-    together,
-)
-from shoal.contexts.audit.tables import Output, Tables, VectorTables, disagreement, told
+from shoal.contexts.audit.gap import END, THIN, TINY, Facts, Gap, follow_window, rounding
 from shoal.contexts.day import DayChain
-from shoal.contexts.secrets import SensitiveContexts
+from shoal.contexts.machine import HistoryMask, MaskState, SegmentMask, SimulatableMask, VectorMask
 from shoal.core.codec import Floats, Ints
 from shoal.core.progress import in_time, told as told_of
+
+COARSE, FINE = 2**16, 2**32  # words a machine tells apart: it looks at 16 or at 32 bits
+MOST_ASKED = 6_000  # decisions asked of the machine itself
+
+
+class Window(NamedTuple):
+    """The first slots after a release, where histories count: `hidden[k][h, j]`, and the digits.
+
+    A visit to context j turns history h into h · base + digits[j].
+    """
+
+    hidden: tuple[Floats, ...]
+    digits: Ints
+    base: int
+
+
+class Tables:
+    """Suppression after a release: all of it, unless a kind of machine says otherwise below.
+
+    Releases are arrays of slots (-1 is "start") and contexts, in the order of `states`.
+    """
+
+    def __init__(self, body: Any, states: tuple[str, ...], slots: int) -> None:
+        self.body, self.states, self.slots, self.size = body, states, slots, len(states)
+        self.digits: Ints = np.zeros(self.size, dtype=np.int64)  # of a visit in a history
+
+    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
+        """P(nothing is shown | last release, context) at `slot`, (contexts, releases)."""
+        raise NotImplementedError
+
+    def last(self, origins: Ints, contexts: Ints) -> Ints:
+        """A slot after which nothing can be shown any more, for each release."""
+        raise NotImplementedError
+
+    def window(self, origin: int, context: int) -> Window | None:
+        """The slots in which histories count; None when there are none."""
+        return None
+
+    def histories(self) -> int:
+        """How many decisions depend on a history."""
+        return 0
+
+    def after(self, origin: int, context: int) -> list[Floats]:
+        """P(nothing is shown) at each slot after one release, (histories, contexts)."""
+        window = self.window(origin, context)
+        found = [] if window is None else list(window.hidden)
+        release = np.array([origin]), np.array([context])
+        later = range(origin + 1 + len(found), self.slots)
+        return found + [self.hidden(slot, *release).T for slot in later]
+
+
+class VectorTables(Tables):
+    """The same probabilities whatever was released."""
+
+    def __init__(self, body: VectorMask) -> None:
+        super().__init__(body, body.states, len(body.codes))
+        self.chances = np.ascontiguousarray(coarse(body.codes).T)
+        shown = np.flatnonzero((self.chances < 1).any(axis=0))
+        self.end = int(shown[-1]) if len(shown) else -1
+
+    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
+        return np.broadcast_to(self.chances[:, slot, None], (self.size, len(origins)))
+
+    def last(self, origins: Ints, contexts: Ints) -> Ints:
+        return np.full(len(origins), self.end)
+
+
+class SimulatableTables(Tables):
+    """Everything is suppressed until the one slot that is due, where what may be shown is."""
+
+    def __init__(self, body: SimulatableMask) -> None:
+        super().__init__(body, body.states, len(body.table) - 1)
+        self.due = body.table.astype(np.int64)
+
+    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
+        due = self.due[origins + 1, contexts] == slot
+        shown = due[None, :] & (self.due[slot + 1] >= 0)[:, None]
+        return np.where(shown, 0.0, 1.0)
+
+    def last(self, origins: Ints, contexts: Ints) -> Ints:
+        due = self.due[origins + 1, contexts]
+        return np.asarray(np.where(due < self.slots, due, -1))
+
+
+class SegmentTables(Tables):
+    """A table of its own after each release that is listed; all is suppressed after others."""
+
+    def __init__(self, body: SegmentMask) -> None:
+        super().__init__(body, body.states, body.slots)
+        shape = (self.slots + 1, self.size)
+        self.codes = body.codes if body.codes.size else np.zeros(1, dtype=np.uint16)
+        self.first, self.end = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        origins = body.origins.astype(np.int64)
+        self.first[origins[:, 0] + 1, origins[:, 1]] = body.starts[:-1]
+        self.end[origins[:, 0] + 1, origins[:, 1]] = body.starts[1:]
+        self.chances = coarse(np.arange(COARSE))
+
+    def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
+        row = self.first[origins + 1, contexts] + (slot - origins - 1) * self.size
+        place = row[None, :] + np.arange(self.size)[:, None]
+        inside = place < self.end[origins + 1, contexts][None, :]
+        chances = self.chances[self.codes[np.where(inside, place, 0)]]
+        return np.asarray(np.where(inside, chances, 1.0))
+
+    def last(self, origins: Ints, contexts: Ints) -> Ints:
+        begin, end = self.first[origins + 1, contexts], self.end[origins + 1, contexts]
+        return origins + -(-(end - begin) // self.size)
+
+
+class HistoryTables(SegmentTables):
+    """As `SegmentTables`, with a window after some releases in which histories count."""
+
+    def __init__(self, body: HistoryMask) -> None:
+        super().__init__(body.tail)
+        self.body = body
+        self.digits, self.base = body.digits, int(body.digits.max()) + 1
+        places = zip(body.starts.tolist(), body.windows.tolist(), strict=False)
+        self.windows = dict(zip(map(tuple, body.origins.tolist()), places, strict=True))
+
+    def window(self, origin: int, context: int) -> Window | None:
+        begin, length = self.windows.get((origin, context), (0, 0))
+        if not length:
+            return None
+        tables = []
+        for visits in range(length):
+            rows = self.base**visits
+            codes = self.body.codes[begin : begin + rows * self.size]
+            tables.append(fine(codes).reshape(rows, self.size))
+            begin += rows * self.size
+        return Window(tuple(tables), self.digits, self.base)
+
+    def histories(self) -> int:
+        return int(self.body.codes.size)
+
+
+READERS: dict[type, Any] = {
+    VectorMask: VectorTables,
+    SimulatableMask: SimulatableTables,
+    SegmentMask: SegmentTables,
+    HistoryMask: HistoryTables,
+}
+
+
+def tables_of(body: Any) -> Tables | None:
+    """The tables of a machine; None for a kind that may decide by more than these can say."""
+    reader = READERS.get(type(body))
+    return None if reader is None else reader(body)
+
+
+def coarse(codes: npt.NDArray[Any]) -> Floats:
+    """k/65536 for a code k; the last code stands for certainty."""
+    return np.where(codes == COARSE - 1, 1.0, codes / COARSE)
+
+
+def fine(codes: npt.NDArray[Any]) -> Floats:
+    """k/2^32 for a code k; the last code stands for certainty."""
+    return np.where(codes == FINE - 1, 1.0, codes / FINE)
+
+
+def disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:
+    """Where the machine does not do what its tables say, or "" ; how often it was asked, of what.
+
+    `releases` are the (slot, context) pairs that can come up. At every decision after them, or at
+    MOST_ASKED drawn from all, the machine is stepped just below and just above the word at which it
+    should begin to show.
+    """
+    after = (tables.slots - 1 - releases[:, 0]) * tables.size
+    ends, total = np.cumsum(after), int(after.sum())
+    rng = np.random.default_rng(0)
+    chosen = np.arange(total) if total <= MOST_ASKED else rng.integers(total, size=MOST_ASKED)
+    for number in chosen.tolist():
+        place = int(np.searchsorted(ends, number, side="right"))
+        origin, context = (int(value) for value in releases[place])
+        past, now = divmod(number - int(ends[place] - after[place]), tables.size)
+        slot = origin + 1 + past
+        chance, words, note = _decision(tables, origin, context, slot, now, rng)
+        state = MaskState(slot, origin, context, note)
+        if not _does(tables, state, tables.states[now], round(chance * words), words):
+            words_of = f"{tables.states[now]!r} at slot {slot + 1} with probability {chance:g}"
+            return f"the machine does not suppress {words_of}, as its table says", 0, 0
+    return "", len(chosen), total + tables.histories()
+
+
+def _decision(
+    tables: Tables, origin: int, context: int, slot: int, now: int, rng: Any
+) -> tuple[float, int, int]:
+    """The probability of one decision, of how many words it is a part, and the history before."""
+    window, past = tables.window(origin, context), slot - origin - 1
+    if window is not None and past < len(window.hidden):
+        note = int(rng.integers(len(window.hidden[past])))
+        return float(window.hidden[past][note, now]), FINE, note
+    chance = tables.hidden(slot, np.array([origin]), np.array([context]))[now, 0]
+    return float(chance), COARSE, 0
+
+
+def _does(tables: Tables, state: MaskState, observed: str, level: int, words: int) -> bool:
+    """Whether words below `level` hide and others show."""
+
+    def hides(word: int) -> bool:
+        return tables.body.step(state, observed, OneWord(word))[1] is None
+
+    below = level == 0 or hides(level - 1)
+    return below and (hides(words - 1) if level == words else not hides(level))
+
+
+class OneWord:
+    """Randomness that is always the same word: what a machine does with it can be asked."""
+
+    def __init__(self, word: int) -> None:
+        self._word = word
+
+    @property
+    def secure(self) -> bool:
+        """False: this is for asking, never for releasing."""
+        return False
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """The word, as often as wanted."""
+        return np.full(count, self._word, dtype=np.uint64)
+
+
+# Every release that can come up, followed through the gap after it.
+
 
 ROOM = 2e7  # numbers held for the releases followed together
 
@@ -173,101 +388,3 @@ class Sweep:
                 self.note(fact, rise, origin, self.day.slots, END)
             law = self.moves[t].T @ law
             error += rounding(1, self.day.size)
-
-
-# Days too long to write out all outputs: a bound over all of them, and one output that shows it.
-#
-# The bound follows every release by what the machine's tables say; the output it names is then
-# given to the machine itself, and its beliefs are found from scratch. So the two ends share no
-# line of code beyond the model, and neither shares one with the mechanism that made the plan.
-
-
-ULPS = 1e-15  # of a belief: columns are dropped by comparisons that round
-APART = "the witness lies above the bound over all outputs: one of the two is wrong; report this"
-
-
-class Highest(NamedTuple):
-    """lower ≤ highest rise of a kind of belief ≤ upper, and the output that shows the lower end.
-
-    `before` and `after` are the belief in `fact` at `slot`; `output` is empty when nothing rises.
-    """
-
-    lower: float
-    upper: float
-    fact: str = ""
-    slot: int = 0
-    before: float = 0.0
-    after: float = 0.0
-    output: Output = ()
-
-
-class FollowedDay(NamedTuple):
-    """What is found for one day chain: the promise, the labels (LC2, LC1) if any, and notes."""
-
-    promise: Highest
-    labels: tuple[Highest, ...]
-    notes: tuple[str, ...]
-
-
-def followed(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> FollowedDay:
-    """The highest rises under one day chain, whose contexts are in the order of the tables."""
-    facts = sensitive_facts(day, secrets)
-    labels = labelled_facts(day, secrets) if secrets.labels else None
-    sweep = Sweep(day, tables, facts if labels is None else together(facts, labels))
-    sweep.run()
-    wrong, asked, total = disagreement(tables, _releases(sweep))
-    found = [_shown(sweep, peak) for peak in sweep.peaks]
-    if any(one.lower > one.upper for one in found):
-        wrong = wrong or APART
-    if wrong:
-        found = [one._replace(upper=math.inf) for one in found]
-    notes = (wrong,) if wrong else ()
-    if asked < total:
-        notes = (*notes, f"{total - asked:,} of {total:,} decisions were read from the machine's "
-                 "tables; it was asked for the others")  # fmt: skip
-    return FollowedDay(found[0], tuple(found[1:]), notes)
-
-
-def frequencies(day: DayChain, secrets: SensitiveContexts, tables: Tables) -> Highest:
-    """The same for somebody who takes slots for independent."""
-    alone = day.without_memory()
-    sweep = Sweep(alone, tables, sensitive_facts(day, secrets))
-    sweep.run()
-    return _shown(sweep, sweep.peaks[0])
-
-
-def _releases(sweep: Sweep) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """ "start" and the releases that can come up; where they make no difference "start" alone."""
-    if isinstance(sweep.tables, VectorTables):
-        return np.array([[-1, 0]])
-    return np.concatenate([[[-1, 0]], np.argwhere(sweep.seen)])
-
-
-def _shown(sweep: Sweep, peak: SweepPeak) -> Highest:
-    """The peak with the beliefs of a whole output, by running the machine."""
-    day, facts = sweep.day, sweep.facts
-    upper = peak.rise + ULPS * float(facts.share.max(initial=0.0))
-    if peak.fact < 0:
-        return Highest(0.0, upper)
-    seen = told(day, sweep.tables.body, output_of(sweep, peak))
-    if seen is None:
-        return Highest(0.0, math.inf)
-    slot, weight = int(facts.slot[peak.fact]), facts.weight[peak.fact]
-    before = float(weight @ day.marginals()[slot])
-    after = float(weight @ seen.beliefs[slot])
-    above = before * (1 + rounding(day.slots, day.size))
-    rise = float(facts.share[peak.fact]) * (after * (1 - seen.error) - above) * (1 - 1e-15)
-    named = facts.name[peak.fact], slot
-    return Highest(max(rise, 0.0), upper, *named, before, after, seen.output)
-
-
-def output_of(sweep: Sweep, peak: SweepPeak) -> Output:
-    """The beginning of a day that leads to the peak: releases, gaps, and the last release."""
-    names = sweep.day.states
-    output: list[str | None] = [None] * peak.until
-    release = peak.origin
-    while release[0] >= 0:
-        output[release[0]] = names[release[1]]
-        slot, context = sweep.before[release]
-        release = int(slot), int(context)
-    return tuple(output) if peak.shown == END else (*output, names[peak.shown])

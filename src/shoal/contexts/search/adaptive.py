@@ -40,7 +40,7 @@ from shoal.contexts.search.pacing import LOOKS, Climb, Effort, likeliest, look_c
 from shoal.core.codec import Bools, Floats, Ints
 
 WORK = 2e10  # multiplications spent on a plan unless told otherwise; some 20 seconds
-SAMPLE = 12  # segments timed to know how fast the machine is: a hundredth of a second
+SAMPLE = 12  # segments timed to know how fast the machine is
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,25 +273,9 @@ def occurring(days: Day | Sequence[Day], policies: dict[Origin, Codes]) -> Segme
 
 def segments_rise(day: Day, policies: dict[Origin, Codes]) -> float:
     """max over outputs and secrets of share·(posterior - prior), over all segments that occur."""
-    return _rise_after(day, policies, reachable_origins(day, policies), 0.0)
-
-
-def unread_rise(day: Day, policies: dict[Origin, Codes], least: float) -> float:
-    """As `segments_rise`, also after releases that only slots not read lead to; `least` or more.
-
-    Those that have a table, and what follows them; `least` is what `segments_rise` found.
-    """
-    occurring = set(reachable_origins(day, policies))
-    all_of_them = reachable_origins(day, policies, listed_origins(day, policies))
-    return _rise_after(day, policies, [o for o in all_of_them if o not in occurring], least)
-
-
-def _rise_after(
-    day: Day, policies: dict[Origin, Codes], origins: Sequence[Origin], worst: float
-) -> float:
-    for slot, state in origins:
-        hidden = full(day, slot, policies.get((slot, state)))
-        worst = segment_rise(day, slot, state, hidden, worst)
+    worst = 0.0
+    for origin in reachable_origins(day, policies):
+        worst = segment_rise(day, *origin, full(day, origin[0], policies.get(origin)), worst)
     return worst
 
 
@@ -315,13 +299,11 @@ def expected_releases(day: Day, policies: dict[Origin, Codes]) -> float:
     return 0.0
 
 
-def reachable_origins(
-    day: Day, policies: dict[Origin, Codes], known: Bools | None = None
-) -> list[Origin]:
-    """ "start", the releases of `known`, and every release that can come up, in order of time."""
+def reachable_origins(day: Day, policies: dict[Origin, Codes]) -> list[Origin]:
+    """ "start", and every release that can come up, in order of time."""
     from shoal.contexts.search import kernels
 
-    seen = np.zeros((day.slots, day.size), dtype=np.bool_) if known is None else known.copy()
+    seen = np.zeros((day.slots, day.size), dtype=np.bool_)
     found = []
     for origin in forwards(np.ones_like(seen)):
         if origin != START and not seen[origin]:

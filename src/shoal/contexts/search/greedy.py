@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -130,14 +131,21 @@ def private(day: Day, hidden: Floats) -> bool:
 
     if (hidden < 1)[day.when, day.who].any():
         return False
-    table = np.zeros((day.slots + 1, day.size, len(day.when)))
-    scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
-    kernels.extend_secrets(day.moves, hidden, day.when, day.who, -1, table, scale)
+    secrets = _secrets(day)
+    kernels.extend_secrets(day.moves, hidden, secrets, -1)
     shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
     shown[:-1] = (hidden < 1) & day.possible
     shown[-1, 0] = True
-    secrets = day.when, day.who, day.bound, table, scale
-    return not kernels.any_breach(day.initial, day.moves, hidden, shown, day.possible, *secrets)
+    return not kernels.any_breach(day.initial, day.moves, hidden, shown, day.possible, secrets)
+
+
+def _secrets(day: Day) -> Any:
+    """The secrets as the compiled loops take them, with nothing worked out yet."""
+    from shoal.contexts.search.greedy_kernels import SecretRows
+
+    table = np.zeros((day.slots + 1, day.size, len(day.when)))
+    scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
+    return SecretRows(day.when, day.who, day.bound, table, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +205,8 @@ class _Search:
         self.hidden = np.ones((day.slots, day.size))
         self.shown = np.zeros((day.slots + 1, day.size), dtype=np.bool_)
         self.shown[-1, 0] = True
-        self.table = np.zeros((day.slots + 1, day.size, len(day.when)))
-        self.scale = np.zeros((day.slots + 1, len(day.when)), dtype=np.int64)
-        self._extend_secrets(-1)
+        self.secrets = _secrets(day)
+        kernels.extend_secrets(day.moves, self.hidden, self.secrets, -1)
         start = self.row(-1, 0)
         self.origins = [(-1, 0)]
         self.asked = [0]
@@ -244,24 +251,12 @@ class _Search:
             origin, (row, power) = self.origins[which][0], self.rows[which]
             if origin >= place[0]:
                 continue
-            if not self.kernels.released_here(
-                row, power, origin, place, self.hidden, *self._secrets()
-            ):
+            here = (row, power, origin, place)
+            if not self.kernels.released_here(*here, self.hidden, self.secrets):
                 room = 0.0
             else:
-                room = self.kernels.room(
-                    row,
-                    power,
-                    origin,
-                    place,
-                    star,
-                    lift,
-                    self.hidden,
-                    self.shown,
-                    *self._secrets(),
-                    room,
-                    least,
-                )
+                known = (self.hidden, self.shown, self.secrets)
+                room = self.kernels.room(*here, star, lift, *known, room, least)
             self.effort.spend(each + CALL)
             if room < least:
                 self.asked.insert(0, self.asked.pop(turn))
@@ -269,11 +264,8 @@ class _Search:
         return room
 
     def breaches(self, row: Floats, power: Ints, slot: int, after: int) -> bool:
-        return bool(
-            self.kernels.breached(
-                row, power, slot, after, self.hidden, self.shown, *self._secrets()
-            )
-        )
+        known = self.hidden, self.shown, self.secrets
+        return bool(self.kernels.breached(row, power, slot, after, *known))
 
     def settles(self, place: tuple[int, int], level: float) -> bool:
         """Takes the level, recomputes every row it changes, and looks again at those outputs."""
@@ -310,7 +302,7 @@ class _Search:
             if origin[0] < slot:
                 self._extend(row, power, origin, slot)
                 self.effort.spend((self.day.slots - slot) * self.day.size**2 + CALL)
-        self._extend_secrets(slot)
+        self.kernels.extend_secrets(self.day.moves, self.hidden, self.secrets, slot)
         later = (self.day.slots - slot) * self.day.size**2
         self.effort.spend(later * len(self.day.when) / 2)
 
@@ -318,12 +310,3 @@ class _Search:
         self.kernels.extend_row(
             self.day.initial, self.day.moves, self.hidden, origin, since, row, power
         )
-
-    def _extend_secrets(self, since: int) -> None:
-        self.kernels.extend_secrets(
-            self.day.moves, self.hidden, self.day.when, self.day.who, since, self.table, self.scale
-        )
-
-    def _secrets(self) -> tuple[Ints, Ints, Floats, Floats, Ints]:
-        day = self.day
-        return day.when, day.who, day.bound, self.table, self.scale

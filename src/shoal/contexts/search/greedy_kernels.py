@@ -8,13 +8,13 @@ that would need them is turned down, so that underflow can cost releases but nev
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-FLOOR = 1e-290
-UNSAFE = 1e-270
+FLOOR = 1e-290  # a double with all its digits: whatever is possible is at least this
+UNSAFE = 1e-270  # far above what FLOOR may add up to
 SMALL = 1e-280  # products above it are far from FLOOR
 
 
@@ -64,11 +64,20 @@ def _rescale(row: Any, power: Any, t: int) -> None:
         power[t] += shift
 
 
+class SecretRows(NamedTuple):
+    """The secrets of a day, and table[t, j, c]·2^scale[t, c] = K(secret c → t, j)."""
+
+    when: Any
+    who: Any
+    bound: Any
+    table: Any
+    scale: Any
+
+
 @njit(cache=True, error_model="numpy")
-def extend_secrets(
-    moves: Any, hidden: Any, when: Any, who: Any, since: int, table: Any, power: Any
-) -> None:
-    """Recomputes table[t, j, c]·2^power[t, c] = K(secret c → t, j) for t > since."""
+def extend_secrets(moves: Any, hidden: Any, secrets: Any, since: int) -> None:
+    """Recomputes the table of the secrets, and their scale, for t > since."""
+    when, who, _, table, power = secrets
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     weight = np.empty((size, count))
     for t in range(max(since, 0), slots):
@@ -124,10 +133,21 @@ def _rescale_secrets(table: Any, power: Any, known: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _carried(row: Any, hidden: Any, when: Any, who: Any, c: int) -> float:
+def _carried(row: Any, hidden: Any, secrets: Any, c: int) -> float:
     """K(origin → secret c)·p: what of the secret is still hidden, in the scale of its slot."""
-    value = row[when[c], who[c]] * hidden[when[c], who[c]]
+    place = secrets.when[c], secrets.who[c]
+    value = row[place] * hidden[place]
     return max(value, FLOOR) if value > 0 else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _factors(
+    row: Any, power: Any, hidden: Any, secrets: Any, t: int, first: Any, last: Any, out: Any
+) -> None:
+    """out[c] · table[t, j, c] = K(origin → secret c)·p·K(c → t, j), in the scale of slot t."""
+    for c in range(first, last):
+        exponent = power[secrets.when[c]] + secrets.scale[t, c] - power[t]
+        out[c] = math.ldexp(_carried(row, hidden, secrets, c), exponent)
 
 
 @njit(cache=True, error_model="numpy")
@@ -137,22 +157,13 @@ def _any_shown(shown: Any, row: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def breached(
-    row: Any,
-    power: Any,
-    slot: int,
-    after: int,
-    hidden: Any,
-    shown: Any,
-    when: Any,
-    who: Any,
-    bound: Any,
-    table: Any,
-    scale: Any,
+    row: Any, power: Any, slot: int, after: int, hidden: Any, shown: Any, secrets: Any
 ) -> bool:
     """Whether an output (origin at `slot`, …, release after slot `after`) breaks a bound.
 
     Division-free: K(i→s)·p·K(s→j) > bound·K(i→j).
     """
+    when, _, bound, table, _ = secrets
     slots, size = row.shape[0] - 1, row.shape[1]
     first = np.searchsorted(when, slot, side="right")
     factor = np.empty(when.size)
@@ -160,9 +171,7 @@ def breached(
         if not _any_shown(shown[t], row[t]):
             continue
         last = np.searchsorted(when, t, side="left")
-        for c in range(first, last):
-            carried = _carried(row, hidden, when, who, c)
-            factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        _factors(row, power, hidden, secrets, t, first, last, factor)
         for j in range(size):
             whole = row[t, j]
             if whole <= 0 or not shown[t, j]:
@@ -177,16 +186,7 @@ def breached(
 
 @njit(cache=True, error_model="numpy")
 def any_breach(
-    initial: Any,
-    moves: Any,
-    hidden: Any,
-    shown: Any,
-    possible: Any,
-    when: Any,
-    who: Any,
-    bound: Any,
-    table: Any,
-    scale: Any,
+    initial: Any, moves: Any, hidden: Any, shown: Any, possible: Any, secrets: Any
 ) -> bool:
     """Whether some output (release or start, ⊥ …, release or end) breaks a bound."""
     slots, size = moves.shape[0], moves.shape[1]
@@ -197,25 +197,15 @@ def any_breach(
             if slot >= 0 and not (shown[slot, state] and possible[slot, state]):
                 continue
             extend_row(initial, moves, hidden, (slot, state), -2, row, power)
-            if breached(row, power, slot, slot, hidden, shown, when, who, bound, table, scale):
+            if breached(row, power, slot, slot, hidden, shown, secrets):
                 return True
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def released_here(
-    row: Any,
-    power: Any,
-    slot: int,
-    place: Any,
-    hidden: Any,
-    when: Any,
-    who: Any,
-    bound: Any,
-    table: Any,
-    scale: Any,
-) -> bool:
+def released_here(row: Any, power: Any, slot: int, place: Any, hidden: Any, secrets: Any) -> bool:
     """Whether showing `place` = (slot, state) after the origin breaks no bound before it."""
+    when, _, bound, table, scale = secrets
     t, j = place
     whole = row[t, j]
     if whole <= 0:
@@ -225,32 +215,11 @@ def released_here(
     if whole < UNSAFE and last > first:
         return False
     for c in range(first, last):
-        carried = _carried(row, hidden, when, who, c)
-        factor = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        exponent = power[when[c]] + scale[t, c] - power[t]
+        factor = math.ldexp(_carried(row, hidden, secrets, c), exponent)
         if factor * table[t, j, c] > bound[c] * whole:
             return False
     return True
-
-
-@njit(cache=True, error_model="numpy")
-def _through(
-    row: Any,
-    power: Any,
-    place: Any,
-    hidden: Any,
-    when: Any,
-    who: Any,
-    table: Any,
-    scale: Any,
-    first: Any,
-    out: Any,
-) -> None:
-    """The parts of N whose path goes through `place`, of secrets from `first` up to its slot."""
-    here, state = place
-    for c in range(first, np.searchsorted(when, here, side="left")):
-        carried = _carried(row, hidden, when, who, c)
-        exponent = power[when[c]] + scale[here, c] - power[here]
-        out[c] = math.ldexp(carried * table[here, state, c], exponent)
 
 
 @njit(cache=True, error_model="numpy")
@@ -263,11 +232,7 @@ def room(
     lift: Any,
     hidden: Any,
     shown: Any,
-    when: Any,
-    who: Any,
-    bound: Any,
-    table: Any,
-    scale: Any,
+    secrets: Any,
     most: float,
     least: float,
 ) -> float:
@@ -277,6 +242,7 @@ def room(
     D and N whose path goes through `place`. Returns below `least` as soon as that is certain.
     star, lift: the row of `place` itself.
     """
+    when, _, bound, table, scale = secrets
     slots, size = row.shape[0] - 1, row.shape[1]
     here, state = place
     through = row[here, state]
@@ -286,16 +252,17 @@ def room(
     until = np.searchsorted(when, here, side="right")
     factor = np.empty(when.size)
     through_c = np.zeros(when.size)
-    _through(row, power, place, hidden, when, who, table, scale, first, through_c)
+    before = np.searchsorted(when, here, side="left")
+    _factors(row, power, hidden, secrets, here, first, before, through_c)
+    for c in range(first, before):  # of secrets before its slot, the part of N through `place`
+        through_c[c] *= table[here, state, c]
     for t in range(here + 1, slots + 1):
         if not _any_shown(shown[t], star[t]):
             continue
         last = np.searchsorted(when, t, side="left")
-        for c in range(first, last):
-            carried = _carried(row, hidden, when, who, c)
-            factor[c] = math.ldexp(carried, power[when[c]] + scale[t, c] - power[t])
+        _factors(row, power, hidden, secrets, t, first, last, factor)
         for c in range(until, last):
-            carried = through * _carried(star, hidden, when, who, c)
+            carried = through * _carried(star, hidden, secrets, c)
             exponent = power[here] + lift[when[c]] + scale[t, c] - power[t]
             through_c[c] = math.ldexp(carried, exponent)
         ratio = math.ldexp(1.0, power[here] + lift[t] - power[t])

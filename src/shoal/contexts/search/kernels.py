@@ -338,7 +338,7 @@ def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> fl
 def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     """The first slot from `earliest` on whose state may be shown whatever it is; T when none.
 
-    `day` is the `Arrays` of suppression_arrays, of which `ahead` and `future` are not read. Every
+    `day` is `Arrays` (`beliefs`), of which `ahead` and `future` are not read. Every
     state reachable then must be releasable, and with all suppressed in between no belief
     about the slots between may exceed its bound, whichever state is shown.
     """

@@ -81,6 +81,22 @@ def rows_of(parts: list[tuple[Ints, Floats, Floats, int]]) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is to be decided after one release: value[t, j] follows a later release of j at t.
+
+    `tail` is a private table without memory, `shown` which states may be shown at all.
+    """
+
+    day: Day
+    delta: float
+    origin: Origin
+    tail: Codes
+    digits: Ints
+    value: Floats
+    shown: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """The variables of an optimum, and what no policy whatever exceeds: weak duality."""
 
@@ -95,20 +111,10 @@ class SegmentProgram:
     solver sees numbers near 1 even where the masses are tiny.
     """
 
-    def __init__(
-        self,
-        day: Day,
-        origin: Origin,
-        tail: Codes,
-        window: int,
-        digits: Ints,
-        value: Floats,
-        shown: Any,
-        delta: float,
-        seconds: float = np.inf,
-    ) -> None:
-        self.day, self.origin, self.window, self.digits = day, origin, window, digits
-        self.codes = tail
+    def __init__(self, given: Stretch, window: int, seconds: float = np.inf) -> None:
+        day, origin, tail, digits = given.day, given.origin, given.tail, given.digits
+        self.day, self.origin, self.digits = day, origin, digits
+        self.codes, self.window = tail, window
         self.slot = origin[0]
         self.seconds = seconds  # of one solution, at most
         base = int(digits.max()) + 1
@@ -117,11 +123,11 @@ class SegmentProgram:
         )
         self.most = flow(day, *origin, Remembering(never, tail), digits)
         self.secrets = seen_by(day, self.slot, digits, window)
-        self.bound = allowed(day, delta, base ** (window - 1))
-        self.value, self.shown = value, shown
+        self.bound = allowed(day, given.delta, base ** (window - 1))
+        self.value, self.shown = given.value, given.shown
         self.index = self._number()
         hidden = full(day, self.slot, tail)
-        self.tail = Tail(day, self.slot, self.slot + 1 + window, hidden, value)
+        self.tail = Tail(day, self.slot, self.slot + 1 + window, hidden, given.value)
         self.asked: list[tuple[int, int, int]] = []  # (slot, state, secret) of tail bounds
 
     def _number(self) -> list[Ints]:

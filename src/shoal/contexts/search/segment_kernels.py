@@ -41,7 +41,7 @@ def forward_pass(
 ) -> float:
     """Fills hidden[t, j] for t > slot with a private policy; returns its expected releases.
 
-    `day` is the `Arrays` of suppression_arrays. value[t, j] is what follows a release of j at t,
+    `day` is `Arrays` (`beliefs`). value[t, j] is what follows a release of j at t,
     waiting[t, j] what follows its suppression: a state is shown only when that is better. At slot
     t at most pace[t] of the room is spent, and no state is shown with more than caps[t, j]. Ends,
     all suppressed, when what is left is worth less than `stop`. The multiplications are added to
@@ -291,7 +291,7 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
 # Compiled search for the best policy of one segment; importing this imports numba.
 #
 # Forward passes with different paces, then single changes of a pace or of a cap on a state. A
-# `day` is the `Arrays` of suppression_arrays.
+# `day` is `Arrays` (`beliefs`).
 
 
 FORGOTTEN = 0.99  # what the win of a pace still counts after the next one

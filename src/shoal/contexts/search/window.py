@@ -38,7 +38,7 @@ from shoal.contexts.search.memory import (
     spelled,
 )
 from shoal.contexts.search.pacing import Effort
-from shoal.contexts.search.program import SegmentProgram
+from shoal.contexts.search.program import SegmentProgram, Stretch
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.events.filter import maximise
 
@@ -113,13 +113,13 @@ def windowed(
         if window == day.slots - 1 - slot:
             most = 0.0  # of the last slot, after which nothing is shown
         if window:
-            seconds = effort.seconds()
-            found = solved(day, delta, origin, tail, window, digits, value, shown, seconds)
+            given = Stretch(day, delta, origin, tail, digits, value, shown)
+            found = solved(given, window, effort.seconds())
             most = most + found.most
             if found.plan is not None and found.value > best:
                 plan, best = found.plan, found.value
             if most - best > NEAR and day.slots <= LONGEST_SLOTWISE:
-                other = slotwise(day, delta, origin, digits, value, shown)
+                other = slotwise(given)
                 if other.plan is not None and other.value > best:
                     plan, best = other.plan, other.value
         lack = max(0.0, most - best) + _later(day, origin, short)
@@ -131,9 +131,7 @@ def windowed(
     return Histories(policies, digits, best, lack)
 
 
-def slotwise(
-    day: Day, delta: float, origin: Origin, digits: Ints, value: Floats, shown: Bools
-) -> SolvedWindow:
+def slotwise(given: Stretch) -> SolvedWindow:
     """A policy that shows the most slot by slot: each secret is an event, decided by one filter.
 
     At every slot after the release r(h, j) is chosen so that no output, shown or silent, leaves a
@@ -141,26 +139,30 @@ def slotwise(
     visits since the release for a memory, and none after the window). What is rounded is certified
     like any other policy. Reaches further than a program of the whole segment fits.
     """
-    window = fitting_window(day, origin[0], digits, SLOTWISE_NODES)
-    rows = (int(digits.max()) + 1) ** max(window - 1, 0)
-    bounds = allowed(day, delta, rows)
-    least = math.nextafter(delta, 0.0)
+    window = fitting_window(given.day, given.origin[0], given.digits, SLOTWISE_NODES)
+    rows = (int(given.digits.max()) + 1) ** max(window - 1, 0)
+    bounds = allowed(given.day, given.delta, rows)
     for margin in SLOTWISE_MARGINS:
-        plan = _slot_by_slot(day, origin, window, digits, value, shown, bounds * (1 - margin))
-        if plan.codes and certified(day, origin, plan, digits)[0] <= least:
-            return SolvedWindow(plan, history_value(day, origin, plan, digits, value), np.inf)
+        plan = _slot_by_slot(given, window, bounds * (1 - margin))
+        if plan.codes and (reached := kept_value(given, plan)) is not None:
+            return SolvedWindow(plan, reached, np.inf)
     return SolvedWindow(None, -1.0, np.inf)
 
 
-def _slot_by_slot(
-    day: Day,
-    origin: Origin,
-    window: int,
-    digits: Ints,
-    value: Floats,
-    shown: Bools,
-    bounds: Floats,
-) -> Remembering:
+def kept_value(given: Stretch, plan: Remembering) -> float | None:
+    """The releases a policy leads to; None where it is not certain to keep its bounds.
+
+    `certified` decides, in directed rounding.
+    """
+    parts = given.day, given.origin, plan, given.digits
+    if certified(*parts)[0] > math.nextafter(given.delta, 0.0):
+        return None
+    return history_value(*parts, given.value)
+
+
+def _slot_by_slot(given: Stretch, window: int, bounds: Floats) -> Remembering:
+    day, origin, digits = given.day, given.origin, given.digits
+    value, shown = given.value, given.shown
     slot, ahead = origin[0], future_beliefs(day)
     mass = law_from(day, origin)[None, :]
     joint = np.zeros((len(bounds), *mass.shape))  # mass together with each secret visited before
@@ -276,34 +278,22 @@ class SolvedWindow:
     most: float
 
 
-def solved(
-    day: Day,
-    delta: float,
-    origin: Origin,
-    tail: Codes,
-    window: int,
-    digits: Ints,
-    value: Floats,
-    shown: Bools,
-    seconds: float = np.inf,
-) -> SolvedWindow:
+def solved(given: Stretch, window: int, seconds: float = np.inf) -> SolvedWindow:
     """The best policy of the linear program that, rounded, keeps its bounds for certain.
 
-    `certified` decides, in directed rounding. More and more of the bounds and of the policy is
-    given up, until one passes and no more than that could be gained.
+    More and more of the bounds and of the policy is given up, until one passes and no more than
+    that could be gained.
     """
-    program = SegmentProgram(day, origin, tail, window, digits, value, shown, delta, seconds)
+    program = SegmentProgram(given, window, seconds)
     best, most = SolvedWindow(None, -1.0, np.inf), np.inf
-    least = math.nextafter(delta, 0.0)
     for margin in MARGINS:
         solution = program.solve(margin)
         if solution is None:
             continue
         most = min(most, solution.most)
         for mix in MIXES:
-            plan = Remembering(program.tables(solution, margin, mix), tail)
-            if certified(day, origin, plan, digits)[0] <= least:
-                reached = history_value(day, origin, plan, digits, value)
+            plan = Remembering(program.tables(solution, margin, mix), given.tail)
+            if (reached := kept_value(given, plan)) is not None:
                 if reached > best.value:
                     best = SolvedWindow(plan, reached, most)
                 break

@@ -64,7 +64,7 @@ class EventCurves:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextCurves:
+class ContextCurves(EventCurves):
     """Beliefs in each sensitive context over one day: before, after naive masking, after the plan.
 
     `before`, `naive` and `after` are (slots, contexts), for an adversary who knows the chain; one
@@ -73,19 +73,15 @@ class ContextCurves:
     impossible to such a person. `outputs` and `naive_outputs` are what was shown, None where
     suppressed; `truth` is the day itself. `labelled` holds, for secrets with labels, the belief in
     each sensitive context of one to whom every label of a state is alike: before and after.
+    `events` is having been there at all, which is not what is promised.
     """
 
-    clock: tuple[str, ...]
     contexts: tuple[str, ...]
-    truth: tuple[str | None, ...]
-    outputs: tuple[str | None, ...]
-    naive_outputs: tuple[str | None, ...]
     before: Floats
     naive: Floats
     after: Floats
     weak: Floats | None = None
     labelled: tuple[tuple[str, Floats, Floats], ...] = ()
-    events: tuple[EventCurve, ...] = ()  # having been there at all: not what is promised
 
     def weak_rise(self) -> float | None:
         """The highest rise of a belief of somebody who knows frequencies alone."""
@@ -115,28 +111,25 @@ def attack_contexts(
     """
     secrets = parts(plan.task)[1]
     day = members_in(plan.task, plan.task.query.states)[adversary]
-    if len(contexts) != day.slots:
-        raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
     naive = checks.sensitive(plan.task, plan.guarantee.amount)
-    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
-    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
-    after = context_beliefs(plan, seen, adversary)
-    weak = _weak(plan, seen, adversary)
     visits = [visit(name) for name in secrets.contexts if name in day.states]
     asked = visits if events is None else events
+    played, seen, naive_seen = _played(plan, naive, day, contexts, rng, asked, adversary)
+    after = context_beliefs(plan, seen, adversary)
+    weak = _weak(plan, seen, adversary)
     columns = np.flatnonzero((secrets.shares(day) > 0).any(axis=0))
     return ContextCurves(
-        tuple(day.clock(slot) for slot in range(day.slots)),
+        played.clock,
+        played.truth,
+        played.outputs,
+        played.naive_outputs,
+        played.events,
         tuple(day.states[column] for column in columns),
-        tuple(contexts),
-        outputs,
-        naive_outputs,
         day.marginals()[:, columns],
         context_beliefs(naive, naive_seen, adversary)[:, columns],
         after[:, columns],
         None if weak is None else weak[:, columns],
         _labelled(day, secrets, after),
-        _event_curves(plan, naive, asked, (seen, naive_seen), adversary),
     )
 
 
@@ -155,18 +148,9 @@ def attack_events(
     secrets, body = plan.task.secrets, plan.body
     if not (isinstance(secrets, Events) and isinstance(body, OnlineMask)):
         raise InputError(f"{plan.mechanism} does not hide events; use attack_contexts")
-    if len(contexts) != body.slots:
-        raise InputError(f"the day has {len(contexts)} readings; the model has {body.slots} slots")
     naive = naive_events(plan.task, plan.guarantee.amount)
-    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
-    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
-    return EventCurves(
-        tuple(body.days[0].clock(slot) for slot in range(body.slots)),
-        tuple(contexts),
-        outputs,
-        naive_outputs,
-        _event_curves(plan, naive, (*secrets.all_events(), *events), (seen, naive_seen), adversary),
-    )
+    asked = (*secrets.all_events(), *events)
+    return _played(plan, naive, body.days[0], contexts, rng, asked, adversary)[0]
 
 
 def naive_events(task: Task, amount: Fraction) -> Plan:
@@ -207,23 +191,35 @@ def naive_event_rises(
     return [(event.describe(), float(before), float(most)) for event, before, most in each]
 
 
-def _event_curves(
+def _played(
     plan: Plan,
     naive: Plan,
+    day: DayChain,
+    contexts: Output,
+    rng: Rng,
     events: Sequence[TimeEvent],
-    seen: tuple[Output, Output],
     adversary: int,
-) -> tuple[EventCurve, ...]:
-    """The belief in each event after every slot; certain and impossible events have none."""
+) -> tuple[EventCurves, Output, Output]:
+    """One day run through both plans, and what is seen of it, slots not read told from silence.
+
+    Events that are certain or impossible have no curve.
+    """
+    if len(contexts) != day.slots:
+        raise InputError(f"the day has {len(contexts)} readings; the model has {day.slots} slots")
+    outputs, naive_outputs = run(plan, contexts, rng), run(naive, contexts, rng)
+    seen, naive_seen = _marked(contexts, outputs), _marked(contexts, naive_outputs)
     open_to = [event for event in events if 0 < event.prior(plan.task.family[adversary]) < 1]
-    if not open_to:
-        return ()
-    after = event_beliefs(plan, seen[0], open_to, adversary)
-    plain = event_beliefs(naive, seen[1], open_to, adversary)
-    return tuple(
-        EventCurve(event.describe(), float(after[0, i]), plain[1:, i], after[1:, i])
-        for i, event in enumerate(open_to)
-    )
+    curves: list[EventCurve] = []
+    if open_to:
+        after = event_beliefs(plan, seen, open_to, adversary)
+        plain = event_beliefs(naive, naive_seen, open_to, adversary)
+        curves += [
+            EventCurve(event.describe(), float(after[0, i]), plain[1:, i], after[1:, i])
+            for i, event in enumerate(open_to)
+        ]
+    clock = tuple(day.clock(slot) for slot in range(day.slots))
+    played = EventCurves(clock, tuple(contexts), outputs, naive_outputs, tuple(curves))
+    return played, seen, naive_seen
 
 
 def _labelled(

@@ -17,8 +17,8 @@ from shoal.core.errors import InputError
 from shoal.core.numbers import Number, common_step, exact, positive, significant, whole
 from shoal.core.records import Sequences, checked_states, label, sequences
 from shoal.core.task import Model
-from shoal.events.event import AtLeast, InOrder, Stay, TimeEvent
 from shoal.events.automaton import PathLaw, law_of
+from shoal.events.event import AtLeast, InOrder, Stay, TimeEvent
 from shoal.events.secrets import Events
 from shoal.events.window import SlotClock
 from shoal.geometry.span import POINT_LIMIT

@@ -195,19 +195,19 @@ def memoryless_rise(day: Day, suppression: Floats) -> float:
     Evaluated in logarithms with exact powers of two, so that nothing underflows; outputs of
     probability 0 do not count. 0 when there are no secrets.
     """
-    from shoal.contexts.search import kernels
-
-    highest = kernels.memoryless_highest(day.initial, day.moves, suppression, day.when, day.who)
-    return highest_to_rise(day, highest)
+    return max(0.0, float(_memoryless_rises(day, suppression).max(initial=0.0)))
 
 
 def breached_secrets(day: Day, suppression: Floats, delta: float) -> int:
     """How many secrets some output of one vector p[t, j] raises by more than δ / share."""
+    return int((_memoryless_rises(day, suppression) > delta * (1 + 1e-12)).sum())
+
+
+def _memoryless_rises(day: Day, suppression: Floats) -> Floats:
     from shoal.contexts.search import kernels
 
-    highest = kernels.memoryless_highest(day.initial, day.moves, suppression, day.when, day.who)
-    rise = day.share * (highest - day.prior[day.when, day.who])
-    return int((rise > delta * (1 + 1e-12)).sum())
+    highest = kernels.memoryless_highest(arrays_of(day, day.possible), suppression)
+    return np.asarray(day.share * (highest - day.prior[day.when, day.who]))
 
 
 def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: float = 0.0) -> float:
@@ -219,41 +219,19 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: fl
     """
     from shoal.contexts.search import kernels
 
-    floor = floor_of(day, least)
+    prior = day.prior[day.when, day.who]
+    floor = prior + least / day.share if least > 0 else np.zeros(len(prior))
     highest = floor.copy()
-    kernels.segment_highest(
-        day.initial, day.moves, slot, state, suppression, day.when, day.who, highest
-    )
-    return rise_above(day, highest, floor, least)
-
-
-def floor_of(day: Day, least: float) -> Floats:
-    """The beliefs at which a rise by `least` ends: prior + least / share; 0 when least is 0."""
-    if least <= 0 or not len(day.when):
-        return np.zeros(len(day.when))
-    return np.asarray(day.prior[day.when, day.who] + least / day.share)
-
-
-def rise_above(day: Day, highest: Floats, floor: Floats, least: float) -> float:
-    """The highest rise of the beliefs that exceed their floor; `least` when none does."""
+    kernels.segment_highest(arrays_of(day, day.possible), slot, state, suppression, highest)
     over = highest > floor
     if not over.any():
         return max(0.0, least)
-    prior = day.prior[day.when, day.who]
     return max(least, float((day.share * (highest - prior))[over].max()))
 
 
 def released_fraction(day: Day, suppression: Floats) -> float:
     """Σ P(X_t = j)(1 - p[t, j]): the expected number of releases of one vector."""
     return float((day.prior * (1.0 - suppression)).sum())
-
-
-def highest_to_rise(day: Day, highest: Floats) -> float:
-    """max over secrets of share·(highest belief - prior); 0 when there are none."""
-    if not len(highest):
-        return 0.0
-    prior = day.prior[day.when, day.who]
-    return max(0.0, float((day.share * (highest - prior)).max()))
 
 
 # A day as the compiled searches for segments take it: its arrays side by side, under names.
@@ -279,9 +257,9 @@ class Arrays(NamedTuple):
 
 
 def arrays_of(day: Day, shown: Bools) -> Arrays:
-    """One day with nothing `ahead`, for whoever looks at past secrets only."""
-    future, nothing = future_beliefs(day), np.zeros((0, 1), dtype=np.int64)
-    return Arrays(day.initial, day.moves, day.when, day.who, day.bound, future, shown, 1, nothing)
+    """One day with no `future` and nothing `ahead`, for whoever looks at past secrets only."""
+    future, ahead = np.zeros((0, 0, 0)), np.zeros((0, 1), dtype=np.int64)
+    return Arrays(day.initial, day.moves, day.when, day.who, day.bound, future, shown, 1, ahead)
 
 
 def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Ints:

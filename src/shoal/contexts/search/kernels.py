@@ -25,7 +25,7 @@ def advance(logs: Any, hidden: Any, matrix: Any, out: Any) -> int:
     lies in [-log 2, 0].
     """
     size = logs.size
-    weight = np.empty(size)
+    weight, rest = np.empty(size), np.empty(size)
     for k in range(size):
         weight[k] = math.exp(logs[k]) * hidden[k]
     largest = -np.inf
@@ -36,7 +36,8 @@ def advance(logs: Any, hidden: Any, matrix: Any, out: Any) -> int:
         if total > SAFE:
             out[j] = math.log(total)
         else:
-            out[j] = _log_sum(logs, hidden, matrix, j)
+            top, total = _log_weights(logs, hidden, matrix, j, rest)
+            out[j] = top + math.log(total) if total > 0 else -np.inf
         largest = max(largest, out[j])
     if largest == -np.inf:
         return 0
@@ -44,22 +45,6 @@ def advance(logs: Any, hidden: Any, matrix: Any, out: Any) -> int:
     for j in range(size):
         out[j] -= power * LN2
     return power
-
-
-@njit(cache=True, error_model="numpy")
-def _log_sum(logs: Any, hidden: Any, matrix: Any, j: int) -> float:
-    """log Σ_k e^{logs[k]} hidden[k] matrix[k, j], term by term; -inf when all are impossible."""
-    top = -np.inf
-    for k in range(logs.size):
-        if logs[k] > -np.inf and hidden[k] > 0 and matrix[k, j] > 0:
-            top = max(top, logs[k] + math.log(hidden[k]) + math.log(matrix[k, j]))
-    if top == -np.inf:
-        return top
-    total = 0.0
-    for k in range(logs.size):
-        if logs[k] > -np.inf and hidden[k] > 0 and matrix[k, j] > 0:
-            total += math.exp(logs[k] + math.log(hidden[k]) + math.log(matrix[k, j]) - top)
-    return top + math.log(total)
 
 
 @njit(cache=True, error_model="numpy")
@@ -82,11 +67,13 @@ def row_from(
 
 
 @njit(cache=True, error_model="numpy")
-def memoryless_highest(initial: Any, moves: Any, suppression: Any, when: Any, who: Any) -> Any:
+def memoryless_highest(day: Any, suppression: Any) -> Any:
     """The highest belief in each secret over all outputs of one suppression vector.
 
-    Only outputs (release, suppressed …, release) matter, "start" and "end" being releases.
+    `day` is `Arrays` (`beliefs`), `shown` being the states that are possible. Only outputs
+    (release, suppressed …, release) matter, "start" and "end" being releases.
     """
+    initial, moves, when, who = day.initial, day.moves, day.when, day.who
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     after = np.empty((count, slots + 1, size))
     scale = np.empty((count, slots + 1), dtype=np.int64)
@@ -95,10 +82,9 @@ def memoryless_highest(initial: Any, moves: Any, suppression: Any, when: Any, wh
     highest = np.full(count, -np.inf)
     logs = np.empty((slots + 1, size))
     powers = np.empty(slots + 1, dtype=np.int64)
-    seen = reached(initial, moves)
     for slot in range(-1, slots):
         for state in range(size if slot >= 0 else 1):
-            if slot >= 0 and not (seen[slot, state] and suppression[slot, state] < 1):
+            if slot >= 0 and not (day.shown[slot, state] and suppression[slot, state] < 1):
                 continue
             row_from(initial, moves, slot, state, suppression, logs, powers)
             for c in range(count):
@@ -139,22 +125,6 @@ def _between(
 
 
 @njit(cache=True, error_model="numpy")
-def reached(initial: Any, moves: Any) -> Any:
-    """Which states each slot can take, as booleans."""
-    slots, size = moves.shape[0], moves.shape[1]
-    seen = np.zeros((slots, size), dtype=np.bool_)
-    for j in range(size):
-        seen[0, j] = initial[j] > 0
-    for t in range(slots - 1):
-        for k in range(size):
-            if seen[t, k]:
-                for j in range(size):
-                    if moves[t, k, j] > 0:
-                        seen[t + 1, j] = True
-    return seen
-
-
-@njit(cache=True, error_model="numpy")
 def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen: Any) -> None:
     """Marks in seen[t, j] the releases that can follow one at `slot`; booleans hide no underflow.
 
@@ -177,64 +147,31 @@ def mark_releases(law: Any, moves: Any, slot: int, codes: Any, always: int, seen
 
 
 @njit(cache=True, error_model="numpy")
-def segment_highest(
-    initial: Any,
-    moves: Any,
-    slot: int,
-    state: int,
-    suppression: Any,
-    when: Any,
-    who: Any,
-    highest: Any,
-) -> None:
-    """Raises highest[c] to the highest belief in secret c after a release, until the next one."""
-    size, count = moves.shape[1], when.size
-    logs = np.full(size, -np.inf)
+def segment_highest(day: Any, slot: int, state: int, suppression: Any, highest: Any) -> None:
+    """Raises highest[c] to the highest belief in secret c after a release, until the next one.
+
+    `day` is `Arrays` (`beliefs`), of which no bound is read. Beliefs are carried forward through
+    the reversed chain, B(j, k) = P(X_{t-1} = k | X_t = j, suppressed): a product of stochastic
+    matrices, in which nothing cancels. A secret that no possible state puts above highest[c] is
+    dropped: later beliefs in it are averages of those.
+    """
+    moves, when, who = day.moves, day.when, day.who
+    slots, size, count = moves.shape[0], moves.shape[1], when.size
+    logs, after = np.full(size, -np.inf), np.empty(size)
     for j in range(size):
-        chance = initial[j] if slot < 0 else moves[slot, state, j]
+        chance = day.initial[j] if slot < 0 else moves[slot, state, j]
         logs[j] = math.log(chance) if chance > 0 else -np.inf
     for c in range(count):
         if when[c] == slot and who[c] == state:
             highest[c] = 1.0
-    belief = np.zeros((size, count))
-    onward_highest(moves, slot + 1, logs, belief, slot, suppression, when, who, highest)
-
-
-@njit(cache=True, error_model="numpy")
-def onward_highest(
-    moves: Any,
-    now: int,
-    logs: Any,
-    belief: Any,
-    slot: int,
-    suppression: Any,
-    when: Any,
-    who: Any,
-    highest: Any,
-) -> None:
-    """As `segment_highest`, from the middle of a segment whose release was at `slot`.
-
-    `logs` is the law at slot `now` given suppression until then, belief[j, c] the belief in the
-    secrets between given moreover state j. Beliefs are carried forward through the reversed chain,
-    B(j, k) = P(X_{t-1} = k | X_t = j, suppressed): a product of stochastic matrices, in which
-    nothing cancels. A secret that no possible state puts above highest[c] is dropped: later
-    beliefs in it are averages of those. `logs` and `belief` are used up.
-    """
-    slots, size, count = moves.shape[0], moves.shape[1], when.size
-    first = np.searchsorted(when, slot, side="right")
-    known = np.searchsorted(when, now, side="left")
+    known, past = np.searchsorted(when, slot, side="right"), 0
     secret = np.empty(count, dtype=np.int64)
-    past = int(known - first)
-    for place in range(past):
-        secret[place] = first + place
-        belief[:, place] = belief[:, first + place]
-    after = np.empty(size)
-    fresh = np.zeros((size, count))
-    for t in range(now, slots + 1):
-        if t > now:
+    belief, fresh = np.zeros((size, count)), np.zeros((size, count))
+    for t in range(slot + 1, slots + 1):
+        if t > slot + 1:
             hidden = suppression[t - 1]
             advance(logs, hidden, moves[t - 1], after)
-            reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, 0, past)
+            reverse_beliefs(logs, hidden, moves[t - 1], after, belief, fresh, past)
             belief, fresh = fresh, belief
             logs[:] = after
         known, past = enter_secrets(t, when, who, known, belief, secret, past)
@@ -289,7 +226,7 @@ def still_open(law: Any, never: float, belief: Any, secret: Any, past: int, high
 
 @njit(cache=True, error_model="numpy")
 def reverse_beliefs(
-    logs: Any, hidden: Any, matrix: Any, after: Any, belief: Any, fresh: Any, first: Any, known: Any
+    logs: Any, hidden: Any, matrix: Any, after: Any, belief: Any, fresh: Any, past: int
 ) -> None:
     """fresh[j, c] = Σ_k B(j, k) belief[k, c], B from its logarithms, each row summing to 1."""
     size = logs.size
@@ -298,26 +235,29 @@ def reverse_beliefs(
         linear[k] = math.exp(logs[k]) * hidden[k]
     weight = np.empty(size)
     for j in range(size):
-        for c in range(first, known):
+        for c in range(past):
             fresh[j, c] = 0.0
-        if after[j] == -np.inf or first >= known:
+        if after[j] == -np.inf or not past:
             continue
         total = 0.0
         for k in range(size):
             weight[k] = linear[k] * matrix[k, j]
             total += weight[k]
         if total <= SAFE:
-            total = _log_weights(logs, hidden, matrix, j, weight)
+            _, total = _log_weights(logs, hidden, matrix, j, weight)
         for k in range(size):
             share = weight[k] / total
             if share > 0:
-                for c in range(first, known):
+                for c in range(past):
                     fresh[j, c] += share * belief[k, c]
 
 
 @njit(cache=True, error_model="numpy")
-def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> float:
-    """The terms of `_log_sum` relative to the largest one, and their sum."""
+def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> Any:
+    """log of the largest term of Σ_k e^{logs[k]} hidden[k] matrix[k, j], and the sum over it.
+
+    `weight` becomes the terms relative to the largest; the sum is 0 when all are impossible.
+    """
     top = -np.inf
     for k in range(logs.size):
         weight[k] = -np.inf
@@ -326,9 +266,9 @@ def _log_weights(logs: Any, hidden: Any, matrix: Any, j: int, weight: Any) -> fl
             top = max(top, weight[k])
     total = 0.0
     for k in range(logs.size):
-        weight[k] = math.exp(weight[k] - top)
+        weight[k] = math.exp(weight[k] - top) if top > -np.inf else 0.0
         total += weight[k]
-    return total
+    return top, total
 
 
 # Compiled search for the next release of the simulatable check; importing this imports numba.
@@ -362,7 +302,7 @@ def next_release(day: Any, slot: int, state: int, earliest: int) -> Any:
     past = 0
     for t in range(slot + 1, last + 1):
         if t > slot + 1:
-            reverse_beliefs(logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, 0, past)
+            reverse_beliefs(logs[t - 1], ones[t - 1], moves[t - 1], logs[t], belief, fresh, past)
             belief, fresh = fresh, belief
         known, past = enter_secrets(t, when, who, known, belief, secret, past)
         past = still_open(logs[t], -np.inf, belief, secret, past, bound)

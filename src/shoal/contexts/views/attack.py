@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from shoal.events.secrets import Events
 
 if TYPE_CHECKING:
     from shoal.cli.sources import NamedColumns
-    from shoal.contexts.attack import ContextCurves, EventCurve, EventCurves
+    from shoal.contexts.attack import ContextCurves, EventCurves
     from shoal.core.plan import Plan
     from shoal.core.records import Sequences
     from shoal.core.task import Model, Secrets
@@ -168,23 +169,25 @@ def print_curves(plan: Plan, curves: ContextCurves) -> None:
     )
     for line in (*adversary_lines(curves), *event_lines(plan, curves)):
         out.print(line)
-    rows = []
-    step = -(-len(curves.clock) // MOST_ROWS)
-    for t in range(0, len(curves.clock), step):
+
+    def cells(t: int) -> list[str]:
         worst = int((curves.naive[t] - curves.before[t]).argmax())
-        rows.append(
-            (
-                curves.clock[t],
-                str(curves.truth[t] or "not read"),
-                curves.outputs[t] or "-",
-                curves.contexts[worst],
-                f"{curves.before[t, worst]:.2f}",
-                f"{curves.naive[t, worst]:.2f}",
-                f"{curves.after[t, worst]:.2f}",
-            )
-        )
-    columns = ("slot", "truth", "shown", "belief in", "before", "naive", plan.mechanism)
-    out.print(show.table(columns, rows, numbers=(4, 5, 6)))
+        beliefs = (curve[t, worst] for curve in (curves.before, curves.naive, curves.after))
+        return [curves.contexts[worst], *(f"{belief:.2f}" for belief in beliefs)]
+
+    out.print(_day_table(curves, ("belief in", "before", "naive", plan.mechanism), cells, first=4))
+
+
+def _day_table(
+    curves: EventCurves, columns: Sequence[str], cells: Callable[[int], list[str]], *, first: int
+) -> Any:
+    """A row every few slots: truth, what was shown, and its cells, numbers from `first` on."""
+    rows = [
+        (curves.clock[t], str(curves.truth[t] or "not read"), curves.outputs[t] or "-", *cells(t))
+        for t in range(0, len(curves.clock), -(-len(curves.clock) // MOST_ROWS))
+    ]
+    names = ("slot", "truth", "shown", *columns)
+    return show.table(names, rows, numbers=tuple(range(first, len(names))))
 
 
 def event_lines(plan: Plan, curves: ContextCurves) -> list[str]:
@@ -201,14 +204,7 @@ def event_lines(plan: Plan, curves: ContextCurves) -> list[str]:
 def print_events(plan: Plan, curves: EventCurves, *, as_json: bool) -> None:
     """The belief in each event over the day, by the plan and by hiding just what events name."""
     if as_json:
-        show.print_json(
-            {
-                "slots": list(curves.clock),
-                "truth": list(curves.truth),
-                "shown": list(curves.outputs),
-                "events": [_event_object(curve) for curve in curves.events],
-            }
-        )
+        show.print_json(_played_object(curves))
         return
     out = show.console()
     for curve in curves.events:
@@ -217,27 +213,27 @@ def print_events(plan: Plan, curves: EventCurves, *, as_json: bool) -> None:
             f"names leads to {curve.naive.max():.2f} at most, {plan.mechanism} to "
             f"{curve.after.max():.2f}."
         )
-    step = -(-len(curves.clock) // MOST_ROWS)
-    rows = [
-        (
-            curves.clock[t],
-            str(curves.truth[t] or "not read"),
-            curves.outputs[t] or "-",
-            *(f"{belief[t]:.2f}" for c in curves.events for belief in (c.naive, c.after)),
-        )
-        for t in range(0, len(curves.clock), step)
-    ]
-    pairs = [(f"{i} naive", f"{i} plan") for i in range(1, len(curves.events) + 1)]
-    columns = ("slot", "truth", "shown", *(f"event {name}" for pair in pairs for name in pair))
-    out.print(show.table(columns, rows, numbers=tuple(range(3, len(columns)))))
+    numbers = range(1, len(curves.events) + 1)
+    columns = [f"event {i} {which}" for i in numbers for which in ("naive", "plan")]
+    beliefs = [belief for curve in curves.events for belief in (curve.naive, curve.after)]
+    out.print(_day_table(curves, columns, lambda t: [f"{b[t]:.2f}" for b in beliefs], first=3))
 
 
-def _event_object(curve: EventCurve) -> dict[str, Any]:
+def _played_object(curves: EventCurves) -> dict[str, Any]:
+    """The day, what was shown of it and the beliefs in events, for a JSON object."""
     return {
-        "event": curve.event,
-        "before": curve.before,
-        "naive": curve.naive.tolist(),
-        "after": curve.after.tolist(),
+        "slots": list(curves.clock),
+        "truth": list(curves.truth),
+        "shown": list(curves.outputs),
+        "events": [
+            {
+                "event": curve.event,
+                "before": curve.before,
+                "naive": curve.naive.tolist(),
+                "after": curve.after.tolist(),
+            }
+            for curve in curves.events
+        ],
     }
 
 
@@ -262,10 +258,8 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
     """The attack as one JSON object."""
     naive, checked = curves.highest_rise()
     return {
-        "slots": list(curves.clock),
+        **_played_object(curves),
         "contexts": list(curves.contexts),
-        "truth": list(curves.truth),
-        "shown": list(curves.outputs),
         "before": curves.before.tolist(),
         "naive": curves.naive.tolist(),
         "after": curves.after.tolist(),
@@ -277,7 +271,6 @@ def curves_object(curves: ContextCurves) -> dict[str, Any]:
             "sets of labels": curves.labelled_rise() if curves.labelled else None,
         },
         "weak": None if curves.weak is None else curves.weak.tolist(),
-        "events": [_event_object(curve) for curve in curves.events],
         "labelled": {
             name: {"before": before.tolist(), "after": after.tolist()}
             for name, before, after in curves.labelled

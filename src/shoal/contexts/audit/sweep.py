@@ -81,7 +81,7 @@ class VectorTables(Tables):
 
     def __init__(self, body: VectorMask) -> None:
         super().__init__(body, body.states, len(body.codes))
-        self.chances = np.ascontiguousarray(coarse(body.codes).T)
+        self.chances = np.ascontiguousarray(chances_of(body.codes, COARSE).T)
         shown = np.flatnonzero((self.chances < 1).any(axis=0))
         self.end = int(shown[-1]) if len(shown) else -1
 
@@ -120,7 +120,7 @@ class SegmentTables(Tables):
         origins = body.origins.astype(np.int64)
         self.first[origins[:, 0] + 1, origins[:, 1]] = body.starts[:-1]
         self.end[origins[:, 0] + 1, origins[:, 1]] = body.starts[1:]
-        self.chances = coarse(np.arange(COARSE))
+        self.chances = chances_of(np.arange(COARSE), COARSE)
 
     def hidden(self, slot: int, origins: Ints, contexts: Ints) -> Floats:
         row = self.first[origins + 1, contexts] + (slot - origins - 1) * self.size
@@ -152,7 +152,7 @@ class HistoryTables(SegmentTables):
         for visits in range(length):
             rows = self.base**visits
             codes = self.body.codes[begin : begin + rows * self.size]
-            tables.append(fine(codes).reshape(rows, self.size))
+            tables.append(chances_of(codes, FINE).reshape(rows, self.size))
             begin += rows * self.size
         return Window(tuple(tables), self.digits, self.base)
 
@@ -174,14 +174,9 @@ def tables_of(body: Any) -> Tables | None:
     return None if reader is None else reader(body)
 
 
-def coarse(codes: npt.NDArray[Any]) -> Floats:
-    """k/65536 for a code k; the last code stands for certainty."""
-    return np.where(codes == COARSE - 1, 1.0, codes / COARSE)
-
-
-def fine(codes: npt.NDArray[Any]) -> Floats:
-    """k/2^32 for a code k; the last code stands for certainty."""
-    return np.where(codes == FINE - 1, 1.0, codes / FINE)
+def chances_of(codes: npt.NDArray[Any], words: int) -> Floats:
+    """k/words for a code k; the last code stands for certainty."""
+    return np.where(codes == words - 1, 1.0, codes / words)
 
 
 def disagreement(tables: Tables, releases: Ints) -> tuple[str, int, int]:

@@ -202,16 +202,27 @@ def hybrid_of(task: Task, delta: Fraction, days: Sequence[Day], hidden: Floats) 
     return replace(better, mechanism=HYBRID)
 
 
-def or_more(fallback: Plan, find: Callable[[], Plan], name: str) -> Plan:
+Find = Callable[[Task, Fraction, Sequence[Day], Floats, Effort], Plan]
+
+
+def or_hybrid(task: Task, delta: Fraction, name: str, find: Find) -> Plan:
     """The plan `find` comes to; the hybrid one, as a plan of `name`, where that shows more.
 
-    Also when the clock ended the search before there was anything to hand out.
+    Also when the clock ended the search before there was anything to hand out. The search for a
+    family looks at the mean of its members, so the hybrid may be better there too; for one day
+    without a clock it was a candidate.
     """
+    effort = pacing.turn_of(name)
+    days = mask_task.days_of(task, delta)
+    baseline = vector_of(task, delta, days, effort.part(ADAPTIVE_VECTOR))
+    if effort.clock is None and len(days) == 1:
+        return find(task, delta, days, baseline, effort)
+    fallback = replace(hybrid_of(task, delta, days, baseline), mechanism=name)
     try:
-        plan = find()
+        plan = find(task, delta, days, baseline, effort)
     except SearchEnded:
-        return replace(fallback, mechanism=name)
-    return replace(fallback, mechanism=name) if fallback.cost < plan.cost else plan
+        return fallback
+    return fallback if fallback.cost < plan.cost else plan
 
 
 # The adaptive check: suppression that depends on the last release.
@@ -227,16 +238,9 @@ ADAPTIVE_REASON = (
 def adaptive(task: Task, delta: Fraction) -> Plan:
     """The best policy found for each stretch, backwards in time; never below the hybrid check.
 
-    When a time limit ends the search, the hybrid plan takes its place. The search for a family
-    looks at the mean of its members, so the hybrid may be better there too.
+    When a time limit ends the search, the hybrid plan takes its place.
     """
-    effort = pacing.turn_of(ADAPTIVE)
-    days = mask_task.days_of(task, delta)
-    baseline = vector_of(task, delta, days, effort.part(ADAPTIVE_VECTOR))
-    if effort.clock is None and len(days) == 1:  # the hybrid was a candidate
-        return _adaptive(task, delta, days, baseline, effort)
-    fallback = hybrid_of(task, delta, days, baseline)
-    return or_more(fallback, lambda: _adaptive(task, delta, days, baseline, effort), ADAPTIVE)
+    return or_hybrid(task, delta, ADAPTIVE, _adaptive)
 
 
 def _adaptive(
@@ -275,17 +279,14 @@ def optimal(task: Task, delta: Fraction) -> Plan:
     and when time is short only their likeliest releases do. When a time limit ends the search, the
     hybrid plan takes its place.
     """
-    effort = pacing.turn_of(OPTIMAL)
-    measured = mask_task.arrays(task, delta)
-    baseline = vector_of(task, delta, (measured,), effort.part(ADAPTIVE_VECTOR))
-    if effort.clock is None:
-        return _optimal(task, delta, measured, baseline, effort)
-    fallback = hybrid_of(task, delta, (measured,), baseline)
-    return or_more(fallback, lambda: _optimal(task, delta, measured, baseline, effort), OPTIMAL)
+    return or_hybrid(task, delta, OPTIMAL, _optimal)
 
 
-def _optimal(task: Task, delta: Fraction, day: Day, baseline: Floats, effort: Effort) -> Plan:
-    base = base_of(task, delta, (day,), baseline, effort.part(BASE))
+def _optimal(
+    task: Task, delta: Fraction, days: Sequence[Day], baseline: Floats, effort: Effort
+) -> Plan:
+    (day,) = days  # `refuse_families` lets one through
+    base = base_of(task, delta, days, baseline, effort.part(BASE))
     rest = effort.without(LOOKS * look_costs(base, day.slots, day.size).sum()).part(PROGRAMS)
     programs, nodes = affordable(day, rest.work / SPEED)
     found = windowed(day, float(delta), base, programs=programs, nodes=nodes, work=rest)

@@ -175,12 +175,13 @@ def gauge(day: Day, effort: Effort) -> None:
     shape = arrays.shown.shape
     listed = list(forwards(arrays.shown))
     some = listed[:: max(1, len(listed) // SAMPLE)]
-    pace, free, nothing = np.ones(day.slots), np.ones(shape), np.zeros(shape)
+    nothing = np.zeros(shape)
+    at_once = kernels.Habit(np.ones(day.slots), np.ones(shape), nothing)
     slowness = []
     for cost, (slot, state) in zip(look_costs(some, *shape), some, strict=True):
         effort.on_time()
         hidden, spent = np.ones(shape), np.zeros(1)
-        kernels.forward_pass(arrays, slot, state, nothing, nothing, pace, free, 0.0, hidden, spent)
+        kernels.forward_pass(arrays, (slot, state), nothing, at_once, 0.0, hidden, spent)
         begun = effort.clock()
         codes = encoded(hidden[slot + 1 :])
         table_value(day, (slot, state), codes, nothing)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,20 +119,21 @@ def prepare(
     )
 
 
-def encoded(suppression: npt.ArrayLike) -> Codes:
+def encoded(suppression: npt.ArrayLike, levels: int = LEVELS, kind: Any = np.uint16) -> Codes:
     """Suppression probabilities rounded up to multiples of 1/65536, in 16 bits.
 
     Code k stands for k/65536, except that 65535 stands for 1: whatever is above 65534/65536
-    becomes 1, so that a state that must never be shown never is.
+    becomes 1, so that a state that must never be shown never is. So for other `levels`.
     """
-    level = np.ceil(np.asarray(suppression, dtype=np.float64) * LEVELS)
-    return np.where(level >= LEVELS - 1, LEVELS - 1, level).astype(np.uint16)
+    level = np.ceil(np.asarray(suppression, dtype=np.float64) * levels)
+    codes: Codes = np.where(level >= levels - 1, levels - 1, level).astype(kind)
+    return codes
 
 
-def decoded(codes: Codes) -> Floats:
+def decoded(codes: npt.NDArray[Any], levels: int = LEVELS) -> Floats:
     """The suppression probabilities behind `codes`, exactly."""
     level = codes.astype(np.float64)
-    return np.where(level == LEVELS - 1, 1.0, level / LEVELS)
+    return np.where(level == levels - 1, 1.0, level / levels)
 
 
 def future_beliefs(day: Day) -> Floats:

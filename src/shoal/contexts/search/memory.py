@@ -20,6 +20,7 @@ from shoal.contexts.search.beliefs import (
     Day,
     Origin,
     decoded,
+    encoded,
     law_from,
     segment_rise,
 )
@@ -54,14 +55,12 @@ def digits_of(day: Day) -> Ints:
 
 def fine_encoded(suppression: Floats) -> FineCodes:
     """Probabilities rounded up to multiples of 2^-32; the largest code stands for 1."""
-    level = np.ceil(np.asarray(suppression, dtype=np.float64) * FINE)
-    return np.where(level >= FINE - 1, FINE - 1, level).astype(np.uint32)
+    return np.asarray(encoded(suppression, FINE, np.uint32), dtype=np.uint32)
 
 
 def fine_decoded(codes: FineCodes) -> Floats:
     """The suppression probabilities behind `codes`, exactly."""
-    level = codes.astype(np.float64)
-    return np.where(level == FINE - 1, 1.0, level / FINE)
+    return decoded(codes, FINE)
 
 
 def seen_by(day: Day, slot: int, digits: Ints, window: int) -> tuple[npt.NDArray[np.bool_], ...]:

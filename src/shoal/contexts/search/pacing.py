@@ -277,15 +277,16 @@ class Climb:
     def __init__(
         self, arrays: Arrays, origins: Sequence[Origin], prior: Floats, effort: Effort
     ) -> None:
+        from shoal.contexts.search.segment_kernels import Habit
+
         slots, size, _ = arrays.moves.shape
         edges = float((arrays.moves > 0).sum()) / slots
         self._arrays = arrays
         self._weights = np.array([prior[o] if o[0] >= 0 else 1.0 for o in origins])
         self._pacing = Pacing(origins, self._weights, (slots, size), edges, effort, arrays.copies)
         self._found, self._spent = np.ones((slots, size)), np.zeros(1)
-        # pace, caps and worth of waiting to begin with; each state hands them to the slot before
-        self._habits = [
-            (np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)))
+        self._habits = [  # to begin with; each state hands its own to the slot before
+            Habit(np.ones(slots), np.ones((slots, size)), np.zeros((slots, size)))
             for _ in range(size // arrays.copies)
         ]
         self._paces, self._wins = paces_of(slots), np.zeros(PACES)
@@ -303,9 +304,9 @@ class Climb:
         if not passes:
             return None
         stop = NEGLIGIBLE / max(float(self._weights[place]), NEGLIGIBLE)
-        paces, habits = self._paces(slot), self._habits[state]
+        paces, habit = self._paces(slot), self._habits[state]
         kept = (self._wins, self._found, self._spent)
-        best_segment(self._arrays, slot, state, value, paces, passes, stop, place, *habits, *kept)
+        best_segment(self._arrays, origin, value, paces, passes, stop, place, habit, *kept)
         return self._found[slot + 1 :]
 
     def note(self, place: int) -> None:

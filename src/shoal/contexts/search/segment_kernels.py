@@ -15,7 +15,7 @@ without going below 0 is private. Importing this imports numba.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -26,27 +26,30 @@ LEVELS = 65536.0
 THIN = 1e-200  # a suppressed rest below this is not decided upon
 
 
+class Habit(NamedTuple):
+    """How a forward pass spends: at slot t at most pace[t] of the room.
+
+    No state is shown with more than caps[t, j]; waiting[t, j] is what follows its suppression: it
+    is shown only when that is better.
+    """
+
+    pace: Any
+    caps: Any
+    waiting: Any
+
+
 @njit(cache=True, error_model="numpy")
 def forward_pass(
-    day: Any,
-    slot: int,
-    state: int,
-    value: Any,
-    waiting: Any,
-    pace: Any,
-    caps: Any,
-    stop: float,
-    hidden: Any,
-    spent: Any,
+    day: Any, origin: Any, value: Any, habit: Any, stop: float, hidden: Any, spent: Any
 ) -> float:
-    """Fills hidden[t, j] for t > slot with a private policy; returns its expected releases.
+    """Fills hidden[t, j] after the release `origin` with a private policy; its expected releases.
 
-    `day` is `Arrays` (`beliefs`). value[t, j] is what follows a release of j at t,
-    waiting[t, j] what follows its suppression: a state is shown only when that is better. At slot
-    t at most pace[t] of the room is spent, and no state is shown with more than caps[t, j]. Ends,
-    all suppressed, when what is left is worth less than `stop`. The multiplications are added to
-    spent[0].
+    `day` is `Arrays` (`beliefs`), `habit` a `Habit`. value[t, j] is what follows a release of j at
+    t. Ends, all suppressed, when what is left is worth less than `stop`. The multiplications are
+    added to spent[0].
     """
+    slot, state = origin
+    pace, caps, waiting = habit
     initial, moves, when, who, bound, future, shown, copies, ahead = day
     slots, size, count = moves.shape[0], moves.shape[1], when.size
     hidden[slot + 1 :] = 1.0
@@ -65,9 +68,8 @@ def forward_pass(
             limits = _gaps(
                 law, belief, future[t], bound, who, secret, past, ahead[t], size // copies, gap
             )
-            left = _spend(
-                law, gap, limits, shown[t], value[t], waiting[t], share, caps[t], hidden[t], copies
-            )
+            worth = 1.0 + value[t] - waiting[t]
+            left = _spend(law, gap, limits, shown[t], worth, share, caps[t], hidden[t], copies)
             spent[0] += 6 * size * limits
         for j in range(size):
             total += mass * law[j] * (1.0 - hidden[t, j]) * (1.0 + value[t, j])
@@ -130,8 +132,7 @@ def _spend(
     gap: Any,
     limits: int,
     shown: Any,
-    value: Any,
-    waiting: Any,
+    gains: Any,
     share: float,
     caps: Any,
     hidden: Any,
@@ -150,7 +151,7 @@ def _spend(
     worth = np.full(contexts, -1.0)
     for j in range(contexts):
         if caps[j] > 0:
-            worth[j] = _worth(j, law, gap, scarcity, shown, value, waiting, copies)
+            worth[j] = _worth(j, law, gap, scarcity, shown, gains, copies)
     for c in range(limits):
         room[c] = max(room[c], 0.0) * share
     for _ in range(contexts):
@@ -200,14 +201,7 @@ def _gaps(
 
 @njit(cache=True, error_model="numpy")
 def _worth(
-    context: int,
-    law: Any,
-    gap: Any,
-    scarcity: Any,
-    shown: Any,
-    value: Any,
-    waiting: Any,
-    copies: int,
+    context: int, law: Any, gap: Any, scarcity: Any, shown: Any, gains: Any, copies: int
 ) -> float:
     """Gain per room of the scarcest secret; -1 when showing the context breaks a bound itself."""
     use, gain, mass = 0.0, 0.0, 0.0
@@ -217,7 +211,7 @@ def _worth(
         if not shown[j]:
             return -1.0
         mass += law[j]
-        gain += law[j] * (1.0 + value[j] - waiting[j])
+        gain += law[j] * gains[j]
         for c in range(scarcity.size):
             if gap[j, c] < 0:
                 return -1.0
@@ -290,8 +284,7 @@ def policy_value(law: Any, moves: Any, slot: int, value: Any, hidden: Any) -> fl
 
 # Compiled search for the best policy of one segment; importing this imports numba.
 #
-# Forward passes with different paces, then single changes of a pace or of a cap on a state. A
-# `day` is `Arrays` (`beliefs`).
+# Forward passes with different paces, then single changes of a pace or of a cap on a state.
 
 
 FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
@@ -300,34 +293,32 @@ FORGOTTEN = 0.99  # what the win of a pace still counts after the next one
 @njit(cache=True, error_model="numpy")
 def best_segment(
     day: Any,
-    slot: int,
-    state: int,
+    origin: Any,
     value: Any,
     paces: Any,
     passes: int,
     stop: float,
     offset: int,
-    pace: Any,
-    caps: Any,
-    waiting: Any,
+    habit: Any,
     wins: Any,
     best: Any,
     spent: Any,
 ) -> float:
     """Fills `best` with the best policy that `passes` forward passes find; returns its value.
 
-    Starts from `pace`, `caps` and `waiting`, which worked one slot later, then tries each of
-    `paces` without caps, first with waiting worth nothing and then worth what the last policy
-    made of it; what is left goes into single changes. The three become those of the best policy.
-    One pace in turn is tried first, then those that won most: wins[v] counts, and is kept up.
+    Starts from `habit`, which worked one slot later, then tries each of `paces` without caps,
+    first with waiting worth nothing and then worth what the last policy made of it; what is left
+    goes into single changes. The habit becomes that of the best policy. One pace in turn is tried
+    first, then those that won most: wins[v] counts, and is kept up.
     """
-    moves = day.moves
+    moves, slot = day.moves, origin[0]
+    pace, caps, waiting = habit
     slots, size = moves.shape[0], moves.shape[1]
     hidden = np.ones((slots, size))
     kept = waiting.copy()
     free = np.ones((slots, size))
     best[:] = 1.0
-    highest = forward_pass(day, slot, state, value, waiting, pace, caps, stop, best, spent)
+    highest = forward_pass(day, origin, value, habit, stop, best, spent)
     winner, passes = -1, passes - 1
     order = np.argsort(-wins)
     early = offset % paces.shape[0]
@@ -339,9 +330,8 @@ def best_segment(
         for _ in range(2):
             if passes > 0:
                 passes -= 1
-                found = forward_pass(
-                    day, slot, state, value, waiting, paces[variant], free, stop, hidden, spent
-                )
+                tried = Habit(paces[variant], free, waiting)
+                found = forward_pass(day, origin, value, tried, stop, hidden, spent)
                 if found > highest * (1 + 1e-12):
                     highest, best[:], kept[:], winner = found, hidden, waiting, variant
                 wait_values(moves, slot, value, hidden, waiting)
@@ -349,9 +339,8 @@ def best_segment(
         pace[:], caps[:] = paces[winner], 1.0
         wins *= FORGOTTEN
         wins[winner] += 1.0
-    highest = _climb(
-        day, slot, state, value, kept, pace, caps, stop, best, highest, passes, offset, spent
-    )
+    begun = Habit(pace, caps, kept)
+    highest = _climb(day, origin, value, begun, stop, best, highest, passes, offset, spent)
     wait_values(moves, slot, value, best, waiting)
     return highest
 
@@ -359,12 +348,9 @@ def best_segment(
 @njit(cache=True, error_model="numpy")
 def _climb(
     day: Any,
-    slot: int,
-    state: int,
+    origin: Any,
     value: Any,
-    waiting: Any,
-    pace: Any,
-    caps: Any,
+    habit: Any,
     stop: float,
     best: Any,
     highest: float,
@@ -376,10 +362,11 @@ def _climb(
 
     Ends when the passes are used up, or when a whole round of changes did not help.
     """
+    pace, caps, fresh = habit
+    slot = origin[0]
     slots, size = caps.shape[0], caps.shape[1] // day.copies
     length = slots - 1 - slot
     hidden = np.ones(caps.shape)
-    fresh = waiting.copy()
     idle, step = 0, 0
     while passes > 0 and idle < 20 * length * size and length > 0:
         step += 1
@@ -395,7 +382,7 @@ def _climb(
         if table[at] == before:
             continue
         passes -= 1
-        found = forward_pass(day, slot, state, value, fresh, pace, caps, stop, hidden, spent)
+        found = forward_pass(day, origin, value, habit, stop, hidden, spent)
         if found > highest * (1 + 1e-9):
             if found > highest * (1 + 1e-5):
                 idle = 0

@@ -289,23 +289,23 @@ def test_a_stopped_job_goes_on_where_it_stopped(
     data = spread(days(users=40), tmp_path / "in", 3)
     made = job(data, tmp_path / "out", memory=FEW)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    original = local._one
+    original = local.attempt
     calls: list[object] = []
 
     def failing(*arguments: object) -> local.Attempt:
         if len(calls) == 2:
             raise RuntimeError("the power went")
-        calls.append(arguments[3])
+        calls.append(arguments[2])
         return original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(local, "_one", failing)
+    monkeypatch.setattr(local, "attempt", failing)
     with pytest.raises(RuntimeError):
         local.run(made)
     before = released(tmp_path / "out")
     half = local.status(made)
     assert (half.shards_done, half.finished) == (2, False)
     assert half.releases == before.height
-    monkeypatch.setattr(local, "_one", original)
+    monkeypatch.setattr(local, "attempt", original)
     report = local.resume(load_job(tmp_path / "out"))
     assert report.finished
     assert report.adds_up

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -78,22 +79,22 @@ def resume(folder: Folder, ledger: LedgerAgain = None, as_json: AsJson = False) 
     for plan in stored.plans.values():
         rechecked(plan, stored.notes / "plans")
     with _told_how_to_resume(folder):
-        report = _resumed(stored)
+        report = _done(stored, stored.engine, "resume")
     tell(stored, report, as_json=as_json)
     check_released(report)
 
 
-def _resumed(stored: Job) -> JobReport:
-    """The rest of a job, where it was begun: on this machine or on Spark."""
-    if stored.engine == "spark":
-        from shoal.jobs.spark import resume as on_spark
+def _done(made: Job, engine: str, act: str) -> JobReport:
+    """What `act`, "run" or "resume", comes to: on this machine or on Spark."""
+    if engine == "spark":
+        from shoal.jobs import spark
 
         with show.working("running on Spark"):
-            return on_spark(stored)
-    from shoal.jobs.local import resume as on_one_machine
+            return spark.run(made) if act == "run" else spark.resume(made)
+    from shoal.jobs import local
 
     with progress() as notify:
-        return on_one_machine(stored, notify=notify)
+        return getattr(local, act)(made, notify=notify)  # type: ignore[no-any-return]
 
 
 class JobWish(NamedTuple):
@@ -137,7 +138,7 @@ def start(wish: ReleaseWish, own: JobWish) -> None:
         )
         wish.warn_of_seed()
         with _told_how_to_resume(wish.out):
-            report = _run(made, own.engine)
+            report = _done(made, own.engine, "run")
     tell(made, report, as_json=wish.as_json)
     check_released(report)
 
@@ -199,18 +200,6 @@ def _told_how_to_resume(out: Path) -> AbstractContextManager[None]:
     return show.on_stop(f"Go on with `shoal job resume {out}`; no subject is released twice.")
 
 
-def _run(made: Job, engine: str) -> JobReport:
-    if engine == "spark":
-        from shoal.jobs.spark import run as run_spark
-
-        with show.working("running on Spark"):
-            return run_spark(made)
-    from shoal.jobs.local import run
-
-    with progress() as notify:
-        return run(made, notify=notify)
-
-
 def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> Layout:
     from shoal.data.times import parse_duration
     from shoal.jobs.inputs import Layout
@@ -243,27 +232,10 @@ def _layout(columns: NamedColumns, own: JobWish, plans: Mapping[str, Plan]) -> L
 @contextmanager
 def progress() -> Iterator[Notify]:
     """A bar on stderr with the rate and the time that is left."""
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import TextColumn, TimeRemainingColumn
 
-    screen = show.console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%", markup=False),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("left", markup=False),
-        TimeRemainingColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
+    rate = (TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[rate]}", markup=False))
+    bar = show.progress_bar(*rate, left=(TextColumn("left"), TimeRemainingColumn()))
     tasks: dict[str, Any] = {}
     units = {"reading": "MB", "releasing": "rows"}
 
@@ -331,16 +303,10 @@ def _lines(made: Job, report: JobReport) -> Iterator[str]:
         told = ", ".join(f"{count:,} with {why}" for why, count in report.bad_rows.items())
         yield f"Bad rows: {told}; listed by file and row in {made.notes / 'bad_rows.jsonl'}"
     for spent in report.spend:
-        eta = "" if spent["eta_each"] is None else f", eta {float(_ratio(spent['eta_each'])):.4g}"
+        eta = "" if spent["eta_each"] is None else f", eta {float(Fraction(spent['eta_each'])):.4g}"
         # a stream of places is charged at every step, not once
         each = "each step of" if spent["notion"] in PER_STEP else "each of"
         yield (
-            f"Spend: {spent['notion']} {float(_ratio(spent['amount_each'])):g}{eta} for {each} "
+            f"Spend: {spent['notion']} {float(Fraction(spent['amount_each'])):g}{eta} for {each} "
             f"{spent['releases']:,} release(s) by {spent['mechanism']}"
         )
-
-
-def _ratio(text: str) -> Any:
-    from fractions import Fraction
-
-    return Fraction(text)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli import show as screen
-from shoal.cli.show import AsJson, Force, PlotPath, new_app
+from shoal.cli.show import (
+    AsJson,
+    Force,
+    PlotPath,
+    check_chart,
+    check_output,
+    new_app,
+    write_chart,
+)
 from shoal.core.errors import InputError, LedgerError
 from shoal.core.numbers import LARGEST, exact
 
@@ -32,6 +40,12 @@ PeriodName = Annotated[
 SigningKey = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="Sign with this key of `key`.")
 ]
+
+
+def _open(where: str, *, read_only: bool = False) -> SqlLedger:
+    from shoal.ledger.store import open_ledger
+
+    return open_ledger(where, read_only=read_only)
 
 
 @app.callback()
@@ -67,12 +81,10 @@ def show(
     eta is the entry-level sum; epsilon is what it comes to against somebody who knows how entries
     depend on each other, by the theorem that gives the least.
     """
-    from shoal.cli.show import check_chart
-    from shoal.ledger import open_ledger
     from shoal.ledger.export import account_objects, limit_object
 
     check_chart(plot, force=force)
-    with open_ledger(where, read_only=True) as opened, screen.working("adding up"):
+    with _open(where, read_only=True) as opened, screen.working("adding up"):
         page = {"after": after, "rows": rows}
         found = list(account_objects(opened, subject, period, requester, **page))
         count = len({row["subject"] for row in found})
@@ -98,12 +110,7 @@ def show(
             typer.echo(f"\nThere may be more: --after {last!r} shows the next page.")
         for name in idle:
             typer.echo(f"\nThe limit for {name!r} has never met a charge: is the name right?")
-    if plot is not None and drawn is not None:
-        from shoal.data.write import atomic_write
-
-        atomic_write(plot, drawn)
-        if not as_json:
-            typer.echo(f"\nThe chart is in {plot}")
+    write_chart(plot, drawn, as_json=as_json)
 
 
 def _never_charged(opened: SqlLedger, limits: tuple[Limit, ...]) -> list[str]:
@@ -147,7 +154,6 @@ def limit(
     A later limit on the same scope replaces the earlier one, and every limit that matches a
     charge must hold. Numbers are exact: 0.1 + 0.2 is 0.3.
     """
-    from shoal.ledger import open_ledger
     from shoal.ledger.export import limit_object
 
     given = [(unit, n) for unit, n in (("eta", eta), ("epsilon", epsilon)) if n is not None]
@@ -158,7 +164,7 @@ def limit(
     ((unit, amount),) = given
     if exact(amount, f"--{unit}") > LARGEST:
         raise InputError(f"--{unit} is {amount}; it must be at most 1e300")
-    with open_ledger(where) as opened:
+    with _open(where) as opened:
         made = opened.limit(
             amount,
             unit=unit,
@@ -195,14 +201,12 @@ def verify(
     Any change shows. A cut-off end shows only with --head: note the hash that `shoal ledger
     checkpoint` prints somewhere else.
     """
-    from shoal.ledger import open_ledger
-
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise InputError(
             f"--head is {head!r}; a head is the 64 hexadecimal digits that `shoal ledger verify` "
             "prints: copy all of them"
         )
-    with open_ledger(where, read_only=True) as opened, screen.working("verifying"):
+    with _open(where, read_only=True) as opened, screen.working("verifying"):
         verdict = opened.verify(head, signer=signer)
     if as_json:
         screen.print_json(
@@ -248,15 +252,13 @@ def export(
 
     Without a file the JSON object is printed.
     """
-    from shoal.cli.show import check_output
-    from shoal.ledger import open_ledger
     from shoal.ledger.export import as_json as json_of, write_parquet
 
     if out is not None:
         if out.suffix.lower() not in (".json", ".parquet"):
             raise InputError(f"--out is {str(out)!r}; it must end in .json or .parquet")
         check_output(out, force=force)
-    with open_ledger(where, read_only=True) as opened:
+    with _open(where, read_only=True) as opened:
         if out is None:
             for piece in json_of(opened):
                 typer.echo(piece, nl=False)
@@ -297,10 +299,10 @@ def checkpoint(where: LedgerPath, signing: SigningKey = None, as_json: AsJson = 
 
     `verify --head` with that hash shows whether anything before it was cut off.
     """
-    from shoal.ledger import Signer, open_ledger
+    from shoal.ledger import Signer
 
     signer = None if signing is None else Signer.load(signing)
-    with open_ledger(where) as opened, screen.working("sealing"):
+    with _open(where) as opened, screen.working("sealing"):
         made = opened.checkpoint(signer)
     if as_json:
         screen.print_json({"head": made.hash, "link": made.seq, "signer": signer and signer.public})
@@ -315,9 +317,7 @@ def trust(
     no_more: Annotated[bool, typer.Option("--no-more", help="Trust it no more.")] = False,
 ) -> None:
     """Take only plans signed by named signers from now on, this one among them."""
-    from shoal.ledger import open_ledger
-
-    with open_ledger(where) as opened:
+    with _open(where) as opened:
         opened.trust(signer, trusted=not no_more)
     typer.echo(f"Plans of {signer[:12]}… are taken{' no more' if no_more else ''}.")
 
@@ -330,10 +330,10 @@ def sign(
 ) -> None:
     """Sign a plan, so that a ledger that takes only named signers' plans takes it."""
     from shoal.cli.sources import load_plan
-    from shoal.ledger import Signer, open_ledger
+    from shoal.ledger import Signer
 
     (made, _), signer = load_plan(plan), Signer.load(signing)
-    with open_ledger(where) as opened:
+    with _open(where) as opened:
         opened.admit(made, signer.public, signer.sign(made.fingerprint))
     typer.echo(f"Plan {made.fingerprint[:12]}… is signed.")
 
@@ -341,9 +341,7 @@ def sign(
 @app.command()
 def changes(where: LedgerPath, as_json: AsJson = False) -> None:
     """Show who set which limit, trusted which signer and sealed what, and when."""
-    from shoal.ledger import open_ledger
-
-    with open_ledger(where, read_only=True) as opened:
+    with _open(where, read_only=True) as opened:
         found = opened.changes()
     if as_json:
         screen.print_json([one._asdict() for one in found])
@@ -398,10 +396,7 @@ def _chart(
     opened: SqlLedger, subject: str | None, period: str | None, requester: str | None
 ) -> bytes:
     """A PNG: the entry-level spending of every account over time, in steps."""
-    import io
-
-    from matplotlib.figure import Figure
-
+    from shoal.cli.charts import _figure, _png
     from shoal.data.display import draw_spending
 
     wanted = {"subject": subject, "period": period, "requester": requester}
@@ -410,8 +405,6 @@ def _chart(
         for entry in opened.charges()
         if all(want in (None, getattr(entry, name)) for name, want in wanted.items())
     ]
-    figure = Figure(figsize=(8, 4), layout="constrained")
+    figure = _figure(8, 4)
     draw_spending(charges, figure.subplots())
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
+    return _png(figure)

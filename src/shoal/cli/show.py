@@ -238,7 +238,7 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
     Work that knows how far it is may say so: what is done, and of how much. Inside, the time limit
     of the command runs, if it has one.
     """
-    with _progress() as progress, running():
+    with progress_bar() as progress, running():
         task = progress.add_task(title, total=None)
 
         def listener(done: int, total: int) -> None:
@@ -255,21 +255,24 @@ def working(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def tracked(items: Sequence[str], title: str) -> Iterator[str]:
     """The items, with a progress bar on stderr."""
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task(title, total=len(items))
         for item in items:
             yield item
             progress.advance(task)
 
 
-def _progress() -> Any:
+def progress_bar(*middle: Any, left: Sequence[Any] = ()) -> Any:
+    """A bar on stderr with the time, with more columns after the bar and at the end."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     screen = console(stderr=True)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
+        *middle,
         TimeElapsedColumn(),
+        *left,
         console=screen,
         transient=True,
         disable=not screen.is_terminal,

@@ -132,20 +132,18 @@ def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> I
     """
     workers = max(1, min(len(left), os.cpu_count() or 1))
     with charging_of(job) as charging, ThreadPoolExecutor(workers) as threads:
+
+        def one(shard: int) -> Attempt:
+            return attempt(job, journal, shard, store.shard(shard), charging)
+
         if len(left) == 1:  # a new thread would ask for all its memory anew
-            yield _one(job, journal, store, left[0], charging)
+            yield one(left[0])
             return
-        tasks = [threads.submit(_one, job, journal, store, shard, charging) for shard in left]
+        tasks = [threads.submit(one, shard) for shard in left]
         try:
             yield from (task.result() for task in as_completed(tasks))
         finally:
             threads.shutdown(cancel_futures=True)
-
-
-def _one(
-    job: Job, journal: Journal, store: RowStore, shard: int, charging: Charging | None
-) -> Attempt:
-    return attempt(job, journal, shard, store.shard(shard), charging)
 
 
 @lru_cache(maxsize=4)
@@ -317,6 +315,4 @@ def _run(job: Job, engine: str) -> JobReport:
         return run_on_spark(job)
     if engine != "local":
         raise InputError(f"engine is {engine!r}; it must be 'local' or 'spark'")
-    from shoal.jobs.local import run
-
     return run(job)

@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, TextClause, text
@@ -370,12 +369,7 @@ class SqlLedger(Shown):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _decree(self, kind: str, name: str, document: dict[str, Any], by: str | None) -> None:
@@ -526,12 +520,7 @@ class Session:
         self._opened()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._open is not None and self._open is not self.ledger:
             self._open.close()
         self._open = None

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.audit.telling_events import (
+from shoal.audit.adaptive_testing import (
     LARGEST,
     Score,
     TellingEvent,

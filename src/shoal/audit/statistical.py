@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.additive.plans import eta_above
-from shoal.audit.adaptive_testing import Looked, Scope, chosen, default_scope, named_scope, trials
+from shoal.audit.adaptive_testing import (
+    Looked,
+    Scope,
+    TellingEvent,
+    chosen,
+    default_scope,
+    log_ratio_at_least,
+    named_scope,
+    trials,
+)
 from shoal.audit.black_box import (
     BlackBox,
     FunctionBox,
@@ -24,7 +33,6 @@ from shoal.audit.black_box import (
 )
 from shoal.audit.fact_pairs import DrawBudget, FactPair, Pool, laws
 from shoal.audit.result import factor, plain
-from shoal.audit.telling_events import TellingEvent, log_ratio_at_least
 from shoal.core.charge import Rng, SystemRng
 from shoal.core.codec import Floats, Ints, Value
 from shoal.core.errors import InputError

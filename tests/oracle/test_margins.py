@@ -341,7 +341,8 @@ def test_a_law_that_is_not_its_limit_yet_counts_as_that_much_unsure() -> None:
     assert Ahead(walk, own_error=1e-10).laws(5).slack >= 1e-9
 
 
-def test_rechecks_of_masks_are_never_below_the_truth() -> None:
+@pytest.mark.parametrize("check", ["mask-optimal", "mask-adaptive", "mask-probabilistic"])
+def test_rechecks_of_masks_are_never_below_the_truth(check: str) -> None:
     """Not by a single bit: each output of small days in whole numbers."""
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -349,7 +350,7 @@ def test_rechecks_of_masks_are_never_below_the_truth() -> None:
             rng.dirichlet(np.ones(3), (2, 3)), initial=rng.dirichlet(np.ones(3))
         )
         secrets = shoal.SensitiveContexts.of(day.states[0])
-        plan = shoal.mask(day, secrets, delta=0.1, check="mask-optimal")
+        plan = shoal.mask(day, secrets, delta=0.1, check=check)
         truth = Attack(plan, [day], [{}]).worst() * plan.guarantee.amount
         assert Fraction(verify_promise(plan)) >= truth
 

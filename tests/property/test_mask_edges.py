@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import shoal
+from shoal.contexts.checks import task as mask_task
 from shoal.contexts.search.adaptive import occurring, search, segments_rise
 from shoal.contexts.search.beliefs import (
     decoded,
@@ -139,3 +141,20 @@ def test_codes_round_up_and_keep_both_ends(values: list[float]) -> None:
     assert (back - given_values <= 2 / 65536).all()
     assert (back[given_values == 0] == 0).all()
     assert (back[given_values == 1] == 1).all()
+
+
+def test_a_check_that_breaks_its_promise_never_ends_the_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    day = shoal.DayChain.of([[0.6, 0.4], [0.3, 0.7]], initial=[0.5, 0.5], slots=3)
+    secrets = shoal.SensitiveContexts.of("1")
+    bad = {"mask-probabilistic", "mask-adaptive"}
+    true_loss = mask_task.loss
+    monkeypatch.setattr(
+        mask_task,
+        "loss",
+        lambda plan: 2.0 if plan.mechanism in bad else true_loss(plan),
+    )
+    assert shoal.mask(day, secrets, delta=0.2).mechanism not in bad
+    with pytest.raises(shoal.PromiseBroken, match=r"mask-adaptive promised 0\.2 and its own check"):
+        shoal.mask(day, secrets, delta=0.2, check="mask-adaptive")

@@ -187,6 +187,7 @@ class EventGuard:
         wide = int(4 * (finite.max() - finite.min())) + 8  # roundings of the largest exponent
         found = []
         for table, one in zip(self._tables(arrived, slot), arrived, strict=True):
+            # an alarm, far above rounding: `fits` has certified every output, rounding included
             over, under = (side[:, 0] @ likely for side in (table.over, table.under))
             if (over > under * (1 + 1e-9)).any():
                 raise PromiseBroken("an output would move the odds of an event beyond its bound")

@@ -404,13 +404,24 @@ def masks(
 
 
 def _in_turn(rows: Sequence[Mechanism], task: Task, delta: Fraction) -> Iterator[Plan]:
-    """The plans of the rows, one after the other, until the time is over; the first always."""
+    """The plans of the rows, one after the other, until the time is over; the first always.
+
+    A row that breaks its promise is left aside; it is told where no other row has a plan.
+    """
+    broken: PromiseBroken | None = None
+    found = False
     for row in rows:
         try:
-            plan = row.calibrate(task, delta)
+            plan = _kept(row.calibrate(task, delta))
         except Refused:
-            return  # rows that apply refuse only when nothing is left of the time
-        yield _kept(plan)
+            break  # rows that apply refuse only when nothing is left of the time
+        except PromiseBroken as why:
+            broken = broken or why
+            continue
+        found = True
+        yield plan
+    if broken is not None and not found:
+        raise broken
 
 
 def _rows(task: Task, check: str) -> list[Mechanism]:

@@ -28,6 +28,7 @@ from shoal.contexts.search.beliefs import (
     memoryless_rise,
     released_fraction,
     upper_bound,
+    vector_rise,
 )
 from shoal.contexts.search.greedy import private
 from shoal.contexts.search.memory import (
@@ -342,7 +343,7 @@ def _rises(task: Task, delta: Fraction, body: Any) -> tuple[float, float]:
     _check_fit(task, states, body)
     full = days_of(task, delta, states=states, everything=True)
     if memoryless(body):
-        rise = max(memoryless_rise(day, decoded(body.codes)) for day in full)
+        rise = max(vector_rise(day, decoded(body.codes)) for day in full)
         return rise, rise
     rises = [histories_rise(day, *as_mask(body).segments(day)) for day in full]
     return max(rise for rise, _ in rises), max(unread for _, unread in rises)

@@ -14,8 +14,10 @@ Götz, Nath & Gehrke 2012, Propositions 1-5 and Theorem 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,6 +235,109 @@ def segment_rise(day: Day, slot: int, state: int, suppression: Floats, least: fl
 def released_fraction(day: Day, suppression: Floats) -> float:
     """Σ P(X_t = j)(1 - p[t, j]): the expected number of releases of one vector."""
     return float((day.prior * (1.0 - suppression)).sum())
+
+
+# The worst beliefs once more, rounded up: for a promise, not for a search.
+
+
+NEAR = 1e-9  # of a rise: segments this near the worst are evaluated again
+LEAST = 1e-12  # rises up to this are nothing but rounding
+DIGITS = 50
+UP = Context(prec=DIGITS, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+DOWN = Context(prec=DIGITS, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+Segment = tuple[int, int, Floats]  # the slot and state of a release (-1: "start"), what is hidden
+
+
+def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
+    """`worst`, or what the segments with a rise near it really come to, where that is more.
+
+    `worst` is their highest rise in doubles, off by far less than NEAR of itself. Never below the
+    truth: masses are sums of products of numbers that are not negative, followed with 50 digits,
+    rounded up with the secret, rounded down without it and in priors.
+    """
+    from shoal.contexts.search import kernels
+
+    if worst <= LEAST:
+        return worst
+    near = worst - max(NEAR * worst, LEAST)
+    floor = day.prior[day.when, day.who] + near / day.share
+    found = Decimal(worst)
+    priors: dict[int, list[Decimal]] = {}
+    for slot, state, hidden in segments:
+        highest = floor.copy()
+        kernels.segment_highest(arrays_of(day, day.possible), slot, state, hidden, highest)
+        for c in np.flatnonzero(highest > floor).tolist():
+            when, who = int(day.when[c]), int(day.who[c])
+            if not priors:
+                priors = dict(enumerate(_least_priors(day)))
+            belief = min(_belief_above(day, (slot, state, hidden), when, who), Decimal(1))
+            rise = UP.multiply(UP.subtract(belief, priors[when][who]), Decimal(float(day.share[c])))
+            found = max(found, rise)
+    nearest = float(found)
+    return nearest if Decimal(nearest) >= found else math.nextafter(nearest, math.inf)
+
+
+def vector_rise(day: Day, suppression: Floats) -> float:
+    """`memoryless_rise`, rounded up: every release begins a segment with the same vector."""
+    shown = np.argwhere(day.possible & (suppression < 1)).tolist()
+    origins = [(-1, 0), *((slot, state) for slot, state in shown)]
+    segments = ((slot, state, suppression) for slot, state in origins)
+    return raised_rise(day, segments, memoryless_rise(day, suppression))
+
+
+def _least_priors(day: Day) -> list[list[Decimal]]:
+    """P(X_t = j) rounded down, by the weights of whole paths: rows sum to 1 only nearly."""
+    first = [Decimal(float(chance)) for chance in day.initial]
+    most, laws, rest = first, [first], [[Decimal(1)] * day.size]
+    for t in range(day.slots - 1):
+        laws.append(_onward(laws[-1], day.moves[t], DOWN))
+        most = _onward(most, day.moves[t], UP)
+        rest.append(_onward(rest[-1], day.moves[day.slots - 2 - t].T, DOWN))
+    total = Decimal(0)
+    for mass in most:
+        total = UP.add(total, mass)
+    return [
+        [DOWN.divide(DOWN.multiply(mass, left), total) for mass, left in zip(*both, strict=True)]
+        for both in zip(laws, reversed(rest), strict=True)
+    ]
+
+
+def _belief_above(day: Day, segment: Segment, when: int, who: int) -> Decimal:
+    """The highest belief in "`who` at `when`" over the releases that end a segment; rounds up."""
+    slot, state, hidden = segment
+    if when == slot:
+        return Decimal(int(who == state))
+    low = high = [Decimal(float(chance)) for chance in law_from(day, (slot, state))]
+    best = Decimal(0)
+    for t in range(slot + 1, day.slots + 1):
+        if t == when:
+            high = [mass if j == who else Decimal(0) for j, mass in enumerate(high)]
+        if t >= when:
+            beliefs = {j: UP.divide(high[j], mass) for j, mass in enumerate(low) if mass}
+            shown = (b for j, b in beliefs.items() if t == day.slots or hidden[t, j] < 1)
+            best = max(best, *shown, Decimal(0))
+            if max(beliefs.values(), default=best) <= best:  # later ones are averages of these
+                break
+        if t < day.slots:
+            low = _onward(_hidden(low, hidden[t], DOWN), day.moves[t], DOWN)
+            high = _onward(_hidden(high, hidden[t], UP), day.moves[t], UP)
+    return best
+
+
+def _hidden(law: Sequence[Decimal], suppressed: Floats, rounding: Context) -> list[Decimal]:
+    return [
+        rounding.multiply(mass, Decimal(float(chance)))
+        for mass, chance in zip(law, suppressed, strict=True)
+    ]
+
+
+def _onward(law: Sequence[Decimal], moves: Floats, rounding: Context) -> list[Decimal]:
+    """The law one slot later, each sum of products rounded one way."""
+    out = [Decimal(0)] * len(law)
+    for k, mass in enumerate(law):
+        for j in np.flatnonzero(moves[k]).tolist() if mass else ():
+            out[j] = rounding.fma(mass, Decimal(float(moves[k, j])), out[j])
+    return out
 
 
 # A day as the compiled searches for segments take it: its arrays side by side, under names.

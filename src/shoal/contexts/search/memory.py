@@ -8,6 +8,7 @@ the number those digits spell. `Remembering.codes[k]` has one row per history of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,11 @@ from shoal.contexts.search.beliefs import (
     Codes,
     Day,
     Origin,
+    Segment,
     decoded,
     encoded,
     law_from,
+    raised_rise,
     segment_rise,
 )
 from shoal.core.codec import Floats, Ints
@@ -104,7 +107,7 @@ def histories_rise(
 
     Follows what the tables let a machine emit, from "start" on: a release without a policy, after
     which the rest of the day is suppressed, is looked at like any other. Rounds up after a release
-    with a window (`certified`); as `segment_rise` after one without. The second number also counts
+    with a window (`certified`) and after one without (`raised_rise`). The second number also counts
     releases that only slots not read lead to: those with a policy, and what follows them.
     """
     from shoal.contexts.search import kernels
@@ -113,6 +116,7 @@ def histories_rise(
     also = listed_origins(day, policies)
     nothing = Remembering((), np.empty((0, day.size), dtype=np.uint16))
     worst, unread = 0.0, 0.0
+    tails: list[tuple[int, int, bool]] = []  # releases without a window
     for origin in forwards(np.ones_like(seen)):
         slot = origin[0]
         occurs = slot < 0 or bool(seen[origin])
@@ -124,12 +128,20 @@ def histories_rise(
             rise, emitted = certified(day, origin, plan, digits)
         else:
             rise = segment_rise(day, *origin, full(day, slot, plan.tail), worst)
+            tails.append((*origin, occurs))
             law = law_from(day, origin) > 0
             kernels.mark_releases(law, day.moves, slot, plan.tail, LEVELS - 1, emitted)
         unread, also = max(unread, rise), also | emitted
         if occurs:
             worst, seen = max(worst, rise), seen | emitted
-    return worst, max(worst, unread)
+
+    def without_window(unread_too: bool) -> Iterator[Segment]:
+        for slot, state, occurs in tails:
+            if occurs or unread_too:
+                yield slot, state, full(day, slot, policies.get((slot, state), nothing).tail)
+
+    worst = raised_rise(day, without_window(False), worst)
+    return worst, raised_rise(day, without_window(True), max(worst, unread))
 
 
 def certified(

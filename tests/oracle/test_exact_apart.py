@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 
 from shoal.additive.mixture import crossing, step_over
 from shoal.additive.queries import count
-from shoal.chains.exact import past_future
+from shoal.chains.exact import cover, past_future, windows
+from shoal.chains.exact.answers import walked_sum
 from shoal.chains.exact.cover import NodeBlocks
 from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.offsets import follow
 from shoal.chains.exact.past_future import PastFutureBound, apart_loss, apart_scale, separable
 from shoal.chains.exact.sums import ChainSum, bridges, chain_sum
 from shoal.chains.exact.windows import least_scale, sum_loss, window_loss
+from shoal.chains.families import OrderChain
 from shoal.chains.model import MarkovChain
 from shoal.core.codec import Floats
 from tests.oracle.test_exact_loss import chain_truth, random_rows
@@ -269,3 +271,74 @@ def test_windows_that_converged_are_no_wider_than_the_lift(stay: tuple[float, fl
             met += 1
             assert found.scale * float(lifted.largest(1.0).eta) <= 1.0 + 1e-5
     assert met
+
+
+def order_two(rng: np.random.Generator, jumps: float) -> OrderChain:
+    rows = (1 - jumps) * rng.dirichlet(np.ones(2), size=4) + jumps / 2
+    return OrderChain(
+        states=("a", "b"), order=2, conditional=rows, initial=rng.dirichlet(np.ones(4)), length=5
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_ends_of_a_longer_memory_are_below_the_loss_and_reached_beyond_all_answers(
+    seed: int,
+) -> None:
+    chain = order_two(np.random.default_rng(seed), 0.1)
+    task = walked_sum(chain.walk(), np.array([0, 1]))
+    scale = [0.7, 3.0, 15.0][seed % 3]
+    decay = step_over(task.step, scale)
+    written, beyond = tuple_truth(chain, scale)
+    ends = Ends(task).loss(decay)
+    assert ends <= written + 1e-9
+    assert ends == pytest.approx(beyond, abs=1e-9)
+    assert sum_loss(task, scale).value == pytest.approx(written, abs=1e-9)
+
+
+def tuple_truth(chain: OrderChain, scale: float) -> tuple[float, float]:
+    """Every path of every length written out: the loss of a count of "b" about the entries from
+    the second on, over all outputs and beyond all answers; the first has a law of its own too."""
+    worst = ends = 0.0
+    for length in range(2, (chain.length or 0) + 1):
+        laws: dict[tuple[int, int], Floats] = {}
+        for path in product(range(2), repeat=length):
+            mass = chain.initial[2 * path[0] + path[1]]
+            for place in range(2, length):
+                mass *= chain.conditional[2 * path[place - 2] + path[place - 1], path[place]]
+            for entry, value in enumerate(path):
+                law = laws.setdefault((entry, value), np.zeros(length + 1))
+                law[sum(path)] += mass
+        outputs = np.arange(length + 1)
+        noise = np.exp(-np.abs(np.subtract.outer(outputs, outputs)) / scale)
+        for entry in range(length):
+            one, two = (noise @ laws[entry, v] / laws[entry, v].sum() for v in range(2))
+            told = np.abs(np.log(one / two))
+            worst = max(worst, float(told.max()))
+            if entry:
+                ends = max(ends, float(told[0]), float(told[-1]))
+    return worst, ends
+
+
+def test_windows_ended_by_their_work_say_how_far_they_may_be_above_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = np.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.15, 0.85]])
+    chain = OrderChain(
+        states=("a", "b"), order=2, conditional=rows, initial=np.full(4, 0.25), length=3000
+    )
+    task = walked_sum(chain.walk(), np.array([0, 1]))
+    monkeypatch.setattr(cover, "QUICK", 0)
+    settled = least_scale(task, 1.0)
+    assert settled.loss.settled
+    assert settled.above == 0.0
+    monkeypatch.setattr(windows, "MAX_WORK", NodeBlocks(task).window_work(41))
+    ended = least_scale(task, 1.0)
+    assert not ended.loss.settled
+    assert ended.near_least
+    assert 0 < ended.above <= windows.MODEST
+    least = Ends(task).least_scale(1.0)
+    assert ended.scale == pytest.approx(least * (1 + ended.above), rel=1e-12)
+    assert least <= settled.scale <= ended.scale
+    again = sum_loss(task, ended.scale, enough=1.0, first=ended.loss.window)
+    assert again.window == ended.loss.window
+    assert again.value <= 1.0

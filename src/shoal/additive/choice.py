@@ -149,7 +149,15 @@ def _least(fit: list[Plan]) -> Plan:
     whether or not every row was looked at."""
     best = min(fit, key=lambda plan: plan.cost)
     near = [plan for plan in fit if plan.mechanism == exact.NAME]
-    return next((plan for plan in near if plan.cost <= best.cost * (1 + NEGLIGIBLE)), best)
+    return next((plan for plan in near if plan.cost <= best.cost * (1 + _let_be(plan))), best)
+
+
+def _let_be(plan: Plan) -> float:
+    """The share of the noise of an `exact` plan that is not worth looking at other rows for.
+
+    Where the search for that plan was itself ended to save work, no less than it may have missed.
+    """
+    return max(NEGLIGIBLE, exact.missed(plan))
 
 
 def _counted_rows() -> Iterator[str]:
@@ -170,9 +178,11 @@ def _without_hopeless(task: Task, amount: Fraction) -> Mapping[str, Plan | str |
     if row is None or least is None:
         return None
     found = _attempt(exact.NAME, task, amount)
-    if not isinstance(found, Plan) or found.cost > least * (1 + NEGLIGIBLE):
+    if not isinstance(found, Plan) or found.cost > least * (1 + _let_be(found)):
         return None
     left = f"not looked at: here it would not be noticeably below {exact.NAME}"
+    if _let_be(found) > NEGLIGIBLE:
+        left = f"not looked at: here it would save at most {_let_be(found):.1%} of the noise"
     return {
         name: found if name == exact.NAME else _refused(name, task) or left for name in MECHANISMS
     }

@@ -44,12 +44,14 @@ class ExactCertificate(Proof):
 
     A window of None is the whole law; otherwise the entries on either side that were not held. 0
     where no window came down to what the lift with the metric of the query allows. `cut` says that
-    a time limit ended the search: the scale is proved, and not the least.
+    a time limit ended the search: the scale is proved, and not the least. `above` is not 0 where
+    the search was ended by its work instead: at most so much, relatively, above the least.
     """
 
     scales: tuple[float, ...]
     windows: tuple[int | None, ...]
     cut: bool = field(default=False, metadata={"later": True})
+    above: float = field(default=0.0, metadata={"later": True})
 
     THEOREM: ClassVar[str] = (
         "the exact loss of additive Laplace noise: its supremum over outputs is attained at "
@@ -60,6 +62,8 @@ class ExactCertificate(Proof):
 
     @property
     def theorem(self) -> str:
+        if self.above:
+            return f"{self.THEOREM}; at most {self.above:.2%} above the least scale, to save work"
         return self.THEOREM + CUT_SHORT if self.cut else self.THEOREM
 
 
@@ -74,13 +78,14 @@ def calibrate(task: Task, epsilon: Fraction) -> Plan:
     """Laplace noise of the smallest scale whose exact loss is at most ε under every model."""
     number = as_number(task)
     results = [laws.least_scale(float_below(epsilon)) for laws in _laws(number)]
-    for scale, _, reason in results:
-        if not math.isfinite(scale):
-            raise Refused(f"{NAME} does not apply: {reason or below_rounding(epsilon)}")
+    for found in results:
+        if not math.isfinite(found.scale):
+            raise Refused(f"{NAME} does not apply: {found.reason or below_rounding(epsilon)}")
     certificate = ExactCertificate(
         scales=tuple(found.scale for found in results),
         windows=tuple(found.window for found in results),
         cut=cut_short(),
+        above=max(found.above for found in results),
     )
     steps = max(found.scale for found in results)
     guarantee = task_guarantee(task, epsilon)
@@ -149,6 +154,12 @@ def number_plan(
     return noisy_plan(
         task, mechanism, guarantee, quietest_noise(task.query, 2 * scale), certificate
     )
+
+
+def missed(plan: Plan) -> float:
+    """How far the noise of an `exact` plan may be above the least, relatively; 0 if settled."""
+    proof = plan.certificate
+    return 1.01 * proof.above if isinstance(proof, ExactCertificate) else 0.0  # a cost is no scale
 
 
 def least_cost(task: Task, epsilon: Fraction) -> float | None:

@@ -170,11 +170,15 @@ class Task(Value):
 
 
 class ScaleFound(NamedTuple):
-    """The least scale of noise in lattice steps, the window it was proved on, why it is inf."""
+    """The least scale of noise in lattice steps, the window it was proved on, why it is inf.
+
+    `above` says how far it may be above the least, relatively, where its work ended the search.
+    """
 
     scale: float
     window: int | None = None
     reason: str | None = None
+    above: float = 0.0
 
 
 class AnswerLaws(Protocol):

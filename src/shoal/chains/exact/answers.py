@@ -17,6 +17,7 @@ from shoal.additive.plans import eta_above
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
 from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
+from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.past_future import PastFutureBound
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, chain_sum
 from shoal.chains.exact.windows import FIRST_SIZE, least_scale, sum_loss
@@ -74,6 +75,7 @@ class ChainLaws:
     def __init__(self, model: ChainLaw, query: LinearQuery) -> None:
         self._model, self._query = model, query
         self._several = len(query.labels) > 1
+        self._window: int | None = None  # that of the last scale: where its check begins
 
     def refusal(self) -> str | None:
         """Why no window and no whole law can be had, told before any memory is taken."""
@@ -107,6 +109,10 @@ class ChainLaws:
         """What budgets share on a slow chain: the laws of its windows are made once."""
         return NodeBlocks(self.sum).apart
 
+    @cached_property
+    def _ends(self) -> Ends | None:
+        return self._cover().ends
+
     def _cover(self) -> NodeBlocks:
         apart = self._apart
         return NodeBlocks(self.sum if apart is None else apart.task, apart)
@@ -121,7 +127,8 @@ class ChainLaws:
             lifted = self._lift_scale(epsilon)
             if lifted < found.scale:
                 return ScaleFound(lifted, 0)
-        return ScaleFound(found.scale, found.loss.window, found.loss.reason)
+        self._window = found.loss.window
+        return ScaleFound(found.scale, found.loss.window, found.loss.reason, found.above)
 
     def _lift_scale(self, epsilon: float) -> float:
         """The scale that the lift with the query's metric allows; inf if none."""
@@ -139,19 +146,19 @@ class ChainLaws:
         if self._several:
             return vector_sum_loss(self.vector, scale)
         cover = self._cover()
-        found = sum_loss(cover.task, scale, enough=enough, cover=cover)
-        lifted = self._model.lift(self._query)
+        found = sum_loss(cover.task, scale, enough=enough, cover=cover, first=self._window)
         done = found.settled and enough == -math.inf  # else the scale may be the lift's
-        if found.value <= enough or done or isinstance(lifted, str):
+        lifted = "" if found.value <= enough or done else self._model.lift(self._query)
+        if isinstance(lifted, str):
             return found.value
         eta = eta_above(self._query.lipschitz / self._query.lattice / Fraction(scale))
         return min(found.value, lifted.loss(eta))
 
     def floor(self, epsilon: float) -> float | None:
         """What outputs beyond all answers tell on slow chains (exact.md, Claim 9)."""
-        if self._several or not self._model.one_law or self._apart is None:
+        if self._several or self._ends is None:
             return None
-        return self._apart.ends.least_scale(epsilon)
+        return self._ends.least_scale(epsilon)
 
     def no_distance(self) -> str | None:
         if self._path.initial is None:

@@ -129,7 +129,7 @@ class Cell:
     ) -> None:
         self.place = place
         self._build = build
-        self._keep = keep
+        self.keep = keep
         self._kept: dict[bool, Block] = {}
         self.deep = False  # whether logarithms were ever needed
 
@@ -138,7 +138,7 @@ class Cell:
             return self._kept[logs]
         block = self._build(logs)
         self.deep |= logs
-        if self._keep:
+        if self.keep:
             self._kept[logs] = block
         return block
 

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.chains.exact.blocks import INSIDE, Block, Cell, from_start, per_node, tied, whole_nodes
+from shoal.chains.exact.extreme_outputs import Ends, bounded_by_ends
 from shoal.chains.exact.offsets import Marginals, Tie, every_start_ties, follow, held_ties
 from shoal.chains.exact.past_future import PastFutureBound, separable
 from shoal.chains.exact.sums import (
@@ -32,13 +33,13 @@ from shoal.chains.exact.sums import (
 )
 from shoal.core.codec import Bools, Floats, Ints
 
-MAX_WORK = 30_000_000_000  # multiplications a cover of windows may cost: some ten seconds
+MAX_WORK = 60_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
 WHOLE_WORK = 100_000_000  # multiplications up to which the whole chain is always taken
 QUICK = 10_000_000  # multiplications up to which windows are quicker than a compiled module
 FORGOTTEN = 1e-6  # what is left of an entry's influence when a window is wide enough
 NUMBER, ROW = 30, 2_000  # what evaluating a number, and one convolution, cost beside those
-MAX_KEPT = 30_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
+MAX_KEPT = 40_000_000  # numbers a cover keeps between evaluations; beyond, blocks are made anew
 COMPILED = 10_000_000  # numbers from which compiled convolutions and sweeps pay
 MAX_INSIDE = 25_000_000  # numbers of nodes far from both ends: copies included, 800 MB
 FEW_SECRETS = 24  # up to so many all pairs are looked at for what held states tell
@@ -95,11 +96,10 @@ class NodeBlocks:
 
     def numbers(self, size: int) -> int:
         """How many numbers the laws of windows of `size` hold on a chain with one matrix."""
-        states = self.task.states
-        rows = states**2 * (states + 2 * size * self._starts)
+        rows = self.task.states**2 + 2 * size * self._starts * self.task.states
         if self.every_length:
-            rows += self._starts * states * size**2
-        return rows * (2 * self.task.reach * size + 1)
+            rows += self._starts * size**2
+        return rows * self._secrets * (2 * self.task.reach * size + 1)
 
     def whole(self) -> list[Cell]:
         """Every node with all that is before and after it: the loss itself."""
@@ -119,7 +119,14 @@ class NodeBlocks:
 
     def too_wide(self, size: int) -> bool:
         """Whether the laws of nodes far from both ends would take more memory than is allowed."""
-        return self.task.states**3 * (2 * self.task.reach * size + 1) > MAX_INSIDE
+        return self._inside(size) > MAX_INSIDE
+
+    def _inside(self, size: int) -> int:
+        return self.task.states**2 * (self._secrets + 1) * (2 * self.task.reach * size + 1)
+
+    @property
+    def _secrets(self) -> int:
+        return secrets_of(self.task, self.task.label)
 
     def revealing(self, size: int) -> float:
         """What the states held by windows of `size` tell by themselves, whatever the noise.
@@ -127,7 +134,7 @@ class NodeBlocks:
         For nodes far from both ends: below every loss of such windows but for rounding. -inf where
         it is not known, as where a law is too small for plain doubles.
         """
-        task, secrets = self.task, secrets_of(self.task, self.task.label)
+        task, secrets = self.task, self._secrets
         if self.apart is not None:
             return self.apart.least_held(size, 0.0)
         if not task.homogeneous or task.initial is None or secrets > FEW_SECRETS:
@@ -192,6 +199,15 @@ class NodeBlocks:
             return apart
         return self._apart
 
+    @cached_property
+    def ends(self) -> Ends | None:
+        """What outputs beyond all answers tell; None where windows are quick or it is unknown."""
+        if self.apart is not None:
+            return self.apart.ends
+        if self.short or not bounded_by_ends(self.task) or self._forgetting_work() <= QUICK:
+            return None
+        return Ends(self.task)
+
     def _forgetting_work(self) -> float:
         """What the window costs beyond which a chain with one matrix has forgotten an entry.
 
@@ -243,7 +259,8 @@ class NodeBlocks:
             for tie in self._ties(size, first, stop):
                 if (tie.offset > -math.inf).any():
                     place = INSIDE if rest == HELD else ("end", rest)
-                    yield self._cell(self._tied_block, size, tie, rest, keep=keep, place=place)
+                    held = keep or (rest == HELD and self._inside(size) <= MAX_KEPT)
+                    yield self._cell(self._tied_block, size, tie, rest, keep=held, place=place)
         for node in range(size):
             yield from self._start_cells(node, size, ends, size, keep)
 

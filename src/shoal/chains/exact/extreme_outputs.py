@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.additive.mixture import crossing
-from shoal.chains.exact.sums import ChainSum, supports_at
+from shoal.chains.exact.sums import ChainSum
 from shoal.core.codec import Bools, Floats, Ints
 
 FEW = 33  # entries on one side up to which every number of them is looked at
@@ -29,32 +29,38 @@ class Ends:
     """The two ends of the outputs of a sum over a chain with one matrix and one initial law."""
 
     def __init__(self, task: ChainSum) -> None:
-        assert task.homogeneous
-        assert task.initial is not None
+        assert bounded_by_ends(task)
         self.task = task
+        self._scales: dict[float, float] = {}  # the last one asked for: the choice asks twice
+        secrets = range(int(task.label.max()) + 1)
+        self._members = [np.flatnonzero(task.label == secret) for secret in secrets]
 
     def loss(self, decay: float) -> float:
         """The largest log-ratio at ±∞ of noise exp(-decay·|j|) over nodes, pairs and lengths.
 
-        max over d, r, x, x' and both signs of ±(w(x) - w(x'))·decay + log f_r(x)/f_r(x') +
-        log p_d(x)/p_d(x'), f_r(x) = E[exp(±decay·sum of the r entries after) | x], p_d the same
-        for the d entries before; d + r < length. Only some d and r are looked at, each of them a
-        length the task covers: never above the true loss but for rounding.
+        max over d, r, both signs and pairs a, b of V(a) - V(b), V(a) = log Σ p_d(x) e^{±decay·w(x)}
+        f_r(x) / Σ μ_d(x) over the states x that show a; f_r(x) = E[exp(±decay·sum of the r entries
+        after) | x], p_d the same for the d entries before, together with x; d + r < length. Only
+        some d and r are looked at, each of them a length the task covers: never above the true
+        loss but for rounding.
         """
         before, after = self._counts
-        last = None if self.task.length is None else self.task.length - 1
         after, future = _changing(after, self._futures(decay, after))
         before, past = _changing(before, self._pasts(decay, before))
-        highest = np.maximum.accumulate(_gaps(future), axis=0)
-        worst = -math.inf
-        for place, count in enumerate(before.tolist()):
-            limit = len(after)
-            if last is not None:
-                limit = int(np.searchsorted(after, last - count, "right"))
-            if limit:
-                gaps = highest[limit - 1] + _gaps(past[place : place + 1])[0]
-                worst = max(worst, float(gaps.max()))
-        return worst
+        shape = (2, len(before), len(after))
+        high, low = np.full(shape, -math.inf), np.full(shape, math.inf)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for members in self._members:
+                tilted, plain = past[:, :2, members], past[:, 2, members].sum(axis=1)
+                joint = np.einsum("dsx,rsx->sdr", tilted, future[:, :, members])
+                level = np.log(joint) - np.log(plain)[None, :, None]
+                known = np.isfinite(level)
+                high = np.where(known, np.fmax(high, level), high)
+                low = np.where(known, np.fmin(low, level), low)
+            told = high - low
+        if self.task.length is not None:
+            told[:, before[:, None] + after >= self.task.length] = -math.inf
+        return float(told.max())
 
     def least_scale(self, epsilon: float) -> float:
         """The scale at which the two ends lose epsilon: no scale below keeps the promise.
@@ -62,9 +68,11 @@ class Ends:
         Rounds down, by up to 1e-10. 0 when the ends lose nothing at any scale, inf when they
         lose more than epsilon at every scale that was tried.
         """
-        step = self.task.step
-        guess = self.task.reach / epsilon
-        return step * crossing(lambda scale: self.loss(1 / scale), epsilon, guess, SOLVED)[0]
+        if epsilon not in self._scales:
+            guess = self.task.reach / epsilon
+            found = crossing(lambda scale: self.loss(1 / scale), epsilon, guess, SOLVED)[0]
+            self._scales = {epsilon: self.task.step * found}
+        return self._scales[epsilon]
 
     def held(self, size: int, decay: float, groups: Sequence[Bools]) -> tuple[Floats, list[Floats]]:
         """At ±∞, windows of `size` with a state held beyond: log-ratios (future, past) of pairs.
@@ -103,24 +111,21 @@ class Ends:
         return np.asarray(np.exp(tilted - tilted.max(axis=1, keepdims=True)))
 
     def _futures(self, decay: float, counts: Ints) -> Floats:
-        """log f_r(x) and the entry's own weight, up to a constant: (r, 2, states)."""
+        """f_r(x) with the entry's own weight, up to a constant: (r, 2, states)."""
         own = self._tilts(decay)
         steps = _Powers(self.task.matrices[0] * own[:, None, :])
         rows = _followed(np.ones((2, self.task.states, 1)), counts, steps.onto)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(rows[..., 0]) + np.log(own))
+        return np.asarray(rows[..., 0] * own)
 
     def _pasts(self, decay: float, counts: Ints) -> Floats:
-        """log p_d(x) up to a constant, nan where x is impossible: (d, 2, states)."""
+        """p_d(x) for both signs up to a constant, and the law of the entry: (d, 3, states)."""
         assert self.task.initial is not None
-        own, matrix, first = self._tilts(decay), self.task.matrices[0], self.task.initial
-        start = np.broadcast_to(first, (2, 1, self.task.states))
-        tilted = _followed(start, counts, _Powers(own[:, :, None] * matrix).behind)
-        plain = _followed(start, counts, _Powers(np.stack([matrix] * 2)).behind)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(tilted[:, :, 0]) - np.log(plain[:, :, 0])
-        known = supports_at(self.task, counts)
-        return np.where(known[:, None, :], logs, math.nan)
+        matrix, first = self.task.matrices[0], self.task.initial
+        steps = np.stack([*(self._tilts(decay)[:, :, None] * matrix), matrix])
+        # the first state may hold several entries: its weight beyond that of one goes before it
+        more = SIGNS[:, None] * (self.task.first_weights - self.task.weights) * decay
+        starts = np.stack([*(first * np.exp(more - more.max(axis=1, keepdims=True))), first])
+        return np.asarray(_followed(starts[:, None], counts, _Powers(steps).behind)[:, :, 0])
 
     def _power(self, own: Floats, steps: int) -> Floats:
         """(diag(own) P)^steps, up to a constant."""
@@ -128,8 +133,19 @@ class Ends:
         return powers.behind(np.stack([np.eye(self.task.states)] * 2), steps)
 
 
+def bounded_by_ends(task: ChainSum) -> bool:
+    """Whether every number of entries on both sides is a length of `task`, and every pair asked."""
+    return (
+        task.homogeneous
+        and task.initial is not None
+        and (task.length is None or task.shorter)
+        and task.offset is None
+        and not task.constant
+    )
+
+
 class _Powers:
-    """Powers of two matrices side by side, each up to a positive constant."""
+    """Powers of matrices side by side, each up to a positive constant."""
 
     def __init__(self, matrices: Floats) -> None:
         self._doubled = [matrices]
@@ -163,19 +179,19 @@ def _followed(start: Floats, counts: Ints, onward: Callable[[Floats, int], Float
     return np.array(rows)
 
 
-def _changing(counts: Ints, logs: Floats) -> tuple[Ints, Floats]:
+def _changing(counts: Ints, rows: Floats) -> tuple[Ints, Floats]:
     """The counts whose vectors differ from the one before: a chain that forgot goes on alike."""
-    with np.errstate(invalid="ignore"):
-        levels = logs - np.fmax.reduce(logs, axis=2, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels = np.log(rows / rows.max(axis=2, keepdims=True))
         moved = np.abs(levels[1:] - levels[:-1])
     known = np.isfinite(levels)
     same = np.where(known[1:] & known[:-1], moved <= ALIKE, known[1:] == known[:-1])
     kept = np.concatenate([[True], ~same.all(axis=(1, 2))])
-    return counts[kept], logs[kept]
+    return counts[kept], rows[kept]
 
 
 def _scaled(matrices: Floats) -> Floats:
-    """Each of the two divided by its largest entry, unless all of it was lost."""
+    """Each divided by its largest entry, unless all of it was lost."""
     largest = matrices.max(axis=(1, 2), keepdims=True)
     return np.asarray(matrices / np.where(largest > 0, largest, 1.0))
 
@@ -187,10 +203,3 @@ def _widest(rows: Floats) -> Floats:
         for row in rows:
             np.fmax(widest, row[:, None] - row, out=widest)
     return widest
-
-
-def _gaps(logs: Floats) -> Floats:
-    """logs[.., x] - logs[.., x'], -inf where either is impossible or lost: (n, 2, k, k)."""
-    with np.errstate(invalid="ignore"):
-        gaps = logs[..., :, None] - logs[..., None, :]
-    return np.where(np.isfinite(gaps), gaps, -math.inf)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import crossing, step_over
-from shoal.chains.exact.extreme_outputs import Ends
+from shoal.chains.exact.extreme_outputs import Ends, bounded_by_ends
 from shoal.chains.exact.offsets import Marginals, Tie, held_ties
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, bridges, marginal_laws, supports
 from shoal.chains.walk import Powers
@@ -389,12 +389,8 @@ def _stuck(known: list[float], target: float) -> bool:
 def separable(task: ChainSum) -> bool:
     """Whether past and future are apart given an entry: one law, every pair of states, no ties."""
     return (
-        task.homogeneous
-        and task.initial is not None
-        and (task.length is None or task.shorter)
-        and task.offset is None
+        bounded_by_ends(task)
         and not task.first_labels
-        and not task.constant
         and np.array_equal(task.first_weights, task.weights)
         and np.array_equal(task.label, np.arange(task.states))
     )

@@ -20,6 +20,7 @@ from shoal.core.progress import time_over
 
 FIRST_SIZE = 2
 DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
+CLOSE_WORK = 2_000_000_000  # multiplications for windows that gain a thousandth at most
 SECOND_WORK = 200_000_000  # multiplications for windows that may only improve a bound at hand
 
 
@@ -39,7 +40,8 @@ class WindowLoss(NamedTuple):
 class Goal(NamedTuple):
     """Where windows may stop: at an amount that is enough, or at the least one possible.
 
-    They also end before a size above `widest`; without one, by their work alone. Sizes whose held
+    They also end before a size above `widest`, or, once an amount is within `close` of the least,
+    before much work; without either, by their work alone. Sizes whose held
     states tell `told` or more by themselves are passed over.
     """
 
@@ -47,6 +49,7 @@ class Goal(NamedTuple):
     least: float
     widest: int | None
     told: float
+    close: float
 
 
 class Grown(NamedTuple):
@@ -70,21 +73,28 @@ def grow(
     afforded; if another cell turns out to decide, it is watched too. When the time is over the
     best cover so far serves. None: all infinite.
     """
-    enough, least, widest, told = goal
+    enough, least, widest, told, close = goal
     if cover.short:
         return Grown(measure(cover.whole()), None, True)
     best: Grown | None = None
     watched, last, size, smaller, deep = {INSIDE}, math.inf, FIRST_SIZE, 0, False
     while not cover.hopeless and _affordable(cover, size, widest, deep):
-        larger = size + (size + 1) // 2
         if cover.revealing(size) >= told:
-            size = larger
+            size += (size + 1) // 2
             continue
-        some = measure([cell for cell in cover.windows(size) if cell.place in watched])
+        seen = [cell for cell in cover.windows(size) if cell.place in watched]
+        for cell in seen:
+            cell.keep = True  # few, and looked at again and again
+        some = measure(seen)
         amount, deep = some.amount, deep or some.deep
+        larger = size + (size + 1) // 2
+        costly = close > 0 and not _affordable(cover, larger, None, deep, CLOSE_WORK)
+        near = costly and amount - least <= close
+        if costly and not near:
+            larger = _near_size(size, smaller, amount - least, last - least, close)
         settled = last - amount <= tolerance or amount - least <= tolerance
         ends = not _affordable(cover, larger, widest, deep)
-        due = best is None or settled or amount <= enough or ends
+        due = best is None or settled or amount <= enough or ends or near
         if due and amount < math.inf:
             measured = measure(cover.windows(size))
             if settled and measured.amount - amount > tolerance:  # some other cell decides
@@ -96,8 +106,8 @@ def grow(
             amount = measured.amount
             if best is None or amount <= best.measured.amount + tolerance:
                 best = Grown(measured, size, settled)
-            near = enough < amount <= enough + 10 * tolerance
-            if amount <= enough or (settled and not near):
+            above = enough < amount <= enough + 10 * tolerance
+            if amount <= enough or (settled and not above) or (near and amount - least <= close):
                 return best
         if best is not None and time_over():
             return best
@@ -108,12 +118,27 @@ def grow(
     return None if best is None or best.measured.amount == math.inf else best
 
 
-def _affordable(cover: NodeBlocks, size: int, widest: int | None, deep: bool) -> bool:
+def _near_size(size: int, smaller: int, excess: float, before: float, close: float) -> int:
+    """The window, at most half as wide again, that should come within `close` of the least.
+
+    What a window is above that falls by a factor for every entry, so two windows tell it.
+    """
+    most = size + (size + 1) // 2
+    if not (0 < excess < before < math.inf and smaller):
+        return most
+    rate = math.log(before / excess) / (size - smaller)
+    wanted = size + math.ceil(math.log(2 * excess / close) / rate)
+    return min(most, max(wanted, size + 1))
+
+
+def _affordable(
+    cover: NodeBlocks, size: int, widest: int | None, deep: bool, most: float | None = None
+) -> bool:
     """Whether windows of `size` are worth their work; less of it when a bound is at hand."""
     work = math.inf if cover.too_wide(size) else cover.window_work(size)
     work *= DEEP_COST if deep else 1
     if widest is None:
-        return work <= MAX_WORK
+        return work <= (most or MAX_WORK)
     return size <= widest and work <= SECOND_WORK
 
 
@@ -131,6 +156,7 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 
 
 SMALLEST = 1e-100  # smaller losses are as good as none
+MODEST = 1e-2  # relative; what windows may be above the least scale when they end by their work
 TOLERANCE = 1e-6  # of a loss below 1 this share of it
 
 
@@ -159,12 +185,14 @@ class LeastScale:
     """The smallest scale found for a budget, and its loss; scale inf when there is none.
 
     `near_least` says that it settled, or is within a thousand tolerances of the least possible, or
-    that no wider window of past and future apart would gain anything: then the lift is no less.
+    that no wider window of past and future apart would gain anything: then the lift is no less; or
+    that it is at most `above`, relatively, above the least where windows were ended by their work.
     """
 
     scale: float
     loss: SumLoss
     near_least: bool = True
+    above: float = 0.0
 
 
 def sum_loss(
@@ -174,6 +202,7 @@ def sum_loss(
     enough: float | None = None,
     tolerance: float = TOLERANCE,
     cover: NodeBlocks | None = None,
+    first: int | None = None,
 ) -> SumLoss:
     """The largest log-ratio of Σ w(X_t) + Laplace(scale) between two values of one entry.
 
@@ -182,7 +211,8 @@ def sum_loss(
     grown until it gains less than `tolerance` (of a loss below 1, that share of it), and where past
     and future apart come within a thousand tolerances of the loss no other is tried. With `enough`,
     windows stop at the first that is no higher, and go on past the tolerance while they are just
-    above: so the promise of a scale from `least_scale` is met again. Rounds up. inf, with a reason,
+    above: so the promise of a scale from `least_scale` is met again; the window `first`, if that is
+    enough, saves looking for one. Rounds up. inf, with a reason,
     when every window the work limit allows is infinite. MATHS section 2; `additive/exact.md`.
     """
     _check_positive("scale", scale)
@@ -197,14 +227,18 @@ def sum_loss(
 
     wanted = -math.inf if enough is None else enough
     apart = cover.apart
-    least = -math.inf if apart is None else apart.ends.loss(decay)
+    least = -math.inf if cover.ends is None else cover.ends.loss(decay)
     near = tolerance * min(1.0, max(wanted, least, SMALLEST))
     found = None if apart is None else apart_loss(apart, scale, least, wanted, near)
     if found is not None:
         close = wanted <= least and found.excess <= CLOSE * near
         if close or found.bound.value <= wanted:
             return _told_apart(found, near)
-    goal = Goal(_graded(wanted), _graded(least), _widest(task, found), math.inf)
+    if found is None and first is not None and cover.window_work(first) <= MAX_WORK:
+        known = measure(cover.windows(first))
+        if known.worst.value <= wanted:
+            return _told(task, decay, Grown(known, first, False))
+    goal = Goal(_graded(wanted), _graded(least), _widest(task, found), math.inf, 0.0)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.bound.value < _loss_of(grown)):
         return _told_apart(found, near)
@@ -239,11 +273,12 @@ def least_scale(
         return WindowLoss(math.log(scale), found, cell, scale, any_deep(cells))
 
     apart = cover.apart
-    least = floor if apart is None else max(apart.ends.least_scale(epsilon), floor)
+    least = floor if cover.ends is None else max(cover.ends.least_scale(epsilon), floor)
     found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
-    goal = Goal(-math.inf, math.log(least), _widest(task, found), epsilon)
+    close = CLOSE * tolerance
+    goal = Goal(-math.inf, math.log(least), _widest(task, found), epsilon, close)
     grown = grow(cover, measure, tolerance, goal)
     if found is not None and (grown is None or found.scale < grown.measured.scale):
         told = _told_apart(found, tolerance)
@@ -252,7 +287,9 @@ def least_scale(
         return LeastScale(scale=math.inf, loss=_refused(cover))
     scale = grown.measured.scale
     told = _told(task, step_over(task.step, scale), grown)
-    return LeastScale(scale=scale, loss=told, near_least=grown.settled)
+    near = grown.settled or scale <= least * (1 + MODEST)
+    above = scale / least - 1 if near and not grown.settled else 0.0
+    return LeastScale(scale=scale, loss=told, near_least=near, above=above)
 
 
 def window_loss(

@@ -53,7 +53,7 @@ class PastFutureBound:
         self.ends = Ends(task)
         self._marginals = marginals
         self._table: tuple[int, Floats] = (0, np.empty(0))
-        self._steps: dict[bool, Steps] = {}
+        self._steps: dict[bool, CountedMoves] = {}
         self._chosen = np.arange(task.states if task.states <= FEW else 0)
 
     def size_for(self, decay: float, target: float, limit: float = MAX_TABLE) -> int | None:
@@ -183,7 +183,7 @@ class PastFutureBound:
     def _ties(self, size: int) -> tuple[Tie, ...]:
         return held_ties(self.task, self._marginals, size, size, self._last)
 
-    def _moves(self, back: bool) -> Steps:
+    def _moves(self, back: bool) -> CountedMoves:
         """The matrix of one step, or its transpose, as a few entries beside what all share."""
         if back not in self._steps:
             self._steps[back] = _few_entries(self.task.matrices[0], back)
@@ -290,14 +290,14 @@ def _most_whole(task: ChainSum, cost: int) -> int:
     return min(follow, MAX_PAIRS // pairs)
 
 
-class Steps(NamedTuple):
+class CountedMoves(NamedTuple):
     """A matrix as the compiled loops have it, and what one product with it costs."""
 
     moves: Moves
     cost: int
 
 
-def _few_entries(matrix: Floats, back: bool) -> Steps:
+def _few_entries(matrix: Floats, back: bool) -> CountedMoves:
     """A matrix, or its transpose, as what all its rows share and the entries beside that.
 
     Rows that share the least entry of each column (a chain that now and then jumps anywhere) have
@@ -315,7 +315,7 @@ def _few_entries(matrix: Floats, back: bool) -> Steps:
     first = np.concatenate([[0], np.cumsum(np.count_nonzero(entries, axis=1))])
     sides = (shared, ones) if back else (ones, shared)
     source = np.ascontiguousarray(np.nonzero(entries)[1])
-    return Steps(Moves(*sides, first, source, entries[entries > 0]), cost)
+    return CountedMoves(Moves(*sides, first, source, entries[entries > 0]), cost)
 
 
 class Ratios(NamedTuple):

@@ -31,9 +31,9 @@ from shoal.jobs.report import Made, Recipe, StreamJob, all_rows, guarantee_of
 if TYPE_CHECKING:
     import polars as pl
 
-MICROSECONDS = 1_000_000
+MICROSECONDS = 1_000_000  # of a second, in which times are counted
 MINUTE = 60 * MICROSECONDS
-SUPPRESSED = -1
+SUPPRESSED = -1  # in place of a context
 OUTSIDE = "a reading outside the slots of the day"
 
 

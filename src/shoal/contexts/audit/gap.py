@@ -25,7 +25,7 @@ from shoal.core.codec import Bools, Floats, Ints
 if TYPE_CHECKING:
     from shoal.contexts.audit.sweep import Sweep, Window
 
-HALF_ULP = 2.0**-53
+HALF_ULP = 2.0**-53  # the relative error of one rounding
 TINY = 1e-90  # absolute: what may vanish from a belief
 END = -1  # in place of a context: nothing is shown up to the end of the day
 MOST_SETS = 64  # sets of states written out for those who may learn any label

@@ -129,7 +129,7 @@ PROBABILISTIC_REASON = (
     "probabilities (Götz, Nath & Gehrke 2012, Theorems 1 and 2)"
 )
 STEPS = (10, 5, 20)  # a finer grid is not better: what one coordinate takes, others lose
-RESTARTS = 6
+RESTARTS = 6  # orders of coordinates: likeliest first, forward, backward, and three at random
 FLOORS = (0.0, 2.0**-16, 2.0**-8, 1.0)  # least probabilities of suppression, the last always safe
 SMALL = 4  # releasable coordinates up to which the grid is searched exhaustively
 

@@ -22,7 +22,7 @@ from numba import njit
 
 from shoal.contexts.search.kernels import enter_secrets, still_open
 
-LEVELS = 65536.0
+LEVELS = 65536.0  # as in `beliefs`
 THIN = 1e-200  # a suppressed rest below this is not decided upon
 
 

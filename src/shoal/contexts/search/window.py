@@ -43,7 +43,7 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.events.filter import maximise
 
 MOST_NODES = 1500  # (slot, history, state) nodes of one program
-NODES = (MOST_NODES, 700, 300, 140)
+NODES = (MOST_NODES, 700, 300, 140)  # tried in turn: the first that all segments can have
 PER_NODE = 1e-3  # nominal seconds
 # parts of each bound given up, one after the other, until the rounded policy keeps its bounds, and
 # parts of the policy itself for suppressing everything, which keeps them by more than rounding

@@ -110,3 +110,24 @@ def test_every_class_name_stands_for_one_thing() -> None:
                 if isinstance(node, ast.ClassDef):
                     homes.setdefault(node.name, []).append(inside)
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def said_twice(source: str) -> list[str]:
+    """The names that a module's own lines bind more than once: the first meaning is lost."""
+    said: Counter[str] = Counter()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            said[node.name] += 1
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        said.update(x.id for target in targets for x in ast.walk(target) if isinstance(x, ast.Name))
+    return sorted(name for name, count in said.items() if count > 1 and name != "_")
+
+
+def test_no_module_gives_a_name_twice() -> None:
+    assert said_twice("LEAST = 1e-12\n\n\ndef f():\n    return LEAST\n\n\nLEAST = 2.0") == ["LEAST"]
+    found = {
+        str(path.relative_to(PACKAGE)): said_twice(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert {name: twice for name, twice in found.items() if twice} == {}

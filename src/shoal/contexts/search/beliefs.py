@@ -241,7 +241,7 @@ def released_fraction(day: Day, suppression: Floats) -> float:
 
 
 NEAR = 1e-9  # of a rise: segments this near the worst are evaluated again
-LEAST = 1e-12  # rises up to this are nothing but rounding
+NO_RISE = 1e-12  # rises up to this are nothing but rounding
 DIGITS = 50
 UP = Context(prec=DIGITS, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 DOWN = Context(prec=DIGITS, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
@@ -257,9 +257,9 @@ def raised_rise(day: Day, segments: Iterable[Segment], worst: float) -> float:
     """
     from shoal.contexts.search import kernels
 
-    if worst <= LEAST:
+    if worst <= NO_RISE:
         return worst
-    near = worst - max(NEAR * worst, LEAST)
+    near = worst - max(NEAR * worst, NO_RISE)
     floor = day.prior[day.when, day.who] + near / day.share
     found = Decimal(worst)
     priors: dict[int, list[Decimal]] = {}
@@ -394,7 +394,9 @@ def limiting(possible: Bools, when: Ints, bound: Floats, beliefs: Floats) -> Int
 
 
 KEPT = 256  # beliefs remembered: some people's days side by side, of some ten thousand numbers each
-LEAST = 2.0**-12  # nothing is shown more often than 1 minus this: every output stays possible
+LEAST_HIDDEN = (
+    2.0**-12
+)  # nothing is shown more often than 1 minus this: every output stays possible
 MARGIN = 1e-12  # of belief, kept from every bound besides what rounding may add
 PACE = 0.3  # of the room is spent at a slot: .15 of 32 slots shown with one not read, .12 with all
 SHARES = (1.0, 0.9, 0.5, 0.1)  # of the probabilities wished for, tried in turn
@@ -515,7 +517,7 @@ def _wished(alive: Sequence[_Rows], shown: Bools, pace: float) -> Floats:
     for j in sorted(np.flatnonzero(shown), key=lambda j: float(price[:, j].max(initial=0.0))):
         takes = cost[:, j] > 0
         limit = (room[takes] / cost[takes, j]).min(initial=1.0)
-        wished[j] = min(max(float(limit), 0.0), 1.0 - LEAST)
+        wished[j] = min(max(float(limit), 0.0), 1.0 - LEAST_HIDDEN)
         room = room - wished[j] * cost[:, j]
     return wished
 

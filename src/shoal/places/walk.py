@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -488,16 +488,8 @@ def _maximised(
     shares = np.maximum(shares, np.finfo(np.float64).tiny)
     shares = shares / np.repeat(np.add.reduceat(shares, chain.starts[:-1]), np.diff(chain.starts))
     law = first + lean * prior.initial
-    return SparseChain(
-        states=chain.states,
-        starts=chain.starts,
-        targets=chain.targets,
-        weights=np.maximum(shares, np.finfo(np.float64).tiny),
-        initial=law / law.sum(),
-        length=chain.length,
-        grid=chain.grid,
-        cells=chain.cells,
-    )
+    shares = np.maximum(shares, np.finfo(np.float64).tiny)
+    return replace(chain, weights=shares, initial=law / law.sum())
 
 
 def _sparse(chain: MarkovChain) -> SparseChain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,10 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
     beliefs = found.beliefs
     kinds: tuple[By, ...] = ("own", "past", "all")
     odds = {by: beliefs.odds(by) for by in kinds}
+
+    def each(told: Callable[[LocationErrors], float]) -> dict[str, Any]:
+        return {by: told(one) for by, one in found.errors.items()}
+
     return {
         "series": found.name,
         "mechanism": plan.mechanism,
@@ -67,15 +72,15 @@ def track_object(plan: Plan, held: Model, found: Attacked) -> dict[str, Any]:
         "released": sum(point is not None for point in found.released),
         "unit": beliefs.unit,
         "error": {
-            **{by: one.mean for by, one in found.errors.items()},
+            **each(lambda one: one.mean),
             "path": float(np.nanmean(_path_errors(found))),
             "released": _released_error(found),
         },
-        "believed_error": {by: float(one.expected.mean()) for by, one in found.errors.items()},
-        "correctness": {by: one.privacy().correctness for by, one in found.errors.items()},
-        "entropy_bits": {by: one.privacy().certainty for by, one in found.errors.items()},
+        "believed_error": each(lambda one: float(one.expected.mean())),
+        "correctness": each(lambda one: one.privacy().correctness),
+        "entropy_bits": each(lambda one: one.privacy().certainty),
         "right_guesses": {
-            **{by: one.privacy().accuracy for by, one in found.errors.items()},
+            **each(lambda one: one.privacy().accuracy),
             "path": float(np.nanmean(_path_right(found))),
         },
         "log_odds": {by: _largest(one) for by, one in odds.items()},

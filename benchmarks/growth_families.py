@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import shoal
+from benchmarks.network import example
 from shoal.additive.choice import calibrated, choose, row_named
 from shoal.chains.model import MarkovChain
 from shoal.contexts.day import DayChain
@@ -27,7 +28,10 @@ from shoal.contexts.secrets import CurrentState, SensitiveContexts
 from shoal.core.errors import ShoalError
 from shoal.core.plan import Plan
 from shoal.core.task import EachEntry, Task
+from shoal.networks.bags import BagLift
 from shoal.networks.bayesnet import BayesNet
+from shoal.networks.interchange import parse_bif
+from shoal.networks.lift import NetworkLift, hamming_metrics
 from shoal.noise.primitives import SeededRng
 from shoal.places.map import SquareGrid
 from shoal.places.policy import PolicyGraph
@@ -39,6 +43,7 @@ from shoal.records.ties import RecordDomain
 
 Work = Callable[[], str]
 STEPS = 10  # of a stream of places
+HEPAR2 = 70  # its variables
 
 
 def square(side: int, strength: float = 0.05) -> BayesNet:
@@ -59,6 +64,32 @@ def network(row: str, variables: int) -> Work:
     net = square(round(variables**0.5))
     task = Task(query=shoal.count(("0", "1"), "1"), secrets=EachEntry(), family=(net,))
     return lambda: _scale(calibrated(row_named(row), task, Fraction(1)))
+
+
+def ladder(columns: int, strength: float = 0.4) -> BayesNet:
+    """Three rows of bits, each tied to those above and to the left: small blocks and bags."""
+    tables: dict[str, Any] = {}
+    parents: dict[str, list[str]] = {}
+    for column in range(columns):
+        for row in range(3):
+            above = [f"{row},{column - 1}"] * (column > 0) + [f"{row - 1},{column}"] * (row > 0)
+            signs = np.indices((2,) * len(above)).sum(axis=0) * 2 - len(above)
+            odds = 0.5 + strength * signs / 2
+            tables[f"{row},{column}"] = np.stack([1 - odds, odds], axis=-1)
+            parents[f"{row},{column}"] = above
+    return BayesNet.of(tables, parents=parents)
+
+
+def lifts(row: str, size: int) -> Work:
+    """The lift at ε = 1, any change of a variable counting 1: ladders, and HEPAR2 for 70."""
+    net = parse_bif(example("hepar2")) if size == HEPAR2 else ladder(size // 3)
+
+    def largest() -> str:
+        lift = (BagLift if row == "bags" else NetworkLift)(net, hamming_metrics(net))
+        found = lift.largest_eta(1.0)
+        return "nothing" if found is None else f"scale {1 / found.eta:.4g}"
+
+    return largest
 
 
 def ties(row: str, records: int) -> Work:
@@ -122,6 +153,7 @@ def users(row: str, people: int) -> Work:
 
 CELLS: dict[str, tuple[Callable[[str, int], Work], tuple[str, ...], tuple[int, ...]]] = {
     "networks": (network, ("exact", "lift", "markov-quilt"), (9, 36, 100, 196, 400)),
+    "lifts": (lifts, ("blocks", "bags"), (30, HEPAR2, 90)),
     "ties": (ties, ("best",), (100, 1_000, 10_000)),
     "cells": (cells, ("location-knorm", "location-laplace"), (16, 100, 400, 900)),
     "slots": (slots, ("mask-simulatable", "mask-adaptive", "mask-optimal"), (12, 24, 48, 96)),

@@ -12,11 +12,16 @@ import shoal
 from shoal.additive.choice import calibrated, row_named, verify_promise
 from shoal.core.errors import Refused
 from shoal.core.task import Task
-from shoal.networks import local_quilts
+from shoal.networks import quilts
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.graph import moral
-from shoal.networks.local_quilts import local_candidates, ring_influence
-from shoal.networks.quilts import network_quilts, quilt_sigma, strategy_for
+from shoal.networks.quilts import (
+    local_candidates,
+    network_quilts,
+    quilt_sigma,
+    ring_influence,
+    strategy_for,
+)
 from tests.networks import joint_of, lattice, literature, random_network
 
 
@@ -55,7 +60,7 @@ def test_no_ring_has_more_influence_than_is_said(seed: int) -> None:
 def test_without_the_prior_the_bound_is_larger(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     net = random_network(seed, 6, density=0.4)
     law, graph = joint_of(net), moral(net.above)
-    monkeypatch.setattr(local_quilts, "_prior", lambda net, node: None)
+    monkeypatch.setattr(quilts, "_prior", lambda net, node: None)
     for node in range(6):
         for quilt, _, said in local_candidates(net, graph, node):
             assert influence(law, node, quilt) <= said + 1e-12 if quilt else said == 0.0

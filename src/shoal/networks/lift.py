@@ -293,7 +293,7 @@ class NetworkLift:
         cells = math.prod(self.net.sizes[v] for v in one.variables)
         chosen = np.ix_(one.kept, two.kept)
         values = law.values.arranged(lambda table: table.reshape(cells, -1)[chosen])
-        return _rows(values, law.roundings)
+        return rows_of(values, law.roundings)
 
     def _own(self, variable: int, block: int) -> PairLaws:
         states = self.states[block]
@@ -302,7 +302,7 @@ class NetworkLift:
         shown = states.values[:, place]
         weight = law.values.arranged(lambda table: table.ravel()[states.kept])
         holds = np.arange(self.net.sizes[variable])[:, None] == shown[None, :]
-        return _rows(weight.times(Wide.of(holds)), law.roundings)
+        return rows_of(weight.times(Wide.of(holds)), law.roundings)
 
     def _count(self, source: int, target: int) -> int:
         """Variables in the blocks reached from `source` without passing `target`."""
@@ -321,7 +321,7 @@ def hamming_metrics(net: BayesNet) -> tuple[Floats, ...]:
     return tuple(1.0 - np.eye(size) for size in net.sizes)
 
 
-def _rows(values: Wide, roundings: int) -> PairLaws:
+def rows_of(values: Wide, roundings: int) -> PairLaws:
     """The rows of a joint table divided by their sums, with the rounding error of their logs."""
     error = 1.01 * (roundings + values.shape[1] + 4) * UNIT
     return prepare(rows_given(values), possible=values.possible, error=2 * error)

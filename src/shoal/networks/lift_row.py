@@ -15,6 +15,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, cut_short, in_time
 from shoal.core.task import CUT, EntryLift, LiftedModel, Query
+from shoal.networks.bags import BagLift
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdLift
@@ -34,7 +35,7 @@ TOO_LARGE = (
 
 class NetworkEntryLift:
     """On a network: the smaller of the quilts and the block lift, or where blocks are too large
-    the walks of influence."""
+    the lift by bags and the walks of influence."""
 
     def __init__(self, net: BayesNet, query: Query | None) -> None:
         self._net, self._query = net, query
@@ -42,10 +43,9 @@ class NetworkEntryLift:
     def loss(self, eta: float, enough: float = -math.inf) -> float:
         """What any release that is eta-DP for one entry tells about an entry. Rounds up."""
         lifted = _blocks(self._net, self._query)
-        if lifted is None:
-            least = _walks_loss(_reaches(self._net, self._query), eta)
-        else:
-            least = lifted.loss(eta).loss
+        least = math.inf if lifted is None else lifted.loss(eta).loss
+        if least > enough and not _in_blocks(lifted):
+            least = min(least, _walks_loss(_reaches(self._net, self._query), eta))
         if least > enough and (quilts := _quilts(self._net, self._query)) is not None:
             least = min(least, quilt_loss(quilts, eta))
         if least == math.inf:
@@ -55,10 +55,10 @@ class NetworkEntryLift:
     def largest(self, epsilon: float) -> LiftedModel:
         """The largest eta whose loss is at most epsilon, or the best found in time."""
         epsilon *= 1 - MARGIN
-        answers = []
-        for search in (self._by_quilts, self._by_itself):
+        answers: list[LiftedModel | None] = []
+        for search in (self._by_itself, self._by_quilts):  # the second may take long
             with suppress(OutOfTime):
-                answers.append(search(epsilon))
+                answers.insert(0, search(epsilon))
         found = [answer for answer in answers if answer is not None]
         best = max(found, key=lambda answer: answer.eta, default=None)  # the quilts' when equal
         if best is None or best.eta <= 0:
@@ -72,9 +72,16 @@ class NetworkEntryLift:
 
     def _by_itself(self, epsilon: float) -> LiftedModel | None:
         lifted = _blocks(self._net, self._query)
-        if lifted is None:
-            return _by_walks(_reaches(self._net, self._query), epsilon)
-        return lifted.largest_eta(epsilon)
+        found = None if lifted is None else lifted.largest_eta(epsilon)
+        if _in_blocks(lifted):
+            return found
+        walks = _by_walks(_reaches(self._net, self._query), epsilon)
+        return walks if found is None or walks.eta > found.eta else found
+
+
+def _in_blocks(lifted: NetworkLift | None) -> bool:
+    """Whether the network falls into small blocks, where walks of influence tell nothing new."""
+    return lifted is not None and not isinstance(lifted, BagLift)
 
 
 def cut_marked(found: LiftedModel) -> LiftedModel:
@@ -194,10 +201,12 @@ def table_lift(model: JointTable, query: Query | None) -> EntryLift | str:
 
 @lru_cache(maxsize=32)
 def _blocks(model: BayesNet, query: Query | None) -> NetworkLift | None:
-    """The lift of a network; None when its blocks are too large."""
-    try:
-        return NetworkLift(model, metrics_of(model, query))
-    except OutOfTime:
-        raise
-    except Refused:
-        return None
+    """The lift of a network, by blocks, else by bags; None when both are too large."""
+    for kind in (NetworkLift, BagLift):
+        try:
+            return kind(model, metrics_of(model, query))
+        except OutOfTime:
+            raise
+        except Refused:
+            continue
+    return None

@@ -133,7 +133,7 @@ def test_bags_form_a_tree_decomposition(shape: str) -> None:
 
 @pytest.mark.slow
 def test_bags_serve_where_blocks_are_too_large() -> None:
-    """HEPAR2: two thirds of what quilts and walks of influence ask for, and more, is saved."""
+    """HEPAR2: less than half of what quilts and walks of influence ask for (67.15)."""
     net = literature("hepar2")
     with pytest.raises(Refused, match="at most 1024 values together"):
         NetworkLift(net, hamming_metrics(net))

@@ -1,7 +1,7 @@
 """Noise for many releases of one plan, drawn together: the same exact laws, a fraction of the time.
 
 Releases are independent and so are their draws, so one batch of n·d words serves n releases. The
-laws are those of `noise.laplace` and `noise.zero_sum`; nothing is rounded here either.
+laws are those of `noise.laplace`; nothing is rounded here either.
 """
 
 from __future__ import annotations

@@ -420,8 +420,6 @@ def _total(tally: Tally, notion: str, amount: Fraction, rule: str, text: str) ->
 
 
 # The least total of charges about the same data, or the reason why there is none.
-#
-# The theorems themselves are in `theorems`, their proofs in rules.md.
 
 
 WAYS_OUT = (

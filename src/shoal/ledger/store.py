@@ -103,7 +103,7 @@ def _remove(path: Path) -> None:
 
 
 class SqlLedger(Shown):
-    """Charges, limits and plans in a database; implements `shoal.core.plan.Ledger`.
+    """Charges, limits and plans in a database; implements `shoal.core.charge.Ledger`.
 
     `obstacle` says why the ledger may not be changed; None when it may.
     """

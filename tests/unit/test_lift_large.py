@@ -39,3 +39,10 @@ def test_many_tuples_are_refused_before_anything_is_made() -> None:
     assert chain.lift(None).loss(0.1) == math.inf
     with pytest.raises(Refused, match=r"1024 tuples.*at most 600 are compared"):
         chain.lift(None).largest(1.0)
+
+
+def test_quilts_of_very_many_states_are_refused_at_once() -> None:
+    said = sticky(601).quilts()
+    assert isinstance(said, str)
+    assert "601 states are too many" in said
+    assert not isinstance(sticky(5).quilts(), str)

@@ -209,6 +209,7 @@ def proves(
 
 UNKNOWN = 32767  # as in cone.py: no tree remembered
 _MATHS = {"contract", "reassoc", "nnan", "nsz"}
+FARTHEST = 200.0  # a larger G counts as infinite, as cone.CEILING
 _SLACK = 1e-10  # a remembered tree may break a constraint by this much: its bound stays valid
 
 
@@ -441,3 +442,128 @@ def root_at_heaviest(q: Any, v: Any, parent: Any, high: Any) -> None:
         above = child
         rises = 1 - old_high
         child = old
+
+
+# The cone rule on neighbours alone: few pairs of states are compared, each on the few states that
+# its two rows can take, and what is known of two states that are no neighbours is the shortest way
+# between them.
+
+
+@njit(cache=True, error_model="numpy")
+def neighbour_leaks(
+    pairs: Any, known: Any, metric: Any, index: Any, extra: float, trees: Any, leaks: Any
+) -> int:
+    """leaks[j] = Λ of pair j, rounded up, inf where it is not certified; how many are not.
+
+    pairs = (states, count, p, q): the states that either row of pair j can take, how many, and both
+    rows on them. G(y,z) = metric + the least sum of known[index] along neighbours (index -1: none)
+    among these states.
+    """
+    states, count, upper, lower = pairs
+    width = states.shape[1]
+    values, links = np.empty((5, width)), np.empty((6, width), np.int64)
+    block, hops = np.empty((width, width)), np.empty((width, width), np.int64)
+    failed = 0
+    for j in range(leaks.size):
+        n = count[j]
+        p, q = upper[j, :n], lower[j, :n]
+        weight = _shortest(states[j, :n], known, metric, index, block, hops)
+        for i in range(width):
+            links[5, i] = i
+        ratio = 1.0
+        if not (p == q).all():
+            ratio = _pair_ratio(p, q, weight, values, links, trees[j], np.inf)
+        leaks[j] = np.inf
+        if ratio <= 0.0:
+            failed += 1
+        elif ratio < ENDLESS:
+            leaks[j] = np.log(ratio) + 16.0 * (n + 4) * ROUND + extra if ratio != 1.0 else 0.0
+    return failed
+
+
+@njit(cache=True, error_model="numpy")
+def neighbour_slopes(
+    pairs: Any,
+    known: Any,
+    metric: Any,
+    index: Any,
+    trees: Any,
+    value: Any,
+    places: Any,
+    shares: Any,
+) -> int:
+    """value[j] = Λ of pair j, not rounded, and the shares of it that hang on known[places]."""
+    states, count, upper, lower = pairs
+    width = states.shape[1]
+    values, links = np.empty((5, width)), np.empty((6, width), np.int64)
+    block, hops = np.empty((width, width)), np.empty((width, width), np.int64)
+    failed = 0
+    for j in range(value.size):
+        n = count[j]
+        p, q, local = upper[j, :n], lower[j, :n], states[j, :n]
+        weight = _shortest(local, known, metric, index, block, hops)
+        for i in range(width):
+            links[5, i] = i
+        places[j, :] = -1
+        if (p == q).all():
+            value[j] = 0.0
+            continue
+        ratio = _pair_ratio(p, q, weight, values, links, trees[j], np.inf)
+        if not 0.0 < ratio < ENDLESS:
+            value[j] = np.nan
+            failed += 1
+            continue
+        value[j] = np.log(ratio)
+        _flows_on_ways(p, q, values, links, local, index, hops, places[j], shares[j])
+    return failed
+
+
+@njit(cache=True, error_model="numpy")
+def _shortest(states: Any, known: Any, metric: Any, index: Any, block: Any, hops: Any) -> Any:
+    """e^G between the states, in block; hops[a, b] is where the way from a to b goes first."""
+    n = states.size
+    for a in range(n):
+        for b in range(n):
+            place = index[states[a], states[b]]
+            block[a, b] = 0.0 if a == b else np.inf
+            hops[a, b] = b
+            if a != b and place >= 0:
+                block[a, b] = known[place]
+    for c in range(n):
+        for a in range(n):
+            if block[a, c] == np.inf:
+                continue
+            for b in range(n):
+                if block[a, c] + block[c, b] < block[a, b]:
+                    block[a, b] = block[a, c] + block[c, b]
+                    hops[a, b] = hops[a, c]
+    for a in range(n):
+        for b in range(n):
+            growth = block[a, b] * (1.0 + n * ROUND) + metric[states[a], states[b]]
+            block[a, b] = HUGE if growth > FARTHEST else np.exp(growth) * (1.0 + 2.0 * ROUND)
+        block[a, a] = 1.0
+    return block[:n, :n]
+
+
+@njit(cache=True, error_model="numpy")
+def _flows_on_ways(
+    p: Any, q: Any, values: Any, links: Any, states: Any, index: Any, hops: Any, at: Any, share: Any
+) -> None:
+    """The flow on every edge of the tree in links, on each step of the way it stands for."""
+    v, net = values[0][: p.size], values[1][: p.size]
+    parent, high, order = links[0], links[1], links[2]
+    above, below = (p * v).sum(), (q * v).sum()
+    for i in range(p.size):
+        net[i] = p[i] * v[i] / above - q[i] * v[i] / below
+    used = 0
+    for n in range(p.size - 1, 0, -1):
+        i = order[n]
+        over = parent[i]
+        net[over] += net[i]
+        one, two = (i, over) if high[i] else (over, i)
+        flow = net[i] if high[i] else -net[i]
+        while one != two and used < at.size and flow > 0.0:
+            after = hops[one, two]
+            at[used], share[used] = index[states[one], states[after]], flow
+            used += 1
+            one = after

@@ -268,10 +268,10 @@ class MarkovChain(ChainLaw):
 
         return chain_lift(self, query)
 
-    def quilts(self, reach: int | None = None) -> Quilts:
-        from shoal.chains.quilt.row import chain_quilts
+    def quilts(self, reach: int | None = None) -> Quilts | str:
+        from shoal.chains.quilt.row import surveyed_quilts
 
-        return chain_quilts(self, reach)
+        return surveyed_quilts(self, reach)
 
     def mixing(self) -> Quilts | str:
         from shoal.chains.quilt.row import mixing_of_matrix

@@ -11,16 +11,19 @@ Natural logarithms; every value rounds up; inf means that no finite bound was ce
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
+from shoal.chains.lift.fixed_point import FixedPoint
 from shoal.chains.lift.laws import Ahead, Behind, Steps, behind
+from shoal.chains.lift.neighbours import NeighbourSide, worst_way
 from shoal.chains.lift.search import LiftLoss, Searched
 from shoal.chains.lift.side import LiftSide, deciding_nodes, future_side, past_side, stepwise_future
+from shoal.chains.lift.solver import MANY
 from shoal.chains.lift.step import EntryMetric
 from shoal.chains.walk import KernelSegments, Powers, PowerWalk
 from shoal.core.codec import Bools, Floats
@@ -41,6 +44,9 @@ def lift_loss(
     None covers every length. Rounds up; inf when no finite bound is certified. MATHS 3.
     """
     return ChainLift.of(initial, transitions, metric, length).loss(1.0, rule)
+
+
+ALL_PAIRS = 600  # states beyond which only neighbours are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +104,10 @@ class ChainLift(Searched):
         So does the `memory` of a search; without both the loss depends on nothing that was asked
         before. Sides whose limit passes `enough` may be reported as infinite. Rounds up.
         """
+        if rule is None and self.size > MANY and self._between_neighbours is not None:
+            return self._neighbour_loss(*self._between_neighbours, eta, enough)
+        if rule is None and self.size > ALL_PAIRS:
+            return self._no_loss(eta)
         rule, memory = rule or self.rule, Memory() if memory is None else memory
         entry = self.metric.scaled(eta)
         count = None if self.length is None else self.length - 1
@@ -120,6 +130,56 @@ class ChainLift(Searched):
             worst = worst.or_at(node, possible, metric, future.at(after), past.at(before))
         return worst.named(self.states)
 
+    @cached_property
+    def _between_neighbours(self) -> tuple[NeighbourSide, NeighbourSide] | None:
+        """Both sides of a stationary chain of which few states follow each, else None."""
+        if self.transitions.ndim == 3 or self._behind.settled != 0:
+            return None
+        metric, back = self.metric.metrics[0], self._behind.reversal
+        future = self._ahead.beside(metric)
+        past = None if future is None or back is None else back.beside(metric)
+        return None if future is None or past is None else (future, past)
+
+    def roughly(
+        self, eta: float, start: LiftLoss | None, enough: float, memory: Memory
+    ) -> LiftLoss:
+        """By neighbours where they serve, else by the largest rule."""
+        if self._between_neighbours is None:
+            return super().roughly(eta, start, enough, memory)
+        return self._neighbour_loss(*self._between_neighbours, eta, enough)
+
+    def _neighbour_loss(
+        self, ahead: NeighbourSide, back: NeighbourSide, eta: float, enough: float
+    ) -> LiftLoss:
+        """The lift at any length, by the shortest ways between neighbours."""
+        entry = self.metric.scaled(eta)
+        metric, others = entry.metrics[0], np.inf
+        if self.length is not None:
+            others = (self.length - 1) * entry.eta
+        future = ahead.bound(metric, enough)
+        start = future if future is not None and len(back.first) == len(ahead.first) else None
+        past = None if future is None else back.bound(metric, enough, start)
+        if future is None or past is None:
+            return self._no_loss(eta)
+        worst = worst_way(metric, ahead.ways(future), back.ways(past))
+        limits = FixedPoint(future, (1,)), FixedPoint(past, (1,))
+        middle = 0 if self.length is None else self.length // 2
+        told = replace(
+            LiftLoss.none("cone", eta, others, *limits),
+            loss=min(worst.value, entry.eta + others) * (1.0 + 2.0**-51),
+            node=middle,
+            pair=worst.pair,
+            at_node=worst.at_node,
+            future=worst.future,
+            past=worst.past,
+        )
+        return told.named(self.states)
+
+    def _no_loss(self, eta: float) -> LiftLoss:
+        """No bound."""
+        none = FixedPoint.unknown(2)
+        return replace(LiftLoss.none("cone", eta, np.inf, none, none), loss=np.inf)
+
     def endless(self) -> ChainLift:
         """The same chain at any length: never a smaller loss, and no slower for long chains."""
         if self.length is None or self.transitions.ndim == 3:
@@ -128,6 +188,8 @@ class ChainLift(Searched):
 
     @cached_property
     def rule(self) -> Rule:
+        if self.size > MANY and self._between_neighbours is not None:
+            return "cone"
         return bearable_rule(self.transitions)
 
     @property

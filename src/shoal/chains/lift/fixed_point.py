@@ -6,37 +6,26 @@ either image(bound) ≤ bound, or bound is the image of such a bound. Anything e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shoal.additive.cone import CEILING, Rule, tighten
+from shoal.additive.cone import CEILING, Rule, slopes, tighten
 from shoal.chains.lift.laws import Ahead
-from shoal.chains.lift.newton import LEAST, Tangent, newton, tangent
-from shoal.chains.lift.step import LAGS, EntryMetric, image, off_diagonal
+from shoal.chains.lift.solver import MANY, Tangent, certified_fixed_point, change
+from shoal.chains.lift.step import LAGS, EntryMetric, View, image, off_diagonal
 from shoal.chains.walk import Kernel
 from shoal.core.codec import Bools, Floats, Ints
 
-WINDOW = 8  # plain steps between two extrapolations
-CYCLES = 60  # extrapolations before giving up
-NEARBY = (1e-2, 1e-3, 1e-4, 1e-5)  # relative changes at which Newton's method is tried in turn
-CLOSE = 1e-9  # relative change at which iterates count as settled
-MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)  # of the largest entry, tried in turn
 WORTH = 1e-5  # a lag joins the fixed point only if it lowers some pair by this share
 SETTLED = 1e-7  # relative change at which pairs keep the lags they have
 LAG_ROUNDS = 12  # times the set of useful lags may grow, or pairs may change theirs
-MANY = 64  # states beyond which a round takes seconds, and these three are
-BRIEF = (1e-2, 1e-3, 2)  # WORTH, SETTLED and LAG_ROUNDS: any lags give a bound, near the least here
-COARSE = (1e-4, 1e-3)  # and MARGINS: a tenth of a per cent of noise is not worth seconds
-NEARBY_ENOUGH = 3e-5  # and CLOSE, for the steps that lower a bound that holds already
+LEAST = 16  # states from which on slopes are worth their price
+BRIEF = (1e-2, 1e-3, 2)  # WORTH, SETTLED and LAG_ROUNDS of many states: any lags give a bound
 
 ROUNDS = 24  # pairs that may turn out to be the worst, one after another
 ABOVE = 1e-4  # share by which the one number lies above what these pairs need
 FORGOTTEN = 1e-9  # laws this near each other show the same at any longer lag
-
-Step = Callable[[Floats], Floats]
-TangentAt = Callable[[Floats], Tangent | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +70,8 @@ def limit(
         if rule == "largest" or np.isinf(flat.bound).any():
             return flat
         start = FixedPoint(flat.bound, (1,))
+    if start is None and rule == "cone":
+        start = _from_neighbours(ahead, entry, enough)
     guess = np.where(ahead.pairs, 0.0, np.inf)
     np.fill_diagonal(guess, 0.0)
     lags: tuple[int, ...] = (1,)
@@ -106,7 +97,7 @@ def limit(
     for _ in range(0 if known else rounds):
         before = bound
         useful, chosen, bound = _scan(bound, lags, ahead, entry, rule)
-        same = chosen is None or _change([before, bound]) <= settled  # each pair has its best lag
+        same = chosen is None or change([before, bound]) <= settled  # each pair has its best lag
         if (useful == lags and same) or (many and bound.max() >= before.max() * (1.0 - settled)):
             lags = useful
             break
@@ -115,135 +106,13 @@ def limit(
     return FixedPoint(bound, lags, searched=True)
 
 
-def certified_fixed_point(
-    step: Step, start: Floats, enough: float, at: TangentAt | None = None
-) -> Floats:
-    """A bound near the least fixed point of an increasing step that lies above its image, or the
-    image of one; inf where none was found. `start` is where the search begins; with the tangent of
-    the step it is Newton's."""
-    if at is not None:
-        warm = start.any() and (
-            len(start) <= MANY or _change([start, step(start)]) <= NEARBY[0] / 2
-        )
-        found = _by_newton(step, at, start, enough) if warm else None  # lost from nowhere
-        if found is not None:
-            return found
-        for close in NEARBY:
-            start = _settle(step, start, enough, close)
-            found = _enlarged(step, start) if len(start) > MANY else None
-            if found is not None:
-                return found
-            found = _by_newton(step, at, start, enough) if np.isfinite(start).all() else None
-            if found is not None:
-                return found
-    return _certified_near(step, _settle(step, start, enough, CLOSE))
-
-
-def _enlarged(step: Step, guess: Floats) -> Floats | None:
-    """The image of a slightly larger guess that lies above it; None where none does."""
-    for share in COARSE:
-        larger = guess * (1.0 + share)
-        mapped = step(larger)
-        if (mapped <= larger).all():
-            return _lowered(step, mapped)
-    return None
-
-
-def _settle(step: Step, start: Floats, enough: float, close: float) -> Floats:
-    """A guess at the least fixed point from below, inf where it seems to have none."""
-    path = [start]
-    current, safe = start, start
-    for _ in range(CYCLES):
-        moved = _change(path)
-        path = [current, step(current)]
-        if current is not safe and _change(path) > moved:
-            path = [safe, step(safe)]  # the extrapolation led away
-        while len(path) <= WINDOW:
-            path.append(step(path[-1]))
-        safe = path[-1]
-        endless = (safe > enough) & (safe >= path[-2]) & np.isfinite(path[0])
-        if endless.any():
-            safe = current = np.where(endless, np.inf, safe)
-            path = [safe]
-        elif _change(path) <= close:
-            break
-        else:
-            current = _extrapolated(path)
-    return safe
-
-
-def _change(path: Sequence[Floats]) -> float:
-    """Largest relative change of the last step, over finite entries; inf before any step."""
-    if len(path) < 2:
-        return np.inf
-    finite = np.isfinite(path[-1]) & np.isfinite(path[-2])
-    moved = np.abs(path[-1][finite] - path[-2][finite]).max()
-    scale = path[-1][finite].max()
-    return float(moved / scale) if moved > 0.0 else 0.0
-
-
-def _extrapolated(path: Sequence[Floats]) -> Floats:
-    """Where the path seems to lead: reduced rank extrapolation, kept within sane reach."""
-    finite = np.isfinite(path).all(axis=0)
-    points = np.array([point[finite] for point in path])
-    moves = np.diff(points, axis=0)
-    turns = np.diff(moves, axis=0)  # by its products: far quicker than lstsq on all pairs
-    weights = np.linalg.lstsq(turns @ turns.T, -turns @ moves[0], rcond=1e-14)[0]
-    target = points[0] + weights @ moves[:-1]
-    least = points[-1] if (moves >= 0.0).all() else np.zeros_like(target)
-    target = np.clip(target, least, 3.0 * points[-1])
-    straight = (moves[-1] > 1e-6 * points[-1]) & (moves[-1] >= (1.0 - 1e-9) * moves[0])
-    result = path[-1].copy()
-    result[finite] = np.where(straight, 3.0 * points[-1], target)
-    return result
-
-
-def _certified_near(step: Step, guess: Floats) -> Floats:
-    """The image of a bound near the guess that lies above its image; inf where none was found.
-
-    The fixed point of step + margin lies above its image by exactly that margin, in whatever
-    direction the step expands; so that is what is sought, with ever larger margins.
-    """
-    scale = float(guess[np.isfinite(guess)].max())
-    bound = guess
-    for margin in _margins(guess):
-        extra = off_diagonal(len(guess), margin * scale)
-        for _ in range(2):
-            path = [bound]
-            for _ in range(WINDOW):
-                mapped = step(path[-1])
-                if (mapped <= path[-1]).all():
-                    return _lowered(step, mapped)
-                path.append(mapped + extra)
-            bound = _extrapolated(path)
-    return off_diagonal(len(guess), np.inf)
-
-
-def _by_newton(step: Step, at: TangentAt, start: Floats, enough: float) -> Floats | None:
-    """The image of a bound that was found to lie above it; None where none was found soon."""
-    bound = start
-    for margin in _margins(start):
-        near = newton(at, bound, enough, margin)
-        if near is None:
-            return None
-        mapped = step(near)
-        if (mapped <= near).all():
-            return _lowered(step, mapped)
-        bound = near
-    return None
-
-
-def _lowered(step: Step, valid: Floats) -> Floats:
-    """A valid bound after as many steps as still lower it: each step keeps it valid."""
-    for _ in range(WINDOW * WINDOW):
-        before, valid = valid, np.minimum(valid, step(valid))
-        if _change([before, valid]) <= (CLOSE if len(valid) <= MANY else NEARBY_ENOUGH):
-            break
-    return valid
-
-
-def _margins(bound: Floats) -> tuple[float, ...]:
-    return MARGINS if len(bound) <= MANY else COARSE
+def _from_neighbours(ahead: Ahead, entry: EntryMetric, enough: float) -> FixedPoint | None:
+    """Where few states follow each: what neighbours certify for all pairs, a little too much."""
+    beside = ahead.beside(entry.metrics[0])
+    known = None if beside is None else beside.bound(entry.metrics[0], enough)
+    if beside is None or known is None:
+        return None
+    return FixedPoint(beside.everywhere(known), (1,))
 
 
 def _one_number(
@@ -275,6 +144,40 @@ def _one_number(
             return FixedPoint(bound, tuple(lags))
         farthest = bound
     return FixedPoint.unknown(size)
+
+
+def tangent(
+    bound: Floats,
+    lags: tuple[int, ...],
+    view: View,
+    entry: EntryMetric,
+    rule: Rule,
+    lag_of: Ints | None = None,
+) -> Tangent | None:
+    """`step.image` of a finite bound with its slopes; None where some pair has none."""
+    from scipy.sparse import csr_array
+
+    size, found = len(bound), None
+    for lag in lags:
+        metric, price = entry.at(lag)
+        wanted = np.ones(bound.shape, np.bool_) if lag_of is None else lag_of == lag
+        here = slopes(view.laws(lag), metric + bound, rule, wanted)
+        if here is None:
+            return None
+        here[0][:] += price
+        if found is None:
+            found = here
+            continue
+        won = here[0] < found[0]
+        found[0][won], found[1][won], found[2][won] = here[0][won], here[1][won], here[2][won]
+    assert found is not None  # there is at least one lag
+    best, places, shares = found
+    np.fill_diagonal(best, 0.0)
+    places[np.arange(size), np.arange(size)] = -1
+    real = places >= 0
+    starts = np.concatenate([[0], np.cumsum(real.sum(axis=2).ravel())])
+    matrix = csr_array((shares[real], places[real], starts), shape=(size**2, size**2))
+    return Tangent(best, matrix)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.additive.cone import Memory, PairLaws, Remembered, prepare, two_valued
+from shoal.chains.lift.neighbours import NeighbourSide, between_neighbours
 from shoal.chains.model import recurrent_classes, stationary_law, time_reversal
 from shoal.chains.walk import UNIT, Kernel, Powers, PowerWalk, next_support
 from shoal.core.codec import Bools, Floats
@@ -31,6 +32,7 @@ class Ahead:
         self._drift = drift
         self._known: dict[int, PairLaws] = {}
         self._optima: Remembered = {}
+        self._beside: list[NeighbourSide | None] = []
         self._promise = np.empty((2, 0, walk.size, walk.size))
         present = np.asarray(walk.kernel(0, 1).possible.any(axis=1))
         self.pairs: Bools = present[:, None] & present[None, :]
@@ -39,6 +41,15 @@ class Ahead:
     def dense(self) -> bool:
         """Whether every state may follow every other."""
         return bool(self._walk.kernel(0, 1).possible.all())
+
+    def beside(self, metric: Floats) -> NeighbourSide | None:
+        """The same laws between neighbours only, for a metric of this shape; None if they fail."""
+        if not self._beside:
+            kernel, found = self._walk.kernel(0, 1), None
+            if self.pairs.all():
+                found = between_neighbours(kernel.values, kernel.possible, self.laws(1), metric)
+            self._beside.append(found)
+        return self._beside[0]
 
     def kernel(self, lag: int) -> Kernel:
         return self._walk.kernel(0, lag)

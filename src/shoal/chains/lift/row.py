@@ -34,8 +34,11 @@ MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8
 MOST_STATES = 300  # pairs of more states take minutes
 MOST_DENSE = 600  # where every state may follow every other, one number bounds all pairs
-MOST_SPARSE = 600  # where few states can follow each
+MOST_SPARSE = 2048  # where few states can follow each, and neighbours serve for all pairs
+MOST_TUPLES = 600  # tuples of a longer memory, of which all pairs are compared
+SURVEYED = 300  # states beyond which quilts take longer than the lift, and only serve without it
 FEW = 32
+LITTLE = 2.0**-8  # of the budget: an eta whose loss tells where to look
 KEPT = 64  # losses of one model that are not evaluated twice
 
 
@@ -64,6 +67,7 @@ class EntryLiftOfChain:
         self._largest: dict[float, LiftedModel] = {}
         self._rows, self._most = rows.shape[-2], most_states(rows)
         self._large = self._rows > self._most  # then the quilts serve alone
+        self._late = not self._large and self._rows > SURVEYED  # then quilts come last
         self._at = lru_cache(maxsize=KEPT)(_loss)
 
     @cached_property
@@ -85,7 +89,7 @@ class EntryLiftOfChain:
         value = found.value
         if value > enough and self._unsettled(found):
             value = min(value, self._at(self._any_start, at).value)
-        if value <= enough or self._quilts is None:
+        if value <= enough or self._quilts is None or (self._late and value < math.inf):
             return value
         return min(value, self._quilts.loss(eta))
 
@@ -104,12 +108,17 @@ class EntryLiftOfChain:
                 f"lift does not apply: {self._model.describe()} has {self._rows} tuples; pairs of "
                 f"at most {self._most} are compared: lower the order or merge states"
             )
-        quilt = self._quilt(epsilon)
+        quilt = None if self._late else self._quilt(epsilon)
         likely = math.inf if quilt is None else 1 / quilt.sigma
+        if self._late:
+            little = self._at(self.own, raised(LITTLE * epsilon / self.own.unit))
+            likely = little.eta * epsilon / little.value if little.certified else math.inf
         found = None if self._large else self._largest_lift(self.own, epsilon, likely)
         if not self._large and self._unsettled(found):
             wider = self._largest_lift(self._any_start, epsilon, likely)
             found = max((f for f in (found, wider) if f is not None), key=_eta, default=None)
+        if found is None and self._late:
+            quilt = self._quilt(epsilon)
         if found is None and quilt is None:
             in_time("the lift")
             raise Refused(
@@ -219,7 +228,7 @@ def most_states(rows: Floats) -> int:
     """How many states, or tuples, with such laws of the next entry the lift compares."""
     follow = (rows > 0).sum(axis=-1)
     if follow.max() <= FEW:
-        return MOST_SPARSE
+        return MOST_SPARSE if rows.shape[-1] == rows.shape[-2] else MOST_TUPLES
     return MOST_DENSE if follow.min() == rows.shape[-1] == rows.shape[-2] else MOST_STATES
 
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from shoal.additive.cone import CEILING, FEW, Memory, Rule
 from shoal.additive.eta_search import CLOSE, LossOfEta, largest_eta
 from shoal.additive.lift import NEARLY
-from shoal.chains.lift.fixed_point import MANY, FixedPoint
+from shoal.chains.lift.fixed_point import FixedPoint
 from shoal.chains.lift.side import SHORT
+from shoal.chains.lift.solver import MANY
 from shoal.core.codec import Bools, Floats
 from shoal.core.task import LiftedModel
 
@@ -100,8 +101,13 @@ class LiftLoss(LiftedModel):
             rule=self.rule + NEARLY * (len(self.future_limit.bound) > MANY),
         )
 
-    def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint]:
-        """Where the limits of the two sides may lie at another eta; another rule needs own lags."""
+    def guesses(self, eta: float, rule: Rule) -> tuple[FixedPoint, FixedPoint] | tuple[None, None]:
+        """Where the limits of the two sides may lie at another eta; another rule needs own lags.
+
+        None of limits between neighbours only.
+        """
+        if self.future_limit.bound.ndim == 1:
+            return None, None
         factor = eta / self.eta
         future, past = self.future_limit.scaled(factor), self.past_limit.scaled(factor)
         if rule != self.rule:
@@ -149,9 +155,21 @@ class Lift(Protocol):
         """The same model at any length: never a smaller loss, and no slower for long chains."""
         ...
 
+    def roughly(
+        self, eta: float, start: LiftLoss | None, enough: float, memory: Memory
+    ) -> LiftLoss:
+        """A loss at any length that is quick to have and never smaller."""
+        ...
+
 
 class Searched:
     """What every such model shares: the search for the largest eta."""
+
+    def roughly(
+        self: Lift, eta: float, start: LiftLoss | None, enough: float, memory: Memory
+    ) -> LiftLoss:
+        """A loss at any length that is quick to have and never smaller."""
+        return self.endless().loss(eta, "largest", start, enough, memory)
 
     def largest_eta(
         self: Lift,
@@ -196,7 +214,7 @@ def search(
     elif endless is not lift:
         stages.append(lambda eta, start: lift.loss(eta, chosen, start, enough, memory))
     if (chosen == "cone" and FEW < lift.size <= MANY) or (chosen == "caps" and lift.size > MANY):
-        stages.insert(0, lambda eta, start: endless.loss(eta, "largest", start, enough, memory))
+        stages.insert(0, lambda eta, start: endless.roughly(eta, start, enough, memory))
     most = epsilon / max(lift.unit, 1e-300)
     least = most * 1e-9 if lift.length is None else most / lift.length / 4.0
     close = CLOSE if lift.size <= MANY else NEAR_ENOUGH

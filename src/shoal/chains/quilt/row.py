@@ -32,6 +32,7 @@ from shoal.core.codec import Floats
 from shoal.core.errors import Refused
 
 KEPT = 8  # models whose surveys are kept, each for the last few budgets asked
+MOST_STATES = 600  # surveys of more take minutes
 BOUND = "markov-quilt-bound"
 
 
@@ -75,6 +76,16 @@ class ChainQuilts:
 
     def certificate(self, found: Sequence[ActiveQuilt], reach: int | None) -> QuiltCertificate:
         return QuiltCertificate(quilts=tuple(found), reach=reach)
+
+
+def surveyed_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts | str:
+    """The quilts of a chain, or why they would take minutes."""
+    if model.size > MOST_STATES:
+        return (
+            f"quilts compare all pairs of states at every distance, and {model.size} states are "
+            "too many for that; use lift, or merge states"
+        )
+    return chain_quilts(model, reach)
 
 
 @lru_cache(maxsize=KEPT)

@@ -12,9 +12,8 @@ import pytest
 
 from shoal.additive.cone import Rule, leak, prepare
 from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.laws import Ahead
 from shoal.chains.lift.side import future_side
-from shoal.chains.lift.step import EntryMetric
+from shoal.chains.lift.step import Ahead, EntryMetric
 from shoal.chains.model import time_reversal
 from shoal.chains.walk import Powers
 

@@ -9,11 +9,10 @@ import pytest
 
 import shoal
 from shoal.additive.cone import Rule
-from shoal.chains.lift import chain, fixed_point, neighbours, row, search, solver
+from shoal.chains.lift import chain, neighbours, row, side, solver
 from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.fixed_point import FixedPoint, limit
-from shoal.chains.lift.laws import Ahead
-from shoal.chains.lift.step import hamming, image, off_diagonal
+from shoal.chains.lift.side import FixedPoint, limit
+from shoal.chains.lift.step import Ahead, hamming, image, off_diagonal
 from shoal.chains.walk import Powers
 from shoal.core.codec import Floats
 
@@ -21,7 +20,7 @@ from shoal.core.codec import Floats
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if three states were many."""
-    for module in (chain, fixed_point, search, solver):
+    for module in (chain, side, solver):
         monkeypatch.setattr(module, "MANY", 3)
     row.chain_lift.cache_clear()
     yield
@@ -39,8 +38,8 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
     step, entry = dense(seed), hamming(6).scaled(0.1)
     ahead = Ahead(Powers(step))
     plain = limit(ahead, entry, "largest")
-    monkeypatch.setattr(fixed_point, "MANY", 3)
-    monkeypatch.setattr(fixed_point, "certified_fixed_point", None)  # not the way taken
+    monkeypatch.setattr(side, "MANY", 3)
+    monkeypatch.setattr(side, "certified_fixed_point", None)  # not the way taken
     found = limit(ahead, entry, "largest")
     assert found.bound.max() >= plain.bound.max() * (1 - 1e-9)
     assert found.bound.max() <= plain.bound.max() * (1 + 2e-3)
@@ -54,7 +53,7 @@ def test_one_number_bounds_every_length(seed: int, monkeypatch: pytest.MonkeyPat
 
 def test_a_chain_that_never_forgets_has_no_number() -> None:
     slow = 0.999999 * np.eye(5) + 0.000001 / 5
-    found = fixed_point._one_number(Ahead(Powers(slow)), hamming(5).scaled(1.0), None, 4.0)
+    found = side._one_number(Ahead(Powers(slow)), hamming(5).scaled(1.0), None, 4.0)
     assert np.isinf(found.bound[0, 1])
     assert isinstance(found, FixedPoint)
 
@@ -68,7 +67,7 @@ def test_many_states_never_show_less_than_the_truth(rule: Rule, length: int | No
         even, metric = np.full(6, 1 / 6), 1 - np.eye(6)
         found = ChainLift.of(even, step, metric, length).loss(0.15, rule)
         with pytest.MonkeyPatch.context() as patch:
-            for module in (chain, fixed_point, search, solver):
+            for module in (chain, side, solver):
                 patch.setattr(module, "MANY", 64)
             truth = ChainLift.of(even, step, metric, length).loss(0.15, "cone")
             plain = ChainLift.of(even, step, metric, length).loss(0.15, rule)

@@ -22,7 +22,7 @@ from shoal.additive.cone import RULES, leak, prepare
 from shoal.additive.mixture import lattice_loss, mixture_loss
 from shoal.additive.optimal_table import Tabulated
 from shoal.additive.plans import eta_above, float_below
-from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.step import Ahead
 from shoal.chains.walk import Powers
 from shoal.contexts.checks.task import days_of
 from shoal.contexts.search import beliefs, memory

@@ -12,10 +12,9 @@ from scipy.optimize import linprog
 from shoal.additive.cone import RULES, Rule, closure, leak, prepare
 from shoal.chains.lift.chain import ChainLift, lift_loss
 from shoal.chains.lift.families import AnyInitialLift, two_odds
-from shoal.chains.lift.fixed_point import limit
-from shoal.chains.lift.laws import Ahead
+from shoal.chains.lift.side import limit
 from shoal.chains.lift.solver import certified_fixed_point
-from shoal.chains.lift.step import EntryMetric, History, hamming, image, next_bound
+from shoal.chains.lift.step import Ahead, EntryMetric, History, hamming, image, next_bound
 from shoal.chains.lift.tuples import TupleLift
 from shoal.chains.walk import Powers
 from shoal.core.codec import Floats

@@ -18,9 +18,8 @@ import numpy as np
 
 from shoal.additive.cone import CEILING, FLOOR, bearable_rule
 from shoal.chains.events.given import Given, RowLaw
-from shoal.chains.lift.laws import Ahead, Behind, behind
 from shoal.chains.lift.side import future_side, past_side
-from shoal.chains.lift.step import EntryMetric
+from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind
 from shoal.chains.walk import Powers
 from shoal.core.codec import Bools, Floats
 

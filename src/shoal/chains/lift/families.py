@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule
-from shoal.chains.lift.fixed_point import FixedPoint
-from shoal.chains.lift.laws import Ahead, Behind, behind
-from shoal.chains.lift.search import LiftLoss, Searched
-from shoal.chains.lift.side import LiftSide, deciding_nodes, future_side, past_side
+from shoal.chains.lift.chain import LiftLoss, Searched
+from shoal.chains.lift.side import FixedPoint, LiftSide, deciding_nodes, future_side, past_side
 from shoal.chains.lift.solver import certified_fixed_point
-from shoal.chains.lift.step import EntryMetric, off_diagonal
+from shoal.chains.lift.step import Ahead, Behind, EntryMetric, behind, off_diagonal
 from shoal.chains.walk import Powers, kernel_logs, next_support
 from shoal.core.codec import Bools, Floats
 from shoal.core.errors import InputError

@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from shoal.additive.cone import raised
 from shoal.additive.queries import linear
 from shoal.chains.families import AnyInitialLaw, OrderChain
-from shoal.chains.lift.chain import ChainLift
-from shoal.chains.lift.search import LiftLoss
+from shoal.chains.lift.chain import ChainLift, LiftLoss
 from shoal.chains.lift.side import SHORT
 from shoal.chains.model import ChainLaw, MarkovChain
 from shoal.chains.quilt.row import ChainQuilts, any_initial_quilts, chain_quilts
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.chains.lift.families import AnyInitialLift
     from shoal.chains.lift.tuples import TupleLift
 
-    Searchable = ChainLift | AnyInitialLift | TupleLift
+    Searchable: TypeAlias = ChainLift | AnyInitialLift | TupleLift
 
 MARGIN = 1e-7  # of the budget, left unused so that a second evaluation fits too
 ATTEMPTS = 8

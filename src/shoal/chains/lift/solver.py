@@ -1,7 +1,7 @@
 """A bound that its own step maps below itself: found by Newton's method, certified by the step.
 
 The image of a bound hangs on few of its entries, with slopes that are not negative and add up to 1
-at most (shoal.additive.cone_kernels). So the fixed point is sought by solving a sparse linear
+at most (shoal.additive.cone_slopes). So the fixed point is sought by solving a sparse linear
 system per evaluation; and, because the inverse of that system is not negative either, a bound
 raised along (I - J)^-1 1 lies above its image, which is then checked by the rigorous step. Where
 Newton's method is lost, plain steps and extrapolation lead on. A bound is a matrix over pairs of

@@ -20,11 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.additive.cone import CEILING, Memory, Rule, bearable_rule, leak, prepare
-from shoal.chains.lift.chain import reached
-from shoal.chains.lift.laws import DRIFT, FAINT, Ahead, Behind, behind
-from shoal.chains.lift.search import LiftLoss, Searched
+from shoal.chains.lift.chain import LiftLoss, Searched, reached
 from shoal.chains.lift.side import LiftSide, future_side, past_side
-from shoal.chains.lift.step import EntryMetric
+from shoal.chains.lift.step import DRIFT, FAINT, Ahead, Behind, EntryMetric, behind
 from shoal.chains.walk import UNIT, Powers
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError

@@ -9,19 +9,23 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.optimize import linprog
 
 import shoal
 from shoal.additive import optimal_table
+from shoal.additive.answer_laws import answer_weights
 from shoal.additive.choice import MECHANISMS, calibrated, choose, confirmed, verify_promise
 from shoal.additive.optimal_table import NAME, WHOLE, Tabulated
+from shoal.additive.usefulness import least_error
 from shoal.attacks.beliefs import released
+from shoal.cli.plan import _useful
 from shoal.core.charge import AsEntryDP
 from shoal.core.plan import Additive, Plan
 from shoal.core.task import Model, Task
@@ -211,6 +215,11 @@ def test_how_far_a_plan_is_from_the_best_is_told() -> None:
     for mechanism in ("exact", NAME):
         assert "release of this answer" in planned(chain(5), mechanism=mechanism).explain()
     assert "release of this answer" not in planned(chain(500), mechanism="exact").explain()
+    useful = _useful(planned(chain(5), mechanism="exact"))
+    assert useful["worst_error"] == pytest.approx(
+        (1 + useful["above_least"]) * least_of_any(chain(5), 1.0), rel=1e-4
+    )
+    assert _useful(planned(chain(500), mechanism="exact"))["least_error"] is None
 
 
 # What is drawn.
@@ -352,3 +361,61 @@ def test_what_cannot_be_certified_is_mixed_until_it_is(monkeypatch: pytest.Monke
     plan = optimal_table.calibrate(task, Fraction(1))
     assert plan.certificate.mixed == 1.0  # type: ignore[attr-defined]
     assert told(plan, task.family[0]) <= 1e-6
+
+
+def least_of_any(model: shoal.MarkovChain, epsilon: float) -> float:
+    """The least worst-case error of a count, by a dense program over all laws of all outputs."""
+    assert model.length is not None
+    length, n = model.length, model.length + 1
+    laws = np.zeros((length, 2, n))
+    for path in product((0, 1), repeat=length):
+        chance = float(model.initial[path[0]])
+        for one, two in pairwise(path):
+            chance *= float(model.transition[one, two])
+        for node, value in enumerate(path):
+            laws[node, value, sum(path)] += chance
+    laws = laws / laws.sum(axis=2, keepdims=True)
+    below = []
+    for o in range(n):  # variables p[a, o] at a·n + o, then the error
+        for node in range(length):
+            for x in (0, 1):
+                row = np.zeros(n * n + 1)
+                row[o : n * n : n] = laws[node, x] - math.exp(epsilon) * laws[node, 1 - x]
+                below.append(row)
+    for a in range(n):
+        row = np.zeros(n * n + 1)
+        row[a * n : (a + 1) * n] = np.abs(np.arange(n) - a)
+        row[-1] = -1.0
+        below.append(row)
+    whole = np.hstack([np.kron(np.eye(n), np.ones((1, n))), np.zeros((n, 1))])
+    cost = np.append(np.zeros(n * n), 1.0)
+    found = linprog(cost, np.array(below), np.zeros(len(below)), whole, np.ones(n))
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_release_is_below_the_error_that_is_proved(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix, start = rng.dirichlet(np.ones(2), 2), rng.dirichlet(np.ones(2))
+    model = shoal.MarkovChain.of(matrix, initial=start, length=int(rng.integers(2, 7)))
+    epsilon = Fraction(str(rng.choice(["0.05", "0.3", "1", "3"])))
+    plan, least = planned(model, epsilon, "exact"), least_of_any(model, float(epsilon))
+    proved = least_error(plan)
+    assert proved is not None
+    assert least * (1 - 1e-4) <= proved <= least * (1 + 1e-7)
+    error = plan.error()
+    assert error is not None
+    assert proved <= error.expected
+
+
+def test_prices_that_a_solver_gets_wrong_prove_less_never_more() -> None:
+    """Any prices do: those of another program, of noise, and such as have no bound."""
+    model, rng = chain(3, 0.7), np.random.default_rng(3)
+    task = planned(model).task
+    rows = optimal_table._comparisons(task, answer_weights(task), 1.0, None)
+    far = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
+    least = least_of_any(model, 1.0)
+    for size in (1e-3, 1.0, 1e3):
+        for _ in range(20):
+            prices = size * rng.exponential(size=4 * len(rows) + 4)
+            assert optimal_table._proved(rows, far, prices, 1.0, 0.0) <= least

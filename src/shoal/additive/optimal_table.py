@@ -156,9 +156,9 @@ class Tabulated(Value):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptimalTableCertificate(Proof):
     """What the program said, in the query's unit: the least worst-case error of such a table, and
-    `any_release` that of all releases of the answer, whatever they tell of one entry to somebody
-    who knows all others. `eta` limits that here; `mixed` is the share of the law that ignores the
-    answer."""
+    `any_release` what no release of the answer is proved to be below, whatever it tells of one
+    entry to somebody who knows all others. `eta` limits that here; `mixed` is the share of the law
+    that ignores the answer."""
 
     least_error: float
     any_release: float
@@ -237,12 +237,13 @@ def narrows(task: Task) -> bool:
 
 
 def least_error(task: Task, epsilon: Fraction) -> float:
-    """The least worst-case error of any release of the answer that keeps ε, in the query's unit.
+    """A worst-case error that no release of the answer that keeps ε is below, in the query's unit.
 
-    Up to the solver's tolerance: no promise is built on it. The task is one the row takes.
+    Proved by the dual of the program (optimal_table.md, Claim 7), about a millionth below the
+    least. Rounds down. The task is one the row takes.
     """
     found = _program(task, float_below(epsilon), None)
-    return max(found.error, 0.0) * float(task.query.lattice)
+    return found.proved * float(task.query.lattice) * (1 - 2.0**-50)
 
 
 def least_known(plan: Plan) -> float | None:
@@ -339,10 +340,14 @@ def _rounded(task: Task, weights: AnswerWeights, table: Floats) -> Tabulated:
 
 
 class BestTable(NamedTuple):
-    """The solver's table, (answers, outputs), and its largest expected error in lattice steps."""
+    """The solver's table, (answers, outputs), and its largest expected error in lattice steps.
+
+    No table of any kind has one below `proved`; 0 where the entry level is limited.
+    """
 
     table: Floats
     error: float
+    proved: float = 0.0
 
 
 @lru_cache(maxsize=64)
@@ -382,12 +387,37 @@ def _program(task: Task, epsilon: float, limit: float | None) -> BestTable:
     second = linprog(usual, bounds=bounds, **fixed)
     chosen = (first if second.x is None else second).x[:-1]
     table = np.maximum(chosen.reshape(count, count).T, 0.0)
-    return BestTable(table / table.sum(axis=1, keepdims=True), most)
+    proved = 0.0
+    if limit is None:
+        prices = np.maximum(-first.ineqlin.marginals, 0.0)
+        unsure = max((law.error for law in weights.laws), default=0.0)
+        proved = _proved(rows, far, prices, epsilon, unsure)
+    return BestTable(table / table.sum(axis=1, keepdims=True), most, proved)
+
+
+def _proved(rows: Floats, far: Floats, prices: Floats, epsilon: float, unsure: float) -> float:
+    """A lower bound of the program's value from any `prices` that are not negative; rounds down.
+
+    Σ_a min_o (z[a] |o - a| + Σ_r y[o, r] R[r, a]), Σ z ≤ 1, with rows R no larger than the true
+    P(a | x) - e^ε P(a | x'): those given are by at most `below` (optimal_table.md, Claim 7).
+    """
+    count, kinds = len(far), len(rows)
+    if epsilon > LARGEST:
+        return 0.0
+    prices = prices / max(float(prices[-count:].sum()) * (1 + 2.0**-50 * count), 1.0)
+    y, z = prices[:-count].reshape(count, kinds), prices[-count:]
+    below = (1 + math.exp(epsilon)) * (4e-14 + 8.0 * unsure)
+    total = z * far + y @ rows - below * y.sum(axis=1, keepdims=True)
+    sizes = z * far + y @ np.abs(rows) + below * y.sum(axis=1, keepdims=True)
+    total -= (kinds + 8) * 2.0**-51 * sizes
+    least = total.min(axis=0)
+    return max(float(least.sum() - count * 2.0**-51 * np.abs(least).sum()), 0.0)
 
 
 def _comparisons(task: Task, weights: AnswerWeights, epsilon: float, limit: float | None) -> Floats:
-    """The rows c with Σ_a c[a] p[a, o] ≤ 0 for every output o."""
-    factor = math.exp(min(epsilon * (1 - KEPT_BACK), LARGEST))
+    """The rows c with Σ_a c[a] p[a, o] ≤ 0 for every output o; nothing is kept back for a bound."""
+    kept = 0.0 if limit is None else KEPT_BACK
+    factor = math.exp(min(epsilon * (1 - kept), LARGEST))
     rows = [np.zeros(len(weights.answers))]
     for law in weights.laws:
         chances = law.as_floats()

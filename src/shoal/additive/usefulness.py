@@ -90,8 +90,7 @@ def in_words(plan: Plan) -> tuple[str, str]:
 
 def _beside_the_best(plan: Plan) -> str:
     """How far the error is from the least that any release of a small answer could have."""
-    error = plan.error()
-    least = None if error is None else load("shoal.additive.optimal_table:least_known")(plan)
+    error, least = plan.error(), least_error(plan)
     if least is None or error is None:
         return ""
     worst = f"At the worst answer it is off by {significant(error.expected, 3)} {error.unit}"
@@ -100,6 +99,18 @@ def _beside_the_best(plan: Plan) -> str:
         share = max(math.ceil(100 * above), 1)
         return f"{worst}, within {share} % of the least any release of this answer could be."
     return f"{worst}; the least any release of this answer could be is {significant(least, 3)}."
+
+
+@lru_cache(maxsize=256)
+def least_error(plan: Plan) -> float | None:
+    """A worst-case error that no release of this answer with this promise is below, proved.
+
+    In the query's unit, beside `plan.error().expected`. None where it is not found at once.
+    """
+    if plan.error() is None:
+        return None
+    found: float | None = load("shoal.additive.optimal_table:least_known")(plan)
+    return found
 
 
 def _budget_words(plan: Plan) -> list[str]:

@@ -97,11 +97,14 @@ def comparison_json(comparison: RowComparison) -> dict[str, Any]:
 
 
 def _useful(plan: Plan) -> dict[str, Any]:
-    from shoal.additive.usefulness import usefulness
+    from shoal.additive.usefulness import least_error, usefulness
 
-    found = usefulness(plan)
+    found, least, worst = usefulness(plan), least_error(plan), mean_error(plan)
     return {
         "error": found.error,
+        "worst_error": worst,
+        "least_error": least,
+        "above_least": worst / least - 1 if worst is not None and least else None,
         "answer_spread": found.spread,
         "prior_error": found.prior_error,
         "tells": found.tells,

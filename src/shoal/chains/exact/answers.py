@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,6 @@ from shoal.additive.plans import eta_above
 from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
 from shoal.chains.exact.blocks import Block
 from shoal.chains.exact.cover import MAX_WHOLE, NodeBlocks
-from shoal.chains.exact.extreme_outputs import Ends
-from shoal.chains.exact.past_future import PastFutureBound
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, chain_sum
 from shoal.chains.exact.windows import FIRST_SIZE, least_scale, sum_loss
 from shoal.chains.model import ChainLaw
@@ -26,6 +25,10 @@ from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError, Refused
 from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, as_events, each_entry
 from shoal.core.walk import Walk
+
+if TYPE_CHECKING:
+    from shoal.chains.exact.extreme_outputs import Ends
+    from shoal.chains.exact.past_future import PastFutureBound
 
 MOST_HELD = 20_000_000  # triples of states: beyond, their tables take gigabytes and minutes
 LARGEST_REACH = 10_000_000  # steps one entry may move a sum for its laws to be computed

@@ -11,27 +11,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shoal.chains.exact.blocks import INSIDE, Block, Cell, from_start, per_node, tied, whole_nodes
-from shoal.chains.exact.extreme_outputs import Ends, bounded_by_ends
 from shoal.chains.exact.offsets import Marginals, Tie, every_start_ties, follow, held_ties
-from shoal.chains.exact.past_future import PastFutureBound, separable
 from shoal.chains.exact.sums import (
     HELD,
     ChainSum,
     PastOrFuture,
     Sides,
     beside,
+    bounded_by_ends,
     by_secret,
     marginal_laws,
     reached_in,
     secrets_of,
+    separable,
     supports,
     supports_at,
 )
 from shoal.core.codec import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from shoal.chains.exact.extreme_outputs import Ends
+    from shoal.chains.exact.past_future import PastFutureBound
 
 MAX_WORK = 60_000_000_000  # multiplications a cover of windows may cost: some ten seconds
 MAX_WHOLE = 5_000_000_000  # multiplications the whole chain may cost
@@ -193,6 +198,8 @@ class NodeBlocks:
             return None
         if self._apart is None and separable(self.task) and self._forgetting_work() > QUICK:
             length = self.task.length
+            from shoal.chains.exact.past_future import PastFutureBound
+
             apart = PastFutureBound(self.task, self.marginals)
             if self.hopeless and (length is None or not apart.affordable(length)):
                 return None
@@ -206,6 +213,8 @@ class NodeBlocks:
             return self.apart.ends
         if self.short or not bounded_by_ends(self.task) or self._forgetting_work() <= QUICK:
             return None
+        from shoal.chains.exact.extreme_outputs import Ends
+
         return Ends(self.task)
 
     def _forgetting_work(self) -> float:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from shoal.additive.mixture import crossing
-from shoal.chains.exact.sums import ChainSum
+from shoal.chains.exact.sums import ChainSum, bounded_by_ends
 from shoal.core.codec import Bools, Floats, Ints
 
 FEW = 33  # entries on one side up to which every number of them is looked at
@@ -131,17 +131,6 @@ class Ends:
         """(diag(own) P)^steps, up to a constant."""
         powers = _Powers(own[:, :, None] * self.task.matrices[0])
         return powers.behind(np.stack([np.eye(self.task.states)] * 2), steps)
-
-
-def bounded_by_ends(task: ChainSum) -> bool:
-    """Whether every number of entries on both sides is a length of `task`, and every pair asked."""
-    return (
-        task.homogeneous
-        and task.initial is not None
-        and (task.length is None or task.shorter)
-        and task.offset is None
-        and not task.constant
-    )
 
 
 class _Powers:

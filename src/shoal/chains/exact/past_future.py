@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shoal.additive.mixture import crossing, step_over
-from shoal.chains.exact.extreme_outputs import Ends, bounded_by_ends
+from shoal.chains.exact.extreme_outputs import Ends
 from shoal.chains.exact.offsets import Marginals, Tie, held_ties
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, bridges, marginal_laws, supports
 from shoal.chains.walk import Powers
@@ -386,16 +386,6 @@ def _stuck(known: list[float], target: float) -> bool:
     return second - third < (first - second) / 4 and third - (second - third) > target
 
 
-def separable(task: ChainSum) -> bool:
-    """Whether past and future are apart given an entry: one law, every pair of states, no ties."""
-    return (
-        bounded_by_ends(task)
-        and not task.first_labels
-        and np.array_equal(task.first_weights, task.weights)
-        and np.array_equal(task.label, np.arange(task.states))
-    )
-
-
 def _fall(task: ChainSum, decay: float) -> Floats:
     return np.asarray(np.exp(-decay * np.arange(task.reach + 1)))
 
@@ -412,7 +402,6 @@ def _logs(ratios: Floats) -> Floats:
 
 
 SHARES = (0.01, 0.5, 100.0, 1e3)  # tried in turn, in units of the tolerance
-CLOSE = 1000.0  # tolerances: an answer this near the least possible is not looked into further
 RAISED = 1e-7  # relative accuracy of a scale that outputs between the ends decide
 
 
@@ -440,7 +429,7 @@ def apart_scale(
     """
     step = apart.task.step
     within = epsilon * (1 - 2.0**-43)  # so that looking again, with its own rounding, meets epsilon
-    for share, limit in [*((share, MAX_TABLE) for share in SHARES), (CLOSE, MOST_TABLE)]:
+    for share, limit in [*((share, MAX_TABLE) for share in SHARES), (SHARES[-1], MOST_TABLE)]:
         scale = least * (1 + share * tolerance)
         size = apart.size_for(step_over(step, scale), within, limit)
         if size is not None:

@@ -211,6 +211,27 @@ def chain_sum(
     )
 
 
+def bounded_by_ends(task: ChainSum) -> bool:
+    """Whether every number of entries on both sides is a length of `task`, and every pair asked."""
+    return (
+        task.homogeneous
+        and task.initial is not None
+        and (task.length is None or task.shorter)
+        and task.offset is None
+        and not task.constant
+    )
+
+
+def separable(task: ChainSum) -> bool:
+    """Whether past and future are apart given an entry: one law, every pair of states, no ties."""
+    return (
+        bounded_by_ends(task)
+        and not task.first_labels
+        and np.array_equal(task.first_weights, task.weights)
+        and np.array_equal(task.label, np.arange(task.states))
+    )
+
+
 def extended(table: Floats, matrices: Floats, weights: Ints, *, logs: bool) -> Floats:
     """One entry more between the ends: add its weight to the sum, then move by `matrices`.
 

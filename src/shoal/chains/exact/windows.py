@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from shoal.additive.mixture import NO_NOISE, WorstOutput, step_over
 from shoal.chains.exact.blocks import INSIDE, MANY, Cell, any_deep, scale_for, worst_cell
 from shoal.chains.exact.cover import MAX_WHOLE, MAX_WORK, NodeBlocks
-from shoal.chains.exact.past_future import CLOSE, ApartScale, apart_loss, apart_scale
 from shoal.chains.exact.sums import DEEPEST_TABLE, ChainSum, reached_in
 from shoal.chains.model import communicating_classes
 from shoal.core.errors import InputError
 from shoal.core.progress import time_over
+
+if TYPE_CHECKING:
+    from shoal.chains.exact.past_future import ApartScale
 
 FIRST_SIZE = 2
 DEEP_COST = 100  # of a multiplication in logarithms, against one in plain tables, as measured
@@ -156,6 +158,7 @@ def _at_place(cover: NodeBlocks, size: int, measured: WindowLoss) -> list[Cell]:
 
 
 SMALLEST = 1e-100  # smaller losses are as good as none
+CLOSE = 1000.0  # tolerances: an answer this near the least possible is not looked into further
 MODEST = 1e-2  # relative; what windows may be above the least scale when they end by their work
 TOLERANCE = 1e-6  # of a loss below 1 this share of it
 
@@ -229,7 +232,11 @@ def sum_loss(
     apart = cover.apart
     least = -math.inf if cover.ends is None else cover.ends.loss(decay)
     near = tolerance * min(1.0, max(wanted, least, SMALLEST))
-    found = None if apart is None else apart_loss(apart, scale, least, wanted, near)
+    found = None
+    if apart is not None:
+        from shoal.chains.exact.past_future import apart_loss
+
+        found = apart_loss(apart, scale, least, wanted, near)
     if found is not None:
         close = wanted <= least and found.excess <= CLOSE * near
         if close or found.bound.value <= wanted:
@@ -274,7 +281,11 @@ def least_scale(
 
     apart = cover.apart
     least = floor if cover.ends is None else max(cover.ends.least_scale(epsilon), floor)
-    found = None if apart is None else apart_scale(apart, epsilon, least, tolerance)
+    found = None
+    if apart is not None:
+        from shoal.chains.exact.past_future import apart_scale
+
+        found = apart_scale(apart, epsilon, least, tolerance)
     if found is not None and found.excess <= CLOSE * tolerance:
         return LeastScale(scale=found.scale, loss=_told_apart(found, tolerance))
     close = CLOSE * tolerance

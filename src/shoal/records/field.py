@@ -170,7 +170,7 @@ class PairwiseField(Law):
         return PartedLaws(self, asked, secrets)
 
     def lift(self, query: Query | None) -> EntryLift:
-        from shoal.records.field_row import FieldLift
+        from shoal.records.proved import FieldLift
 
         return FieldLift(self, query)
 

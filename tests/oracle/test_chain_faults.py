@@ -20,7 +20,7 @@ from shoal.additive.answer_laws import one_number, same_answer_loss
 from shoal.additive.exact import ExactCertificate
 from shoal.additive.plans import accepted, additive_body
 from shoal.chains.exact.cover import NodeBlocks
-from shoal.chains.lift import laws as lift_walk
+from shoal.chains.lift import step as lift_walk
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]
@@ -139,7 +139,7 @@ def test_a_start_of_its_own_never_needs_more_than_any_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """37,823 against 9,749 for flips of 1e-4: the marginals had not settled when given up."""
-    monkeypatch.setattr(lift_walk, "PATIENCE", 16)
+    monkeypatch.setattr(lift_walk, "FOLLOWED", 16)
     matrix = [[0.97, 0.03], [0.03, 0.97]]
     query = shoal.count([0, 1], 1)
     for start in ([0.9, 0.1], [1, 0]):

@@ -24,9 +24,9 @@ from shoal.chains.quilt.scale import (
     interval_constants,
     interval_loss,
     interval_scale,
-    quilt_loss,
-    quilt_scale,
 )
+from shoal.chains.quilt.search import Cost, QuiltLoss, Scale
+from shoal.chains.quilt.survey import Survey, SurveyGoal, survey
 from shoal.chains.walk import UNIT
 from shoal.core.codec import Floats
 from shoal.core.errors import Refused
@@ -90,12 +90,18 @@ def surveyed_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts | str:
 
 @lru_cache(maxsize=KEPT)
 def chain_quilts(model: MarkovChain, reach: int | None) -> ChainQuilts:
-    """The quilts of a chain with its own initial law."""
-    chain = model.transition, model.initial, model.length
+    """The quilts of a chain with its own initial law; its powers and influences are kept."""
+    nodes: list[ChainNodes] = []
+
+    def found(cost: Cost) -> Survey:
+        if not nodes:
+            nodes.append(ChainNodes(model.transition, model.initial))
+        return survey(nodes[0], SurveyGoal(model.length, cost, reach))
+
     return ChainQuilts(
         model.fingerprint,
-        lambda epsilon: quilt_scale(*chain, epsilon, reach),
-        lambda eta: quilt_loss(*chain, eta, reach),
+        lambda epsilon: QuiltResult.of(found(Scale(epsilon))),
+        lambda eta: found(QuiltLoss(eta)).worst.quilt.cost,
     )
 
 

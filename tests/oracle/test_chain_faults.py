@@ -20,7 +20,7 @@ from shoal.additive.answer_laws import one_number, same_answer_loss
 from shoal.additive.exact import ExactCertificate
 from shoal.additive.plans import accepted, additive_body
 from shoal.chains.exact.cover import NodeBlocks
-from shoal.chains.lift import step as lift_walk
+from shoal.chains.lift import row as lift_row, step as lift_walk
 from shoal.noise.primitives import SeededRng
 
 Laws = dict[int, dict[float, float]]
@@ -404,3 +404,20 @@ def test_a_scale_is_pushed_up_until_the_check_itself_accepts_it() -> None:
     assert float(1 / found) + 1e-9 <= 1e-6
     with pytest.raises(shoal.Refused, match=r"a row does not apply: a budget of 1e-06 is less"):
         accepted("a row", lambda scale: float(1 / scale) + 1e-6, Fraction(10**6), MILLIONTH)
+
+
+@pytest.mark.parametrize("length", [None, 6, 300])
+def test_a_lift_does_not_depend_on_what_was_asked_before(length: int | None) -> None:
+    """Now 6.082, now 5.988 for one η: a bound that began where another question had ended."""
+    rng = np.random.default_rng(7)
+    matrix = 0.9 * np.eye(3) + 0.1 * rng.dirichlet(np.ones(3), 3)
+    chain = MarkovChain.of(matrix, initial=[0.2, 0.3, 0.5], length=length)
+    etas = [0.02, 0.3, 1.0]
+    fresh = []
+    for eta in etas:
+        lift_row.chain_lift.cache_clear()
+        fresh.append(shoal.leakage(chain, eta).value)
+    shoal.calibrate(shoal.count([0, 1, 2], 0), EachEntry(), chain, epsilon=0.7, mechanism="lift")
+    after = {eta: shoal.leakage(chain, eta).value for eta in reversed(etas)}
+    assert [after[eta] for eta in etas] == fresh
+    assert [shoal.leakage(chain, eta).value for eta in etas] == fresh

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,6 +19,22 @@ from tests.cli.test_bad_input import refused
 BEST = 'mechanism = "best"'
 
 
+@pytest.fixture(autouse=True)
+def listening() -> Iterator[None]:
+    """Ctrl-C is heard: a test runner in the background of a shell inherits that it is not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def without_end() -> NoReturn:
+    """Work that something else has to end, within a minute."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    raise AssertionError("nothing ended the work within a minute")
+
+
 @pytest.fixture
 def endless(folder: Path) -> Iterator[Callable[[Callable[[], None]], None]]:
     """The row `exact` works without end, after doing something first."""
@@ -27,8 +43,7 @@ def endless(folder: Path) -> Iterator[Callable[[Callable[[], None]], None]]:
     def install(first: Callable[[], None]) -> None:
         def calibrate(*_: Any) -> Any:
             first()
-            while True:
-                time.sleep(0.01)
+            without_end()
 
         MECHANISMS["exact"] = row._replace(calibrate=calibrate)
 
@@ -107,8 +122,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             if not pressed:
                 pressed.append(True)
                 os.kill(os.getpid(), signal.SIGINT)
-            while True:
-                time.sleep(0.01)
+            without_end()
 
         monkeypatch.setattr(place, press)
 

@@ -524,7 +524,8 @@ def attack(seed: int, seen: Counter[str], where: Path) -> None:
     attack_forged(dice, case)
 
 
-@pytest.mark.parametrize("seed", [*range(6), 608477192])  # the last: two stand-ins for one state
+# 608477192: two stand-ins for one state; 50165: laws whose rare states floats near 1 do not know
+@pytest.mark.parametrize("seed", [*range(6), 608477192, 50165])
 def test_random_maps_keep_their_promises(seed: int, tmp_path: Path) -> None:
     attack(seed, Counter(), tmp_path)
 

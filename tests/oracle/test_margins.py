@@ -130,6 +130,41 @@ def test_the_loss_of_a_mixture_is_never_below_the_truth(deepest: float) -> None:
 # the floor of laws
 
 
+def rare(rng: np.random.Generator, size: int) -> list[Fraction]:
+    """A law of rare states, some impossible, and one that is nearly certain."""
+    law = [Fraction(value) for value in 10 ** rng.uniform(-17, -13, size)]
+    if rng.random() < 0.3:
+        law[rng.integers(size)] = Fraction(0)
+    law[rng.integers(size)] = Fraction(0)
+    law[law.index(Fraction(0))] = 1 - sum(law)
+    return law
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("growth", [1e-6, 1.0, 30.0, 500.0])
+def test_laws_that_are_nearly_certain_are_told_apart_by_their_rare_states(
+    rule: str, growth: float
+) -> None:
+    """1 - 1e-16 is known to a tenth of its distance from 1 only: what adds up to 1 does not."""
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        size = int(rng.integers(2, 5))
+        laws = [rare(rng, size), rare(rng, size)]
+        rows = np.array([[float(value) for value in law] for law in laws])
+        steps = growth * (1.0 - np.eye(size))
+        found = leak(prepare(rows, error=2.0**-53), steps, rule)  # type: ignore[arg-type]
+        with localcontext() as context:
+            context.prec = DIGITS
+            p, q = ([Decimal(v.numerator) / Decimal(v.denominator) for v in law] for law in laws)
+            up = Decimal(growth).exp()
+            most = max(
+                sum(a * v for a, v in zip(p, look, strict=True))
+                / sum(a * v for a, v in zip(q, look, strict=True))
+                for look in product((Decimal(1), up), repeat=size)
+            )
+            assert Decimal(float(found[0, 1])) >= most.ln()
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_what_underflowed_stays_possible(rule: str) -> None:
     """One row can reach state 0 with 1e-400, the other cannot: no function tells them apart less

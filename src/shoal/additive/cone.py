@@ -189,7 +189,8 @@ def tighten(best: Floats, cost: float, laws: PairLaws, growth: Floats, rule: Rul
         decay = np.exp(-growth)
         fall = -np.expm1(-growth)
         floor = least_off_diagonal(excess)
-        kernels.lower_caps(best, cost, extra, laws.rows, excess, decay, fall, floor)
+        error = 0.5 * laws.slack + 2.0 * ROUND
+        kernels.lower_caps(best, cost, extra, error, laws.rows, excess, decay, fall, floor)
     elif rule == "cone":
         _lower_cone(best, cost, extra, laws, growth)
     else:

@@ -45,8 +45,8 @@ def lower_largest(best: Any, cost: float, extra: float, rows: Any, growth: Any) 
                 continue
             excess = two_level(p[:met], q[:met], largest, gained[x, other], held[x, other])
             excess = _proved(p[:met], q[:met], largest, excess)
-            rising = int(gained[x, other] > 0.0)
-            best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
+            told = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
+            best[x, other] = min(best[x, other], cost + told)
 
 
 @njit(cache=True, error_model="numpy")
@@ -117,6 +117,7 @@ def lower_caps(
     best: Any,
     cost: float,
     extra: float,
+    error: float,
     rows: Any,
     growth: Any,
     decay: Any,
@@ -125,8 +126,9 @@ def lower_caps(
 ) -> None:
     """best(x,x') becomes min(best, cost + Λ) by the caps of every prefix.
 
-    growth = e^G - 1, decay = e^-G, fall = 1 - e^-G. floor, the least growth off the diagonal,
-    gives a quick sign that a pair cannot fall below best.
+    growth = e^G - 1, decay = e^-G, fall = 1 - e^-G; error bounds the relative error of every
+    probability. floor, the least growth off the diagonal, gives a quick sign that a pair cannot
+    fall below best.
     """
     upper, lower, present, gained, held = rows
     size = upper.shape[1]
@@ -146,10 +148,12 @@ def lower_caps(
                 p[:met], q[:met], states, floors, floor, gained[x, other], held[x, other]
             )
             leading, rising = arrange(p[:met], q[:met], states[:met], least)
-            excess = _caps_excess(p, q, states[:met], leading, growth, decay, fall, work)
+            at = states[:met]
+            excess = _caps_excess(p, q, at, leading, growth, decay, fall, error, work)
             if leading < rising:
                 excess = max(excess, least + 8.0 * TIE * (1.0 + least))
-            best[x, other] = min(best[x, other], cost + _log_ratio(excess, extra, rising, size))
+            told = _log_ratio(excess, extra, _differ(p[:met], q[:met]), size)
+            best[x, other] = min(best[x, other], cost + told)
 
 
 @njit(cache=True, error_model="numpy")
@@ -228,11 +232,20 @@ def hopeless(gained: float, held: float, floor: float, room: float) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _log_ratio(excess: float, extra: float, rising: int, size: int) -> float:
-    """log(1 + excess) + extra, rounded up for sums of `size` terms; 0 when nothing rises."""
+def _differ(p: Any, q: Any) -> bool:
+    """Whether the rows are two: p may rise above q by less than floats near 1 can tell."""
+    for i in range(p.size):
+        if p[i] != q[i]:
+            return True
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def _log_ratio(excess: float, extra: float, differ: bool, size: int) -> float:
+    """log(1 + excess) + extra, rounded up for sums of `size` terms; 0 for one row."""
     if excess > ENDLESS:
         return np.inf
-    if rising == 0:
+    if not differ:
         return 0.0
     return float(np.log1p(max(excess, 0.0)) * (1.0 + 4.0 * (size + 8) * ROUND) + extra)
 
@@ -249,7 +262,15 @@ def _largest_entry(growth: Any, states: Any) -> float:
 
 @njit(cache=True, error_model="numpy", fastmath=_MATHS)
 def _caps_excess(
-    p: Any, q: Any, states: Any, rising: int, growth: Any, decay: Any, fall: Any, work: Any
+    p: Any,
+    q: Any,
+    states: Any,
+    rising: int,
+    growth: Any,
+    decay: Any,
+    fall: Any,
+    error: float,
+    work: Any,
 ) -> float:
     """Ratio minus 1 that no prefix passes under its row caps, column caps and last ratio.
 
@@ -257,6 +278,9 @@ def _caps_excess(
         up   = Σ_S (p-q)(e^cap - 1)     over  1 + Σ_S q (e^cap - 1),
     and with column caps max_{y∈S} G(y,z):
         down = Σ_off (q-p)(1 - e^-cap)  over  Σ_S q + Σ_off q e^-cap.
+
+    down rests on p and q adding up to 1, which floats near 1 do up to `error` only: beside rare
+    states of S that is not little, so every difference off S grows by error (p + q).
     """
     up, up_base, down, down_base = work
     for j in range(rising):
@@ -277,7 +301,7 @@ def _caps_excess(
         keep = 1.0
         drop = 0.0
         column = states[i]
-        difference = q[i] - p[i]
+        difference = q[i] - p[i] + error * (p[i] + q[i])
         for j in range(min(i, rising)):
             keep = min(keep, decay[states[j], column])
             drop = max(drop, fall[states[j], column])

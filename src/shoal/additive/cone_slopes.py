@@ -97,7 +97,7 @@ def caps_slopes(
                 p[:met], q[:met], states, floors, floor, gained[x, other], held[x, other]
             )
             leading, _ = arrange(p[:met], q[:met], states[:met], least)
-            excess = _caps_excess(p, q, states[:met], leading, growth, decay, fall, work)
+            excess = _caps_excess(p, q, states[:met], leading, growth, decay, fall, 0.0, work)
             value[x, other] = np.log1p(max(excess, least))
             last, kind = _deciding(p[:met], q, leading, work)
             row, share = places[x, other], shares[x, other]

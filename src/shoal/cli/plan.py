@@ -62,8 +62,8 @@ def compare(task: Task, epsilon: Fraction, mechanism: str) -> RowComparison:
     return RowComparison(choice.plan, epsilon, alternatives)
 
 
-def comparison_json(comparison: RowComparison) -> dict[str, Any]:
-    """The object `shoal plan --json` prints."""
+def comparison_json(comparison: RowComparison, *, cut: bool = False) -> dict[str, Any]:
+    """The object `shoal plan --json` prints; of work that was cut short without the least error."""
     from shoal.additive.choice import verify_promise
     from shoal.core.codec import encode
 
@@ -75,7 +75,7 @@ def comparison_json(comparison: RowComparison) -> dict[str, Any]:
         "epsilon": float(comparison.epsilon),
         "loss": verify_promise(plan),
         "cost": plan.cost,
-        "usefulness": _useful(plan),
+        "usefulness": _useful(plan, cut),
         "guarantee": {
             "notion": plan.guarantee.notion,
             "amount": float(plan.guarantee.amount),
@@ -96,10 +96,11 @@ def comparison_json(comparison: RowComparison) -> dict[str, Any]:
     }
 
 
-def _useful(plan: Plan) -> dict[str, Any]:
+def _useful(plan: Plan, cut: bool = False) -> dict[str, Any]:
     from shoal.additive.usefulness import least_error, usefulness
 
-    found, least, worst = usefulness(plan), least_error(plan), mean_error(plan)
+    found, worst = usefulness(plan), mean_error(plan)
+    least = None if cut else least_error(plan)
     return {
         "error": found.error,
         "worst_error": worst,
@@ -202,7 +203,7 @@ def plan(
     if as_json:
         view = _view_of(comparison.plan)
         more = {} if view is None else view.more(comparison.plan)
-        show.print_json({**comparison_json(comparison), **more})
+        show.print_json({**comparison_json(comparison, cut=bool(watch.cut)), **more})
     else:
         print_comparison(comparison, request)
     _write(comparison, save, plot, quiet=as_json)

@@ -136,7 +136,7 @@ def rare(rng: np.random.Generator, size: int) -> list[Fraction]:
     if rng.random() < 0.3:
         law[rng.integers(size)] = Fraction(0)
     law[rng.integers(size)] = Fraction(0)
-    law[law.index(Fraction(0))] = 1 - sum(law)
+    law[law.index(Fraction(0))] = 1 - sum(law, Fraction(0))
     return law
 
 
@@ -158,8 +158,8 @@ def test_laws_that_are_nearly_certain_are_told_apart_by_their_rare_states(
             p, q = ([Decimal(v.numerator) / Decimal(v.denominator) for v in law] for law in laws)
             up = Decimal(growth).exp()
             most = max(
-                sum(a * v for a, v in zip(p, look, strict=True))
-                / sum(a * v for a, v in zip(q, look, strict=True))
+                sum((a * v for a, v in zip(p, look, strict=True)), Decimal(0))
+                / sum((a * v for a, v in zip(q, look, strict=True)), Decimal(0))
                 for look in product((Decimal(1), up), repeat=size)
             )
             assert Decimal(float(found[0, 1])) >= most.ln()

@@ -234,10 +234,7 @@ def hopeless(gained: float, held: float, floor: float, room: float) -> bool:
 @njit(cache=True, error_model="numpy")
 def _differ(p: Any, q: Any) -> bool:
     """Whether the rows are two: p may rise above q by less than floats near 1 can tell."""
-    for i in range(p.size):
-        if p[i] != q[i]:
-            return True
-    return False
+    return bool((p != q).any())
 
 
 @njit(cache=True, error_model="numpy")

@@ -10,10 +10,12 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import select, update
 
+from shoal.core.charge import SystemRng
 from shoal.core.errors import InputError, LedgerError, StoredError
 from shoal.gateway import app
 from shoal.gateway.advance import Output, Reading
 from shoal.gateway.hub import Hub
+from shoal.gateway.machines import Payer, stream_kind, whole_of
 from shoal.gateway.problems import Problem
 from shoal.gateway.rounds import (
     Asked,
@@ -30,10 +32,12 @@ from shoal.gateway.sight import Seen, Sight
 from shoal.gateway.store import ALL, Store
 from shoal.gateway.streams import Address, House, open_stream
 from shoal.gateway.tables import OUTPUTS, STREAMS
+from shoal.gateway.town import plan_of_spec
 from shoal.gateway.vault import Vault, read_keys
 from shoal.ledger.engines import UNREACHABLE
+from shoal.noise.primitives import SeededRng
 from shoal.places.stream import LocationStream
-from tests.gateway.gateway_house import fill, plan, settings_in
+from tests.gateway.gateway_house import SPECS, fill, plan, settings_in
 
 NOW = 1_000_000.0
 EVERY = 10.0
@@ -140,6 +144,55 @@ def test_who_fails_after_a_charge_takes_the_transaction_along(rooms: Rooms) -> N
     assert list(spoiled.value.places) == [1]
     assert isinstance(spoiled.value.error, InputError)
     assert rooms.subjects() == []
+
+
+class Noting:
+    """A ledger that allows everything and notes for which plan."""
+
+    def __init__(self) -> None:
+        self.charged: list[Any] = []
+
+    def settle(self, charge: Any, sample: Any) -> Any:
+        self.charged.append(charge.plan)
+        return sample()
+
+
+@pytest.mark.parametrize(("name", "seen"), [("walk", "0,0"), ("day", "work")])
+def test_a_state_that_remembers_goes_on_as_the_same_bytes_do(
+    name: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, payer = plan(name), Payer(Noting(), "ada", "day", "key", 0)
+    kind = stream_kind(built)
+
+    def follow(as_kept: Any) -> list[Any]:
+        coins = SeededRng(7)
+        monkeypatch.setattr(SystemRng, "words", lambda _, count: coins.words(count))
+        state, found = kind.begin(built), []
+        for observed in (seen, None, seen, seen):
+            given = as_kept(state)
+            if observed is None:
+                state, shown = kind.skip(built, given, None, status="silent")
+            else:
+                state, shown = kind.step(built, given, observed, payer)
+            found.append((bytes(state), shown))
+        return found
+
+    assert follow(lambda state: state) == follow(bytes)
+    state = kind.begin(built)
+    assert whole_of(state) is not None
+    assert whole_of(state) is None  # and the bytes are enough from then on
+    assert bytes(kind.skip(built, state, None, status="silent")[0]) == bytes(
+        kind.skip(built, bytes(state), None, status="silent")[0]
+    )
+
+
+def test_what_a_state_remembers_is_no_other_plans() -> None:
+    built, other = plan("walk"), plan_of_spec(SPECS["walk"].replace("1.0", "0.5"))
+    kind = stream_kind(built)
+    carried = kind.carried(built, kind.begin(built), other)
+    ledger = Noting()
+    kind.step(other, carried, "0,0", Payer(ledger, "ada", "", "key", 0))
+    assert ledger.charged == [other]
 
 
 def test_a_worker_is_warm_before_its_first_slot_and_charges_nobody_for_it(rooms: Rooms) -> None:

@@ -221,9 +221,8 @@ def _drawn(
     except (OverBudget, CannotCompose):
         skipped = stream.kind.skip(stream.plan, before, payer, status=REFUSED)
         state, shown, refused = *skipped, True
-    drawn = (ordinal, shown.status, shown.value, state)
-    pending = (*stream.standing.pending, drawn)
-    standing = replace(stream.standing, decided=ordinal + 1, pending=pending)
+    drawn, standing = (ordinal, shown.status, shown.value, state), stream.standing
+    standing = Standing(ordinal + 1, standing.seen, (*standing.pending, drawn))
     return replace(stream, standing=standing), refused
 
 

@@ -61,6 +61,25 @@ class Payer:
     ordinal: int
 
 
+class StateBytes(bytes):
+    """A state that can be asked once for what it was packed from: the next slot unpacks nothing.
+
+    Once, because many slots of a batch wait, and only the last of them is gone on from.
+    """
+
+    def __new__(cls, content: bytes, whole: Any) -> StateBytes:
+        made = super().__new__(cls, content)
+        made.whole = [whole]
+        return made
+
+    whole: list[Any]
+
+
+def whole_of(state: bytes) -> Any:
+    """What a state was packed from, if this process just did and nobody asked; else None."""
+    return state.whole.pop() if isinstance(state, StateBytes) and state.whole else None
+
+
 class StreamKind(Protocol):
     """A family as the gateway sees it."""
 
@@ -191,7 +210,7 @@ class Places:
         return None if law is None else law.clock
 
     def begin(self, plan: Plan) -> bytes:
-        return to_bytes(LocationStream.begin(plan).kept())
+        return _place_bytes(LocationStream.begin(plan))
 
     def observed(self, plan: Plan, reading: Mapping[str, Any]) -> Any:
         given = reading.get("state")
@@ -216,7 +235,7 @@ class Places:
             key=None if watched else account.key,
         )
         status = SUPPRESSED if release.z is None else SHOWN
-        return to_bytes(stream.kept()), ShownSlot(status, _place(plan, release))
+        return _place_bytes(stream), ShownSlot(status, _place(plan, release))
 
     def skip(
         self, plan: Plan, state: bytes, account: Payer | None, *, status: str
@@ -225,7 +244,7 @@ class Places:
             assert account is not None
             return self.step(plan, state, self._made_up(plan, state), account)
         stream, release = self._stream(plan, state).skip()
-        return to_bytes(stream.kept()), ShownSlot(status, _place(plan, release))
+        return _place_bytes(stream), ShownSlot(status, _place(plan, release))
 
     def hides(self, plan: Plan, state: bytes) -> bool:
         """Not where some output is impossible from some place: a made-up one would rule it out."""
@@ -255,6 +274,9 @@ class Places:
         return PLACE_ROOM
 
     def _stream(self, plan: Plan, state: bytes) -> LocationStream:
+        known = whole_of(state)  # of another plan when the plan was just swapped
+        if isinstance(known, LocationStream) and known.plan is plan:
+            return known
         return LocationStream.of(plan, from_bytes(state))
 
 
@@ -360,12 +382,16 @@ def plan_of(document: str) -> Plan:
     return found
 
 
+def _place_bytes(stream: LocationStream) -> bytes:
+    return StateBytes(to_bytes(stream.kept()), stream)
+
+
 def _packed(state: Any, *, charged: bool) -> bytes:
-    return f"{int(charged)}{dumps(state, indent=None)}".encode()
+    return StateBytes(f"{int(charged)}{dumps(state, indent=None)}".encode(), (state, charged))
 
 
 def _unpacked(stored: bytes) -> tuple[Any, bool]:
-    return loads(stored[1:].decode()), stored[:1] == b"1"
+    return whole_of(stored) or (loads(stored[1:].decode()), stored[:1] == b"1")
 
 
 def hides_silence(plan: Plan) -> bool:
@@ -387,8 +413,9 @@ def _machine(plan: Plan) -> LocationMachine:
 
 def _place(plan: Plan, release: Any) -> dict[str, Any]:
     """What may be seen of a step, on the map too where the model has one."""
+    point = release.point  # exact, so it is worth asking for once
     value: dict[str, Any] = {
-        "point": None if release.point is None else _rounded(release.point),
+        "point": None if point is None else _rounded(point),
         "estimate": _rounded(release.estimate),
         "unit": release.unit,
         "spread": round(float(release.spread), DIGITS),

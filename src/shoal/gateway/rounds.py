@@ -328,6 +328,7 @@ def warm_up(house: House) -> int:
     rows = house.store.read(ALL, lambda c: c.execute(wanted.distinct().limit(WARM)).all())
     for (document,) in rows:
         plan = plan_of(document)
+        house.store.ledger.keep(plan)
         kind = stream_kind(plan)
         state, anywhere = kind.begin(plan), plan.task.query.states[0]
         for slot in range(2):

@@ -53,7 +53,7 @@ def run() -> Report:
     tables += [_streams(town) for town in islice(towns(), 2)]
     return Report(
         name="mask-events",
-        source="not in the papers: event secrets (contexts/checks/mask_online.md).",
+        source="not in the papers: event secrets (contexts/mask_online.md).",
         tables=tuple(tables),
         figures=(),
     )

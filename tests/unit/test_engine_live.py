@@ -63,8 +63,8 @@ def test_batches_and_replays_show_the_same(kind: str, masked: Plan, located: Pla
         end, second = live.advance("ann", state, rows[cut:])
         assert [*first, *second] == whole
         assert live.advance("ann", state, rows[cut:]) == (end, second)
-    _, other = live.advance("bob", None, rows)
-    assert other != whole
+    others = [live.advance(f"bob {i}", None, rows)[1] for i in range(40)]
+    assert any(other != whole for other in others)  # two may draw the same by chance
 
 
 def test_another_reading_draws_other_noise(located: Plan) -> None:

@@ -1,7 +1,7 @@
 """Events nobody may become surer of: a public filter decides, slot by slot, what may be shown.
 
 The machine, the day as it is believed after its outputs, and the row `mask-online`. Proof:
-checks/mask_online.md.
+mask_online.md.
 """
 
 from __future__ import annotations

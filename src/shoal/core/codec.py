@@ -46,6 +46,7 @@ def kind_of(cls: type) -> str:
     return kind_named(cls.__name__)
 
 
+@cache
 def kind_named(name: str) -> str:
     """The stored name of the class called `name`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
@@ -62,20 +63,42 @@ def encode(value: object) -> Json:
             return {"$fraction": f"{value.numerator}/{value.denominator}"}
         case tuple() | list():
             return [encode(item) for item in value]
-        case Mapping():
-            return {"$map": [[encode(key), encode(item)] for key, item in value.items()]}
         case np.ndarray():
             return _encode_array(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            field.metadata.get("stored_as", field.name): encode(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.metadata.get("stored", True)  # an attached mechanism is not content
-            # a field added later is written when it says something: older documents stay valid
-            and not (field.metadata.get("later") and getattr(value, field.name) == field.default)
-        }
-        return {"kind": kind_of(type(value)), **fields}
+    cls: Any = type(value)
+    if dataclasses.is_dataclass(cls):
+        found: dict[str, Json] = {"kind": kind_of(cls)}
+        for stored_as, name, left_out in _stored_fields(cls):
+            item = getattr(value, name)
+            if left_out is dataclasses.MISSING or item != left_out:
+                found[stored_as] = encode(item)
+        return found
+    if isinstance(value, Mapping):
+        return {"$map": [[encode(key), encode(item)] for key, item in value.items()]}
     raise TypeError(f"{type(value).__name__} is not a kind that can be stored")
+
+
+@cache
+def _stored_fields(cls: Any) -> tuple[tuple[str, str, Any], ...]:
+    """The fields that are content: the name each is stored under, its own, and what is left out.
+
+    A field that was renamed keeps the name it has always been stored under; one that was added
+    later is written when it says something, so that older documents stay valid.
+    """
+    return tuple(
+        (
+            each.metadata.get("stored_as", each.name),
+            each.name,
+            each.default if each.metadata.get("later") else dataclasses.MISSING,
+        )
+        for each in dataclasses.fields(cls)
+        if each.metadata.get("stored", True)  # an attached mechanism is not content
+    )
+
+
+@cache
+def _own_names(cls: Any) -> dict[str, str]:
+    return {stored_as: name for stored_as, name, _ in _stored_fields(cls)}
 
 
 def decode(data: Json, kinds: Mapping[str, type]) -> Any:
@@ -140,12 +163,7 @@ def _build(data: dict[str, Json], kinds: Mapping[str, type]) -> Any:
     cls = kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise StoredError(f"kind {kind!r} is not one this program can load")
-    # a field that was renamed keeps the name it has always been stored under
-    own = {
-        f.metadata["stored_as"]: f.name
-        for f in dataclasses.fields(cls)
-        if "stored_as" in f.metadata
-    }
+    own = _own_names(cls)
     fields = {own.get(key, key): decode(item, kinds) for key, item in data.items() if key != "kind"}
     try:
         return cls(**fields)

@@ -66,7 +66,7 @@ def encode(value: object) -> Json:
         case np.ndarray():
             return _encode_array(value)
     cls: Any = type(value)
-    if dataclasses.is_dataclass(cls):
+    if hasattr(cls, "__dataclass_fields__"):
         found: dict[str, Json] = {"kind": kind_of(cls)}
         for stored_as, name, left_out in _stored_fields(cls):
             item = getattr(value, name)

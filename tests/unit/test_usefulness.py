@@ -149,7 +149,18 @@ def _ties(epsilon: float) -> Any:
     return shoal.calibrate(query, shoal.EachEntry(), model, epsilon=epsilon)
 
 
-@pytest.mark.parametrize("made", [_network, _contagion, _ties])
+def _unlike(epsilon: float) -> Any:
+    """As many variables as there are values, but not as many values each."""
+    net = shoal.BayesNet.of(
+        {"a": [0.5, 0.5], "b": [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], "c": [0.4, 0.6]},
+        parents={"b": ["a"]},
+        domains={"a": ["0", "1"], "b": ["0", "1", "2"], "c": ["0", "1"]},
+    )
+    query = shoal.variable_sum(net, {"a": {"1": 1}, "b": {"2": 2}})
+    return shoal.calibrate(query, shoal.EachEntry(), net, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("made", [_network, _unlike, _contagion, _ties])
 def test_every_family_compares_its_noise_with_range_and_model(made: Any) -> None:
     poor, good = usefulness(made(0.01)), usefulness(made(10))
     for found in (poor, good):

@@ -208,6 +208,8 @@ def _weights(query: Query) -> Floats | None:
     states = getattr(query, "states", ())
     if not isinstance(rows, tuple) or not states or len(rows) != len(states):
         return None
+    if getattr(query, "variables", ()):  # rows are variables, not states
+        return None
     return np.array([[float(weight) for weight in row] for row in rows])
 
 

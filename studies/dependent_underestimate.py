@@ -18,7 +18,7 @@ from shoal.additive.queries import LinearQuery, weighted_sum
 from shoal.audit.exact import audit_noise
 from shoal.core.codec import Floats
 from shoal.core.task import EachEntry, Task
-from shoal.networks.secret_laws import table_laws
+from shoal.networks.laws import table_laws
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import LatticeLaplace
 from shoal.noise.primitives import SeededRng, round_up

@@ -17,10 +17,9 @@ from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup
 from shoal.networks.exact import secret_loss
-from shoal.networks.laws import independent
+from shoal.networks.laws import independent, table_laws
 from shoal.networks.pairs import Event, SecretPairs
 from shoal.networks.queries import variable_sum
-from shoal.networks.secret_laws import table_laws
 from shoal.networks.table import JointTable
 
 STATES = ("well", "ill")

@@ -55,8 +55,8 @@ NEIGHBOURS = {
 }
 HEAVY = ("numba", "scipy", "polars", "pyarrow", "sqlalchemy", "networkx", "matplotlib", "pandas")
 
-# common modules that know a family by name, and may: each is to reach it through the registry
-DOORS = frozenset(("networks.laws",))
+# modules that know a family by name and should not: there are none, each uses the registry
+DOORS: frozenset[str] = frozenset()
 
 Place = tuple[str, str]  # the folder at the top, and the storey
 

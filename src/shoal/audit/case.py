@@ -53,21 +53,6 @@ def table_facts(table: JointTable, secrets: Secrets) -> list[tuple[Fact, Fact]]:
     return [(a, b) for a, b in pairs if a.probability > 0 and b.probability > 0]
 
 
-def table_secrets(table: JointTable, secrets: Secrets) -> list[Fact]:
-    """Every fact the secrets speak about, each once and in their order; no impossible ones."""
-    named = named_pairs(secrets)
-    if named is not None:
-        events = dict.fromkeys(event for pair in named.pairs for event in pair)
-        facts = [_named(table, event) for event in events]
-    else:
-        facts = [
-            _fact(table, f"{variable} = {value}", {variable: (value,)})
-            for variable, domain in zip(table.variables, table.domains, strict=True)
-            for value in domain
-        ]
-    return [fact for fact in facts if fact.probability > 0]
-
-
 def _named(table: JointTable, event: Event) -> Fact:
     holds = event.holds(table)
     where = None if event.others else event.mapping()

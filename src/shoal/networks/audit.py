@@ -1,10 +1,11 @@
-"""The loss of noise on a query about a joint law that is written out: exact, by enumeration."""
+"""The loss of noise on a sum over named variables: exact by enumeration, or part by part."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import cast
 
 import numpy as np
 
@@ -17,8 +18,6 @@ from shoal.audit.case import (
     plane_size,
     product_peak,
     product_size,
-    table_facts,
-    table_secrets,
 )
 from shoal.audit.exact import entry_bound
 from shoal.audit.result import Finding, Witness, same
@@ -27,110 +26,26 @@ from shoal.core.errors import Refused
 from shoal.core.progress import OutOfTime, doing
 from shoal.core.task import each_entry
 from shoal.networks.exact import affordable, whole_laws
-from shoal.networks.laws import Independent, Parted, SecretsPart, added, independent
-from shoal.networks.pairs import SecretPairs
-from shoal.networks.secret_laws import SecretLaws, table_laws
+from shoal.networks.laws import (
+    Independent,
+    Parted,
+    SecretLaws,
+    SecretsPart,
+    added,
+    independent,
+    table_answers,
+    table_part,
+)
 from shoal.networks.table import JointTable
 from shoal.noise.laplace import is_zero_sum
 
 MOST_POINTS = 20_000_000
+RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
+MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_WIDE = (
     "the weights of the query span too many steps of its lattice to add up answers one by one; "
     "round the weights to a coarser lattice"
 )
-
-
-def table_finding(setting: AuditCase) -> Finding:
-    """The loss itself, over all outputs and pairs of secrets."""
-    table = setting.model
-    assert isinstance(table, JointTable)
-    if setting.wide:
-        raise Refused(TOO_WIDE)
-    if not table_facts(table, setting.secrets):  # nothing that can be told apart ever holds
-        return Finding(lower=0.0, upper=0.0)
-    laws = table_laws(table, setting.query, setting.secrets)
-    laws = replace(laws, values=setting.finer * laws.values)
-    zero_sum = is_zero_sum(setting.noise)
-    size = plane_size(laws.values) * len(laws.values) if zero_sum else product_size(laws.values)
-    if size * len(laws.laws) > MOST_POINTS:
-        raise Refused(
-            f"the table's answers span {size} outputs, more than are tried; ask for fewer numbers"
-        )
-    with np.errstate(divide="ignore"):
-        logs = np.log(laws.laws)
-    evaluate = plane_peak if zero_sum else product_peak
-    peak = evaluate(laws.values, logs, 1 / setting.scale, laws.pairs)
-    if peak.value == -math.inf:
-        return Finding(lower=0.0, upper=0.0)
-    told = _witness(setting, table, laws, logs, peak)
-    lower = max(told.log_ratio - peak.slack, 0.0)
-    return Finding(lower=lower, upper=max(peak.value + peak.slack, lower), witness=told)
-
-
-def _witness(
-    setting: AuditCase, table: JointTable, laws: SecretLaws, logs: Floats, peak: VectorPeak
-) -> Witness:
-    low, high = laws.values.min(axis=0), laws.values.max(axis=0)
-    output = np.where(np.isposinf(peak.output), high, peak.output)
-    output = np.where(np.isneginf(peak.output), low, output)
-    noise = -np.abs(laws.values - output).sum(axis=1) / setting.scale
-    seen = np.logaddexp.reduce(logs + noise, axis=1)
-    everything = np.logaddexp.reduce(_all_outcomes(table, setting) + noise)
-    facts = table_secrets(table, setting.secrets)
-    before = [facts[s].probability for s in peak.pair]
-    after = [b * math.exp(seen[s] - everything) for b, s in zip(before, peak.pair, strict=True)]
-    first, second = (laws.names[s] for s in peak.pair)
-    told = Witness(
-        model=setting.index,
-        law=setting.model.describe(),
-        subject="the data",
-        facts=(f"'{first}'", f"'{second}'"),
-        labels=setting.query.labels,
-        output=tuple(float(v) * float(setting.step) for v in peak.output),
-        unit=setting.query.unit,
-        before=(before[0], before[1]),
-        after=(min(after[0], 1.0), min(after[1], 1.0)),
-        log_ratio=float(seen[peak.pair[0]] - seen[peak.pair[1]]),
-    )
-    if not (setting.curve and laws.values.shape[1] == 1):
-        return told
-    return replace(told, curve=_curve(setting, laws, logs, peak))
-
-
-def _all_outcomes(table: JointTable, setting: AuditCase) -> Floats:
-    """log P(answer), whatever the secret."""
-    total = table_laws(table, setting.query, _certainty(table))
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(total.laws[0]))
-
-
-def _certainty(table: JointTable) -> SecretPairs:
-    """A pair of facts that always hold, whose law is that of the answer itself."""
-    from shoal.networks.pairs import Event
-
-    sure = Event.of("anything", {table.variables[0]: table.domains[0]})
-    return SecretPairs(((sure, sure),))
-
-
-def _curve(
-    setting: AuditCase, laws: SecretLaws, logs: Floats, peak: VectorPeak
-) -> tuple[tuple[float, float, float], ...]:
-    """(output, log density given the first secret, given the second) at the answers."""
-    values = laws.values[:, 0].astype(np.float64)
-    density = smoothed(logs[list(peak.pair)], values / setting.scale, logs=True)
-    density += math.log(math.tanh(0.5 / setting.scale))  # the mass of one point of the lattice
-    step = float(setting.query.lattice)
-    return tuple(
-        (float(v) * step, float(a), float(b))
-        for v, a, b in zip(values, density[0], density[1], strict=True)
-    )
-
-
-# The loss of noise on a sum over a network or a crowd: part by part, then over everything.
-
-
-RAREST_ENTRY, RAREST_EVENT = 1e-290, 1e-200  # masses of a crowd that may be lost when divided up
-MOST_CORNERS = 10  # numbers of a vector whose 2^n extreme outputs are tried
 TOO_RARE = (
     "outcomes of probability below 1e-290: so little noise shows them, and doubles do not hold them"
 )
@@ -152,6 +67,24 @@ class NoisySum:
     exact: bool
 
 
+def table_finding(setting: AuditCase) -> Finding:
+    """The loss itself under a law that is written out, over all outputs and pairs of secrets."""
+    table = setting.model
+    assert isinstance(table, JointTable)
+    if setting.wide:
+        raise Refused(TOO_WIDE)
+    part = table_part(table, setting.query, setting.secrets)
+    if not part.laws.pairs.any():  # nothing that can be told apart ever holds
+        return Finding(lower=0.0, upper=0.0)
+    _, place = table_answers(table, setting.query)
+    anyway = np.asarray(np.bincount(place, table.probability.ravel()), dtype=np.float64)
+    seen = _seen(setting, part.laws, anyway, part, exact=True)
+    peak = _peak(setting, seen)
+    if peak.value == -math.inf:
+        return Finding(lower=0.0, upper=0.0)
+    return _told(_witness(setting, seen, peak), peak, peak.value + peak.slack)
+
+
 def network_finding(setting: AuditCase) -> Finding:
     """lower ≤ loss ≤ upper over all outputs and secrets, with the output that tells most.
 
@@ -169,7 +102,6 @@ def network_finding(setting: AuditCase) -> Finding:
 
 def _network_finding(setting: AuditCase) -> Finding:
     model = setting.model
-    assert isinstance(model, Parted)
     if setting.wide:
         raise Refused(TOO_WIDE)
     interval = getattr(model.answer_laws(setting.query, setting.secrets), "interval", None)
@@ -177,7 +109,7 @@ def _network_finding(setting: AuditCase) -> Finding:
         lower, upper = interval(setting.scale / setting.finer)
         upper = max(lower, min(upper, entry_bound(model, setting.query, setting.eta)))
         return Finding(lower=lower, upper=upper, notes=(NO_WITNESS,))
-    task = independent(model, setting.query, setting.secrets)
+    task = independent(cast(Parted, model), setting.query, setting.secrets)
     found = []
     for number, part in enumerate(task.parts):
         doing("the audit of independent parts", number, len(task.parts))
@@ -204,18 +136,18 @@ def _of_part(setting: AuditCase, task: Independent, part: SecretsPart) -> Findin
         return Finding(lower=0.0, upper=0.0)
     upper = max(peak.value + peak.slack, 0.0)
     if alone or (np.isinf(peak.output).all() and not _zero_sum(setting)):
-        return _told(_network_witness(setting, own, peak), peak, upper)
+        return _told(_witness(setting, own, peak), peak, upper)
     if affordable(task) and not _zero_sum(setting):
         whole = whole_laws(task, part)
         if float(np.ptp(whole.values)) / setting.scale <= whole.deepest:
             everything = _seen(setting, whole, _mixed(whole, part), part, exact=True)
             reached = _peak(setting, everything)
             upper = min(upper, reached.value + reached.slack)
-            return _told(_network_witness(setting, everything, reached), reached, upper)
+            return _told(_witness(setting, everything, reached), reached, upper)
     corner = _corner(setting, own)
     if corner is None:
         return Finding(lower=0.0, upper=upper, notes=(BETWEEN,))
-    return replace(_told(_network_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
+    return replace(_told(_witness(setting, own, corner), corner, upper), notes=(BETWEEN,))
 
 
 def _lost(setting: AuditCase, part: SecretsPart) -> bool:
@@ -271,7 +203,7 @@ def _corner(setting: AuditCase, seen: NoisySum) -> VectorPeak | None:
     return best
 
 
-def _network_witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
+def _witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Witness:
     low, high = seen.values.min(axis=0), seen.values.max(axis=0)
     output = np.where(np.isposinf(peak.output), high, peak.output)
     output = np.where(np.isneginf(peak.output), low, output)
@@ -293,11 +225,11 @@ def _network_witness(setting: AuditCase, seen: NoisySum, peak: VectorPeak) -> Wi
         before=(before[0], before[1]),
         after=(min(after[0], 1.0), min(after[1], 1.0)),
         log_ratio=float(told[peak.pair[0]] - told[peak.pair[1]]),
-        curve=_network_curve(setting, seen, peak) if setting.curve and seen.exact else (),
+        curve=_curve(setting, seen, peak) if setting.curve and seen.exact else (),
     )
 
 
-def _network_curve(
+def _curve(
     setting: AuditCase, seen: NoisySum, peak: VectorPeak
 ) -> tuple[tuple[float, float, float], ...]:
     """(output, log density given the first secret, given the second) at the answers."""

@@ -232,6 +232,11 @@ class BayesNet(Law):
 
         return network_answers(self, query, secrets)
 
+    def sum_parts(self, query: Any, *, alike: bool) -> Any:
+        from shoal.networks.laws import network_parts
+
+        return network_parts(self, query)
+
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.networks.lift_row import network_lift
 

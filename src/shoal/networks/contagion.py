@@ -216,6 +216,11 @@ class Contagion(Law):
 
         return crowd_answers(self, query, secrets)
 
+    def sum_parts(self, query: Any, *, alike: bool) -> Any:
+        from shoal.networks.crowds import crowd_parts
+
+        return crowd_parts(self, query, alike=alike)
+
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.networks.lift_row import crowd_lift
 

@@ -1,4 +1,4 @@
-"""The law of a count over one group of people given who is ill, without listing outcomes."""
+"""The law of a sum over one group of people given who is ill, without listing outcomes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,88 @@ from shoal.core.codec import Floats, Ints
 from shoal.core.task import LiftedModel
 from shoal.core.walk import LOST
 from shoal.networks.contagion import Contagion
-from shoal.networks.secret_laws import GivenSum
+from shoal.networks.laws import Component, GivenSum, NamedSum, SumParts, contributions
+from shoal.networks.queries import per_variable
 
 FINEST = 1074  # every double is a multiple of 2^-1074
+MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds
 
 
-class CrowdGroup:
+def crowd_parts(model: Contagion, query: NamedSum, *, alike: bool) -> SumParts:
+    """The groups of a crowd, by the way of counting that fits each.
+
+    With `alike`, groups are one when they follow one law and the same weights in the same order.
+    """
+    added = contributions(query, model.variables, model.domains)
+    own_weights = per_variable(query) is not None
+    kinds: dict[tuple[int, ...], int] = {}
+    groups: list[Component] = []
+    copies: list[int] = []
+    home: dict[int, int] = {}
+    for g, people in enumerate(model.groups):
+        own = [added[person] for person in people]
+        weights = [int(weight) for rows in own for weight in rows.ravel()] if own_weights else []
+        kind = kinds.setdefault((model.which[g], *weights) if alike else (g,), len(groups))
+        if kind == len(groups):
+            groups.append(_group(model, g, own, own_weights=own_weights))
+            copies.append(0)
+        copies[kind] += 1
+        home.update((person, kind) for person in people)
+    refuse_long([group for group in groups if isinstance(group, WeightedGroup)])
+    return SumParts(tuple(groups), tuple(copies), home)
+
+
+def _group(model: Contagion, group: int, added: list[Ints], *, own_weights: bool) -> Component:
+    if not model.exchangeable(group):
+        return TableGroup(model, group, added)
+    return WeightedGroup(model, group, added) if own_weights else CrowdGroup(model, group, added[0])
+
+
+class _GroupSum:
+    """What all groups share: a component of a sum whose secrets are the states of its people."""
+
+    def __init__(self, model: Contagion, group: int) -> None:
+        self.model = model
+        self.people = model.groups[group]
+        self.law = model.law_of(group)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a mass given one person's state is too small for a double."""
+        return any(one.lossy for one in self._states)
+
+    def deepest(self, probability: float) -> float:
+        """Conditional masses lose digits only by being small themselves, however rare the event."""
+        return DEEPEST_LINEAR
+
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        """The law of the sum given what is known of some people."""
+        raise NotImplementedError
+
+    @property
+    def _asked(self) -> tuple[int, ...]:
+        """The people whose states are secrets; of several alike one is enough."""
+        return self.people
+
+    @cached_property
+    def _states(self) -> list[GivenSum]:
+        """Given each state of each of them."""
+        return [self.given({p: np.eye(2)[state]}) for p in self._asked for state in (0, 1)]
+
+    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
+        """Laws, probabilities, owners and names of the two states of every person asked about."""
+        found = self._states
+        names = tuple(
+            f"{self.model.variables[person]} = {state}"
+            for person in self._asked
+            for state in self.model.states
+        )
+        laws = np.array([one.law for one in found])
+        prior = np.array([one.probability for one in found])
+        return laws, prior, np.repeat(np.arange(len(self._asked)), 2), names
+
+
+class CrowdGroup(_GroupSum):
     """A group in which only the number N of people ill matters: every set of N is as likely.
 
     With `added[state]` what a person in that state adds (labels), the sum is a function of N.
@@ -34,39 +110,19 @@ class CrowdGroup:
     """
 
     def __init__(self, model: Contagion, group: int, added: Ints) -> None:
-        self.model = model
-        self.people = model.groups[group]
-        self.law = model.law_of(group)
-        self._added = added
-
-    @property
-    def lossy(self) -> bool:
-        """Whether a mass given one person's state is too small for a double."""
-        return any(one.lossy for one in self._states)
-
-    def deepest(self, probability: float) -> float:
-        """Conditional masses are rounded once, however unlikely the event."""
-        return DEEPEST_LINEAR
-
-    @cached_property
-    def values(self) -> Ints:
+        super().__init__(model, group)
         ill = np.arange(len(self.people) + 1)[:, None]
-        rows = (len(self.people) - ill) * self._added[0] + ill * self._added[1]
-        order = np.lexsort(rows.T[::-1])
-        self._order = order
-        return np.asarray(rows[order], dtype=np.int64)
+        rows = (len(self.people) - ill) * added[0] + ill * added[1]
+        self._order = np.lexsort(rows.T[::-1])
+        self.values: Ints = np.asarray(rows[self._order], dtype=np.int64)
 
     @property
     def roundings(self) -> float:
         return float(len(self.law) + 8)
 
-    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """The two states of one person, who stands for all."""
-        found = self._states
-        person = self.model.variables[self.people[0]]
-        names = tuple(f"{person} = {state}" for state in self.model.states)
-        laws = np.stack([one.law for one in found])
-        return laws, np.array([one.probability for one in found]), np.zeros(2, np.int64), names
+    @property
+    def _asked(self) -> tuple[int, ...]:
+        return self.people[:1]
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
         """The law of the sum given what is known of some people.
@@ -76,50 +132,24 @@ class CrowdGroup:
         """
         well = sum(bool(row[0]) and not row[1] for row in seen.values())
         ill = sum(bool(row[1]) and not row[0] for row in seen.values())
-        if not all(row.any() for row in seen.values()):
-            return GivenSum(np.zeros(len(self.law)), 0.0)
-        return self._given(well, ill)
-
-    @cached_property
-    def _states(self) -> list[GivenSum]:
-        """Given that a person is well, and ill."""
-        return [self._given(1, 0), self._given(0, 1)]
-
-    def _given(self, well: int, ill: int) -> GivenSum:
         size = len(self.people)
+        if not all(row.any() for row in seen.values()):
+            return GivenSum(np.zeros(size + 1), 0.0)
         weight = [
             mass * math.perm(n, ill) * math.perm(size - n, well)
             for n, mass in enumerate(whole_law(self.law))
         ]
-        total = sum(weight)
-        if total == 0:
-            return GivenSum(np.zeros(size + 1), 0.0)
-        law = np.array([mass / total for mass in weight])
-        chance = total / (math.perm(size, well + ill) << FINEST)
-        possible = np.array([mass > 0 for mass in weight])
-        # an event too unlikely for a double is still possible
-        return GivenSum(
-            self._ordered(law),
-            max(chance, sys.float_info.min),
-            bool((possible & (law < LOST)).any()),
-        )
-
-    def _ordered(self, laws: Floats) -> Floats:
-        """Laws of N in the order of `values`."""
-        _ = self.values
-        return np.asarray(laws[..., self._order])
+        return _shared([weight[n] for n in self._order], math.perm(size, well + ill))
 
 
-class TableGroup:
+class TableGroup(_GroupSum):
     """A group whose joint law is written out, one axis per person.
 
     `added` is what a state adds, (states, labels), the same for all or a table for each person.
     """
 
     def __init__(self, model: Contagion, group: int, added: Ints | Sequence[Ints]) -> None:
-        self.model = model
-        self.people = model.groups[group]
-        self.law = model.law_of(group)
+        super().__init__(model, group)
         outcomes = np.indices(self.law.shape).reshape(len(self.people), -1)
         each = [added] * len(self.people) if isinstance(added, np.ndarray) else added
         rows = np.asarray(sum(own[row] for own, row in zip(each, outcomes, strict=True)))
@@ -128,29 +158,10 @@ class TableGroup:
         self._place = place.ravel()
 
     @property
-    def lossy(self) -> bool:
-        """Whether a mass given one person's state is too small for a double."""
-        return any(one.lossy for one in self._states)
-
-    def deepest(self, probability: float) -> float:
-        """Conditional masses lose digits only by being small themselves."""
-        return DEEPEST_LINEAR
-
-    @property
     def roundings(self) -> float:
         return float(self.law.size)
 
-    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """The two states of every person of the group."""
-        return each_state(self.model, self.people, self._states)
-
-    @cached_property
-    def _states(self) -> list[GivenSum]:
-        """Given each state of each person."""
-        return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
-
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given what is known of some people."""
         weight = self.law
         for person, row in seen.items():
             shape = [1] * self.law.ndim
@@ -165,31 +176,7 @@ class TableGroup:
         return GivenSum(law, total, bool(((mass > 0) & (law < LOST)).any()))
 
 
-def each_state(
-    model: Contagion, people: tuple[int, ...], found: Sequence[GivenSum]
-) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-    """What was found given each state of each person: laws, probabilities, owners and names."""
-    names = tuple(
-        f"{model.variables[person]} = {state}" for person in people for state in model.states
-    )
-    laws = np.array([one.law for one in found])
-    prior = np.array([one.probability for one in found])
-    return laws, prior, np.repeat(np.arange(len(people)), 2), names
-
-
-def whole_law(law: Floats) -> list[int]:
-    """A law in units of 2^-1074, of which every double is a whole number."""
-    ratios = (float(mass).as_integer_ratio() for mass in law)
-    return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]
-
-
-# The law of a sum over one group of people who weigh differently, given who is ill.
-
-
-MAX_TERMS = 1e8  # additions of whole numbers, some ten seconds
-
-
-class WeightedGroup:
+class WeightedGroup(_GroupSum):
     """A group of which every set of n people ill is as likely, with a weight for each person.
 
     With c(n, s) the number of sets of n people ill whose sum is s, among those that agree with
@@ -199,42 +186,23 @@ class WeightedGroup:
     """
 
     def __init__(self, model: Contagion, group: int, added: Sequence[Ints]) -> None:
-        self.model = model
-        self.people = model.groups[group]
-        self.law = model.law_of(group)
+        super().__init__(model, group)
         rows = np.array([own[:, 0] for own in added])
-        self._low = int(rows.min(axis=1).sum())
         digits = rows - rows.min(axis=1, keepdims=True)
-        self._unit = int(np.gcd.reduce(digits.ravel())) or 1
-        self._digits: list[list[int]] = (digits // self._unit).tolist()
-        self._width = int(digits.max(axis=1).sum()) // self._unit + 1
-
-    @cached_property
-    def values(self) -> Ints:
-        return (self._low + self._unit * np.arange(self._width, dtype=np.int64))[:, None]
+        unit = int(np.gcd.reduce(digits.ravel())) or 1
+        self._digits: list[list[int]] = (digits // unit).tolist()
+        self._width = int(digits.max(axis=1).sum()) // unit + 1
+        low = int(rows.min(axis=1).sum())
+        self.values: Ints = (low + unit * np.arange(self._width, dtype=np.int64))[:, None]
 
     @property
     def roundings(self) -> float:
         return 2.0
 
-    @property
-    def lossy(self) -> bool:
-        """Whether a mass given one person's state is too small for a double."""
-        return any(one.lossy for one in self._states)
-
-    def deepest(self, probability: float) -> float:
-        """Conditional masses are rounded once, however unlikely the event."""
-        return DEEPEST_LINEAR
-
-    def each_entry(self) -> tuple[Floats, Floats, Ints, tuple[str, ...]]:
-        """The two states of every person of the group."""
-        return each_state(self.model, self.people, self._states)
-
     @cached_property
     def _states(self) -> list[GivenSum]:
-        """Given each state of each person."""
         refuse_long([self])
-        return [self.given({p: np.eye(2)[state]}) for p in self.people for state in (0, 1)]
+        return super()._states
 
     @property
     def terms(self) -> float:
@@ -243,19 +211,11 @@ class WeightedGroup:
         return 2.0 * size * size * (size + 1) * self._width
 
     def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        """The law of the sum given what is known of some people."""
         size = len(self.people)
         sets = math.lcm(*(math.comb(size, n) for n in range(size + 1)))
         each = [mass * (sets // math.comb(size, n)) for n, mass in enumerate(whole_law(self.law))]
-        weight = [int(mass) for mass in np.array(each, dtype=object) @ self._counts(seen)]
-        total = sum(weight)
-        if total == 0:
-            return GivenSum(np.zeros(self._width), 0.0)
-        law = np.array([mass / total for mass in weight])
-        lost = (np.array([mass > 0 for mass in weight]) & (law < LOST)).any()
-        # an event too unlikely for a double is still possible
-        chance = max(total / (sets << FINEST), sys.float_info.min)
-        return GivenSum(law, chance, bool(lost))
+        weight = np.array(each, dtype=object) @ self._counts(seen)
+        return _shared([int(mass) for mass in weight], sets)
 
     def _counts(self, seen: Mapping[int, Floats]) -> npt.NDArray[np.object_]:
         """c(n, s): how many sets of n people ill have each sum, (people + 1, sums)."""
@@ -281,6 +241,26 @@ def refuse_long(groups: Sequence[WeightedGroup]) -> None:
             f"the laws of sums over people with weights of their own take {terms:.1g} steps; use "
             "lift or group, or coarser weights"
         )
+
+
+def whole_law(law: Floats) -> list[int]:
+    """A law in units of 2^-1074, of which every double is a whole number."""
+    ratios = (float(mass).as_integer_ratio() for mass in law)
+    return [top * ((1 << FINEST) // bottom) for top, bottom in ratios]
+
+
+def _shared(weight: list[int], unit: int) -> GivenSum:
+    """The law whose masses are as these whole numbers, each rounded once.
+
+    What was given has their sum over unit·2^1074 as its probability; too unlikely for a double, it
+    is still possible.
+    """
+    total = sum(weight)
+    if total == 0:
+        return GivenSum(np.zeros(len(weight)), 0.0)
+    law = np.array([mass / total for mass in weight])
+    lost = (np.array([mass > 0 for mass in weight]) & (law < LOST)).any()
+    return GivenSum(law, max(total / (unit << FINEST), sys.float_info.min), bool(lost))
 
 
 # The lift on contagion: what an entry-level DP release tells about one person of a group.

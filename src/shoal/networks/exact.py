@@ -25,7 +25,7 @@ from shoal.additive.mixture import (
     vector_loss,
     worst_of,
 )
-from shoal.additive.queries import SUMS_ONLY, LinearQuery, linear, too_far
+from shoal.additive.queries import SUMS_ONLY, linear, too_far
 from shoal.chains.exact.sums import DEEPEST_TABLE
 from shoal.core.codec import Floats, Ints
 from shoal.core.errors import InputError
@@ -33,9 +33,17 @@ from shoal.core.task import AnswerLaws, Query, ScaleFound, Secrets, each_entry
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.contagion import Contagion
 from shoal.networks.large import LargeSums
-from shoal.networks.laws import Independent, Parted, SecretsPart, convolves, independent
-from shoal.networks.queries import VariableSum, per_variable
-from shoal.networks.secret_laws import SecretLaws, table_laws
+from shoal.networks.laws import (
+    Independent,
+    NamedSum,
+    Parted,
+    SecretLaws,
+    SecretsPart,
+    convolves,
+    independent,
+    table_laws,
+)
+from shoal.networks.queries import per_variable
 from shoal.networks.table import JointTable
 
 CLOSE = 1e-9  # relative gap at which the bound from the ends counts as reached
@@ -175,7 +183,7 @@ LARGEST_REACH = 10_000_000  # steps one variable may move a sum that is followed
 LARGEST_VALUE = 2**53  # steps of a sum whose values are listed one by one, as doubles
 
 
-def named_sum(query: Query, most: int) -> LinearQuery | VariableSum | str:
+def named_sum(query: Query, most: int) -> NamedSum | str:
     """`query` where it is a sum that moves by at most `most` steps; else why it is none."""
     asked = linear(query) or per_variable(query)
     if asked is None:
@@ -188,7 +196,7 @@ def named_sum(query: Query, most: int) -> LinearQuery | VariableSum | str:
 class TableLaws:
     """The laws of a sum under a joint law that is written out."""
 
-    def __init__(self, table: JointTable, query: LinearQuery | VariableSum, secrets: Secrets):
+    def __init__(self, table: JointTable, query: NamedSum, secrets: Secrets):
         self._table, self._query, self._secrets = table, query, secrets
 
     @cached_property
@@ -234,7 +242,7 @@ class PartedLaws:
     def __init__(
         self,
         model: Parted,
-        query: LinearQuery | VariableSum,
+        query: NamedSum,
         secrets: Secrets,
         written: Callable[[], JointTable | None] = lambda: None,
     ) -> None:
@@ -304,11 +312,11 @@ def network_answers(net: BayesNet, query: Query, secrets: Secrets) -> AnswerLaws
 
 
 @lru_cache(maxsize=16)
-def _convolves(net: BayesNet, query: LinearQuery | VariableSum) -> bool:
+def _convolves(net: BayesNet, query: NamedSum) -> bool:
     return len(query.labels) > 1 or convolves(net, query)
 
 
-def one_by_one(net: BayesNet, query: LinearQuery | VariableSum, secrets: Secrets) -> bool:
+def one_by_one(net: BayesNet, query: NamedSum, secrets: Secrets) -> bool:
     """Whether laws are followed by convolution; else all at once, for entries and one number."""
     return not each_entry(secrets) or _convolves(net, query)
 

@@ -27,6 +27,7 @@ from shoal.core.task import ScaleFound
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Elimination, elimination
 from shoal.networks.graph import ancestors, children_of
+from shoal.networks.laws import contributions
 from shoal.networks.marginals import (
     SummingOrder,
     better_order,
@@ -36,7 +37,6 @@ from shoal.networks.marginals import (
     roundings,
 )
 from shoal.networks.queries import VariableSum
-from shoal.networks.secret_laws import contributions
 
 MAX_WORK = 1e10  # cells of all tables times frequencies, of all runs: a minute or two
 MAX_CELLS = 3e7  # of all tables of one run: some hundred megabytes

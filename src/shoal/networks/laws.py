@@ -1,9 +1,9 @@
-"""The law of a sum given each secret, part by part, for models made of independent parts.
+"""The law of a sum given each secret: of a law that is written out, or part by part.
 
 The variables of a Bayesian network fall into connected components, the people of a contagion
 model into groups: components are independent of each other, so a sum over all variables is a sum
 of independent sums. A secret about one component is then compared on that component alone, and
-the rest is convolved only where it can make the answer smaller (network_exact).
+the rest is convolved only where it can make the answer smaller (`exact`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ import math
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
-from typing import Any, Protocol, cast
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from shoal.additive.mixture import DEEPEST_LINEAR, TooLarge
 from shoal.additive.queries import LinearQuery
-from shoal.core.codec import Floats, Ints
+from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import InputError
 from shoal.core.progress import doing
-from shoal.core.task import Model, Secrets, each_entry
+from shoal.core.task import Secrets, each_entry
 from shoal.core.walk import LEAST, LOST, Wide
 from shoal.networks.bayesnet import BayesNet
-from shoal.networks.contagion import Contagion
-from shoal.networks.crowds import CrowdGroup, TableGroup, WeightedGroup, refuse_long
 from shoal.networks.elimination import (
     Factor,
     elimination,
@@ -34,13 +32,151 @@ from shoal.networks.elimination import (
     weighted_joint,
     wide_weighted_joint,
 )
-from shoal.networks.pairs import SecretPairs
+from shoal.networks.pairs import named_pairs
 from shoal.networks.queries import VariableSum, per_variable
-from shoal.networks.secret_laws import GivenSum, SecretLaws, contributions, rarest
-from shoal.records.field import FieldFactors, PairwiseField
+from shoal.networks.table import JointTable
 
-Parted = BayesNet | Contagion | PairwiseField  # models made of independent parts
 MAX_MERGED = 20_000_000  # pairs of values when the sums of several components are added
+NamedSum = LinearQuery | VariableSum  # sums over variables, with weights for all alike or for each
+
+
+@dataclass(frozen=True, slots=True)
+class SecretLaws:
+    """laws[s, j] = P(F = values[j] | secret s), and the secrets to keep indistinguishable.
+
+    `values` are the distinct answers as rows of integer multiples of the query's lattice, in
+    increasing order; `pairs` is a symmetric boolean table over the secrets; `names` says what each
+    secret is. Secrets of probability 0 are left out: nothing can be learned about them.
+    `roundings` bounds the relative error of each law in units of 2^-53, and `lossy` says that
+    masses may have been lost to underflow: so small ones that they decide nothing while all
+    answers lie at most `deepest` scales apart.
+    """
+
+    values: Ints
+    laws: Floats
+    pairs: Bools
+    names: tuple[str, ...]
+    roundings: float = 0.0
+    lossy: bool = False
+    deepest: float = DEEPEST_LINEAR
+
+    def on_grid(self) -> Floats:
+        """laws[s, j1, j2, …] over the box of all answers, one axis per coordinate."""
+        shape = tuple(int(extent) + 1 for extent in np.ptp(self.values, axis=0))
+        grid = np.zeros((len(self.laws), *shape))
+        places = tuple((self.values - self.values.min(axis=0)).T)
+        grid[(slice(None), *places)] = self.laws
+        return grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SecretsPart:
+    """Some secrets: the law of a sum given each, and how likely each is.
+
+    `spans` lists the components the sum runs over, where there are several.
+    """
+
+    laws: SecretLaws
+    prior: Floats
+    spans: tuple[int, ...]
+
+
+class GivenSum(NamedTuple):
+    """The law of a sum on values known from elsewhere, and the probability of what was given.
+
+    `lossy` says that masses below 1e-290 may have been lost to underflow.
+    """
+
+    law: Floats
+    probability: float
+    lossy: bool = False
+
+
+def contributions(
+    query: NamedSum, variables: tuple[str, ...], domains: tuple[tuple[str, ...], ...]
+) -> list[Ints]:
+    """What each value of each variable adds to the answer, (values, labels), in lattice steps."""
+    rows = query.multiples()
+    named = per_variable(query)
+    if named is not None:
+        if (named.variables, named.domains) != (variables, domains):
+            raise InputError("the query is about other variables or values than the model")
+        return [np.array(row, dtype=np.int64)[:, None] for row in rows]
+    if any(domain != query.states for domain in domains):
+        raise InputError(
+            "a linear query needs every variable to have the query's states "
+            f"{list(query.states)}; use variable_sum for variables that differ"
+        )
+    shared = np.array(rows, dtype=np.int64)
+    return [shared] * len(variables)
+
+
+def table_laws(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretLaws:
+    """Every conditional law of `query` that `secrets` compare, by summing over all outcomes."""
+    return table_part(table, query, secrets).laws
+
+
+def table_part(table: JointTable, query: NamedSum, secrets: Secrets) -> SecretsPart:
+    """The same with how likely each secret is."""
+    values, place = table_answers(table, query)
+    masks, groups, names = _secrets(table, secrets)
+    weight = np.where(masks, table.probability.ravel(), 0.0)
+    totals = weight.sum(axis=1)
+    possible = np.flatnonzero(totals > 0)
+    laws = np.zeros((len(possible), len(values)))
+    lossy = False
+    for row, s in enumerate(possible):
+        mass = np.bincount(place, weight[s], minlength=len(values))
+        laws[row] = mass / totals[s]
+        lossy |= bool(((mass > 0) & (laws[row] < LOST)).any())
+    pairs, told = groups[np.ix_(possible, possible)], tuple(names[s] for s in possible)
+    return SecretsPart(SecretLaws(values, laws, pairs, told, lossy=lossy), totals[possible], ())
+
+
+def rarest(masses: Floats) -> float:
+    """The least of some probabilities that is not 0; 1 when all are."""
+    return float(masses[masses > 0].min(initial=1.0))
+
+
+def table_answers(table: JointTable, query: NamedSum) -> tuple[Ints, Ints]:
+    """The distinct answers, and which of them each outcome gives."""
+    added = contributions(query, table.variables, table.domains)
+    labels = added[0].shape[1]
+    count = len(table.variables)
+    total = np.zeros((*table.probability.shape, labels), dtype=np.int64)
+    for axis, weights in enumerate(added):
+        shape = [1] * (count + 1)
+        shape[axis], shape[-1] = weights.shape
+        total += weights.reshape(shape)
+    values, place = np.unique(total.reshape(-1, labels), axis=0, return_inverse=True)
+    return values, place.ravel()
+
+
+def _secrets(table: JointTable, secrets: Secrets) -> tuple[Bools, Bools, list[str]]:
+    """Each secret as a mask over outcomes, which of them are compared, and their names."""
+    if each_entry(secrets):
+        facts = [
+            (axis, f"{name} = {value}", {name: value})
+            for axis, name in enumerate(table.variables)
+            for value in table.domains[axis]
+        ]
+        owner = np.array([axis for axis, _, _ in facts])
+        groups = (owner[:, None] == owner[None, :]) & ~np.eye(len(facts), dtype=bool)
+        masks = np.stack([table.event(where).ravel() for _, _, where in facts])
+        return masks, groups, [name for _, name, _ in facts]
+    named = named_pairs(secrets)
+    if named is not None:
+        events = list(dict.fromkeys(event for pair in named.pairs for event in pair))
+        groups = np.zeros((len(events), len(events)), dtype=bool)
+        for a, b in named.pairs:
+            i, j = events.index(a), events.index(b)
+            groups[i, j] = groups[j, i] = True
+        masks = np.stack([event.holds(table).ravel() for event in events])
+        return masks, groups, [event.name for event in events]
+    raise InputError(f"a table has no secrets of the kind {type(secrets).__name__}")
+
+
+# The same for models made of independent parts.
 
 
 class Component(Protocol):
@@ -74,16 +210,24 @@ class Component(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SecretsPart:
-    """The secrets about some components: the law of their sum given each, and how likely each is.
+class SumParts(NamedTuple):
+    """The components a sum runs over, how often each occurs, and which one a variable is in."""
 
-    `spans` lists the components the sum runs over.
-    """
+    components: tuple[Component, ...]
+    copies: tuple[int, ...]
+    home: dict[int, int]
 
-    laws: SecretLaws
-    prior: Floats
-    spans: tuple[int, ...]
+
+class Parted(Protocol):
+    """A model made of independent parts."""
+
+    def __hash__(self) -> int: ...
+    def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
+        """The components of a sum; with `alike`, those that follow one law may be one, with copies.
+
+        Variables of parts that are alike are then known by one of them.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +239,7 @@ class Independent:
     copies: tuple[int, ...]
 
 
-def independent(model: Parted, query: LinearQuery | VariableSum, secrets: Secrets) -> Independent:
+def independent(model: Parted, query: NamedSum, secrets: Secrets) -> Independent:
     """Every conditional law of `query` that `secrets` compare, by elimination and convolution.
 
     Impossible secrets are left out. Kept for the next call.
@@ -104,94 +248,28 @@ def independent(model: Parted, query: LinearQuery | VariableSum, secrets: Secret
 
 
 @lru_cache(maxsize=16)
-def _independent(model: Parted, query: LinearQuery | VariableSum, secrets: Any) -> Independent:
-    components, copies, home = _components(model, query, alike=each_entry(secrets))
-    if each_entry(secrets):
-        found = tuple(_entries(component, c) for c, component in enumerate(components))
-    elif isinstance(secrets, SecretPairs) and not isinstance(model, PairwiseField):
-        found = tuple(
-            part
-            for a, b in secrets.pairs
-            if (
-                part := _pair(
-                    [model.evidence(event.mapping()) for event in (a, b)],
-                    (a.name, b.name),
-                    components,
-                    home,
-                )
-            )
-        )
-    else:
+def _independent(model: Any, query: NamedSum, secrets: Any) -> Independent:
+    named = named_pairs(secrets)
+    if named is None and not each_entry(secrets):
         raise InputError(f"a network has no secrets of the kind {type(secrets).__name__}")
+    components, copies, home = model.sum_parts(query, alike=named is None)
+    found: list[SecretsPart | None]
+    if named is None:
+        found = [_entries(component, c) for c, component in enumerate(components)]
+    else:
+        found = [
+            _pair(
+                [model.evidence(event.mapping()) for event in pair],
+                (pair[0].name, pair[1].name),
+                components,
+                home,
+            )
+            for pair in named.pairs
+        ]
     return Independent(tuple(part for part in found if part is not None), components, copies)
 
 
-def _components(
-    model: Model, query: LinearQuery | VariableSum, *, alike: bool
-) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
-    """The components, how often each occurs, and which one every variable belongs to.
-
-    With `alike`, groups of people that follow the same law are one component with copies.
-    """
-    if isinstance(model, BayesNet):
-        added = contributions(query, model.variables, model.domains)
-        nets = tuple(NetworkComponent(model, part, added) for part in model.parts)
-        home = {v: c for c, part in enumerate(model.parts) for v in part}
-        return nets, (1,) * len(nets), home
-    if isinstance(model, PairwiseField):
-        whole = FieldFactors(model)
-        added = contributions(query, whole.variables, whole.domains)
-        fields = tuple(FieldComponent(whole, part, added) for part in whole.parts)
-        return fields, (1,) * len(fields), {v: c for c, p in enumerate(whole.parts) for v in p}
-    assert isinstance(model, Contagion)
-    named = per_variable(query)
-    if named is not None:
-        return _weighted(model, named, alike=alike)
-    added = contributions(query, model.variables[:1], model.domains[:1])
-    kinds: dict[int, int] = {}
-    groups: list[Component] = []
-    copies: list[int] = []
-    home = {}
-    for g, group in enumerate(model.groups):
-        law = model.which[g] if alike else g
-        if law not in kinds:
-            kinds[law] = len(groups)
-            kind = CrowdGroup if model.exchangeable(g) else TableGroup
-            groups.append(kind(model, g, added[0]))
-            copies.append(0)
-        copies[kinds[law]] += 1
-        home.update((person, kinds[law]) for person in group)
-    return tuple(groups), tuple(copies), home
-
-
-def _weighted(
-    model: Contagion, query: VariableSum, *, alike: bool
-) -> tuple[tuple[Component, ...], tuple[int, ...], dict[int, int]]:
-    """The same for a crowd whose people have weights of their own.
-
-    Groups are alike when they follow one law and the same weights in the same order.
-    """
-    added = contributions(query, model.variables, model.domains)
-    kinds: dict[tuple[int, ...], int] = {}
-    groups: list[Component] = []
-    copies: list[int] = []
-    home: dict[int, int] = {}
-    for g, people in enumerate(model.groups):
-        own = [added[person] for person in people]
-        weights = tuple(int(weight) for rows in own for weight in rows.ravel())
-        key = (model.which[g], *weights) if alike else (g,)
-        if key not in kinds:
-            kinds[key] = len(groups)
-            kind = WeightedGroup if model.exchangeable(g) else TableGroup
-            groups.append(kind(model, g, own))
-            copies.append(0)
-        copies[kinds[key]] += 1
-        home.update((person, kinds[key]) for person in people)
-    refuse_long([group for group in groups if isinstance(group, WeightedGroup)])
-    return tuple(groups), tuple(copies), home
-
-
-def _entries(component: Component, number: int) -> SecretsPart | None:
+def _entries(component: Component, number: int) -> SecretsPart:
     laws, prior, owner, names = component.each_entry()
     possible = np.flatnonzero(prior > 0)
     pairs = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
@@ -270,7 +348,8 @@ def added(values: Ints, law: Floats, others: Ints, other: Floats) -> tuple[Ints,
     return support, mass.astype(np.float64)
 
 
-# The law of a sum over the variables of a Bayesian network, by elimination with weights.
+# The law of a sum over variables whose joint law is a product of tables, by elimination with
+# weights.
 
 
 MAX_WIDTH = 2**20  # values a coded sum may have
@@ -312,7 +391,7 @@ class NetworkComponent:
         self.asked = self.nodes  # the variables that are secrets; of several alike one is enough
         self._low = sum(contributions[v].min(axis=0) for v in self.nodes)
         digits = {v: contributions[v] - contributions[v].min(axis=0) for v in self.nodes}
-        self._unit = _common(digits.values())
+        self._unit = math.gcd(*(int(n) for rows in digits.values() for n in rows.ravel())) or 1
         extent = sum(rows.max(axis=0) for rows in digits.values()) // self._unit
         self._shape = tuple(int(top) + 1 for top in extent)
         self.width = math.prod(self._shape)
@@ -457,29 +536,19 @@ class NetworkComponent:
         )
 
 
-class FieldComponent(NetworkComponent):
-    """The same for a component of a field that no network holds: in wide numbers throughout.
-
-    Weights are not normalised, so that an event is as likely as its share of all of them.
-    """
-
-    def __init__(
-        self, net: FieldFactors, nodes: Sequence[int], contributions: Sequence[Ints]
-    ) -> None:
-        super().__init__(net, nodes, contributions)
-        self.asked = tuple({net.alike[v]: v for v in reversed(self.nodes)}.values())[::-1]
-
-    def deepest(self, probability: float) -> float:
-        return DEEPEST_LINEAR
-
-    def _laws(self) -> tuple[Floats, Floats]:
-        return self._followed()
-
-    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
-        return self._followed_given(seen)
+def network_parts(net: BayesNet, query: NamedSum) -> SumParts:
+    """The connected components of a network."""
+    added = contributions(query, net.variables, net.domains)
+    return parts_of([NetworkComponent(net, part, added) for part in net.parts])
 
 
-def convolves(net: BayesNet, query: LinearQuery | VariableSum) -> bool:
+def parts_of(components: Sequence[NetworkComponent]) -> SumParts:
+    """Components that occur once each."""
+    home = {v: c for c, component in enumerate(components) for v in component.nodes}
+    return SumParts(tuple(components), (1,) * len(components), home)
+
+
+def convolves(net: BayesNet, query: NamedSum) -> bool:
     """Whether the laws of a sum given every value of every variable are found by convolution."""
     added = contributions(query, net.variables, net.domains)
     try:
@@ -493,9 +562,3 @@ def _spread(table: Floats, codes: Ints) -> Floats:
     for value, code in enumerate(codes.tolist()):
         out[..., value, code] = table[..., value]
     return out
-
-
-def _common(rows: object) -> int:
-    """The greatest common divisor of all differences, 1 when nothing differs."""
-    numbers = [int(n) for several in rows for n in several.ravel()]  # type: ignore[attr-defined]
-    return reduce(math.gcd, numbers, 0) or 1

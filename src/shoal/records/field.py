@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from shoal.additive.mixture import DEEPEST_LINEAR
 from shoal.chains.model import numbers
 from shoal.core.codec import Floats, Ints, locked
 from shoal.core.errors import InputError
@@ -20,6 +21,14 @@ from shoal.core.task import AnswerLaws, EntryLift, Influences, Law, Model, Query
 from shoal.core.walk import LEAST, TooUnlikely, Wide, held, product
 from shoal.networks.bayesnet import BayesNet
 from shoal.networks.elimination import Factor, good_order
+from shoal.networks.laws import (
+    GivenSum,
+    NamedSum,
+    NetworkComponent,
+    SumParts,
+    contributions,
+    parts_of,
+)
 from shoal.networks.queries import per_variable
 from shoal.networks.table import MAX_OUTCOMES, JointTable, table_of
 from shoal.records.sources import FriendModel
@@ -168,6 +177,12 @@ class PairwiseField(Law):
                 f"Markov chain or table, not for {self.describe()}; use lift"
             )
         return PartedLaws(self, asked, secrets)
+
+    def sum_parts(self, query: NamedSum, *, alike: bool) -> SumParts:
+        """The components, in wide numbers."""
+        whole = FieldFactors(self)
+        added = contributions(query, whole.variables, whole.domains)
+        return parts_of([FieldComponent(whole, part, added) for part in whole.parts])
 
     def lift(self, query: Query | None) -> EntryLift:
         from shoal.records.proved import FieldLift
@@ -454,6 +469,28 @@ class FieldFactors:
         inside = set(chosen)
         ties = [Factor(pair, table) for pair, table in self.ties.items() if inside.issuperset(pair)]
         return [*(Factor((v,), self.own(v)) for v in chosen), *ties]
+
+
+class FieldComponent(NetworkComponent):
+    """A component of a field that no network holds: sums over it in wide numbers throughout.
+
+    Weights are not normalised, so that an event is as likely as its share of all of them.
+    """
+
+    def __init__(
+        self, net: FieldFactors, nodes: Sequence[int], contributions: Sequence[Ints]
+    ) -> None:
+        super().__init__(net, nodes, contributions)
+        self.asked = tuple({net.alike[v]: v for v in reversed(self.nodes)}.values())[::-1]
+
+    def deepest(self, probability: float) -> float:
+        return DEEPEST_LINEAR
+
+    def _laws(self) -> tuple[Floats, Floats]:
+        return self._followed()
+
+    def given(self, seen: Mapping[int, Floats]) -> GivenSum:
+        return self._followed_given(seen)
 
 
 def _neighbours(model: PairwiseField) -> list[dict[int, Wide]]:

@@ -10,10 +10,11 @@ import polars as pl
 from hypothesis import given, strategies as st
 
 from shoal.core.errors import DataError
+from shoal.data.rows import coded
 from shoal.data.table import from_table
 from shoal.jobs.census import TWICE, take_census
 from shoal.jobs.inputs import Layout
-from shoal.jobs.tidy import NO_STATE, UNKNOWN, coded, shard_of, state_codes, tidy
+from shoal.jobs.tidy import NO_STATE, UNKNOWN, shard_of, state_codes, tidy
 
 STATES = ("a", "b", "c")
 ROWS = st.lists(

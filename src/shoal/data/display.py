@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from fractions import Fraction
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -97,17 +98,13 @@ def _cell(item: Any) -> str:
 
 
 def _release_rows(release: Release) -> TableRows:
-    bound = None if release.error is None else release.error.bound
-    return [
-        {
-            "label": label,
-            "value": value,
-            "low": None if bound is None else value - bound,
-            "high": None if bound is None else value + bound,
-            "unit": release.answer.unit,
-        }
-        for label, value in release.as_dict().items()
-    ]
+    off = None if release.error is None else release.error.bound
+    rows: TableRows = []
+    for label, value in release.as_dict().items():
+        low, high = (None, None) if off is None else (value - off, value + off)
+        own = {"label": label, "value": value, "low": low, "high": high}
+        rows.append({**own, "unit": release.answer.unit})
+    return rows
 
 
 def _releases_rows(releases: Releases) -> TableRows:
@@ -117,16 +114,16 @@ def _releases_rows(releases: Releases) -> TableRows:
 def _choice_rows(choice: Choice) -> TableRows:
     found: TableRows = []
     for name, row in choice.alternatives.items():
-        error = row.error() if isinstance(row, Plan) else None
+        plan = row if isinstance(row, Plan) else None
         found.append(
             {
                 "mechanism": name,
                 "chosen": name == choice.plan.mechanism,
-                "scale": row.scale if isinstance(row, Plan) else None,
-                "error": None if error is None else error.expected,
-                "cost": row.cost if isinstance(row, Plan) else None,
-                "promise": standing(row) if isinstance(row, Plan) else None,
-                "proved": row.guarantee.proved if isinstance(row, Plan) else None,
+                "scale": plan and plan.scale,
+                "error": plan and getattr(plan.error(), "expected", None),
+                "cost": plan and plan.cost,
+                "promise": plan and standing(plan),
+                "proved": plan and plan.guarantee.proved,
                 "refused": row if isinstance(row, str) else None,
             }
         )
@@ -139,16 +136,8 @@ def _plan_rows(plan: Plan) -> TableRows:
 
 
 def _audit_rows(audit: Audit) -> TableRows:
-    return [
-        {
-            "mechanism": audit.mechanism,
-            "promised": audit.promised,
-            "lower": audit.lower,
-            "upper": audit.upper,
-            "entry_level": audit.entry_level,
-            "holds": audit.holds,
-        }
-    ]
+    names = ("mechanism", "promised", "lower", "upper", "entry_level", "holds")
+    return [{name: getattr(audit, name) for name in names}]
 
 
 def _leakage_rows(found: Leakage) -> TableRows:
@@ -157,19 +146,14 @@ def _leakage_rows(found: Leakage) -> TableRows:
 
 def _ledger_rows(ledger: Any) -> TableRows:
     """One row a charge, oldest first."""
-    from fractions import Fraction
-
-    rows = []
+    rows: TableRows = []
+    names = ("at", "subject", "period", "part", "requester")
     for seq, entry in enumerate(ledger.charges(), 1):
         promise = ledger.plan(entry.plan).guarantee
         rows.append(
             {
                 "seq": seq,
-                "at": entry.at,
-                "subject": entry.subject,
-                "period": entry.period,
-                "part": entry.part,
-                "requester": entry.requester,
+                **{name: getattr(entry, name) for name in names},
                 "notion": promise.notion,
                 "amount": float(promise.amount),
                 "eta": None if entry.eta is None else float(Fraction(entry.eta)),
@@ -191,22 +175,19 @@ def _stream_rows(stream: Stream) -> TableRows:
 
 
 def _budget_rows(found: Budget) -> TableRows:
-    rows = []
-    for pace in found.paces:
-        error = pace.error
-        rows.append(
-            {
-                "every": pace.every,
-                "releases": pace.releases,
-                "entries": pace.entries,
-                "eta_each": float(pace.eta),
-                "epsilon_all": pace.epsilon,
-                "error": None if error is None else error.expected,
-                "bound": None if error is None else error.bound,
-                "unit": pace.plan.task.query.unit,
-            }
-        )
-    return rows
+    return [
+        {
+            "every": pace.every,
+            "releases": pace.releases,
+            "entries": pace.entries,
+            "eta_each": float(pace.eta),
+            "epsilon_all": pace.epsilon,
+            "error": getattr(pace.error, "expected", None),
+            "bound": getattr(pace.error, "bound", None),
+            "unit": pace.plan.task.query.unit,
+        }
+        for pace in found.paces
+    ]
 
 
 # The charts.
@@ -258,10 +239,8 @@ def _releases_chart(releases: Releases, ax: Any) -> None:
         at = [number + place * width for number in range(len(names))]
         heights = [one.values[place] for one in releases.values()]
         bounds = [0.0 if one.error is None else one.error.bound for one in releases.values()]
-        colour = CHOSEN if len(labels) == 1 else None
-        bars = {"width": width, "label": label, "yerr": bounds, "ecolor": "#999999"}
-        bars["color"] = colour
-        ax.bar(at, heights, **bars, error_kw={"elinewidth": 0.8})
+        bars = {"width": width, "label": label, "color": CHOSEN if len(labels) == 1 else None}
+        ax.bar(at, heights, **bars, yerr=bounds, ecolor="#999999", error_kw={"elinewidth": 0.8})
     ax.axhline(0, color="black", linewidth=0.6)
     _name_places(ax, names, 0.4 - width / 2)
     ax.set_ylabel(first.answer.unit)
@@ -326,10 +305,6 @@ def _leakage_chart(found: Leakage, ax: Any) -> None:
     ax.barh(["claimed", "true"], [float(found.eta), top], color=[OTHER, ALARM])
     ax.invert_yaxis()
     ax.set_xlabel("loss (log-odds)")
-
-
-def _ledger_chart(ledger: Any, ax: Any) -> None:
-    draw_spending(ledger.charges(), ax)
 
 
 def draw_spending(charges: Sequence[Any], ax: Any) -> None:
@@ -430,7 +405,12 @@ LOOKS = {
         lambda found: "What an ordinary private release really leaks",
         Leakage.describe,
     ),
-    "SqlLedger": Looks(_ledger_rows, _ledger_chart, lambda ledger: "Ledger", _ledger_foot),
+    "SqlLedger": Looks(
+        _ledger_rows,
+        lambda ledger, ax: draw_spending(ledger.charges(), ax),
+        lambda ledger: "Ledger",
+        _ledger_foot,
+    ),
     "Stream": Looks(
         _stream_rows,
         _stream_chart,

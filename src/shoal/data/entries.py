@@ -15,7 +15,15 @@ from shoal.additive.queries import ExternalQuery, LinearQuery
 from shoal.core.charge import PartOf
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
-from shoal.core.records import Sequences, label, labels, missing, sequences, shown_names
+from shoal.core.records import (
+    Sequences,
+    chains,
+    label,
+    labels,
+    missing,
+    sequences,
+    shown_names,
+)
 from shoal.core.task import Task
 from shoal.data.frames import is_frame, library_of, parquet_whole, to_polars, unused_levels
 from shoal.data.read import SUFFIXES, load_columns, matching, raw_tables, read, reason_of
@@ -122,8 +130,8 @@ def grouped(
 def split_by(dataset: Dataset, labelled: Dataset, group: str) -> dict[str, Sequences]:
     """The series of each value that `labelled` holds for them; each must have one."""
     members: dict[str, list[str]] = {}
-    for name, chains in zip(labelled.names, labelled.chains, strict=True):
-        values = sorted({labelled.states[int(i)] for chain in chains for i in set(chain.tolist())})
+    for name, own in zip(labelled.names, labelled.chains, strict=True):
+        values = sorted({labelled.states[int(i)] for chain in own for i in set(chain.tolist())})
         if len(values) != 1:
             raise DataError(
                 f"series {name!r} has the values {', '.join(map(repr, values))} in column "
@@ -167,7 +175,7 @@ def _of_states(query: Any) -> bool:
 def _rows(query: Any, data: Any, columns: dict[str, Any]) -> Any:
     """Columns of numbers, or the table itself for queries that name what they read."""
     if hasattr(query, "variables"):
-        table = to_polars(data) if is_frame(data) else _table(data)
+        table = as_table(data)
         return {name: table[name].to_list() for name in table.columns}
     more = [name for name in columns if name != "state"]
     if more:
@@ -196,9 +204,14 @@ def is_path(data: Any) -> bool:
     )
 
 
+def as_table(data: Any) -> pl.DataFrame:
+    """A table of any library, or the columns of a file."""
+    return to_polars(data) if is_frame(data) else read_table(data)
+
+
 def column_arrays(data: Any, state: str | Sequence[str] | None) -> Any:
     """Columns of a table or a file as numbers: a list for one, rows for several."""
-    table = to_polars(data) if is_frame(data) else _table(data)
+    table = as_table(data)
     names = _named(table, state)
     if isinstance(state, str) or (state is None and len(names) == 1):
         return table[names[0]].to_numpy()
@@ -212,14 +225,12 @@ def values_and_ties(
 
     With `series` the two columns of `edges` are names, each of which `values` must hold once.
     """
-    if not is_source(values):
-        if series is not None or state is not None:
-            raise InputError("series and state name columns; give the values as a table or a file")
-        return values, _ends(edges).to_numpy() if is_source(edges) else edges
-    table = to_polars(values) if is_frame(values) else _table(values)
+    if not is_source(values) and (series is not None or state is not None):
+        raise InputError("series and state name columns; give the values as a table or a file")
     if series is None:
-        found = column_arrays(values, state)
+        found = column_arrays(values, state) if is_source(values) else values
         return found, _ends(edges).to_numpy() if is_source(edges) else edges
+    table = as_table(values)
     names = [label(name) for name in check_named(table, series).to_list()]
     place = {name: at for at, name in enumerate(names)}
     if len(place) < len(names):
@@ -244,7 +255,7 @@ def check_named(table: pl.DataFrame, column: str) -> pl.Series:
 
 
 def _ends(edges: Any) -> pl.DataFrame:
-    table = to_polars(edges) if is_frame(edges) else _table(edges)
+    table = as_table(edges)
     if table.width < 2:
         raise DataError("the ties need two columns, one for each end")
     return table.select(table.columns[:2])
@@ -254,7 +265,7 @@ def likelihoods(
     data: Any, states: Sequence[str], series: str | None, time: str | None
 ) -> list[Any]:
     """Rows of numbers of each series: a column for every state; see `baum_welch`."""
-    table = to_polars(data) if is_frame(data) else _table(data)
+    table = as_table(data)
     if time is not None:
         check_named(table, time)
         table = table.sort(time, maintain_order=True)
@@ -289,7 +300,7 @@ def _dataset(data: Any, states: Sequence[Any] | None, columns: dict[str, Any]) -
 def _chains(data: Any) -> list[list[Any]]:
     """Plain lists as one or several chains, told apart as `sequences` does."""
     refuse_levels(_unused(data), "the data")
-    found = {str(item) for item in _flat(data)}
+    found = {label(item) for chain in chains(data) for item in chain}
     if len(found) > MOST_STATES:
         raise DataError(
             f"the data holds {len(found):,} different values, and a chain handles {MOST_STATES:,} "
@@ -305,12 +316,6 @@ def _unused(data: Any) -> tuple[str, ...]:
     if not hasattr(data, "cat") or not hasattr(data, "to_frame"):
         return ()
     return unused_levels(data.to_frame("state"), "state")
-
-
-def _flat(data: Any) -> list[Any]:
-    from shoal.core.records import chains, label
-
-    return [label(item) for chain in chains(data) for item in chain]
 
 
 def _check_keywords(columns: dict[str, Any]) -> None:
@@ -338,28 +343,15 @@ def _bins_of(data: Any, states: Sequence[str], columns: dict[str, Any]) -> Bins 
     if bins is None:
         return None
     named = Columns(**{name: value for name, value in columns.items() if name in KEYWORDS})
-    table = (
-        to_polars(data)
-        if is_frame(data)
-        else load_columns(matching(data)[0], named, sep=columns.get("sep", ","))
-    )
+    sep = columns.get("sep", ",")
+    table = to_polars(data) if is_frame(data) else load_columns(matching(data)[0], named, sep=sep)
     raw = table[named.state].drop_nulls()
     return None if set(raw.cast(str).unique()) <= set(states) else bins
 
 
-def _table(data: Any) -> pl.DataFrame:
-
-    return read_table(data)
-
-
 def _named(table: pl.DataFrame, state: str | Sequence[str] | None) -> list[str]:
     names = table.columns if state is None else [state] if isinstance(state, str) else list(state)
-    lacking = [name for name in names if name not in table.columns]
-    if lacking:
-        raise DataError(
-            f"the table has no column {lacking[0]!r}; its columns are {shown_names(table.columns)}"
-        )
-    wrong = [name for name in names if not table[name].dtype.is_numeric()]
+    wrong = [name for name in names if not check_named(table, name).dtype.is_numeric()]
     if wrong:
         raise DataError(
             f"column {wrong[0]!r} holds {table[wrong[0]].dtype} values; name columns of numbers "
@@ -392,12 +384,8 @@ def people_of(
     import polars as pl
 
     check_columns(checkins.columns, "the check-ins", Columns(state=place, series=user))
-    for name in (latitude, longitude):
-        if name not in checkins.columns:
-            raise DataError(
-                f"the check-ins have no column {name!r}; their columns are "
-                f"{shown_names(checkins.columns)}"
-            )
+    for role, name in (("latitude", latitude), ("longitude", longitude)):
+        check_columns(checkins.columns, "the check-ins", Columns(state=name), role=role)
     inside = checkins.filter(
         pl.col(latitude).is_between(city.south, city.north)
         & pl.col(longitude).is_between(city.west, city.east)

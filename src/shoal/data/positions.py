@@ -58,11 +58,7 @@ def positions(
     parts = []
     further = [(name, own) for own, name in others]
     for frame, source, own in raw_tables(data, told, *further, sep=sep, role=role):
-        owners = [pl.col(name).cast(pl.String) for name in told.series_in(frame.columns)]
-        columns: dict[str, Any] = {
-            "user": pl.concat_str(owners, separator="/") if owners else pl.lit(own)
-        }
-        columns |= _timed_columns(frame, told, source)
+        columns = {"user": _person(frame, told, own), **_timed_columns(frame, told, source)}
         if state is not None:
             columns["state"] = pl.col(state).cast(pl.String)
         else:
@@ -75,6 +71,14 @@ def positions(
     if kept.height == 0:
         raise DataError(f"{str(data)[:80]!r} holds no rows; at least one position is needed")
     return kept
+
+
+def _person(frame: pl.DataFrame, told: Columns, own: str) -> Any:
+    """Whose each row is: what the columns of series say, or `own`."""
+    import polars as pl
+
+    owners = [pl.col(name).cast(pl.String) for name in told.series_in(frame.columns)]
+    return pl.concat_str(owners, separator="/") if owners else pl.lit(own)
 
 
 def _timed_columns(frame: pl.DataFrame, told: Columns, source: str) -> dict[str, Any]:
@@ -212,11 +216,9 @@ def timed_rows(data: Any, *, sep: str = ",", **columns: Any) -> pl.DataFrame:
     for frame, source, own in raw_tables(data, told, sep=sep):
         context = frame[told.state].cast(pl.String).str.strip_chars()
         worded = context.str.to_lowercase().is_in(["", *WORDS])
-        owners = [pl.col(name).cast(pl.String) for name in told.series_in(frame.columns)]
-        person = pl.concat_str(owners, separator="/") if owners else pl.lit(own)
         parts.append(
             frame.select(
-                person=person,
+                person=_person(frame, told, own),
                 time=clock(frame[str(told.time)], source, told.tz, told.unit),
                 context=pl.select(pl.when(~worded).then(context)).to_series(),
             )

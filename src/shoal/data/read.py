@@ -56,21 +56,13 @@ def read(
     Without a series column each file is one series, named after the file. A CSV has no types: its
     states are the text between the separators, `sep`.
     """
-    columns = Columns(
-        state=state,
-        series=series,
-        time=time,
-        gap=gap,
-        missing=missing,
-        bins=bins,
-        unit=unit,
-        tz=tz,
-        where=where,
-        every=every,
-    )
+    told: dict[str, Any] = {"state": state, "series": series, "time": time, "gap": gap}
+    told |= {"missing": missing, "bins": bins, "unit": unit, "tz": tz, "where": where}
     if is_frame(source):
-        told = {name: getattr(columns, name) for name in columns.__slots__}
-        return from_table(source, **told)
+        return from_table(source, every=every, **told)
+    columns = Columns(every=every, **told)
+    import polars as pl
+
     files = matching(source)
     tables = [load_columns(file, columns, sep=sep) for file in files]
     columns = with_bins(columns, tables, [repr(str(file)) for file in files])
@@ -79,8 +71,7 @@ def read(
         for file, table, name in zip(files, tables, names_of(files), strict=True)
     ]
     seconds = time is not None and holds_seconds(tables[-1][time])
-    whole = _together(parts)
-    return chains_of(whole, columns.pause, seconds=seconds, states=columns.all_states)
+    return chains_of(pl.concat(parts), columns.pause, seconds=seconds, states=columns.all_states)
 
 
 def raw_tables(
@@ -141,21 +132,18 @@ def load_columns(
     import polars as pl
     import pyarrow as pa
 
+    def choose(present: list[str]) -> list[str]:
+        check_columns(present, repr(str(file)), columns, role=role)
+        return [name for name in columns.wanted(present) if name in present]
+
     opened = scan(file, sep)
     try:
         if file.stat().st_size == 0:
             raise DataError(f"{str(file)!r} is empty; at least 2 rows are needed")
         if file.suffix.lower() == ".parquet":
-
-            def choose(present: list[str]) -> list[str]:
-                check_columns(present, repr(str(file)), columns, role=role)
-                return [name for name in columns.wanted(present) if name in present]
-
             return parquet_whole(file, choose)
         _refuse_utf16(file)
-        present = opened.collect_schema().names()
-        check_columns(present, repr(str(file)), columns, role=role)
-        wanted = [name for name in columns.wanted(present) if name in present]
+        wanted = choose(opened.collect_schema().names())
         if file.suffix.lower() in TEXT:  # whole rows, so that one with too many fields is seen
             return opened.collect().select(wanted)
         return opened.select(wanted).collect()
@@ -206,12 +194,6 @@ def names_of(files: tuple[Path, ...]) -> list[str]:
     """File stems, or whole paths when two files share a stem."""
     stems = [file.stem for file in files]
     return stems if len(set(stems)) == len(stems) else [str(file) for file in files]
-
-
-def _together(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    import polars as pl
-
-    return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,9 +9,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
+from shoal.core.codec import Ints
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact
-from shoal.core.records import shown_names
+from shoal.core.records import label, shown_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,8 +81,6 @@ def meeting(frame: pl.DataFrame, where: str, source: str) -> pl.Series:
 def _meets(column: pl.Series, sign: str, value: str) -> Any:
     import polars as pl
 
-    from shoal.core.records import label
-
     try:
         number = float(value)
     except ValueError:
@@ -140,6 +139,33 @@ def filled(column: pl.Series, source: str) -> pl.Series:
             "choose another way than missing='state'"
         )
     return column.fill_null(MISSING)
+
+
+def texts(column: pl.Series, source: str) -> pl.Series:
+    """Each value as its label, as `core.records.label` writes it; nulls and NaN stay null."""
+    import polars as pl
+
+    kind = column.dtype
+    if kind.is_integer() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Date, pl.Null):
+        return column.cast(pl.String)
+    if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        raise DataError(
+            f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
+            "a number or a truth value"
+        )
+    filled = column.fill_nan(None) if kind.is_float() else column
+    distinct = filled.drop_nulls().unique()
+    written = pl.Series([label(value) for value in distinct.to_numpy()], dtype=pl.String)
+    return filled.replace_strict(distinct, written, default=None, return_dtype=pl.String)
+
+
+def coded(column: pl.Series) -> tuple[Ints, list[str]]:
+    """Each row as an index into the distinct texts, -1 for a null, and those, sorted."""
+    import polars as pl
+
+    distinct = column.drop_nulls().unique().sort()
+    codes = column.cast(pl.Enum(distinct)).to_physical().cast(pl.Int64).fill_null(-1)
+    return codes.to_numpy(), distinct.to_list()
 
 
 Wish = int | str | Sequence[Number]  # how many bins, or their inner edges

@@ -21,10 +21,12 @@ from shoal.data.rows import (
     Wish,
     check_missing,
     chosen,
+    coded,
     emptied,
     filled,
     numbers_of,
     parse_where,
+    texts,
 )
 from shoal.data.times import (
     Duration,
@@ -75,19 +77,19 @@ class Dataset:
         cls, series: Mapping[str, Sequence[Sequence[Any]]], states: Sequence[Any] | None = None
     ) -> Self:
         """A data set from labels: name of the series -> its chains."""
-        texts = {
+        said = {
             str(name): [[label(item) for item in chain] for chain in chains]
             for name, chains in series.items()
         }
-        found = {item for chains in texts.values() for chain in chains for item in chain}
+        found = {item for chains in said.values() for chain in chains for item in chain}
         names = tuple(sorted(found)) if states is None else tuple(label(s) for s in states)
         _known(sorted(found), names)
         index = {state: i for i, state in enumerate(names)}
-        coded = (
+        places = (
             tuple(locked([index[item] for item in chain], np.int64) for chain in chains)
-            for chains in texts.values()
+            for chains in said.values()
         )
-        return cls(names, tuple(texts), tuple(coded))
+        return cls(names, tuple(said), tuple(places))
 
     @property
     def total(self) -> int:
@@ -318,8 +320,8 @@ def _placed(frame: pl.DataFrame, source: str, columns: Columns, name: str) -> pl
 
     owners = columns.series_in(frame.columns)
     if owners:
-        texts = pl.DataFrame([_labels(frame[owner], source) for owner in owners])
-        series = texts.select(series=pl.concat_str(pl.all(), separator="/"))["series"]
+        named = pl.DataFrame([_labels(frame[owner], source) for owner in owners])
+        series = named.select(series=pl.concat_str(pl.all(), separator="/"))["series"]
     else:
         series = pl.Series("series", [name]).new_from_index(0, frame.height)
     if columns.time is None:
@@ -353,7 +355,8 @@ def _states(column: pl.Series, source: str, columns: Columns) -> pl.Series:
         numbers = numbers_of(column, source)
         column = Bins.of(columns.bins, numbers).cut(numbers)
     column = emptied(column, columns.missing, source)
-    labelled = _labels(column, source, empty=columns.missing in ("gap", "state"))
+    empty = columns.missing in ("gap", "state")
+    labelled = texts(column, source) if empty else _labels(column, source)
     distinct = labelled.n_unique()
     if distinct > MOST_STATES:
         raise DataError(
@@ -416,25 +419,26 @@ def chains_of(
     if columns.height - columns["state"].null_count() < 2:
         held = columns.height - columns["state"].null_count()
         raise DataError(f"the data holds {held} row; at least 2 are needed")
-    names, series = _coded(columns["series"])
-    found, values = _coded(columns["state"])
+    series, names = coded(columns["series"])
+    values, found = coded(columns["state"])
+    breaks = np.zeros(columns.height - 1, dtype=bool)
     if "time" in columns.columns:
         time = columns["time"].to_numpy()
         order = np.lexsort((time, series))
         time, series = time[order], series[order]
         _refuse_twice(time, series, names, seconds)
-        breaks = _breaks(time, gap)
+        if gap is not None:
+            breaks = np.diff(time) > gap // timedelta(microseconds=1)
     else:
         order = np.argsort(series, kind="stable")
         series = series[order]
-        breaks = np.zeros(len(order) - 1, dtype=bool)
     values = values[order]
     breaks |= (np.diff(series) != 0) | (values[:-1] < 0)  # an entry that is missing cuts, too
     pieces = cut(values, np.flatnonzero(breaks) + 1)
     owners = series[np.concatenate([[0], np.flatnonzero(breaks) + 1])]
     bounds = np.searchsorted(owners, np.arange(len(names) + 1))
     grouped = tuple(_present(pieces[a:b]) for a, b in pairwise(bounds))
-    dataset = Dataset(found, names, grouped, _parts(columns))
+    dataset = Dataset(tuple(found), tuple(names), grouped, _parts(columns))
     return dataset if states is None else dataset.on(states)
 
 
@@ -459,13 +463,7 @@ def _present(pieces: tuple[Ints, ...]) -> tuple[Ints, ...]:
     return tuple(piece for piece in kept if len(piece))
 
 
-def _breaks(time: Ints, gap: timedelta | None) -> Any:
-    if gap is None:
-        return np.zeros(len(time) - 1, dtype=bool)
-    return np.diff(time) > gap // timedelta(microseconds=1)
-
-
-def _refuse_twice(time: Ints, series: Ints, names: tuple[str, ...], seconds: bool) -> None:
+def _refuse_twice(time: Ints, series: Ints, names: list[str], seconds: bool) -> None:
     twice = np.flatnonzero((np.diff(time) == 0) & (np.diff(series) == 0))
     if len(twice):
         at = int(twice[0])
@@ -477,31 +475,6 @@ def _refuse_twice(time: Ints, series: Ints, names: tuple[str, ...], seconds: boo
         )
 
 
-def _coded(column: pl.Series) -> tuple[tuple[str, ...], Ints]:
-    """The distinct texts, sorted, and each row as an index into them; -1 for a null."""
-    import polars as pl
-
-    distinct = column.drop_nulls().unique().sort()
-    codes = column.cast(pl.Enum(distinct)).to_physical().cast(pl.Int64).fill_null(-1)
-    return tuple(distinct.to_list()), codes.to_numpy().astype(np.int64)
-
-
-def _labels(column: pl.Series, source: str, *, empty: bool = False) -> pl.Series:
-    """Each value as its label, by the same rule as `core.records.label`; nulls where allowed."""
-    import polars as pl
-
-    if not empty:
-        refuse_nulls(column, source)
-    kind = column.dtype
-    if kind == pl.String or kind.is_integer() or kind in (pl.Categorical, pl.Enum):
-        return column.cast(pl.String)
-    if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        raise DataError(
-            f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
-            "a number or a truth value"
-        )
-    distinct = column.drop_nulls().unique()
-    texts = [label(value) for value in distinct.to_numpy()]
-    return column.replace_strict(
-        distinct, pl.Series(texts, dtype=pl.String), return_dtype=pl.String, default=None
-    )
+def _labels(column: pl.Series, source: str) -> pl.Series:
+    refuse_nulls(column, source)
+    return texts(column, source)

@@ -71,7 +71,7 @@ def parse_duration(text: str, field: str = "gap") -> timedelta:
 # Times in any of the ways files hold them, as whole microseconds.
 
 
-_OFFSET = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
+OFFSET = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
 _FORMATS = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 _LIMIT = 2**62  # microseconds; far beyond any calendar, and differences still fit 64 bits
 
@@ -212,13 +212,13 @@ def clock(
         return local.dt.replace_time_zone(None).dt.epoch("us")
     if kind == pl.String and not holds_seconds(column):
         text = column.str.strip_chars()
-        zoned = text.str.contains(_OFFSET)
+        zoned = text.str.contains(OFFSET)
         if zoned.any() and tz is not None:
             utc = microseconds(column, source).cast(pl.Datetime("us", "UTC"))
             return utc.dt.convert_time_zone(_zone(tz)).dt.replace_time_zone(None).dt.epoch("us")
         if zoned.any():
             microseconds(column, source)  # refuses mixtures and what is no time
-            return _iso(text.str.replace(" ", "T", literal=True).str.replace(_OFFSET, ""))
+            return _iso(text.str.replace(" ", "T", literal=True).str.replace(OFFSET, ""))
     return microseconds(column, source, unit=unit)
 
 
@@ -233,7 +233,7 @@ def _in_zone(
 
     if tz is None or getattr(column.dtype, "time_zone", None) is not None:
         return parsed
-    if column.dtype == pl.String and column.str.strip_chars().str.contains(_OFFSET).any():
+    if column.dtype == pl.String and column.str.strip_chars().str.contains(OFFSET).any():
         return parsed
     local = parsed.cast(pl.Datetime("us"))
     apart = series if series is not None else pl.repeat("", len(local), eager=True)
@@ -307,7 +307,7 @@ def _from_numbers(column: pl.Series, unit: str) -> pl.Series:
 
 def _from_text(column: pl.Series, source: str) -> pl.Series:
     text = column.str.strip_chars().str.replace(" ", "T", literal=True)
-    zoned = text.str.contains(_OFFSET)
+    zoned = text.str.contains(OFFSET)
     if zoned.any() and not zoned.all():
         raise DataError(
             f"{source}: column {column.name!r} mixes times with an offset such as 'Z' and times "
@@ -325,15 +325,25 @@ def _iso(text: pl.Series) -> pl.Series:
     return parsed.dt.epoch("us")
 
 
+def unreadable(column: pl.Series) -> pl.Series:
+    """Where text is neither number nor date, whichever of the two most of the column is."""
+    import polars as pl
+
+    text = column.str.strip_chars()
+    numbers = text.cast(pl.Float64, strict=False).is_finite().fill_null(False)
+    dates = _iso(text.str.replace(OFFSET, "").str.replace(" ", "T", literal=True)).is_not_null()
+    return ~(numbers if int(numbers.sum()) > int(dates.sum()) else dates)
+
+
 def _iso_with_offset(text: pl.Series) -> pl.Series:
     """Local time minus its offset, each parsed once."""
     import polars as pl
 
-    offset = text.str.extract(f"({_OFFSET})").str.replace("Z", "+00:00", literal=True)
+    offset = text.str.extract(f"({OFFSET})").str.replace("Z", "+00:00", literal=True)
     digits = offset.str.replace_all("[+:-]", "").cast(pl.Int64, strict=False)
     minutes = digits // 100 * 60 + digits % 100
     sign = offset.str.starts_with("-").cast(pl.Int64) * -2 + 1
-    return _iso(text.str.replace(_OFFSET, "")) - sign * minutes * 60_000_000
+    return _iso(text.str.replace(OFFSET, "")) - sign * minutes * 60_000_000
 
 
 def _refuse_unparsed(column: pl.Series, parsed: pl.Series, source: str) -> None:

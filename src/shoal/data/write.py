@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.core.charge import Guarantee
 from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import ratio
 from shoal.core.plan import Release
@@ -34,21 +35,18 @@ def atomic_write(
     need not be `durable` is not flushed: a power cut may lose it. What is `private` nobody else on
     this computer may read, from the first byte.
     """
-    target = Path(os.path.realpath(path))
     raw = content.encode() if isinstance(content, str) else content
-    _check_target(target, path)
-    scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
-    try:
-        _write_and_rename(raw, scratch, target, durable, private)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        if not isinstance(error, OSError):
-            raise
-        raise DataError(
-            f"cannot write {str(path)!r}: {_reason(error)}; nothing was changed, "
-            "choose another place or make room"
-        ) from None
+    with _replaced(path, durable) as (scratch, target):
+        # a new file gets the usual permissions, an old one keeps its own
+        mode = 0o600 if private else 0o666
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            if target.exists() and not private:
+                os.chmod(scratch, target.stat().st_mode & 0o777)
+            stream.write(raw)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
     return Path(path)
 
 
@@ -58,18 +56,27 @@ def atomic_fill(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     For what is too large to be held at once; else as `atomic_write`.
     """
+    with _replaced(path, durable=True) as (scratch, _):
+        yield scratch
+        with scratch.open("rb") as filled:
+            os.fsync(filled.fileno())
+
+
+@contextlib.contextmanager
+def _replaced(path: str | os.PathLike[str], durable: bool) -> Iterator[tuple[Path, Path]]:
+    """A hidden file to be written, and the target it is then renamed to; removed on failure."""
     target = Path(os.path.realpath(path))
     _check_target(target, path)
     scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
     try:
-        yield scratch
-        with scratch.open("rb") as filled:
-            os.fsync(filled.fileno())
+        yield scratch, target
         os.replace(scratch, target)
-        _sync_folder(target.parent)
+        if durable:
+            _sync_folder(target.parent)
     except OSError as error:
+        reason = (error.strerror or str(error) or type(error).__name__).lower()
         raise DataError(
-            f"cannot write {str(path)!r}: {_reason(error)}; nothing was changed, "
+            f"cannot write {str(path)!r}: {reason}; nothing was changed, "
             "choose another place or make room"
         ) from None
     finally:
@@ -102,24 +109,6 @@ def _check_target(target: Path, path: str | os.PathLike[str]) -> None:
         )
 
 
-def _write_and_rename(
-    raw: bytes, scratch: Path, target: Path, durable: bool, private: bool
-) -> None:
-    # a new file gets the usual permissions, an old one keeps its own
-    mode = 0o600 if private else 0o666
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        if target.exists() and not private:
-            os.chmod(scratch, target.stat().st_mode & 0o777)
-        stream.write(raw)
-        if durable:
-            stream.flush()
-            os.fsync(stream.fileno())
-    os.replace(scratch, target)
-    if durable:
-        _sync_folder(target.parent)
-
-
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut, where the system lets folders be flushed."""
     with contextlib.suppress(OSError):
@@ -128,10 +117,6 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 SCHEMA = "shoal-releases/1"
@@ -192,12 +177,7 @@ def release_object(release: Release) -> dict[str, Any]:
         "step": ratio(answer.step),
         "unit": answer.unit,
         "guarantee": {
-            "notion": release.guarantee.notion,
-            "amount": float(release.guarantee.amount),
-            "amount_exact": ratio(release.guarantee.amount),
-            "over": release.guarantee.over,
-            "proved": release.guarantee.proved,
-            "caveat": release.guarantee.caveat,
+            **guarantee_columns(release.guarantee),
             "in_words": release.guarantee.describe(),
         },
         "mechanism": release.mechanism,
@@ -213,37 +193,43 @@ def release_table(releases: Mapping[str, Release]) -> pl.DataFrame:
     """One row per series and label; `exact` is the value as "p/q", the rest repeats per row."""
     import polars as pl
 
-    rows = [
-        {"series": name, "label": label, "value": value, "exact": ratio(exact), **shared}
-        for name, release in releases.items()
-        for shared in [_shared_columns(release)]
-        for label, value, exact in zip(
-            release.answer.labels, release.values, release.answer.exact, strict=True
-        )
-    ]
+    rows = []
+    for name, release in releases.items():
+        shared = {**promise_columns(release), "processed": ", ".join(release.processed)}
+        del shared["amount_exact"]
+        answer = release.answer
+        for label, value, exact in zip(answer.labels, answer.values, answer.exact, strict=True):
+            own = {"series": name, "label": label, "value": value, "exact": ratio(exact)}
+            rows.append({**own, **shared})
     floats = ("value", "amount", "error_expected", "error_bound", "error_confidence")
     return pl.DataFrame(
         rows, schema_overrides=dict.fromkeys(floats, pl.Float64), infer_schema_length=None
     )
 
 
-def _shared_columns(release: Release) -> dict[str, Any]:
-    error = release.error
+def promise_columns(release: Release) -> dict[str, Any]:
+    """What the values of a release are, and what is promised about them, a column each."""
+    error = ("expected", "bound", "confidence")
     return {
         "unit": release.answer.unit,
         "step": ratio(release.answer.step),
-        "notion": release.guarantee.notion,
-        "amount": float(release.guarantee.amount),
-        "over": release.guarantee.over,
-        "proved": release.guarantee.proved,
-        "caveat": release.guarantee.caveat,
+        **guarantee_columns(release.guarantee),
         "mechanism": release.mechanism,
         "plan": release.plan,
-        "error_expected": None if error is None else error.expected,
-        "error_bound": None if error is None else error.bound,
-        "error_confidence": None if error is None else error.confidence,
+        **{f"error_{name}": getattr(release.error, name, None) for name in error},
         "secure": release.secure,
-        "processed": ", ".join(release.processed),
+    }
+
+
+def guarantee_columns(promise: Guarantee) -> dict[str, Any]:
+    """The columns of the guarantee alone."""
+    return {
+        "notion": promise.notion,
+        "amount": float(promise.amount),
+        "amount_exact": ratio(promise.amount),
+        "over": promise.over,
+        "proved": promise.proved,
+        "caveat": promise.caveat,
     }
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from shoal.core.charge import PartOf, covered
 from shoal.core.codec import Floats, Ints
 from shoal.core.records import Sequences
+from shoal.data.rows import coded
 from shoal.jobs.inputs import Layout
-from shoal.jobs.tidy import CUT, NO_STATE, NO_TIME, PROBLEMS, coded
+from shoal.jobs.tidy import CUT, NO_STATE, NO_TIME, PROBLEMS
 
 if TYPE_CHECKING:
     import polars as pl

@@ -175,6 +175,7 @@ def draw(
     if not isinstance(plan.body, Sampler):
         raise InputError(f"{plan.mechanism} is a stream plan; a job of it reads a stream")
     refuse_seed(charging is not None and seed is not None)
+    body: Any = plan.body
     fast = _by_counts(plan)
     own = OwnStates.of(plan, states)
     refused, records = _admitted(plan, census, units, own, fast=fast)
@@ -183,16 +184,18 @@ def draw(
 
     def values(places: Sequence[int]) -> Ints:
         chosen = [kept[place] for place in places]
+        size = len(plan.task.query.labels)
         if truths is not None and seed is None:
-            return truths[list(places)] + _noise(plan, len(chosen))
-        rows = []
+            check_width(body.noise)
+            return truths[list(places)] + draw_many(body.noise, len(chosen), size, SystemRng())
+        rows: list[Any] = []
         for place, unit in zip(places, chosen, strict=True):
             rng = source_of(seed, plan, census.subjects[unit], census.periods[unit])
             if truths is None:
-                rows.append(_one(plan, records[unit], rng))
+                rows.append(body.draw(records[unit], rng).multiples)
             else:
-                rows.append(truths[place] + _noise_of_one(plan, rng))
-        return fitting(np.array(rows).reshape(len(rows), len(plan.task.query.labels)))
+                rows.append(truths[place] + fitting(body.noise.draw(size, rng)))
+        return fitting(np.array(rows).reshape(len(rows), size))
 
     if charging is None:
         multiples = values(range(len(kept)))
@@ -323,22 +326,6 @@ def _read(plan: Plan, census: Census, unit: int, own: OwnStates, *, fast: bool) 
         return "", plan.task.read(own.recoded(found))
     except DataError as error:
         return str(error), None
-
-
-def _noise(plan: Plan, count: int) -> Ints:
-    assert isinstance(plan.body, Additive)
-    check_width(plan.body.noise)
-    return draw_many(plan.body.noise, count, len(plan.task.query.labels), SystemRng())
-
-
-def _noise_of_one(plan: Plan, rng: Rng) -> Ints:
-    assert isinstance(plan.body, Additive)
-    return fitting(plan.body.noise.draw(len(plan.task.query.labels), rng))
-
-
-def _one(plan: Plan, records: Any, rng: Rng) -> tuple[int, ...]:
-    assert isinstance(plan.body, Sampler)
-    return plan.body.draw(records, rng).multiples
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from shoal.additive.choice import LOSS_TOLERANCE, verify_promise
 from shoal.core.charge import check_periods, refuse_seed
 from shoal.core.codec import digest
 from shoal.core.errors import DataError, InputError, StoredError
-from shoal.core.plan import Plan
+from shoal.core.plan import Plan, Sampler
 from shoal.core.records import shown_names
 from shoal.core.registry import dumps, loads, plan_hook
 from shoal.data.rows import MISSING
@@ -324,17 +324,11 @@ class Job:
         """Plain JSON data, without the plans themselves and without a password of the ledger."""
         return {
             "schema": SCHEMA,
-            "name": self.name,
+            **{name: getattr(self, name) for name in STORED},
             "plans": {group: plan.fingerprint for group, plan in self.plans.items()},
             "layout": self.layout.as_dict(),
             "inputs": [list(file) for file in self.inputs],
-            "shards": self.shards,
             "ledger": None if self.ledger is None else _without_password(self.ledger),
-            "period": self.period,
-            "requester": self.requester,
-            "skip_bad": self.skip_bad,
-            "seed": self.seed,
-            "engine": self.engine,
         }
 
 
@@ -381,17 +375,11 @@ def _stored_job(out: Path, found: dict[str, Any], ledger: str | None) -> Job:
     """The job behind stored data; an error of any sort when it is not what `store` wrote."""
     if not fits(found, STORED) or not 0 < found["shards"] <= MOST_STORED:
         raise TypeError("not the shape of a job")
-    plans = {group: _stored_plan(out, name) for group, name in found["plans"].items()}
-    return Job(
-        out=out,
-        plans=plans,
-        layout=Layout.of(found["layout"]),
-        inputs=tuple(InputFile(*file) for file in found["inputs"]),
-        ledger=ledger or found.get("ledger"),
-        seed=found.get("seed"),
-        **{name: found[name] for name in ("name", "shards", "period", "requester")},
-        **{name: found[name] for name in ("skip_bad", "engine")},
-    )
+    told: dict[str, Any] = {name: found.get(name) for name in STORED}
+    told["plans"] = {group: _stored_plan(out, name) for group, name in found["plans"].items()}
+    told["layout"] = Layout.of(found["layout"])
+    told["inputs"] = tuple(InputFile(*file) for file in found["inputs"])
+    return Job(out=out, **{**told, "ledger": ledger or told["ledger"]})
 
 
 def _stored_plan(out: Path, name: str) -> Plan:
@@ -433,8 +421,6 @@ def _by_days(plans: Mapping[str, Plan]) -> bool:
 
 
 def _is_stream(plan: Plan) -> bool:
-    from shoal.core.plan import Sampler
-
     return not isinstance(plan.body, Sampler)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,14 +24,13 @@ from shoal.jobs.journal import Journal, alone
 from shoal.jobs.report import (
     JobReport,
     Recipe,
-    ShardResult,
     part_name,
     release_shard,
     report_of,
     write_lines,
     write_parquet,
 )
-from shoal.jobs.rows import BadRow, Notify, RowStore, Scan, read_all, store_for
+from shoal.jobs.rows import Notify, RowStore, Scan, read_all, store_for
 from shoal.jobs.tidy import tidy_schema
 
 if TYPE_CHECKING:
@@ -54,16 +53,24 @@ def resume(job: Job, *, notify: Notify = lambda stage, done, total: None) -> Job
     charged before the crash get their stored values; without one, nothing of that shard was ever
     visible, so drawing it again tells nothing twice.
     """
+    return carried_on(job, lambda journal, done: _finish(job, journal, done, notify))
+
+
+def carried_on(job: Job, finish: Callable[[Journal, set[int]], None]) -> JobReport:
+    """The report after `finish`, given the journal and the shards that are done, did the others."""
     with alone(job.notes):
         journal = Journal(job.notes)
         done = journal.recover()
         if not any(event["event"] == "finished" for event in journal.events()):
             if len(done) < job.shards:
                 check_unchanged(job)
-                _finish(job, journal, set(done), notify)
+                finish(journal, set(done))
             journal.close()
             store_for(job).clear()
-        return reported(job, journal)
+        report = _report(job, journal)
+        text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
+        atomic_write(job.notes / "report.json", text, durable=False)  # the journal tells it again
+        return report
 
 
 def status(job: Job) -> JobReport:
@@ -93,19 +100,7 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
     store = store_for(job)
     scan = _scanned(journal, store, job.shards) if done and job.shards > 1 else None
     if scan is None:
-        scan = read_all(job, store, notify)
-        journal.write(
-            "scanned",
-            durable=False,  # what is lost of it is read again
-            rows=scan.rows,
-            unowned=scan.unowned,
-            left_out=scan.left_out,
-            shard_rows=scan.shard_rows,
-            bad=[list(file) for file in scan.bad],
-            off_map=scan.off_map,
-            faults=dict(scan.faults),
-        )
-        write_bad_rows(job, scan.bad_rows)
+        scan = read_all(job, store, notify).noted(job, journal)
     if job.ledger is not None:
         journal.write("charging")  # from here on the name of the job must not be lost
     left = [shard for shard in range(job.shards) if shard not in done]
@@ -115,13 +110,6 @@ def _finish(job: Job, journal: Journal, done: set[int], notify: Notify) -> None:
         journal.commit(shard, name, **event)
         finished += scan.shard_rows[shard]
         notify("releasing", finished, total)
-
-
-def write_bad_rows(job: Job, rows: Sequence[BadRow]) -> None:
-    """The list of bad rows in the notes: file, row and reason, never what a row holds."""
-    if rows:
-        lines = [json.dumps(row._asdict(), ensure_ascii=False) for row in rows]
-        atomic_write(job.notes / "bad_rows.jsonl", "\n".join(lines) + "\n", durable=False)
 
 
 def _attempts(job: Job, journal: Journal, store: RowStore, left: list[int]) -> Iterator[Attempt]:
@@ -156,28 +144,18 @@ def attempt(
     job: Job, journal: Journal, shard: int, rows: pl.DataFrame, charging: Charging | None
 ) -> Attempt:
     """Release a shard into a folder of this attempt's own; the folder's name, and the counts."""
-    outcome = outcome_of(job, rows, charging)
-    folder = journal.attempt(shard)
-    stage(job, folder, shard, outcome)
-    return shard, folder.name, outcome.event
+    if not rows.height:
+        import polars as pl
 
-
-def stage(job: Job, folder: Path, shard: int, outcome: ShardResult) -> None:
-    """Write the files of a shard where nobody looks for them yet, laid out as in the output."""
+        rows = pl.DataFrame(schema=tidy_schema(job.layout))
+    recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
+    outcome = release_shard(rows, recipe, charging)
+    folder = journal.attempt(shard)  # where nobody looks yet, laid out as in the output
     for group, table in outcome.releases.items():
         write_parquet(folder / part_name(shard, job.layout.group, group), table)
     if outcome.refused.height:
         write_lines(folder / NOTES / "refused" / f"{shard:05d}.jsonl", outcome.refused)
-
-
-def outcome_of(job: Job, rows: pl.DataFrame | None, charging: Charging | None) -> ShardResult:
-    """What comes of the rows of one shard; None is a shard without any."""
-    recipe = Recipe(plans=job.plans, layout=job.layout, states=job.states, seed=job.seed)
-    if rows is None or not rows.height:
-        import polars as pl
-
-        rows = pl.DataFrame(schema=tidy_schema(job.layout))
-    return release_shard(rows, recipe, charging)
+    return shard, folder.name, outcome.event
 
 
 def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
@@ -192,8 +170,7 @@ def _scanned(journal: Journal, store: RowStore, shards: int) -> Scan | None:
     for shard, rows in enumerate(last["shard_rows"]):
         if shard not in done and store.shard(shard).height != rows:
             return None
-    off_map = last.get("off_map") or 0  # journals of earlier versions do not tell
-    return Scan(last["rows"], last["unowned"], last["shard_rows"], last["bad"], off_map)
+    return Scan(shard_rows=last["shard_rows"])
 
 
 @contextmanager
@@ -219,14 +196,6 @@ def check_unchanged(job: Job) -> None:
 
 def _report(job: Job, journal: Journal) -> JobReport:
     return report_of(journal.events(), job.plans.values(), shards=job.shards, files=len(job.inputs))
-
-
-def reported(job: Job, journal: Journal) -> JobReport:
-    """The report, also written into the notes."""
-    report = _report(job, journal)
-    text = json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
-    atomic_write(job.notes / "report.json", text, durable=False)  # the journal tells it again
-    return report
 
 
 # One call for a job over many files, on one machine or on Spark.

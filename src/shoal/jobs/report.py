@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -15,10 +15,9 @@ import numpy as np
 
 from shoal.core.charge import AsEntryDP
 from shoal.core.errors import InputError
-from shoal.core.numbers import ratio
-from shoal.core.plan import Plan, Release, Sampler
+from shoal.core.plan import Plan, Sampler
 from shoal.core.registry import plan_hook
-from shoal.data.write import atomic_write
+from shoal.data.write import atomic_write, guarantee_columns, promise_columns
 from shoal.jobs.census import Census, take_census
 from shoal.jobs.drawing import Charging, Drawn, draw, release_maker
 from shoal.jobs.inputs import BadFile, Layout
@@ -47,45 +46,35 @@ def release_table(drawn: Drawn, census: Census) -> pl.DataFrame:
     steps = np.array([float(release.answer.step) for release in like])[place.ravel()]
     fields = {name: pl.Series(drawn.multiples[:, axis]) for axis, name in enumerate(labels)}
     values = {name: column.cast(pl.Float64) * steps for name, column in fields.items()}
+    kinds: dict[type, Any] = {bool: pl.Boolean, str: pl.String}
+    shown = promise_columns(make(()))  # so that the types are known where there is no row
     promises = pl.DataFrame(
-        [_promise(plan, release) for release in like], schema=_promise_kinds(plan)
+        list(map(promise_columns, like)),
+        schema={name: kinds.get(type(value), pl.Float64) for name, value in shown.items()},
     )
+    return _names(drawn.units, census).with_columns(
+        pl.DataFrame(values).to_struct("value"),
+        pl.DataFrame(fields).to_struct("multiples"),
+        *promises[place.ravel()],
+    )
+
+
+def _names(units: Sequence[int], census: Census) -> pl.DataFrame:
+    """Subject and period of each unit."""
+    import polars as pl
+
     return pl.DataFrame(
         {
-            "subject": pl.Series([census.subjects[unit] for unit in drawn.units], dtype=pl.String),
-            "period": pl.Series([census.periods[unit] for unit in drawn.units], dtype=pl.String),
-            "value": pl.DataFrame(values).to_struct("value"),
-            "multiples": pl.DataFrame(fields).to_struct("multiples"),
+            "subject": pl.Series([census.subjects[unit] for unit in units], dtype=pl.String),
+            "period": pl.Series([census.periods[unit] for unit in units], dtype=pl.String),
         }
-    ).hstack(promises[place.ravel()])
-
-
-def _promise(plan: Plan, release: Release) -> dict[str, Any]:
-    """The columns that say what the values are and what is promised about them."""
-    error = release.error
-    return {
-        "unit": release.answer.unit,
-        "step": ratio(release.answer.step),
-        **guarantee_of(plan),
-        "error_expected": None if error is None else error.expected,
-        "error_bound": None if error is None else error.bound,
-        "error_confidence": None if error is None else error.confidence,
-        "secure": release.secure,
-    }
+    )
 
 
 def guarantee_of(plan: Plan) -> dict[str, Any]:
-    """The columns of the guarantee alone."""
-    return {
-        "notion": plan.guarantee.notion,
-        "amount": float(plan.guarantee.amount),
-        "amount_exact": ratio(plan.guarantee.amount),
-        "over": plan.guarantee.over,
-        "proved": plan.guarantee.proved,
-        "caveat": plan.guarantee.caveat,
-        "mechanism": plan.mechanism,
-        "plan": plan.fingerprint,
-    }
+    """The columns of the guarantee, and who gives it."""
+    named = {"mechanism": plan.mechanism, "plan": plan.fingerprint}
+    return {**guarantee_columns(plan.guarantee), **named}
 
 
 def refusal_table(refused: Mapping[int, str], census: Census) -> pl.DataFrame:
@@ -93,13 +82,9 @@ def refusal_table(refused: Mapping[int, str], census: Census) -> pl.DataFrame:
     import polars as pl
 
     units = sorted(refused)
-    return pl.DataFrame(
-        {
-            "subject": pl.Series([census.subjects[unit] for unit in units], dtype=pl.String),
-            "period": pl.Series([census.periods[unit] for unit in units], dtype=pl.String),
-            "rows": pl.Series(census.rows[np.array(units, dtype=np.int64)], dtype=pl.Int64),
-            "reason": pl.Series([refused[unit] for unit in units], dtype=pl.String),
-        }
+    return _names(units, census).with_columns(
+        pl.Series("rows", census.rows[np.array(units, dtype=np.int64)], dtype=pl.Int64),
+        pl.Series("reason", [refused[unit] for unit in units], dtype=pl.String),
     )
 
 
@@ -121,15 +106,6 @@ def write_lines(path: Path, table: pl.DataFrame) -> None:
     """The same as JSON Lines: refusals, which a pattern for Parquet files must not find."""
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, table.write_ndjson())
-
-
-def _promise_kinds(plan: Plan) -> dict[str, Any]:
-    """The columns of `_promise` and their types, also where there is no row."""
-    import polars as pl
-
-    kinds: dict[type, Any] = {bool: pl.Boolean, str: pl.String}
-    shown = _promise(plan, release_maker(plan, secure=True)(()))
-    return {name: kinds.get(type(value), pl.Float64) for name, value in shown.items()}
 
 
 # What came of a job: every input row accounted for, every refusal counted by its reason.
@@ -186,35 +162,13 @@ class JobReport:
         )
 
 
-def shard_event(
-    *,
-    subjects: int,
-    units: int,
-    rows_released: int,
-    releases: Mapping[str, int],
-    refused: Iterable[tuple[str, int]],
-) -> dict[str, Any]:
-    """What the journal says about a shard; `refused` holds a reason and rows for each unit."""
-    by_reason: dict[str, list[int]] = {}
-    for reason, rows in refused:
-        entry = by_reason.setdefault(reason, [0, 0])
-        entry[0] += 1
-        entry[1] += rows
-    return {
-        "subjects": subjects,
-        "units": units,
-        "rows_released": rows_released,
-        "releases": dict(releases),
-        "refused": by_reason,
-    }
-
-
 def report_of(
     events: Iterable[Mapping[str, Any]], plans: Iterable[Plan], *, shards: int, files: int
 ) -> JobReport:
     """The report of what the journal holds so far."""
     said = list(events)
-    scan = next((event for event in reversed(said) if event["event"] == "scanned"), None)
+    scans = [event for event in said if event["event"] == "scanned"]
+    scan: Mapping[str, Any] = scans[-1] if scans else {}
     done = {event["shard"]: event for event in said if event["event"] == "shard"}
     refusals: dict[str, tuple[int, int]] = {}
     releases: Counter[str] = Counter()
@@ -223,24 +177,23 @@ def report_of(
         for reason, (units, rows) in event["refused"].items():
             before = refusals.get(reason, (0, 0))
             refusals[reason] = (before[0] + units, before[1] + rows)
+    summed = ("rows_released", "subjects", "units")
     return JobReport(
         finished=any(event["event"] == "finished" for event in said),
         files=files,
-        bad_files=tuple(BadFile(*file) for file in (scan or {}).get("bad", ())),
-        rows=(scan or {}).get("rows", 0),
-        rows_released=sum(event["rows_released"] for event in done.values()),
+        bad_files=tuple(BadFile(*file) for file in scan.get("bad", ())),
+        rows=scan.get("rows", 0),
         rows_refused=sum(rows for _, rows in refusals.values()),
-        rows_without_subject=(scan or {}).get("unowned", 0),
-        subjects=sum(event["subjects"] for event in done.values()),
-        units=sum(event["units"] for event in done.values()),
+        rows_without_subject=scan.get("unowned", 0),
         releases=releases.total(),
         refusals=dict(sorted(refusals.items())),
         spend=tuple(_spend(plans, releases)),
         shards=shards,
         shards_done=len(done),
-        rows_off_map=(scan or {}).get("off_map") or 0,
-        rows_left_out=(scan or {}).get("left_out") or 0,
-        bad_rows=(scan or {}).get("faults") or {},
+        rows_off_map=scan.get("off_map") or 0,  # journals of earlier versions do not tell
+        rows_left_out=scan.get("left_out") or 0,
+        bad_rows=scan.get("faults") or {},
+        **{name: sum(event[name] for event in done.values()) for name in summed},
     )
 
 
@@ -303,10 +256,14 @@ class Made(NamedTuple):
 
 def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None) -> ShardResult:
     """Everything that comes of one shard's rows; with `charging`, charged before it is drawn."""
+    import polars as pl
+
     lenient = any(not isinstance(plan.body, Sampler) for plan in recipe.plans.values())
     census = take_census(rows, recipe.layout, len(recipe.states), lenient=lenient)
-    if charging is not None:
-        census.problems.update(_unnamable(census, charging))
+    names = zip(census.subjects, census.periods, census.members, strict=True)
+    if charging is not None:  # known before the first of them is charged
+        unnamable = (unit for unit, own in enumerate(names) if not charging.can_name(*own))
+        census.problems.update(dict.fromkeys(unnamable, NO_NAME))
     groups: dict[str, list[int]] = defaultdict(list)
     for unit in range(census.units):
         groups[census.groups[unit]].append(unit)
@@ -322,7 +279,7 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
         parts = [
             _made(plan, census, some, recipe, charging) for some in _batches(units, plan, charging)
         ]
-        tables[group] = _joined([part.table for part in parts])
+        tables[group] = pl.concat([part.table for part in parts])
         for part in parts:
             refused |= part.refused
             done |= part.rows
@@ -332,15 +289,6 @@ def release_shard(rows: pl.DataFrame, recipe: Recipe, charging: Charging | None)
         refused=refusal_table(refused, census),
         event=_event(census, done, counts, refused),
     )
-
-
-def _unnamable(census: Census, charging: Charging) -> dict[int, str]:
-    """Units whose names no ledger can hold: known before the first of them is charged."""
-    return {
-        unit: NO_NAME
-        for unit in range(census.units)
-        if not charging.can_name(census.subjects[unit], census.periods[unit], census.members[unit])
-    }
 
 
 class StreamJob(NamedTuple):
@@ -384,14 +332,18 @@ def all_rows(census: Census, units: list[int]) -> dict[int, int]:
 def _event(
     census: Census, done: Mapping[int, int], counts: Mapping[str, int], refused: Mapping[int, str]
 ) -> dict[str, Any]:
-    left = {unit: int(census.read[unit]) - done.get(unit, 0) for unit in refused}
-    return shard_event(
-        subjects=len(set(census.subjects)),
-        units=census.units,
-        rows_released=sum(done.values()),
-        releases=counts,
-        refused=((reason, left[unit]) for unit, reason in refused.items()),
-    )
+    """What the journal says about a shard: by reason how many units and rows were refused."""
+    by_reason: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for unit, reason in refused.items():
+        by_reason[reason][0] += 1
+        by_reason[reason][1] += int(census.read[unit]) - done.get(unit, 0)
+    return {
+        "subjects": len(set(census.subjects)),
+        "units": census.units,
+        "rows_released": sum(done.values()),
+        "releases": counts,
+        "refused": by_reason,
+    }
 
 
 def _batches(units: list[int], plan: Plan, charging: Charging | None) -> list[list[int]]:
@@ -399,9 +351,3 @@ def _batches(units: list[int], plan: Plan, charging: Charging | None) -> list[li
     single = isinstance(plan.body, Sampler) or stream_job(plan).by_days
     size = CHARGED if charging is not None and single else len(units)
     return [units[begin : begin + size] for begin in range(0, len(units), size)]
-
-
-def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    import polars as pl
-
-    return parts[0] if len(parts) == 1 else pl.concat(parts)

@@ -7,13 +7,14 @@ fit in memory.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,13 +22,16 @@ import numpy as np
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
 from shoal.data.frames import PIECE
+from shoal.data.write import atomic_write
 from shoal.jobs.inputs import BadFile, InputFile, Layout, frames, rows_in
 from shoal.jobs.job import Job
-from shoal.jobs.tidy import kinds_of, shard_of, tidy
+from shoal.jobs.journal import Journal
+from shoal.jobs.tidy import Locator, Tidied, kinds_of, shard_of, tidy
 
 if TYPE_CHECKING:
     import polars as pl
 
+COUNTED = ("rows", "unowned", "off_map", "left_out")
 MOST_LISTED = 1000  # bad rows of a file that are listed one by one; all are counted
 
 Notify = Callable[[str, int, int], None]  # stage, done, of how many
@@ -42,38 +46,51 @@ class BadRow(NamedTuple):
     reason: str
 
 
-class Faults:
-    """All bad rows counted by their reason, and the first of each file by name."""
+@dataclass(slots=True)
+class Scan:
+    """What reading files came to: rows read, rows of nobody, rows per shard, bad files.
 
-    def __init__(self) -> None:
-        self.rows: list[BadRow] = []
-        self.counts: Counter[str] = Counter()
-        self._listed: Counter[str] = Counter()
-
-    def add(self, path: str, before: int, bad: Sequence[tuple[int, str]]) -> None:
-        """Take the bad rows of a piece that comes after `before` rows of its file."""
-        self.counts.update(reason for _, reason in bad)
-        room = MOST_LISTED - self._listed[path]
-        self.rows += [BadRow(path, before + at + 1, why) for at, why in bad[:room]]
-        self._listed[path] += len(bad[:room])
-
-
-class Scan(NamedTuple):
-    """What reading the input came to: rows read, rows of nobody, rows per shard, bad files.
-
-    `off_map` counts the points that no state of the model covers; `bad_rows` says of rows that
-    could not be used in which file and where they are and why, `faults` how many there are of each
-    kind. `left_out` met no condition, and are not among the rows read.
+    `off_map` counts the points that no state of the model covers; `left_out` rows met no condition,
+    and are not among the rows read. `bad_rows` says of the first rows of each file that could not
+    be used where they are and why, `faults` how many there are of each kind.
     """
 
-    rows: int
-    unowned: int
-    shard_rows: list[int]
-    bad: list[BadFile]
+    rows: int = 0
+    unowned: int = 0
     off_map: int = 0
-    bad_rows: list[BadRow] = []  # noqa: RUF012 - a tuple's field, never changed
-    faults: Mapping[str, int] = MappingProxyType({})
     left_out: int = 0
+    shard_rows: list[int] = field(default_factory=list)
+    bad: list[BadFile] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    bad_rows: list[BadRow] = field(default_factory=list)
+
+    def add(self, file: Scan) -> None:
+        """Count what a file came to as well."""
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(file, name))
+        pairs = zip_longest(self.shard_rows, file.shard_rows, fillvalue=0)
+        self.shard_rows = [one + other for one, other in pairs]
+        self.faults.update(file.faults)
+        self.bad_rows += file.bad_rows
+
+    def take(self, path: str, rows: int, part: Tidied, shard_rows: Ints) -> None:
+        """Count a piece of `rows` rows of one file, and where they went."""
+        before = self.rows + self.left_out
+        self.faults.update(reason for _, reason in part.bad)
+        listed = part.bad[: MOST_LISTED - len(self.bad_rows)]
+        self.bad_rows += [BadRow(path, before + at + 1, why) for at, why in listed]
+        read, went = rows - part.left_out, shard_rows.tolist()
+        self.add(Scan(read, part.unowned, part.off_map, part.left_out, went))
+
+    def noted(self, job: Job, journal: Journal) -> Scan:
+        """The same, after the journal and the notes have been told."""
+        said = {name: getattr(self, name) for name in (*COUNTED, "shard_rows", "faults")}
+        # what is lost of it is read again
+        journal.write("scanned", durable=False, **said, bad=[list(file) for file in self.bad])
+        if self.bad_rows:
+            lines = [json.dumps(row._asdict(), ensure_ascii=False) for row in self.bad_rows]
+            atomic_write(job.notes / "bad_rows.jsonl", "\n".join(lines) + "\n", durable=False)
+        return self
 
 
 class RowStore(Protocol):
@@ -182,43 +199,43 @@ def read_all(job: Job, store: RowStore, notify: Notify) -> Scan:
 
 
 def _read_once(job: Job, store: RowStore, bad: dict[str, BadFile], notify: Notify) -> Scan | None:
-    rows, unowned, off_map, left_out = 0, 0, 0, 0
-    faults = Faults()
-    maps = job.maps()
-    shard_rows = np.zeros(job.shards, dtype=np.int64)
+    whole, maps = Scan(shard_rows=[0] * job.shards), job.maps()
     kinds: dict[str, str] = {}
     files = [file for file in job.inputs if file.path not in bad]
-    total = sum(file.size for file in files)
-    seen = 0
+    total, seen = sum(file.size for file in files), 0
     for file, pieces in _ahead(files, job.layout):
         seen += file.size
-        taken, at = False, 0
+        own = Scan()
         try:
-            for whole in _checked(job, pieces, kinds):
-                part = tidy(whole, job.layout, job.states, repr(file.path), maps)
-                shard_rows += store.add(part.rows)
-                taken = True
-                faults.add(file.path, at, part.bad)
-                at += whole.height
-                rows += whole.height - part.left_out
-                left_out += part.left_out
-                unowned += part.unowned
-                off_map += part.off_map
+            read_file(job, file, pieces, store, maps, own, lambda found: check_kinds(found, kinds))
         except DataError as error:
             bad[file.path] = refused_file(job, file, error)
-            if taken:
+            if own.rows or own.left_out:
                 return None
+        whole.add(own)
         notify("reading", seen, total)
-    return Scan(
-        rows,
-        unowned,
-        shard_rows.tolist(),
-        list(bad.values()),
-        off_map,
-        faults.rows,
-        faults.counts,
-        left_out,
-    )
+    whole.bad = list(bad.values())
+    return whole
+
+
+def read_file(
+    job: Job,
+    file: InputFile,
+    pieces: Iterable[pl.DataFrame],
+    store: RowStore,
+    maps: Locator | None,
+    found: Scan,
+    check: Callable[[dict[str, str]], None],
+) -> None:
+    """Puts the rows of a file into the store and what they come to into `found`.
+
+    `check` is handed what the columns of each piece hold.
+    """
+    for frame in pieces:
+        if frame.height:
+            check(kinds_of(frame, job.layout))
+        part = tidy(frame, job.layout, job.states, repr(file.path), maps)
+        found.take(file.path, frame.height, part, store.add(part.rows))
 
 
 def _ahead(
@@ -242,16 +259,6 @@ def _ahead(
             waiting = begun
             begun = begin(after) if after is not None else iter(())
             yield file, waiting
-
-
-def _checked(
-    job: Job, pieces: Iterator[pl.DataFrame], kinds: dict[str, str]
-) -> Iterator[pl.DataFrame]:
-    """The pieces of a file whose columns hold what they hold in the files before it."""
-    for frame in pieces:
-        if frame.height:
-            check_kinds(kinds_of(frame, job.layout), kinds)
-        yield frame
 
 
 def check_kinds(found: dict[str, str], kinds: dict[str, str]) -> None:

@@ -6,12 +6,11 @@ import os
 import secrets
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,20 +19,11 @@ from shoal.core.plan import Plan
 from shoal.data.frames import PIECE
 from shoal.jobs.inputs import BadFile, InputFile, Layout, frames
 from shoal.jobs.job import Job
-from shoal.jobs.journal import Journal, alone
+from shoal.jobs.journal import Journal
 from shoal.jobs.live import Live, LiveReading, LiveRow, key_of, new_key, stream_key
-from shoal.jobs.local import (
-    attempt,
-    charging_of,
-    check_unchanged,
-    reported,
-    stored_job,
-    undone_if_empty,
-    write_bad_rows,
-)
+from shoal.jobs.local import attempt, carried_on, charging_of, stored_job, undone_if_empty
 from shoal.jobs.report import JobReport
-from shoal.jobs.rows import BadRow, Faults, OnDisk, check_kinds, refused_file, together
-from shoal.jobs.tidy import kinds_of, tidy
+from shoal.jobs.rows import OnDisk, Scan, check_kinds, read_file, refused_file, together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +95,6 @@ def check_reach(spark: Any, job: Job) -> None:
 
 TASKS_PER_CORE = 2  # shards at least, so that no core waits long for another
 FAULT = Callable[[int], None]
-COUNTED = ("rows", "unowned", "off_map", "left_out")
 ROWS = "rows"  # the folder of the notes that holds what the first stage read
 
 
@@ -127,15 +116,7 @@ def run(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -
 def resume(job: Job, session: Any = None, *, after_sampling: FAULT | None = None) -> JobReport:
     """The report of a stored job after doing what is left of it on Spark."""
     spark = session_of(session)
-    with alone(job.notes):
-        journal = Journal(job.notes)
-        done = journal.recover()
-        if not any(event["event"] == "finished" for event in journal.events()):
-            if len(done) < job.shards:
-                check_unchanged(job)
-                _finish(job, spark, journal, set(done), after_sampling)
-            journal.close()
-        return reported(job, journal)
+    return carried_on(job, lambda journal, done: _finish(job, spark, journal, done, after_sampling))
 
 
 def _finish(
@@ -154,60 +135,54 @@ def _finish(
     shutil.rmtree(job.notes / ROWS, ignore_errors=True)
 
 
+class FileNote(NamedTuple):
+    """What a task read of a file, what its columns hold, and what is wrong with it, if anything."""
+
+    scan: Scan
+    kinds: list[dict[str, str]]
+    reason: str | None
+
+
 def _read_file(
     where: tuple[str, str | None], numbered: tuple[int, InputFile]
-) -> tuple[int, dict[str, Any]]:
+) -> tuple[int, FileNote]:
     """The number of a file, and what was read of it or what is wrong; its rows lie in the notes."""
     number, file = numbered
     job = stored_job(Path(where[0]), where[1])
-    note: dict[str, Any] = {**dict.fromkeys(COUNTED, 0), "kinds": [], "reason": None}
-    faults = Faults()
+    note, reason = FileNote(Scan(), [], None), None
     laid = job.notes / ROWS / f"{number:06d}.{secrets.token_hex(6)}"
     laid.mkdir(mode=0o700)
-    store, maps = OnDisk(laid, job.shards), job.maps()
+    store, pieces = OnDisk(laid, job.shards), frames(file, job.layout, PIECE)
     try:
-        for frame in frames(file, job.layout, PIECE):
-            if frame.height:
-                note["kinds"].append(kinds_of(frame, job.layout))
-            part = tidy(frame, job.layout, job.states, repr(file.path), maps)
-            faults.add(file.path, note["rows"] + note["left_out"], part.bad)
-            note["rows"] += frame.height - part.left_out
-            for name in COUNTED[1:]:
-                note[name] += getattr(part, name)
-            store.add(part.rows)
+        read_file(job, file, pieces, store, job.maps(), note.scan, note.kinds.append)
     except DataError as error:
-        note["reason"] = str(error).removeprefix(f"{file.path!r}: ")
+        reason = str(error).removeprefix(f"{file.path!r}: ")
     store.close()
     try:
         os.replace(laid, job.notes / ROWS / f"{number:06d}")
     except OSError:  # another attempt at this file was first, and laid the same rows
         shutil.rmtree(laid, ignore_errors=True)
-    return number, {**note, "faults": dict(faults.counts), "bad_rows": faults.rows}
+    return number, note._replace(reason=reason)
 
 
-def _scan(job: Job, notes: dict[int, dict[str, Any]], journal: Journal) -> list[int]:
+def _scan(job: Job, notes: dict[int, FileNote], journal: Journal) -> list[int]:
     """The numbers of the bad files, after noting what was read; stops when they must not be."""
     bad: dict[int, BadFile] = {}
     kinds: dict[str, str] = {}
-    counts: dict[str, Any] = dict.fromkeys(COUNTED, 0)
-    faults: Counter[str] = Counter()
-    listed: list[BadRow] = []
+    whole = Scan()
     for number, file in enumerate(job.inputs):
+        note = notes[number]
         try:
-            if notes[number]["reason"] is not None:
-                raise DataError(notes[number]["reason"])
-            for found in notes[number]["kinds"]:
+            if note.reason is not None:
+                raise DataError(note.reason)
+            for found in note.kinds:
                 check_kinds(found, kinds)
         except DataError as error:
             bad[number] = refused_file(job, file, error)
             continue
-        for name in counts:
-            counts[name] += notes[number][name]
-        faults.update(notes[number]["faults"])
-        listed += [BadRow(*row) for row in notes[number]["bad_rows"]]
-    said: dict[str, Any] = {"bad": [list(file) for file in bad.values()], "faults": dict(faults)}
-    journal.write("scanned", shard_rows=[], **said, **counts)
-    write_bad_rows(job, listed)
+        whole.add(note.scan)
+    whole.bad, whole.shard_rows = list(bad.values()), []  # shards are read from the disk
+    whole.noted(job, journal)
     if job.ledger is not None:
         journal.write("charging")  # from here on the name of the job must not be lost
     return list(bad)

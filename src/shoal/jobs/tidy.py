@@ -9,9 +9,15 @@ import numpy as np
 
 from shoal.core.codec import Ints
 from shoal.core.errors import DataError
-from shoal.core.records import label
-from shoal.data.rows import MISSING, Bins, emptied, meeting
-from shoal.data.times import calendar_part, clock, holds_seconds, microseconds
+from shoal.data.rows import MISSING, Bins, coded, emptied, meeting, texts
+from shoal.data.times import (
+    OFFSET,
+    calendar_part,
+    clock,
+    holds_seconds,
+    microseconds,
+    unreadable,
+)
 from shoal.jobs.inputs import Layout
 
 if TYPE_CHECKING:
@@ -27,8 +33,6 @@ PROBLEMS = {
     NO_NUMBER: "a row without a number",
     NO_DEGREES: "a latitude or longitude that is not in degrees",
 }
-OFFSET = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
-FORMATS = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 NOBODY = "a row without a subject, series, period or group"
 
 
@@ -182,28 +186,6 @@ def _numbers(
     return codes
 
 
-def texts(column: pl.Series, source: str) -> pl.Series:
-    """Each value as its label, as `core.records.label` writes it; nulls and NaN stay null."""
-    import polars as pl
-
-    kind = column.dtype
-    if kind == pl.String:
-        return column
-    if kind.is_integer() or kind in (pl.Categorical, pl.Enum, pl.Date):
-        return column.cast(pl.String)
-    if kind == pl.Null:
-        return column.cast(pl.String)
-    if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        raise DataError(
-            f"{source}: column {column.name!r} holds {kind} values; a label must be text, "
-            "a number or a truth value"
-        )
-    filled = column.fill_nan(None) if kind.is_float() else column
-    distinct = filled.drop_nulls().unique()
-    written = pl.Series([label(value) for value in distinct.to_numpy()], dtype=pl.String)
-    return filled.replace_strict(distinct, written, default=None, return_dtype=pl.String)
-
-
 def state_codes(column: pl.Series, states: tuple[str, ...]) -> pl.Series:
     """The index of each state; UNKNOWN for one that is not in `states`, NO_STATE for none."""
     import polars as pl
@@ -228,17 +210,6 @@ def _hashed(names: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.fromiter(
         (zlib.crc32(name.encode()) for name in names), dtype=np.int64, count=len(names)
     )
-
-
-def coded(
-    column: pl.Series,
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[str]]:
-    """Each row as an index into the distinct texts, and those, sorted; no row may be empty."""
-    import polars as pl
-
-    distinct = column.unique().sort()
-    codes = column.cast(pl.Enum(distinct)).to_physical().to_numpy()
-    return codes.astype(np.int64), distinct.to_list()
 
 
 def kinds_of(frame: pl.DataFrame, layout: Layout) -> dict[str, str]:
@@ -275,7 +246,7 @@ def _time_kind(column: pl.Series) -> str:
     if holds_seconds(present):
         return "numbers of seconds"
     if column.dtype == pl.String:
-        zoned = present.head(1).str.contains(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\s*$").item()
+        zoned = present.head(1).str.strip_chars().str.contains(OFFSET).item()
     else:
         zoned = getattr(column.dtype, "time_zone", None) is not None
     return "times with an offset" if zoned else "times without an offset"
@@ -297,7 +268,7 @@ def _times(
     try:
         return _timed(column, missing, source, layout, subjects)
     except DataError:
-        unread = _unreadable(column) if column.dtype == pl.String else missing
+        unread = unreadable(column) if column.dtype == pl.String else missing
         if 2 * int(unread.sum()) > len(column):
             raise
         return _timed(column, missing | unread, source, layout, subjects)
@@ -332,16 +303,3 @@ def _spread(present: pl.Series, missing: pl.Series) -> pl.Series:
     spread = np.zeros(len(missing), dtype=np.int64)
     spread[(~missing).to_numpy()] = present.to_numpy()
     return pl.Series(spread)
-
-
-def _unreadable(column: pl.Series) -> pl.Series:
-    """Where text is neither number nor date, whichever of the two most of the column is."""
-    import polars as pl
-
-    text = column.str.strip_chars()
-    numbers = text.cast(pl.Float64, strict=False).is_finite().fill_null(False)
-    bare = text.str.replace(OFFSET, "").str.replace(" ", "T", literal=True)
-    dates = pl.repeat(False, len(column), eager=True, dtype=pl.Boolean)
-    for pattern in FORMATS:
-        dates = dates | bare.str.to_datetime(pattern, time_unit="us", strict=False).is_not_null()
-    return ~(numbers if int(numbers.sum()) > int(dates.sum()) else dates)

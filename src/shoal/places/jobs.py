@@ -19,6 +19,7 @@ from shoal.core.charge import Charge, Rng, SystemRng
 from shoal.core.codec import Bools, Floats, Ints
 from shoal.core.errors import BudgetError, CannotCompose, DataError, InputError, OverBudget
 from shoal.core.plan import Plan, Release
+from shoal.data.rows import coded, texts
 from shoal.events.automaton import PathLaw
 from shoal.events.filter import Held
 from shoal.jobs.census import Census
@@ -26,7 +27,7 @@ from shoal.jobs.drawing import NOT_ADDED, OVER_LIMIT, Charging, OwnStates, fitti
 from shoal.jobs.inputs import Layout
 from shoal.jobs.live import UNUSABLE, KeyedRng, Live, LiveReading, LiveRow
 from shoal.jobs.report import Made, Recipe, StreamJob, guarantee_of
-from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN, coded, texts
+from shoal.jobs.tidy import NO_DEGREES, NO_STATE, UNKNOWN
 from shoal.places.events import guard_of
 from shoal.places.machine import LocationMachine, machine_of
 from shoal.places.map import Grid

@@ -66,7 +66,7 @@ def contact_network(people: int = 60, seed: int = 1) -> ContactNetwork:
     household = _households(people, draw)
     homes = draw.uniform(0, 1, (int(household[-1]) + 1, 2))[household]
     together = household[:, None] == household[None, :]
-    friends = draw.random((people, people)) < _closeness(homes, draw)
+    friends = draw.random((people, people)) < _closeness(homes, 0.15, draw)
     pairs = np.argwhere(np.triu(together | friends, k=1))
     kinds = tuple("household" if together[a, b] else "friend" for a, b in pairs.tolist())
     return ContactNetwork(
@@ -83,11 +83,14 @@ def _households(people: int, draw: np.random.Generator) -> Ints:
     return np.repeat(np.arange(people), sizes)[:people]
 
 
-def _closeness(homes: Floats, draw: np.random.Generator) -> Floats:
-    """The chance that two people are friends, scaled to `FRIENDS` each on average."""
+def _closeness(homes: Floats, near: float, draw: np.random.Generator) -> Floats:
+    """The chance that two people are friends, scaled to `FRIENDS` each on average.
+
+    It falls off by e for every `near` of the distance between their homes.
+    """
     popular = draw.pareto(2.5, len(homes)) + 1
     distance = np.linalg.norm(homes[:, None, :] - homes[None, :, :], axis=2)
-    weight = np.outer(popular, popular) * np.exp(-distance / 0.15)
+    weight = np.outer(popular, popular) * np.exp(-distance / near)
     np.fill_diagonal(weight, 0)
     total = float(weight.sum())
     return np.asarray(np.minimum(weight * (FRIENDS * len(homes) / max(total, 1e-300)), 0.9))
@@ -272,7 +275,7 @@ def friends_places(people: int = 300, seed: int = 1) -> FriendsPlaces:
     homes = quarters[draw.integers(0, QUARTERS, people)] + draw.normal(0, 0.6, (people, 2))
     venues = np.repeat(quarters, VENUES_A_QUARTER, axis=0)
     venues = np.clip(venues + draw.normal(0, 1.0, venues.shape), 0, SIDE_KM)
-    chance = _friendship(homes, draw)
+    chance = _closeness(homes, 1.0, draw)
     friends = np.argwhere(np.triu(draw.random((people, people)) < chance, k=1)).reshape(-1, 2)
     visits = _visits(_favourites(homes, venues, friends, draw), draw)
     degrees = np.array([1 / METRES_PER_DEGREE, 1 / METRES_PER_DEGREE]) * 1000
@@ -286,16 +289,6 @@ def friends_places(people: int = 300, seed: int = 1) -> FriendsPlaces:
         friends=friends,
         box=(SOUTH, WEST, float(np.round(top[0], 6)), float(np.round(top[1], 6))),
     )
-
-
-def _friendship(homes: Floats, draw: np.random.Generator) -> Floats:
-    """The chance that two people are friends, scaled to `FRIENDS` each on average."""
-    popular = draw.pareto(2.5, len(homes)) + 1
-    apart = np.linalg.norm(homes[:, None, :] - homes[None, :, :], axis=2)
-    weight = np.outer(popular, popular) * np.exp(-apart / 1.0)
-    np.fill_diagonal(weight, 0)
-    scale = FRIENDS * len(homes) / max(float(weight.sum()), 1e-300)
-    return np.asarray(np.minimum(weight * scale, 0.9))
 
 
 def _favourites(

@@ -205,7 +205,7 @@ def test_stand_ins_in_a_small_box_are_the_same_three_ways(
     members = np.array(data.draw(flags))
     (west, south), (east, north) = points.min(axis=0), points.max(axis=0)
     box = int(west), int(south), int(east - west + 1), int(north - south + 1)
-    expected = graph_kernels.by_columns(points, lexicographic(points), members).tolist()
+    expected = graph_kernels.by_sweep(points, lexicographic(points), members).tolist()
     assert graph_kernels.by_comparison(points, members, *box).tolist() == expected
     assert graph_kernels.by_raster(points, members, *box).tolist() == expected
 

@@ -15,11 +15,10 @@ from numba import njit
 
 from shoal.core.codec import Ints, locked
 from shoal.geometry.kernels import (
-    cone_of,
-    cross,
     difference_outline,
     grown_outline,
     inside,
+    norm_parts,
     symmetric_outline,
 )
 
@@ -70,20 +69,8 @@ def alive_by_adjacency(
 @njit(cache=True)
 def hull_of_groups(alive: Any, looked: int, ranks: Any, vectors: Any) -> Any:
     """The vertices of conv{±v of living groups}; vectors are sorted, ranks lead into them."""
-    count = 0
-    for group in range(looked):
-        count += alive[group]
-    chosen = np.empty(count, dtype=np.int64)
-    count = 0
-    for group in range(looked):
-        if alive[group]:
-            chosen[count] = ranks[group]
-            count += 1
-    chosen.sort()
-    half = np.empty((count, 2), dtype=np.int64)
-    for k in range(count):
-        half[k, 0], half[k, 1] = vectors[chosen[k], 0], vectors[chosen[k], 1]
-    return symmetric_outline(half)
+    chosen = np.sort(ranks[:looked][alive[:looked]])
+    return symmetric_outline(vectors[chosen])
 
 
 @njit(cache=True)
@@ -206,12 +193,10 @@ def is_exposed(vertices: Any, points: Any, listed: Any, state: int) -> bool:
 @njit(cache=True)
 def exposed_among(alone: Any, vertices: Any, points: Any, listed: Any) -> Any:
     """Of the states left alone those that are exposed, in their order."""
-    kept = np.empty(len(alone), dtype=np.int64)
-    count = 0
+    kept = np.zeros(len(alone), dtype=np.bool_)
     for place in range(len(alone)):
-        kept[count] = alone[place]
-        count += int(is_exposed(vertices, points, listed, alone[place]))
-    return kept[:count].copy()
+        kept[place] = is_exposed(vertices, points, listed, alone[place])
+    return alone[kept]
 
 
 @njit(cache=True)
@@ -256,12 +241,8 @@ def largest_loss(vertices: Any, corners: Any, epsilon: float) -> float:
     """max over corners v of ε |v|_K, rounded up as `LatticeKNorm.log_ratios` does."""
     largest = 0.0
     for k in range(len(corners)):
-        x, y = corners[k, 0], corners[k, 1]
-        i = cone_of(vertices, x, y)
-        j = i + 1 if i + 1 < len(vertices) else 0
-        ax, ay = vertices[i, 0], vertices[i, 1]
-        bx, by = vertices[j, 0], vertices[j, 1]
-        ratio = float(cross(x, y, bx - ax, by - ay)) / float(cross(ax, ay, bx, by))
+        above, below = norm_parts(vertices, corners[k, 0], corners[k, 1])
+        ratio = float(above) / float(below)
         # two conversions and a quotient lose at most 1.5 units in the last place
         norm = np.nextafter(ratio * (1 + 2.0**-51), np.inf)
         largest = max(largest, np.nextafter(epsilon * norm, np.inf))
@@ -296,10 +277,7 @@ def stage_parts(graph: Any, members: Any, epsilon: float) -> Any:
         return False, vertices, before, exposed, added, answering, before, False, 0.0
     if len(listed) < len(points):
         answering = stand_ins(points, order, members)
-    answers = np.empty((len(points), 2), dtype=np.int64)
-    for state in range(len(points)):
-        answers[state, 0] = points[answering[state], 0]
-        answers[state, 1] = points[answering[state], 1]
+    answers = points[answering]
     spread = largest_loss(vertices, corners, epsilon)
     return True, vertices, before, exposed, added, answering, answers, joined, spread
 
@@ -328,98 +306,45 @@ def stand_ins(points: Any, order: Any, members: Any) -> Any:
     # the narrow sides keep the products of a row's parabolas below 2^48
     if max(width, height) <= NARROW and width * height <= ROOM * len(points):
         return by_raster(points, members, west, south, width, height)
-    return by_columns(points, order, members)
+    return by_sweep(points, order, members)
 
 
 @njit(cache=True)
-def by_columns(points: Any, order: Any, members: Any) -> Any:
+def by_sweep(points: Any, order: Any, members: Any) -> Any:
     """Stand-ins of scattered points.
 
-    Members are kept in columns of equal first coordinate. From a state's own column the search
-    goes left and right until the columns alone are farther than the best found.
+    From a state's place in the order the search goes over the members to its left and right until
+    first coordinates alone are farther than the best found.
     """
     rows = order[members[order]]
-    heights, starts, places = _columns(points, rows)
-    last = len(places)
     chosen = np.arange(len(points))
-    right = 0
-    winner = rows[0]
-    for k in range(len(order)):
-        state = order[k]
+    right, winner = 0, rows[0]  # how many members come before a state
+    for state in order:
         x, y = points[state, 0], points[state, 1]
-        while right < last and places[right] < x:
-            right += 1
         if members[state]:
-            winner = state
+            right, winner = right + 1, state
             continue
         # the member nearest to the point before this one is a good first guess
         across, along = points[winner, 0] - x, points[winner, 1] - y
         best = across * across + along * along
         low, high = right - 1, right
-        while low >= 0 or high < last:
-            gap_low = x - places[low] if low >= 0 else np.int64(FAR)
-            gap_high = places[high] - x if high < last else np.int64(FAR)
+        while low >= 0 or high < len(rows):
+            gap_low = x - points[rows[low], 0] if low >= 0 else np.int64(FAR)
+            gap_high = points[rows[high], 0] - x if high < len(rows) else np.int64(FAR)
             gap = min(gap_low, gap_high)
             if gap * gap > best:
                 break
-            column = high if gap_high <= gap_low else low
-            best, winner = _in_column(
-                heights, rows, starts[column], starts[column + 1], y, gap * gap, best, winner
-            )
+            other = rows[high] if gap_high <= gap_low else rows[low]
+            along = points[other, 1] - y
+            distance = gap * gap + along * along
+            if distance < best or (distance == best and other < winner):
+                best, winner = distance, other
             if gap_high <= gap_low:
                 high += 1
             else:
                 low -= 1
         chosen[state] = winner
     return chosen
-
-
-@njit(cache=True)
-def _columns(points: Any, rows: Any) -> tuple[Any, Any, Any]:
-    """Of sorted members: second coordinates, where each column starts, and its coordinate."""
-    heights = np.empty(len(rows), dtype=np.int64)
-    starts = np.empty(len(rows) + 1, dtype=np.int64)
-    places = np.empty(len(rows), dtype=np.int64)
-    count = 0
-    for k in range(len(rows)):
-        x = points[rows[k], 0]
-        heights[k] = points[rows[k], 1]
-        if k == 0 or places[count - 1] != x:
-            starts[count], places[count] = k, x
-            count += 1
-    starts[count] = len(rows)
-    return heights, starts[: count + 1], places[:count]
-
-
-@njit(cache=True)
-def _in_column(
-    heights: Any, rows: Any, start: int, stop: int, y: int, across: Any, best: Any, winner: Any
-) -> tuple[int, int]:
-    """(squared distance, state) of the best so far and this column, ties by index."""
-    low, high = start, stop
-    if heights[stop - 1] < y:
-        low = stop  # above the whole column, as most states far from a compact set are
-    elif heights[start] >= y:
-        high = start
-    while low < high:
-        middle = (low + high) // 2
-        if heights[middle] < y:
-            low = middle + 1
-        else:
-            high = middle
-    if low < stop:  # the first at its height, so the lowest index of those that share it
-        distance = across + (heights[low] - y) * (heights[low] - y)
-        if distance < best or (distance == best and rows[low] < winner):
-            best, winner = distance, rows[low]
-    if low > start:
-        below = low - 1
-        distance = across + (y - heights[below]) * (y - heights[below])
-        if distance <= best:
-            while below > start and heights[below - 1] == heights[below]:
-                below -= 1
-            if distance < best or rows[below] < winner:
-                best, winner = distance, rows[below]
-    return best, winner
 
 
 @njit(cache=True)

@@ -174,20 +174,26 @@ def cone_of(vertices: Any, x: int, y: int) -> int:
 
 
 @njit(cache=True)
+def norm_parts(vertices: Any, x: int, y: int) -> tuple[int, int]:
+    """(n·v, c) with |v|_K = n·v / c, v = (x, y) ≠ 0: n the outer normal of its edge, c = n·vertex.
+
+    Exact in int64 for coordinates up to 2^31.
+    """
+    i = cone_of(vertices, x, y)
+    j = i + 1 if i + 1 < len(vertices) else 0
+    ax, ay = vertices[i, 0], vertices[i, 1]
+    bx, by = vertices[j, 0], vertices[j, 1]
+    return cross(x, y, bx - ax, by - ay), cross(ax, ay, bx, by)
+
+
+@njit(cache=True)
 def norms_kernel(vertices: Any, vectors: Any, numerators: Any, denominators: Any) -> None:
-    """|v|_K = n·v / c for every vector, n the outer normal of its edge and c = n·vertex."""
-    size = len(vertices)
+    """Writes the parts of every vector's norm; 0/1 for 0."""
+    numerators[:], denominators[:] = 0, 1
     for k in range(len(vectors)):
         x, y = vectors[k, 0], vectors[k, 1]
-        if x == 0 and y == 0:
-            numerators[k], denominators[k] = 0, 1
-            continue
-        i = cone_of(vertices, x, y)
-        j = i + 1 if i + 1 < size else 0
-        ax, ay = vertices[i, 0], vertices[i, 1]
-        bx, by = vertices[j, 0], vertices[j, 1]
-        numerators[k] = cross(x, y, bx - ax, by - ay)
-        denominators[k] = cross(ax, ay, bx, by)
+        if x != 0 or y != 0:
+            numerators[k], denominators[k] = norm_parts(vertices, x, y)
 
 
 @njit(cache=True)
@@ -195,11 +201,8 @@ def inside(vertices: Any, x: int, y: int) -> bool:
     """Whether (x, y) lies in a planar body, its boundary included; decided on integers."""
     if x == 0 and y == 0:
         return True
-    i = cone_of(vertices, x, y)
-    j = i + 1 if i + 1 < len(vertices) else 0
-    ax, ay = vertices[i, 0], vertices[i, 1]
-    bx, by = vertices[j, 0], vertices[j, 1]
-    return cross(x, y, bx - ax, by - ay) <= cross(ax, ay, bx, by)
+    above, below = norm_parts(vertices, x, y)
+    return above <= below
 
 
 # Compiled search for a small diamond around a planar body; importing this imports numba.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from shoal.geometry.kernels import cone_of, cross
+from shoal.geometry.kernels import norm_parts
 
 UNDECIDED, REJECTED, ACCEPTED = -1, 0, 1
 
@@ -174,11 +174,8 @@ def norm_of(vertices: Any, x: int, y: int) -> float:
     """|(x, y)|_K within a relative 2^-51; the numerator and denominator are exact in int64."""
     if x == 0 and y == 0:
         return 0.0
-    i = cone_of(vertices, x, y)
-    j = i + 1 if i + 1 < len(vertices) else 0
-    ax, ay = vertices[i, 0], vertices[i, 1]
-    bx, by = vertices[j, 0], vertices[j, 1]
-    return cross(x, y, bx - ax, by - ay) / cross(ax, ay, bx, by)
+    above, below = norm_parts(vertices, x, y)
+    return above / below
 
 
 @njit(cache=True)

@@ -10,7 +10,6 @@ from numba import njit
 
 from shoal.geometry.graph_kernels import stage_parts
 from shoal.geometry.kernels import cross, diamond, inside
-from shoal.geometry.span import POINT_LIMIT, VECTOR_LIMIT
 from shoal.noise.knorm_kernels import (
     ACCEPTED,
     LN2_HIGH,
@@ -21,6 +20,7 @@ from shoal.noise.knorm_kernels import (
     norm_of,
     plane_attempt,
 )
+from shoal.places.runtime import REACH, SHOWN
 
 CLOSE = 1e-12  # sums closer to the wanted share than this, and rounding, are decided elsewhere
 
@@ -115,14 +115,10 @@ def count_inside(vertices: Any, points: Any, members: Any, state: int) -> int:
     return count
 
 
-# Beliefs of a planar K-norm location step in compiled code; importing this imports numba.
-#
-# Arrays in, arrays out, nothing kept. What must be formed in logarithms is not formed here: it is
-# handed back, and the caller goes the plain way.
+# Beliefs. What must be formed in logarithms is handed back: the caller goes the plain way.
 
 
 TINY = 1e-250  # sums above it have lost nothing that matters to terms that underflowed
-SHOWN = 3  # most probable states that a release names
 FEW_EDGES = 16  # pairs of opposite edges that are all tried
 SHORT = 2**20  # in lattice steps: edges of bodies within it are at most 2^21 long
 NEGLIGIBLE = 710.0  # exponents beyond it count as 0: e^-710 is far below TINY
@@ -132,9 +128,7 @@ SERIES = tuple((-1.0) ** k / math.factorial(k) for k in range(14))
 @njit(cache=True)
 def predict(pointers: Any, sources: Any, weights: Any, belief: Any) -> Any:
     """p⁻ = p⁺ M, from the transposed matrix in sparse rows: row j lists what leads to j."""
-    before, prior = np.empty(len(belief)), np.empty(len(pointers) - 1)
-    for state in range(len(belief)):
-        before[state] = belief[state]
+    before, prior = belief.astype(np.float64), np.empty(len(pointers) - 1)
     for j in range(len(prior)):
         total = 0.0
         # unsigned numbers are not looked at for counting from the end: twice as fast
@@ -337,14 +331,11 @@ def _pair(belief: Any, top: Any, rank: int) -> Any:
     return (top[rank], belief[top[rank]]) if rank < len(top) else (np.int64(-1), 0.0)
 
 
-# A whole step of a planar K-norm location stream in one compiled call; imports numba.
-#
-# Words in, an output and what it says out. Whatever must be decided exactly, repaired or
-# formed in logarithms is handed back: the caller takes the step again, the plain way, with the
-# same words, and so arrives at the same output.
+# A whole step in one call: words in, an output and what it says out. Whatever must be decided
+# exactly, repaired or formed in logarithms is handed back: the caller takes the step again, the
+# plain way, with the same words, and so arrives at the same output.
 
 
-REACH = VECTOR_LIMIT - POINT_LIMIT  # outputs within it differ from any answer by what int64 decides
 NOBODY = (np.int64(-1), 0.0)
 HANDED_BACK = (False, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, (NOBODY, NOBODY, NOBODY))
 
@@ -362,17 +353,24 @@ def first_kept(
 
 
 @njit(cache=True)
-def released(prior: Any, stage: Any, body: Any, drawn: Any) -> Any:
+def released(
+    prior: Any,
+    values: Any,
+    members: Any,
+    answers: Any,
+    vertices: Any,
+    shares: Any,
+    outwards: Any,
+    epsilon: float,
+    place: int,
+    words: Any,
+    single: Any,
+) -> Any:
     """(done, x, y, best, east, north, spread, degree, shown) of a state that answers.
 
-    stage = (values, members, answers), body = (vertices, shares, outwards), drawn = (epsilon,
-    place, words, single). Writes the belief after the output (x, y) to `single`. Not done, and the
-    rest means nothing: no attempt was clearly kept, the output is out of reach, or beliefs
-    underflow.
+    Writes the belief after the output (x, y) to `single`. Not done, and the rest means nothing: no
+    attempt was clearly kept, the output is out of reach, or beliefs underflow.
     """
-    values, members, answers = stage
-    vertices, shares, outwards = body
-    epsilon, place, words, single = drawn
     verdict, x, y = first_kept(words, epsilon, shares, outwards, vertices)
     x += answers[place, 0]
     y += answers[place, 1]
@@ -402,10 +400,9 @@ def step_at(
     words: Any,
     single: Any,
 ) -> Any:
-    """A step whose stage is known: what `released` returns."""
-    prior = predict(pointers, sources, weights, belief)
-    stage, body = (values, members, answers), (vertices, shares, outwards)
-    return released(prior, stage, body, (epsilon, place, words, single))
+    """A step whose noise is known: what `released` returns."""
+    prior, drawn = predict(pointers, sources, weights, belief), (epsilon, place, words, single)
+    return released(prior, values, members, answers, vertices, shares, outwards, *drawn)
 
 
 @njit(cache=True)
@@ -426,9 +423,7 @@ def likely_stage(
     """
     prior = predict(pointers, sources, weights, belief)
     clear, members = likely(prior, possible, share)
-    count = 0
-    for state in range(len(members)):
-        count += members[state]
+    count = np.sum(members)
     ready, vertices, _, _, added, _, answers, joined, loss = stage_parts(graph, members, epsilon)
     return clear and ready, (prior, members, answers, vertices), count, joined, loss, added
 
@@ -447,8 +442,8 @@ def step_from(
 ) -> Any:
     """A step from a stage that `likely_stage` made: what `released` returns."""
     shares, outwards = diamond(vertices)
-    stage, body = (values, members, answers), (vertices, shares, outwards)
-    return released(prior, stage, body, (epsilon, place, words, single))
+    drawn = epsilon, place, words, single
+    return released(prior, values, members, answers, vertices, shares, outwards, *drawn)
 
 
 @njit(cache=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from shoal.noise.primitives import Unread
 from shoal.places.packed import LocationRelease, LocationState
 from shoal.places.queries import EventWatch, Measurement
 from shoal.places.runtime import (
-    SHOWN,
     Belief,
     Bytes,
     Posterior,
@@ -31,12 +30,10 @@ from shoal.places.runtime import (
     StepPrior,
     carried,
     seen,
+    shown_states,
     single_precision,
 )
 from shoal.places.step import NOISES, Places, StepNoise
-
-# What a location stream shows at a step; everything in it may be published.
-
 
 NOTHING_LEFT = (
     "only one state is possible, so there is nothing left to protect and nothing was released"
@@ -52,20 +49,17 @@ FAR_OFF = (
     "the released point lies far from every state believed possible: the model may not describe "
     "this person"
 )
-
 EVENT_KEPT = (
     "every output would have told too much about an event, so nothing was released at this step"
 )
-
-
-# The machine of location streams: follow the belief, cut and repair the policy, release.
-
-
 FAR = 20.0  # noise is this many multiples of 1/ε away with probability below 1e-6 in the plane
 
 Outputs = Sequence[tuple["LocationMachine", Sequence[int]]]
 Draw = Callable[[], tuple[int, ...] | None]  # the output of a step; None when there is none
 Settle = Callable[[Fraction | None, Draw], tuple[int, ...] | None]  # charges η, then draws
+Shaped = tuple[int, bool, float, list[list[int]]]  # of a step's noise |C|, `joined`, η, repairs
+Taken = tuple[tuple[int, ...], Posterior, Shaped]  # an output, what it says, and its noise
+LikelyStage = tuple[tuple[Any, ...], Shaped]  # (prior, members, answers, vertices) before a draw
 _DERIVED: Any = {"stored": False}  # follows from the fields, and is made again on load
 
 
@@ -93,8 +87,11 @@ class LocationMachine(Value):
             raise InputError(f"noise is {self.noise!r}; it must be one of {list(NOISES)}")
         object.__setattr__(self, "epsilon", positive(self.epsilon, "epsilon"))
         object.__setattr__(self, "watch", self.places.watch)
-        object.__setattr__(self, "runtime", Runtime(self))
-        object.__setattr__(self, "_compiled", compiled_steps(self.runtime, self.query))
+        runtime = Runtime(self)
+        compiled = self.query.dimension == 2 and runtime.motion.memory == 1
+        steps = CompiledSteps(runtime) if compiled and self.query.estimate == "squared" else None
+        object.__setattr__(self, "runtime", runtime)
+        object.__setattr__(self, "_compiled", steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What other processes need to make the machine again: its fields, not what it keeps."""
@@ -135,19 +132,21 @@ class LocationMachine(Value):
         step before it draws, in whatever transaction it likes, and returns what was drawn or, of
         a step that was charged before, what was drawn then. Compiled where it can be.
         """
-        self.refuse_events("a step by itself")
+        if self.watch is not None:
+            self.refuse_events("a step by itself")
         if observed is None:
             return self.absorb(state, (), secure=rng.secure)
         place = self.runtime.locator.state_of(observed)
         reached = self.runtime.reach(state.time, state.support)
         if settle is None:
-            told, z = self._taken(state, reached, place, rng)
+            taken, z = self._taken(state, reached, place, rng)
         else:
-            told, z = self._settled(state, reached, place, rng, settle)
-        if told is not None and told.z == z:
-            after = self._state(state, told.seen.belief, reached.packed, told.eta)
-            return after, self._release(after, told, self.runtime.promise, 1, rng.secure)
-        return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
+            taken, z = self._settled(state, reached, place, rng, settle)
+        if taken is None or taken[0] != z:  # the plain way, or what an earlier charge drew
+            return self.absorb(state, () if z is None else ((self, z),), secure=rng.secure)
+        _, found, shaped = taken
+        spent, far = self.runtime.promise, found.best < -FAR
+        return self._after(state, found, reached.packed, z, shaped, (False, far), spent, rng.secure)
 
     def _taken(
         self,
@@ -156,33 +155,37 @@ class LocationMachine(Value):
         place: int,
         rng: Rng,
         stage: LikelyStage | None = None,
-    ) -> tuple[StepResult | None, tuple[int, ...] | None]:
-        """The output of a step, and all that follows from it where compiled code took the step."""
-        told = None
+    ) -> tuple[Taken | None, tuple[int, ...] | None]:
+        """All that follows from a step's output where compiled code took the step, and the output.
+
+        None where the plain way drew it, with the words that compiled code had read.
+        """
         if self._compiled is not None:
-            told, rng = self._compiled.step(state.time, state.belief, reached, place, rng, stage)
-        return told, self._drawn(state, place, rng) if told is None else told.z
+            taken, rng = self._compiled.step(state.time, state.belief, reached, place, rng, stage)
+            if taken is not None:
+                return taken, taken[0]
+        return None, self._drawn(state, place, rng)
 
     def _settled(
         self, state: LocationState, reached: Reached, place: int, rng: Rng, settle: Settle
-    ) -> tuple[StepResult | None, tuple[int, ...] | None]:
+    ) -> tuple[Taken | None, tuple[int, ...] | None]:
         """The same, charged first. An output of an earlier charge is not what was taken now."""
-        stage, told = None, None
+        stage, taken = None, None
         if reached.noise is None and self._compiled is not None:
             stage = self._compiled.stage(state.time, state.belief, reached)
         if stage is None:
             noise = reached.noise or self.prior(state).noise
             eta, drawn = noise.eta, noise.count > 1
         else:
-            eta, drawn = Fraction(stage.eta), True  # of two states or more, on no line
+            eta, drawn = Fraction(stage[1][2]), True  # of two states or more, on no line
 
         def draw() -> tuple[int, ...] | None:
-            nonlocal told
-            told, z = self._taken(state, reached, place, rng, stage)
+            nonlocal taken
+            taken, z = self._taken(state, reached, place, rng, stage)
             return z
 
         z = settle(eta, draw) if drawn else None
-        return told, z
+        return taken, z
 
     def answer(self, state: LocationState, observed: Reading, rng: Rng) -> tuple[int, ...] | None:
         """One output for the state observed; None when only one state is possible."""
@@ -204,19 +207,13 @@ class LocationMachine(Value):
         packed = prior.packed
         if found.support is not prior.support:
             packed = runtime.packed(found.support)
-        after = self._state(state, found.belief, packed, sum(each.spread for each in noises))
         shown = noises or [prior.noise]
-        told = StepResult(
-            found,
-            tuple(int(k) for k in outputs[0][1]) if outputs else None,
-            prior.noise.count,
-            prior.noise.joined,
-            any(each.tells for each in shown),
-            0.0,
-            shown[0].added,
-        )
+        eta = sum(each.spread for each in noises)
+        shaped = prior.noise.count, prior.noise.joined, eta, shown[0].added
+        odd = any(each.tells for each in shown), found.best < -FAR * len(outputs)
+        z = tuple(int(k) for k in outputs[0][1]) if outputs else None
         spent = runtime.guarantee(tuple(machine.epsilon for machine in machines))
-        return after, self._release(after, told, spent, len(outputs), secure)
+        return self._after(state, found, packed, z, shaped, odd, spent, secure)
 
     def noises(self, state: LocationState, machines: Sequence[LocationMachine]) -> list[StepNoise]:
         """The noise of each machine at the next step, when all of them answer, this one first.
@@ -237,49 +234,49 @@ class LocationMachine(Value):
         noise = self.prior(state).noise
         return noise.law.draw(place, rng) if noise.count > 1 else None
 
-    def _state(
-        self, before: LocationState, belief: Belief, packed: Bytes, eta: float
-    ) -> LocationState:
-        """The state one step on, when the outputs told η between any two states."""
+    def _after(
+        self,
+        before: LocationState,
+        found: Posterior,
+        packed: Bytes,
+        z: tuple[int, ...] | None,
+        shaped: Shaped,
+        odd: tuple[bool, bool],
+        spent: Guarantee | None,
+        secure: bool,
+    ) -> tuple[LocationState, LocationRelease]:
+        """The state one step on, when the outputs told η between any two states, and the release.
+
+        `odd`: whether outputs rule states out, and whether they lie far from what is believed.
+        """
+        (count, joined, eta, added), query, names = shaped, self.query, self.query.states
         # the reversed law behind the factor is that of the first law, not of a known start
-        known = before.known_start
+        known, time = before.known_start, before.time + 1
         factor = 1.0 if known else self.runtime.forgetting.factor(before.time)
         here, path = carried(before.loss_here, factor) + eta, before.loss_path + eta
         after: LocationState = unchecked(
-            LocationState, before.time + 1, belief, packed, here, path, known
+            LocationState, time, found.belief, packed, here, path, known
         )
-        return after
-
-    def _release(
-        self,
-        after: LocationState,
-        told: StepResult,
-        guarantee: Guarantee | None,
-        outputs: int,
-        secure: bool,
-    ) -> LocationRelease:
-        query, found = self.query, told.seen
-        names, far = query.states, found.best < -FAR * outputs
         release: LocationRelease = unchecked(
             LocationRelease,
-            after.time,
-            told.z,
+            time,
+            z,
             query.step,
             query.labels,
             query.unit,
             found.estimate,
             tuple([(names[place], share) for place, share in found.top]),
             found.spread,
-            told.possible,
+            count,
             found.degree,
-            tuple([(names[a], names[b]) for a, b in told.added]),
-            guarantee,
-            after.loss_here,
-            after.loss_path,
-            _warnings(told.possible, told.joined, told.tells, far),
+            tuple([(names[a], names[b]) for a, b in added]),
+            spent,
+            here,
+            path,
+            _warnings(count, joined, *odd),
             secure,
         )
-        return release
+        return after, release
 
     def promise(self, epsilon: Fraction) -> Guarantee:
         """The guarantee of one step at which `epsilon` is spent in all."""
@@ -329,32 +326,11 @@ def _warnings(count: int, joined: bool, tells: bool, far: bool) -> tuple[str, ..
 WORDS = 3 * (3 + SPARE)
 
 
-class StepResult(NamedTuple):
-    """A step after its output z: what is believed, and of its noise |C|, `joined`, η, repairs."""
-
-    seen: Posterior
-    z: tuple[int, ...] | None
-    possible: int
-    joined: bool
-    tells: bool
-    eta: float
-    added: list[list[int]]
-
-
-class LikelyStage(NamedTuple):
-    """A step on a δ-location set before its draw: what is drawn from, |C|, `joined`, η, repairs."""
-
-    parts: tuple[Any, ...]  # prior, members, answers, vertices
-    possible: int
-    joined: bool
-    eta: float
-    added: list[list[int]]
-
-
 class CompiledSteps:
     """The steps of one machine that compiled code can take from beginning to end.
 
-    Nothing is kept from one step to the next: a step follows from its arguments alone.
+    For answers in the plane, estimates of least squared error and chains of memory 1. Nothing is
+    kept from one step to the next: a step follows from its arguments alone.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -373,10 +349,10 @@ class CompiledSteps:
         if moves is None or self._graph is None:
             return None
         given = belief, moves.indptr, moves.indices, moves.data
-        ready, parts, possible, joined, eta, added = self._kernels.likely_stage(
+        ready, parts, count, joined, eta, added = self._kernels.likely_stage(
             *given, reached.support, self._share, self._graph, self._rate
         )
-        return LikelyStage(parts, possible, joined, eta, added.tolist()) if ready else None
+        return (parts, (count, joined, eta, added.tolist())) if ready else None
 
     def step(
         self,
@@ -386,10 +362,10 @@ class CompiledSteps:
         place: int,
         rng: Rng,
         stage: LikelyStage | None = None,
-    ) -> tuple[StepResult | None, Rng]:
+    ) -> tuple[Taken | None, Rng]:
         """Step `time` of a stream at state `place`, and the source as it is after it.
 
-        None told: the step must be taken the plain way, with the source returned, which gives the
+        None: the step must be taken the plain way, with the source returned, which gives the
         words that were read here once more.
         """
         moves, noise = self._matrix(time), reached.noise
@@ -401,33 +377,24 @@ class CompiledSteps:
         given = belief, moves.indptr, moves.indices, moves.data, self._values
         drawn = self._rate, place, words, single
         if noise is not None:
-            possible, joined, eta, added = noise.count, noise.joined, noise.spread, noise.added
+            shaped = noise.count, noise.joined, noise.spread, noise.added
             told = self._kernels.step_at(*given, *planar, *drawn)
         elif stage is not None:
-            parts, possible, joined, eta, added = stage
+            parts, shaped = stage
             told = self._kernels.step_from(*parts, self._values, *drawn)
         else:
             edges = np.empty((len(belief), 2), dtype=np.int64)
-            possible, joined, repairs, eta, told = self._kernels.step_among_likely(
+            count, joined, repairs, eta, told = self._kernels.step_among_likely(
                 *given, reached.support, self._share, planar, *drawn, edges
             )
-            added = edges[:repairs].tolist() if repairs else []
+            shaped = count, joined, eta, edges[:repairs].tolist() if repairs else []
         done, x, y, best, east, north, spread, degree, shown = told
         if not done:
             return None, Unread(words, rng)
         single.setflags(write=False)
-        top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+        top = shown_states(shown, len(belief))
         found = Posterior(single, reached.support, (east, north), spread, top, degree, best)
-        return StepResult(found, (x, y), possible, joined, False, eta, added), rng
+        return ((x, y), found, shaped), rng
 
     def _matrix(self, time: int) -> Any:
         return self._moves if time and self._moves is not None else self._motion.matrix(time)
-
-
-def compiled_steps(runtime: Runtime, query: Measurement) -> CompiledSteps | None:
-    """The compiled steps of a machine; None when it never has any.
-
-    They are for answers in the plane, estimates of least squared error, and chains of memory 1.
-    """
-    planar = query.points.shape[1] == 2 and runtime.motion.memory == 1
-    return CompiledSteps(runtime) if planar and query.estimate == "squared" else None

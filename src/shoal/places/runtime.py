@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shoal.chains.hidden import FarLaw, Motion, motion_of, posterior
 from shoal.core.charge import Guarantee
-from shoal.core.codec import Bools, Floats, Ints
+from shoal.core.codec import Bools, Floats, Ints, locked
 from shoal.core.errors import InputError
 from shoal.core.records import label
 from shoal.core.task import Model
@@ -22,7 +22,7 @@ from shoal.places.map import Grid
 from shoal.places.policy import location_set
 from shoal.places.queries import Measurement, remapped
 from shoal.places.step import PolicyIndex, Question, StepNoise, noises_of, planar_noises
-from shoal.places.walk import SparseChain
+from shoal.places.walk import grid_of
 
 if TYPE_CHECKING:
     from shoal.places.machine import LocationMachine
@@ -39,10 +39,8 @@ class StateLocator:
     """The states of a model, found by name or, on a map, by coordinates."""
 
     def __init__(self, chain: Model) -> None:
-        self._chain = chain
+        self._chain: Any = chain
         self._index = {name: place for place, name in enumerate(chain.states or ())}
-        self._of_cell: Ints | None = None
-        self._points: Ints | None = None
 
     def state_of(self, observed: Reading) -> int:
         """The index of a state: by name, or by latitude and longitude.
@@ -71,16 +69,14 @@ class StateLocator:
 
         All coordinates must be finite, and the model must have a grid.
         """
-        grid = self._grid()
-        cells = grid.cell_of(latitudes, longitudes)
-        states = self._by_cell()[cells]
+        states = self._of_cell[self._grid.cell_of(latitudes, longitudes)]
         off = states < 0
         if off.any():
-            states[off] = self._nearest(grid.lattice_near(latitudes[off], longitudes[off]))
+            states[off] = self._nearest(self._grid.lattice_near(latitudes[off], longitudes[off]))
         return states, off
 
     def _on_map(self, observed: Any) -> int:
-        self._grid()
+        grid = self._grid
         try:
             latitude, longitude = (float(value) for value in observed)
         except (TypeError, ValueError):
@@ -88,40 +84,35 @@ class StateLocator:
         if not (math.isfinite(latitude) and math.isfinite(longitude)):
             raise InputError("the reading holds a coordinate that is not finite; skip the step")
         # equal work on and off the map: how long a step takes must not tell which it was
-        grid = self._grid()
-        covering = int(self._by_cell()[int(grid.cell_of(latitude, longitude))])
-        offsets = self._on_lattice() - grid.lattice_near(latitude, longitude)
+        covering = int(self._of_cell[int(grid.cell_of(latitude, longitude))])
+        offsets = self._points - grid.lattice_near(latitude, longitude)
         nearest = int((offsets * offsets).sum(axis=1).argmin())
         return (nearest, covering)[covering >= 0]
 
+    @cached_property
     def _grid(self) -> Grid:
-        chain = self._chain
-        if not isinstance(chain, SparseChain) or chain.grid is None:
+        grid = grid_of(self._chain)
+        if grid is None:
             raise InputError(
                 "the reading holds coordinates, but the model has no grid; name a state"
             )
-        return chain.grid
+        return grid
 
-    def _by_cell(self) -> Ints:
+    @cached_property
+    def _of_cell(self) -> Ints:
         """The state of each cell of the grid, -1 where none covers it, and last outside the map."""
-        if self._of_cell is None:
-            assert isinstance(self._chain, SparseChain)
-            assert self._chain.cells is not None
-            table = np.full(self._grid().size + 1, -1, dtype=np.int64)
-            table[self._chain.cells] = np.arange(len(self._chain.cells))
-            self._of_cell = table
-        return self._of_cell
+        table = np.full(self._grid.size + 1, -1, dtype=np.int64)
+        table[self._chain.cells] = np.arange(len(self._chain.cells))
+        return table
 
-    def _on_lattice(self) -> Ints:
-        """Where the states lie."""
-        if self._points is None:
-            assert isinstance(self._chain, SparseChain)
-            self._points = self._grid().lattice_of(self._chain.cells)
-        return self._points
+    @cached_property
+    def _points(self) -> Ints:
+        """Where the states lie on the lattice."""
+        return self._grid.lattice_of(self._chain.cells)
 
     def _nearest(self, points: Ints) -> Ints:
         """The state nearest to each point of the lattice; equal points are looked up once."""
-        own = self._on_lattice()
+        own = self._points
         # both coordinates in one number, which sorts faster than pairs do: each is below 2^31
         keys = points[:, 0] * 2**32 + points[:, 1]
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
@@ -256,12 +247,10 @@ class Runtime:
         self.share = float(1 - machine.places.delta)
         self.promise = machine.promise(machine.epsilon)
         self._latest: tuple[int, Belief, Bytes, StepPrior] | None = None
-        self._noises: OrderedDict[bytes, StepNoise] = OrderedDict()
-        self._together: OrderedDict[Any, tuple[list[Question], list[StepNoise]]] = OrderedDict()
-        self._reached: OrderedDict[tuple[int, bytes], Reached] = OrderedDict()
         self._last_reached: tuple[int, Bytes | None, Reached | None] = (-1, None, None)
-        self._packed: OrderedDict[bytes, Bytes] = OrderedDict()
-        self._promises: dict[tuple[Fraction, ...], Guarantee] = {}
+        self._noises = lru_cache(KEPT)(self._shaped)
+        self._reached = lru_cache(KEPT)(self._moved)
+        self._packed = lru_cache(KEPT)(lambda bits: locked(np.frombuffer(bits, np.uint8), np.uint8))
 
     def prior(self, time: int, belief: Belief, packed: Bytes) -> StepPrior:
         """Belief, support and noise of step `time`, from the belief and support before it.
@@ -307,44 +296,29 @@ class Runtime:
 
     def noise(self, members: Bools) -> StepNoise:
         """The noise of a constraint; made once for those used last."""
-        key = np.packbits(members).tobytes()
-        found = self._noises.get(key)
-        if found is None:
-            found = None if self._planar is None else self._planar.noise(members)
-            if found is None:
-                found = noises_of(self._machine.places, members, [self.question])[0]
-            _keep(self._noises, key, found)
-        return found
+        return self.noises(members, [self.question])[0]
 
-    def noises(self, members: Bools, questions: list[Question]) -> list[StepNoise]:
+    def noises(self, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
         """The noise of each question of one step, repaired together; this machine's one first."""
-        # questions are kept with what was found, so that nothing else gets their ids
-        key = (np.packbits(members).tobytes(), *map(id, questions))
-        if key not in self._together:
-            found = noises_of(self._machine.places, members, questions)
-            _keep(self._together, key, (questions, found))
-        return self._together[key][1]
+        return self._noises(np.packbits(members).tobytes(), *questions)
+
+    def _shaped(self, packed: bytes, *questions: Question) -> list[StepNoise]:
+        members = _unpacked(packed, self.motion.size)
+        found = None
+        if self._planar is not None and questions == (self.question,):
+            found = self._planar.noise(members)
+        return noises_of(self._machine.places, members, questions) if found is None else [found]
 
     def packed(self, support: Bools) -> Bytes:
         """A support eight states to a byte; equal ones are one array, shared by all streams."""
-        bits = np.packbits(support)
-        key = bits.tobytes()
-        kept = self._packed.get(key)
-        if kept is None:
-            bits.setflags(write=False)
-            kept = bits
-            _keep(self._packed, key, kept)
-        return kept
+        return self._packed(np.packbits(support).tobytes())
 
     def guarantee(self, epsilons: tuple[Fraction, ...]) -> Guarantee | None:
         """The promise of a step at which these budgets are spent; None when nothing is."""
         if not epsilons:
             return None
-        if len(epsilons) == 1 and epsilons[0] is self._machine.epsilon:
-            return self.promise
-        if epsilons not in self._promises:
-            self._promises[epsilons] = self._machine.promise(sum(epsilons, Fraction(0)))
-        return self._promises[epsilons]
+        own = epsilons == (self._machine.epsilon,)
+        return self.promise if own else self._machine.promise(sum(epsilons, Fraction(0)))
 
     def reach(self, time: int, packed: Bytes) -> Reached:
         """The support at step `time`; steps that move alike share what was found."""
@@ -355,25 +329,21 @@ class Runtime:
         before, last, found = self._last_reached
         if found is not None and last is packed and before == moves and not packed.flags.writeable:
             return found
-        key = (moves, packed.tobytes())
-        found = self._reached.get(key)
-        if found is None:
-            support = np.unpackbits(packed, count=motion.hidden).astype(np.bool_)
-            support = motion.reach(time, support) if time else support
-            noise = None
-            if not self._machine.places.delta:
-                noise = self.noise(motion.states_possible(time, support))
-            found = Reached(support, self.packed(support), noise)
-            _keep(self._reached, key, found)
+        found = self._reached(moves, packed.tobytes())
         self._last_reached = moves, packed, found
         return found
 
+    def _moved(self, time: int, packed: bytes) -> Reached:
+        """The support at step `time`, and its noise when no belief is asked for it."""
+        motion, support = self.motion, _unpacked(packed, self.motion.hidden)
+        support = motion.reach(time, support) if time else support
+        every = not self._machine.places.delta
+        noise = self.noise(motion.states_possible(time, support)) if every else None
+        return Reached(support, self.packed(support), noise)
 
-def _keep(kept: OrderedDict[Any, Any], key: Any, item: Any) -> None:
-    """Remembers an item and forgets the oldest beyond KEPT."""
-    kept[key] = item
-    if len(kept) > KEPT:
-        kept.popitem(last=False)
+
+def _unpacked(packed: bytes, count: int) -> Bools:
+    return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(np.bool_)
 
 
 # What the outputs of a step say about the state: beliefs, support, the best answer to show.
@@ -448,8 +418,13 @@ def _compiled(
         answer, spread = remapped(belief, runtime.values, query.estimate)
         estimate = (float(answer[0]), float(answer[1]))
     single.setflags(write=False)
-    top = shown if len(belief) >= SHOWN else shown[: len(belief)]
+    top = shown_states(shown, len(belief))
     return Posterior(single, prior.support, estimate, spread, top, degree, best)
+
+
+def shown_states(shown: Any, states: int) -> Any:
+    """What compiled code names as most probable; a model may have fewer states than that."""
+    return shown if states >= SHOWN else shown[:states]
 
 
 def _plain(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -218,21 +218,6 @@ def _partner(
 
 
 Places = PolicyGraph | LocationSet
-Law = Callable[[PolicyIndex, Bools, Ints, Protected, Fraction], EmissionLaw]
-
-
-class Planar(NamedTuple):
-    """K-norm noise in the plane as compiled code takes it.
-
-    The members, the answer of each state (of the member that answers for it), the vertices of the
-    body, and the rates and axes of the proposal.
-    """
-
-    members: Bools
-    answers: Ints
-    vertices: Ints
-    shares: Floats
-    outwards: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,8 +229,9 @@ class StepNoise:
     two states whatever; inf when noise on a line tells some apart, and then `tells` is True: the
     output itself rules states out. `joined` says whether the policy has an edge left inside C.
     `eta` is η as a ledger charges it, None when outputs can tell states apart with certainty.
-    `count` = |C|, `added` are the edges of the repair; `planar` is what compiled code draws from
-    when the law adds K-norm noise that fills the plane, else None.
+    `count` = |C|, `added` are the edges of the repair. `planar` is what compiled code draws from
+    when the law adds K-norm noise that fills the plane, else None: the members, the answer of each
+    state, the vertices of the body, the rates and axes of the proposal.
     """
 
     members: Bools
@@ -257,7 +243,7 @@ class StepNoise:
     eta: Fraction | None = field(init=False)
     count: int = field(init=False)
     added: list[list[int]] = field(init=False)
-    planar: Planar | None = field(init=False)
+    planar: tuple[Any, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
         eta = None if self.tells else Fraction(self.spread)
@@ -269,7 +255,7 @@ class StepNoise:
     @property
     def polygon(self) -> Ints | None:
         """The vertices of the body, when noise fills the plane and compiled code knows it."""
-        return None if self.planar is None else self.planar.vertices
+        return None if self.planar is None else self.planar[2]
 
     @property
     def tells(self) -> bool:
@@ -291,18 +277,6 @@ class StepNoise:
         return int(self.near(state).sum())
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseKind:
-    """A kind of noise: the shape of its body, and its law among the members that are left.
-
-    `shape` is None when outputs follow the graph itself;
-    `law(index, members, answering, protected, epsilon)` emits for every state.
-    """
-
-    shape: Shape | None
-    law: Law
-
-
 class Question(NamedTuple):
     """What is asked at a step: the policy on its answers, ε, and the name of the noise."""
 
@@ -311,44 +285,35 @@ class Question(NamedTuple):
     noise: str
 
 
-def knorm_law(
-    index: PolicyIndex, members: Bools, answering: Ints, protected: Protected, epsilon: Fraction
-) -> EmissionLaw:
-    """f(s) plus K-norm noise under the body in force."""
-    noise = LatticeKNorm(body=protected.body, epsilon=epsilon)
-    return LatticeEmission(points=index.points[answering], noise=noise)
-
-
-def staircase_law(
-    index: PolicyIndex, members: Bools, answering: Ints, protected: Protected, epsilon: Fraction
-) -> EmissionLaw:
-    """f(s) plus staircase noise under the body in force, of the width of least error."""
-    noise = Staircase.best(protected.body, epsilon)
-    return LatticeEmission(points=index.points[answering], noise=noise)
-
-
-def graph_law(
-    index: PolicyIndex, members: Bools, answering: Ints, protected: Protected, epsilon: Fraction
-) -> EmissionLaw:
-    """A member drawn by its distance from s in the repaired graph."""
-    edges = np.concatenate([index.policy.edges_among(members), protected.added])
-    return graph_exponential(index.points, members, answering, edges, epsilon)
-
-
-NOISES: dict[str, NoiseKind] = {
-    "k-norm": NoiseKind(same, knorm_law),
-    "laplace": NoiseKind(cross_polytope, knorm_law),
-    "staircase": NoiseKind(same, staircase_law),
-    "graph-exponential": NoiseKind(None, graph_law),
+NOISES: dict[str, Shape | None] = {  # the shape of each kind's body; None: it follows the graph
+    "k-norm": same,
+    "laplace": cross_polytope,
+    "staircase": same,
+    "graph-exponential": None,
 }
 
 
-def _planar(members: Bools, law: EmissionLaw) -> Planar | None:
+def _law(asked: Question, members: Bools, answering: Ints, protected: Protected) -> EmissionLaw:
+    """f(s) plus noise under the body in force, or a member by its distance in the repaired graph.
+
+    Staircase noise is of the width of least error.
+    """
+    index, epsilon, noise = asked
+    if noise == "graph-exponential":
+        edges = np.concatenate([index.policy.edges_among(members), protected.added])
+        return graph_exponential(index.points, members, answering, edges, epsilon)
+    body, points = protected.body, index.points[answering]
+    if noise == "staircase":
+        return LatticeEmission(points=points, noise=Staircase.best(body, epsilon))
+    return LatticeEmission(points=points, noise=LatticeKNorm(body=body, epsilon=epsilon))
+
+
+def _planar(members: Bools, law: EmissionLaw) -> tuple[Any, ...] | None:
     noise = law.noise if isinstance(law, LatticeEmission) else None
     if not isinstance(noise, LatticeKNorm) or not noise.body.ambient == noise.body.dimension == 2:
         return None
     proposal = noise.proposal
-    return Planar(members, law.points, noise.body.flat, proposal.shares, proposal.outwards)
+    return members, law.points, noise.body.flat, proposal.shares, proposal.outwards
 
 
 def noises_of(places: Places, members: Bools, questions: Sequence[Question]) -> list[StepNoise]:
@@ -361,13 +326,13 @@ def noises_of(places: Places, members: Bools, questions: Sequence[Question]) -> 
     """
     answers = questions[0].policy.stand_ins(members)
     asked = [
-        StepQuestion(index, NOISES[noise].shape, _images(places, index.points[answers]))
+        StepQuestion(index, NOISES[noise], _images(places, index.points[answers]))
         for index, _, noise in questions
     ]
     found = []
     parts = zip(questions, protect_together(asked, members), strict=True)
-    for (index, epsilon, noise), protected in parts:
-        law = NOISES[noise].law(index, members, answers, protected, epsilon)
+    for question, protected in parts:
+        law, index = _law(question, members, answers, protected), question.policy
         found.append(
             StepNoise(
                 members=members,
@@ -449,7 +414,6 @@ class PlanarNoises:
 
     graph: Ints
     epsilon: Fraction
-    rate: float
 
     def noise(self, members: Bools) -> StepNoise | None:
         """The noise of C = members; None when `noises_of` must make it.
@@ -459,7 +423,7 @@ class PlanarNoises:
         from shoal.geometry.graph_kernels import stage_parts
 
         ready, vertices, before, exposed, added, answering, answers, joined, spread = stage_parts(
-            self.graph, members, self.rate
+            self.graph, members, float(self.epsilon)
         )
         if not ready:
             return None
@@ -504,4 +468,4 @@ def planar_noises(
             NOBODY if policy.partners is None else policy.partners,
         ]
     )
-    return PlanarNoises(graph, epsilon, float(epsilon))
+    return PlanarNoises(graph, epsilon)

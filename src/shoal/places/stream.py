@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.charge import Charge, Ledger, Rng, SystemRng, source_for
-from shoal.core.codec import Floats
+from shoal.core.codec import Floats, unchecked
 from shoal.core.errors import BudgetError, InputError, StoredError
 from shoal.core.plan import (
     STREAM,
@@ -242,7 +242,10 @@ class LocationStream(Stream):
         machine, watched = machine_of(self.plan), self.watched
         if watched is None:
             state, release = machine.step(self.state, observed, source, settle)
-            return LocationStream(self.plan, state, self.last, release), release
+            moved: LocationStream = unchecked(
+                LocationStream, self.plan, state, self.last, release, None
+            )
+            return moved, release
         state, release, held = guard_of(self.plan, watched.watch).step(
             self.state, watched.held, machine.known(observed), source, settle
         )

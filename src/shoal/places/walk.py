@@ -16,7 +16,7 @@ from shoal.core.errors import DataError, InputError
 from shoal.core.numbers import Number, exact, whole
 from shoal.core.records import Sequences, checked_states, label
 from shoal.core.registry import load
-from shoal.core.task import Law
+from shoal.core.task import Law, Model
 from shoal.places.map import Grid
 
 if TYPE_CHECKING:
@@ -148,6 +148,11 @@ class SparseChain(Law):
             f"a sparse Markov chain {length} on {self.size} states with {len(self.targets)} "
             f"possible moves{where}"
         )
+
+
+def grid_of(model: Model) -> Grid | None:
+    """The map of a model; None when it has none."""
+    return model.grid if isinstance(model, SparseChain) else None
 
 
 def _check_rows(starts: Ints, targets: Ints, weights: Floats, size: int) -> None:
